@@ -19,7 +19,10 @@ from dpbench.records.environment import SYNTHETIC
 from dpbench.records.trial import TrialRecord
 from dpbench.store import StoredCollectives, StoredSweep
 
-NOT_A_MEAN = "your loss is not a mean over samples, so each shard's mean is weighted by its size"
+NOT_A_MEAN = (
+    'your loss is not a mean over samples (reduction="mean"), so its gradients depend on the '
+    "number of ranks"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,15 +40,20 @@ def user_errors_in(
         raise
     except (Exception, SystemExit) as error:
         message = " ".join(str(error).split())
-        place = ""
-        if not isinstance(error, SyntaxError):  # whose message has the place
-            place = _layer(error.__traceback__)
-            frames = traceback.extract_tb(error.__traceback__)
-            own = [frame for frame in frames if not is_machinery(Path(frame.filename))]
-            place += _shown(own[-1].filename, own[-1].lineno) if own else place_of(code)
         raise UsageError(
-            f"{title}: {doing} raised {type(error).__name__}: {message}{place}"
+            f"{title}: {doing} raised {type(error).__name__}: {message}{raised_at(error, code)}"
         ) from error
+
+
+def raised_at(error: BaseException, code: Callable[..., Any] | None = None) -> str:
+    """The layer of torch that raised and the innermost line of the user's code, or else the place
+    of `code`."""
+    if isinstance(error, SyntaxError):  # whose message has the place
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not is_machinery(Path(frame.filename))]
+    place = _shown(own[-1].filename, own[-1].lineno) if own else place_of(code)
+    return _layer(error.__traceback__) + place
 
 
 def place_of(code: Callable[..., Any] | None) -> str:

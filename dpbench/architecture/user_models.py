@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from dpbench.architecture.protocol import GeneratedArchitecture
+from dpbench.architecture.seeding import seeded
 from dpbench.architecture.user_errors import place_of, user_errors_in
 from dpbench.errors import UsageError
 
@@ -52,10 +53,9 @@ class GivenParts(GeneratedArchitecture):
         return model
 
     def synthetic_batch(self, n: int, generator: torch.Generator) -> tuple[Any, Any]:
-        """The result of batch(n, generator), the same in every process even if it draws from
-        torch's own random state."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(generator.initial_seed())
+        """The result of batch(n, generator), the same in every process even if it draws global
+        random numbers."""
+        with seeded(generator.initial_seed()):
             made = self.batch(n, generator)
         if not isinstance(made, (tuple, list)) or len(made) != 2:
             raise UsageError(

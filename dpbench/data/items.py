@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import IterableDataset, default_collate
 
 from dpbench.architecture import load_function
+from dpbench.architecture.seeding import seeded
 from dpbench.architecture.user_errors import user_errors_in
 from dpbench.architecture.user_models import described
 from dpbench.data.batch import Samples
@@ -59,14 +60,12 @@ Source = Dataset | Collated
 def load_items(name: str, *, seed: int) -> Items:
     """The dataset that the user's function `name` returns.
 
-    torch's random numbers are seeded for it, so that every rank gets the same dataset; the random
-    state is restored. Raises UsageError for a function that cannot be loaded, raises, or returns
-    something else.
+    Global random numbers are seeded for it, so that every rank gets the same dataset. Raises
+    UsageError for a function that cannot be loaded, raises, or returns something else.
     """
     make = load_function(name, "dataset")
     title = f"dataset {name!r}"
-    with torch.random.fork_rng(devices=[]), user_errors_in(title, "making it"):
-        torch.manual_seed(seed)
+    with seeded(seed), user_errors_in(title, "making it"):
         made = make()
     is_map = hasattr(made, "__len__") and hasattr(made, "__getitem__")
     if not is_map or isinstance(made, IterableDataset):

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from dpbench.architecture.user_errors import raised_at
+from dpbench.errors import DpbenchError
 from dpbench.launch import pidfd
 from dpbench.launch.signals import ENDING, handle_unless_ignored
 
@@ -57,7 +59,7 @@ class Failure:
     text: str
     """First line of its message, up to LONGEST_TEXT characters; empty if it has none."""
     place: str = ""
-    """Place where it was raised, in brackets; empty if unknown."""
+    """The innermost line of the user's code, or else of any code, in brackets; may be empty."""
     traceback: str = ""
     lost_peer: bool = False
     """True if the rank failed because another one had ended: never the first cause."""
@@ -146,12 +148,15 @@ def main_thread_stack(scratch: Path, rank: int) -> str:
 def describe(error: BaseException, started: float) -> Failure:
     """Classify an exception: cause or consequence, and whether memory ran out."""
     text = str(error).encode(errors="backslashreplace").decode()
+    place = raised_at(error)
     frames = traceback.extract_tb(error.__traceback__)
+    if frames and not place and not isinstance(error, DpbenchError):
+        place = f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})"
     return Failure(
         at_seconds=time.monotonic() - started,
         kind=type(error).__name__,
         text=next(iter(text.splitlines()), "")[:LONGEST_TEXT],
-        place=f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else "",
+        place=place,
         traceback="".join(traceback.format_exception(error)),
         lost_peer=speaks_of_lost_peer(text),
         out_of_memory=isinstance(error, MemoryError)

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.architecture import load_function
+from dpbench.architecture.user_errors import place_of
 from dpbench.architecture.user_models import described
 from dpbench.data.batch import Samples
 from dpbench.errors import UsageError
@@ -131,18 +132,22 @@ class OwnTrainer(Trainer):
         taken = OwnStepBatches(self._take, batches, enter)
         with nullcontext() if sync else self.model.without_sync():
             loss: Any = self._own(model, optimizer, taken, self._loss_in_numbers)
-        if taken.left or not (model.forwards and model.backwards) or optimizer.steps != 1:
-            raise UsageError(
-                f"{self._title}: it called model {model.forwards} times, model.backward "
-                f"{model.backwards}, optimizer.step {optimizer.steps}, and left {taken.left} of "
-                f"{len(taken)} batches; expected model, model.backward(loss) instead of "
-                "loss.backward(), optimizer.step() once, and no batch left"
+        mistake = None
+        if taken.left:
+            mistake = f"it left {taken.left} of {len(taken)} batches; loop over all of them"
+        elif not model.forwards:
+            mistake = "it never called model(inputs)"
+        elif not model.backwards:
+            mistake = "it never called model.backward(loss); it replaces loss.backward()"
+        elif optimizer.steps != 1:
+            mistake = f"it called optimizer.step() {optimizer.steps} times; expected once"
+        elif not isinstance(loss, Tensor) or loss.dim() != 0:
+            mistake = (
+                f"it returned {described(loss)}; expected the mean loss as a tensor without "
+                "dimensions, not loss.item(), which waits for the device"
             )
-        if not isinstance(loss, Tensor) or loss.dim() != 0:
-            raise UsageError(
-                f"{self._title}: it returned {described(loss)}, expected the mean loss as a tensor "
-                "without dimensions; .item() would wait for the device"
-            )
+        if mistake is not None:
+            raise UsageError(f"{self._title}: {mistake}{place_of(self._own)}")
         return loss.detach()
 
     def _loss_in_numbers(self, outputs: Any, targets: Any) -> Tensor:
@@ -154,9 +159,8 @@ def expect_gradients(module: nn.Module, title: str) -> None:
     """Raise UsageError unless a step has left gradients: without them nothing can be verified."""
     if all(parameter.grad is None for parameter in module.parameters()):
         raise UsageError(
-            f"{title}: it left no gradients to compare with those of one process; compute the loss "
-            "from the model's outputs, and call optimizer.zero_grad() before the first "
-            "model.backward(loss), not after optimizer.step()"
+            f"{title}: a step leaves no gradients; compute the loss from the model's outputs, and "
+            "call optimizer.zero_grad() before model.backward(loss), not after optimizer.step()"
         )
 
 

@@ -16,13 +16,16 @@ from dpbench import architecture as architectures
 from dpbench import units
 from dpbench.architecture import Architecture
 from dpbench.architecture.protocol import GeneratedArchitecture
+from dpbench.architecture.seeding import seeded
 from dpbench.architecture.user_errors import place_of, user_errors_in
 from dpbench.architecture.user_models import described
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import collated, load_items
 from dpbench.errors import UsageError
+from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import expect_gradients, trainer_of
+from dpbench.parallel.tree import tensors
 
 SAMPLES = 2
 
@@ -52,13 +55,14 @@ def try_step(text: str, architecture: Architecture) -> None:
 def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
     """Take one step with the first and the last item of the user's dataset.
 
-    Raises UsageError for items that raise, are not (input, target) or do not collate, and for a
-    model or a loss that does not accept them.
+    Raises UsageError for items that raise, are not (input, target), do not collate or are not the
+    same again, and for a model or a loss that does not accept them.
     """
     title = f"dataset {name!r}"
     items = load_items(name, seed=seed)
     last = len(items) - 1
-    with torch.random.fork_rng(devices=[]):
+
+    def read() -> Dataset:
         pairs = []
         for index in (0, last):
             with user_errors_in(title, f"item {index}"):
@@ -70,20 +74,43 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
             pairs.append(item)
         with user_errors_in(title, f"collating the items 0 and {last}"):
             inputs, targets = collated(pairs)
-            samples = Dataset(inputs=inputs, targets=targets)
+            return Dataset(inputs=inputs, targets=targets)
+
+    with seeded(0):
+        samples = read()
+    with seeded(0):
+        if _checksum(read()) != _checksum(samples):
+            raise UsageError(
+                f"{title}: its items are different when they are read again; seed their random "
+                f"numbers from the index{place_of(type(items).__getitem__)}"
+            )
         _take_step(architecture, samples, f"{title} with architecture {architecture.name!r}")
 
 
 def _synthetic(architecture: Architecture, title: str) -> Dataset:
     code = getattr(architecture, "batch", architecture.synthetic_batch)
-    with user_errors_in(title, f"batch({SAMPLES})", code):
+
+    def generated() -> Dataset:
         inputs, targets = architecture.synthetic_batch(SAMPLES, torch.Generator().manual_seed(0))
-        samples = Dataset(inputs=inputs, targets=targets)
+        return Dataset(inputs=inputs, targets=targets)
+
+    with user_errors_in(title, f"batch({SAMPLES})", code):
+        samples, again = generated(), generated()
     if len(samples) != SAMPLES:
         raise UsageError(
             f"{title}: batch({SAMPLES}) returned {units.counted(len(samples), 'sample')}"
         )
+    if _checksum(again) != _checksum(samples):
+        raise UsageError(
+            f"{title}: batch({SAMPLES}) returned different samples for the same seed; draw random "
+            f"numbers from its generator, as in torch.randn(…, generator=generator){place_of(code)}"
+        )
     return samples
+
+
+def _checksum(samples: Dataset) -> str:
+    """A hash of the tensors; batches of a class of the user's have none."""
+    return tensors_checksum(tensors((samples.inputs, samples.targets)))
 
 
 def _take_step(

@@ -50,6 +50,5 @@ def unused_parameters_named(module: nn.Module) -> Iterator[None]:
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         raise UnusedParameters(
             f"parameters without a gradient in a step: {shown}{more}; use them in the loss, freeze "
-            "them with requires_grad_(False), or take an implementation that allows them, such as "
-            "dp or torch-ddp-static"
+            "them with requires_grad_(False), or take dp or torch-ddp-static, which allow them"
         ).with_traceback(error.__traceback__) from None

@@ -27,6 +27,7 @@ from math import isfinite
 import torch
 
 from dpbench.architecture import Architecture
+from dpbench.architecture.seeding import seeded
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
@@ -68,7 +69,8 @@ def verify(
     dtype = torch.float32 if large else torch.float64
     module = module.to(dtype)
     steps = max(LEAST_STEPS, trial.sync_every + 1)
-    samples = _samples(dataset, steps * small.effective_batch_size, device, dtype)
+    with seeded(trial.workload.seed):  # items may draw random numbers
+        samples = _samples(dataset, steps * small.effective_batch_size, device, dtype)
     own = trial.workload.step
     make_trainer = trainer_of(own)
     title = f"architecture {architecture.name!r}" if own is None else f"step {own!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -122,6 +123,13 @@ def test_a_lost_connection_is_known_by_its_words() -> None:
     assert describe(RuntimeError(gone), 0.0).lost_peer
     assert describe(ConnectionResetError(104, "Connection reset by peer"), 0.0).lost_peer
     assert not describe(ValueError("broken"), 0.0).lost_peer
+
+
+def test_the_place_of_an_error_is_the_users_line_that_called_torch() -> None:
+    with pytest.raises(IndexError) as raised:
+        torch.nn.functional.cross_entropy(torch.zeros(1, 4), torch.tensor([9]))
+    place = describe(raised.value, 0.0).place
+    assert re.fullmatch(r" \(tests/launch/test_causes.py, line \d+\)", place)
 
 
 def test_lack_of_memory_is_a_status_of_its_own() -> None:

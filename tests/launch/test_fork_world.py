@@ -115,7 +115,7 @@ def returns_a_lambda(_: int) -> Callable[[], int]:
 @pytest.mark.parametrize(
     ("function", "first_line"),
     [
-        (raises, "rank 1 raised ValueError: no such thing (at test_fork_world.py:"),
+        (raises, "rank 1 raised ValueError: no such thing (tests/launch/test_fork_world.py, line "),
         (is_killed, "rank 1 was killed by SIGKILL"),
         (returns_a_lambda, "rank 0 raised "),
     ],

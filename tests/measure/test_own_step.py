@@ -84,11 +84,11 @@ def loss_of_each(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.T
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        (goes_around, "model.backward 0, optimizer.step 1, and left 0 of 2"),
-        (leaves_one_out, "left 1 of 2 batches"),
-        (steps_twice, "optimizer.step 2, and left 0 of 2"),
-        (waits_for_the_device, "it returned a float, expected"),
-        (loss_of_each, "it returned a tensor (3,), expected"),
+        (goes_around, "it never called model.backward(loss)"),
+        (leaves_one_out, "left 1 of 2 batches; loop over all of them ("),
+        (steps_twice, "it called optimizer.step() 2 times; expected once"),
+        (waits_for_the_device, "it returned a float; expected"),
+        (loss_of_each, "it returned a tensor (3,); expected"),
     ],
 )
 def test_what_would_be_measured_as_something_else_is_refused(own: Any, message: str) -> None:
@@ -101,7 +101,7 @@ def test_what_would_be_measured_as_something_else_is_refused(own: Any, message: 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("hidden", "left no gradients to compare"),
+        ("hidden", "a step leaves no gradients"),
         ("broken", "a step on 2 samples raised KeyError: 'x' (steps.py, line 22)"),
         ("hiden", "has no hiden()"),
         ("other.py", "no file"),

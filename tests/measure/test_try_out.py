@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from dpbench.errors import UsageError
 from dpbench.measure.try_out import load_tried, try_dataset
 
 MODELS = """
-import torch
+import random, secrets, torch
 from torch import nn
 
 mse = nn.functional.mse_loss
@@ -47,6 +48,11 @@ class Whole:
     def build_model(self): raise AssertionError("only its ranks run it")
     def synthetic_batch(self, n, generator): ...
     def loss(self, outputs, targets): ...
+
+def drawn(n, generator): return torch.rand(n, 3), torch.full((n, 2), random.random())
+def globally(): return nn.Linear(3, 2), drawn, mse
+def secret(n, generator): return torch.rand(n, 3), torch.full((n, 2), secrets.randbits(20) / 2**20)
+def unseeded(): return nn.Linear(3, 2), secret, mse
 """
 
 
@@ -57,11 +63,14 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["models.py:good", "models.py:Whole", "vgg16"])
+@pytest.mark.parametrize(
+    "name", ["models.py:good", "models.py:globally", "models.py:Whole", "vgg16"]
+)
 def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
-    before = torch.get_rng_state()
+    before = torch.get_rng_state(), random.getstate()
     assert load_tried(name).default_dataset == "synthetic"
-    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +91,7 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
         ("sparse", r"batch\(2\) raised DataError: inputs: got a torch.sparse_coo tensor"),
         ("short", r"batch\(2\) raised TypeError: .*takes 1 positional argument"),
         ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 31\)$"),
+        ("unseeded", r"different samples for the same seed; draw .*\(models.py, line 41\)$"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
@@ -92,7 +102,7 @@ def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
 
 
 ITEMS = """
-import torch
+import secrets, torch
 
 class Items(list):
     def __getitem__(self, index):
@@ -107,6 +117,16 @@ uneven = lambda: [(torch.rand(n), 1.0) for n in (3, 4)]
 text = lambda: [(torch.rand(3), "cat")] * 9
 wide = lambda: [(torch.rand(5), torch.rand(2))] * 9
 
+class Drawn(Items):
+    def __getitem__(self, index): return torch.rand(3), torch.rand(2) * self.draw()
+    draw = lambda self: torch.rand(())
+
+class Unseeded(Drawn):
+    draw = lambda self: secrets.randbits(20)
+
+drawn = lambda: Drawn(range(9))
+unseeded = lambda: Unseeded(range(9))
+
 def late():
     items = Items(good())
     items.late = True
@@ -114,7 +134,7 @@ def late():
 """
 
 
-@pytest.mark.parametrize("name", ["good", "single"])
+@pytest.mark.parametrize("name", ["good", "single", "drawn"])
 def test_items_that_an_architecture_takes_are_right(name: str, tmp_path: Path) -> None:
     (tmp_path / "items.py").write_text(ITEMS)
     before = torch.get_rng_state()
@@ -129,6 +149,7 @@ def test_items_that_an_architecture_takes_are_right(name: str, tmp_path: Path) -
         ("uneven", "collating the items 0 and 1 raised RuntimeError: stack expects each tensor"),
         ("text", "collating the items 0 and 8 raised DataError: targets.*got str"),
         ("wide", "with architecture 'models.py:good': a step on 2 samples raised RuntimeErr"),
+        ("unseeded", r"different when they are read again; seed .*\(items.py, line 18\)$"),
         ("late", r"item 8 raised OSError: cannot read the last image \(items.py, line 6\)"),
     ],
 )
