@@ -148,7 +148,8 @@ class OwnTrainer(Trainer):
             )
         if mistake is not None:
             raise UsageError(f"{self._title}: {mistake}{place_of(self._own)}")
-        return loss.detach()
+        mean: Tensor = loss.detach()
+        return mean
 
     def _loss_in_numbers(self, outputs: Any, targets: Any) -> Tensor:
         with self.numbers.autocast:
