@@ -112,18 +112,15 @@ def comparable(environment_id: str) -> str:
 def environment_line(environments: Mapping[str, Environment], used: set[str]) -> str:
     """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0", after "2 hosts, each " if
     several are alike. Synthetic numbers name no machine."""
-    if not used:
+    known = [environments[one] for one in sorted(used) if one in environments]
+    if not known:
         return "environment not recorded"
-    known = {one: environments[one] for one in sorted(used) if one in environments}
-    made_up = {one for one, machine in known.items() if machine.launcher == SYNTHETIC}
-    if made_up == used:
+    if all(machine.launcher == SYNTHETIC for machine in known):
         return SYNTHETIC_NOTE
-    hosts = {machine.hostname for machine in known.values()}
-    alike = len({*map(comparable, used)}) == 1 and len(hosts) == len(used) == len(known)
-    if not alike:
-        listed = ", ".join(f"{one} (synthetic)" if one in made_up else one for one in sorted(used))
-        return f"environment{'s' if len(used) > 1 else ''} {listed}"
-    machine = next(iter(known.values()))
+    if (different := len({*map(comparable, used)})) > 1:
+        return f"{different} different environments"
+    hosts = {machine.hostname for machine in known}
+    machine = known[0]
     gpus = [accelerator.name for accelerator in machine.accelerators]
     what = [machine.cpu, units.counted(machine.cores, "core")]
     what += [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
@@ -178,9 +175,7 @@ def variables() -> tuple[tuple[str, str], ...]:
 
 def core_numbers() -> tuple[int, ...]:
     """The cores in this process's affinity mask."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
+    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def usable_cores() -> int:

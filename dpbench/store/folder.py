@@ -100,15 +100,11 @@ class OpenStore(Generic[R]):
     """A results folder that is open for more records of one kind; one writer at a time."""
 
     file: ClassVar[str]
-    writer: ClassVar[str]
-    """Description of another process that may be writing."""
-    continued_by: ClassVar[str]
-    """What continues in this folder after an error."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lines: IO[bytes] = open_lines(
-            folder / self.file, writer=self.writer, if_unwritable="choose another --name instead"
+            folder / self.file, writer="another dpbench", if_unwritable="choose another --name"
         )
 
     def _identity(self, record: R) -> dict[str, str]:
@@ -125,7 +121,7 @@ class OpenStore(Generic[R]):
         except OSError as error:
             raise StoreError(
                 f"cannot write to {self.folder / self.file}: {error.strerror}; earlier records are "
-                f"kept, and {self.continued_by} continues from there"
+                "kept, and the same --name (for a sweep, with --resume) continues from there"
             ) from None
 
     def add_environment(self, environment: Environment) -> None:
@@ -146,8 +142,6 @@ class SweepStore(OpenStore[TrialRecord]):
     """The open results folder of a running sweep."""
 
     file = TRIALS_FILE
-    writer = "another sweep"
-    continued_by = "--resume"
 
     @classmethod
     def create(
@@ -184,8 +178,6 @@ class CollectiveStore(OpenStore[CollectiveRecord]):
     """The results folder of a running `dpbench comm`, which may be that of a sweep."""
 
     file = COLLECTIVES_FILE
-    writer = "another dpbench comm"
-    continued_by = "the same --name"
 
     @classmethod
     def append_to(cls, folder: Path, command: Sequence[str]) -> CollectiveStore:
@@ -230,7 +222,10 @@ def holds_collectives(folder: Path) -> bool:
 
 def load(folder: Path) -> StoredSweep:
     """Read a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
-    spec, command = load_header(folder)
+    header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
+    path = folder / SWEEP_FILE
+    spec = decode_at(path, SweepSpec, _member(path, header, "sweep"))
+    command = decode_at(path, tuple[str, ...], _member(path, header, "command"))
     records, warnings = read_lines(folder / TRIALS_FILE, _reader(TrialLine, TrialRecord))
     # An implementation may be a file of the user who measured it.
     if unknown := {record.trial.implementation for record in records} - IMPLEMENTATIONS.keys():
@@ -239,14 +234,6 @@ def load(folder: Path) -> StoredSweep:
             f"{', '.join(IMPLEMENTATIONS)}"
         )
     return StoredSweep(folder, spec, command, _read_environments(folder), records, warnings)
-
-
-def load_header(folder: Path) -> tuple[SweepSpec, tuple[str, ...]]:
-    """The sweep of a results folder, and its command; raises the same errors as `load`."""
-    header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
-    path = folder / SWEEP_FILE
-    spec = decode_at(path, SweepSpec, _member(path, header, "sweep"))
-    return spec, decode_at(path, tuple[str, ...], _member(path, header, "command"))
 
 
 def load_options(folder: Path) -> dict[str, Any]:

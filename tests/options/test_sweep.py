@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from dpbench import store
 from dpbench.errors import UsageError
 from dpbench.options.sweep import SweepOptions
 from dpbench.run import presets
 from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.sweep.resume import read_options
-from dpbench.store import load_header
 from tests.cli.synthetic import dpbench
 
 SMALL = ("--quiet", "--no-charts")
@@ -134,7 +134,7 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change(
     config = written(tmp_path, FILE)
     words = ("sweep", "--config", config, "--name", "a", "--gpus", 2, "--oversubscribe", *SMALL)
     assert dpbench(*words) == 0
-    spec, _ = load_header(Path("results/a"))
+    spec = store.load(Path("results/a")).spec
     assert {(t.implementation, t.group_size) for t in plan_trials(spec)} == {
         *(("single", 1), ("dp", 1), ("ddp", 1), ("ddp", 2)),
     }

@@ -207,12 +207,12 @@ def test_the_commit_says_whether_there_are_changes(
 def test_the_environment_in_a_few_words() -> None:
     """Synthetic numbers name no machine."""
     here = capture()
-    assert environment_line({}, set()) == "environment not recorded"
-    assert environment_line({"a": here}, {"a", "b"}) == "environments a, b"
-    line = environment_line({"e0": replace(here, cpu="Z80", cores=1)}, {"e0"})
-    assert "Z80, 1 core, " in line
-    assert "torch" in line
+    assert environment_line({}, {"a"}) == "environment not recorded"
+    assert environment_line({"a": here}, {"a", "b"}) == "2 different environments"
+    old = replace(here, cpu="Z80", cores=1)
+    for used in ({"e-0"}, {"e-0", "e-1"}):  # of one machine, as with two commits
+        line = environment_line({"e-0": old, "e-1": old}, used)
+        assert line.startswith("Z80, 1 core, ")
+        assert "torch" in line
     made_up = replace(here, launcher=SYNTHETIC)
     assert environment_line({"m": made_up, "o": made_up}, {"m", "o"}) == SYNTHETIC_NOTE
-    both = {"m": made_up, "e": here}
-    assert environment_line(both, {"m", "e"}) == "environments e, m (synthetic)"
