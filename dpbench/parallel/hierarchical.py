@@ -50,16 +50,15 @@ class HierarchicalState:
         by_host: dict[str, list[int]] = {}
         for rank, name in enumerate(gather_values(own, group)):
             by_host.setdefault(name, []).append(rank)
-        leaders = [ranks[0] for ranks in by_host.values()]
+        hosts = list(by_host.values())
         self.size = dist.get_world_size()
         self._leader = by_host[own][0]
         self.is_leader = self._leader == dist.get_rank()
         # Two groups, as one's operations would be in another order on a leader than elsewhere.
-        # All ranks take part in making each.
-        self._sums, self._results = (
-            {name: _group(ranks, "shm") for name, ranks in by_host.items()}[own] for _ in range(2)
-        )
-        self._leaders = _group(leaders, "gloo") if len(leaders) > 1 else None
+        make_group_of_own: Any = dist.new_subgroups_by_enumeration
+        self._sums, _ = make_group_of_own(hosts, backend="shm")
+        self._results, _ = make_group_of_own(hosts, backend="shm")
+        self._leaders = dist.new_group([ranks[0] for ranks in hosts], backend="gloo")
         self._inside = ThreadPoolExecutor(1, "dpbench-hierarchical-inside")
         self._between = ThreadPoolExecutor(1, "dpbench-hierarchical-between")
 
@@ -90,19 +89,17 @@ class HierarchicalState:
 
         def inside() -> Any:
             flat.div_(self.size)
-            if self._sums is not None:
-                dist.all_reduce(flat, group=self._sums)
-            if self._leaders is not None:
-                return dist.all_reduce(flat, group=self._leaders, async_op=True)
-            return None
+            dist.all_reduce(flat, group=self._sums)
+            if not self.is_leader:
+                return None
+            return dist.all_reduce(flat, group=self._leaders, async_op=True)
 
         def between() -> None:
             try:
                 work = summed.result()
                 if work is not None:
                     work.wait()
-                if self._results is not None:
-                    dist.broadcast(flat, self._leader, group=self._results)
+                dist.broadcast(flat, self._leader, group=self._results)
             except BaseException as raised:
                 error.append(raised)
             ended.set_result(None)
@@ -123,9 +120,3 @@ def hierarchical(
 
 hierarchical.lossless = True  # type: ignore[attr-defined]
 """Whether the hook returns the exact average, up to rounding."""
-
-
-def _group(ranks: list[int], backend: str) -> dist.ProcessGroup | None:
-    """A group of these ranks, made by all; None for a single rank, and on the others."""
-    group: dist.ProcessGroup | None = dist.new_group(ranks, backend=backend)
-    return group if len(ranks) > 1 and dist.get_rank() in ranks else None

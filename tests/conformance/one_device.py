@@ -1,8 +1,8 @@
-"""One device that stands for every GPU that torch's tests ask for.
+"""The CPU in the place of every GPU that torch's tests ask for.
 
 Nearly all of torch's tests for DistributedDataParallel put rank r on GPU r and skip without; hardly
-any is about GPUs. Here `.cuda(1)`, `device=0` and `"cuda:1"` all mean the same device, the CPU for
-one. torch's own class has to pass a test in this setting before it says anything about another.
+any is about GPUs. Here `.cuda(1)`, `device=0` and `"cuda:1"` all mean the CPU. torch's own class
+has to pass a test in this setting before it says anything about another.
 """
 
 from __future__ import annotations
@@ -14,23 +14,20 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 CALLS = ("set_device", "synchronize")
+CPU = torch.device("cpu")
 
 
-class EveryGpuIs(TorchFunctionMode):
-    """Calls of torch functions with a GPU as an argument get `device` for it."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        self.device = device
+class EveryGpuIsTheCpu(TorchFunctionMode):
+    """Calls of torch functions with a GPU as an argument get the CPU for it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func is torch.Tensor.cuda:
-            return args[0].to(self.device)
+            return args[0].to(CPU)
         if func is torch.Tensor.to:
-            args = tuple(self.device if _is_gpu(argument) else argument for argument in args)
+            args = tuple(CPU if _is_gpu(argument) else argument for argument in args)
         if _is_gpu(kwargs.get("device")):
-            kwargs["device"] = self.device
+            kwargs["device"] = CPU
         return func(*args, **kwargs)
 
 
@@ -40,34 +37,33 @@ def _is_gpu(place: Any) -> bool:
     return type(place) is int or (isinstance(place, str) and place.startswith("cuda"))
 
 
-def stand_in(device: torch.device, wrapper: type, count: int) -> None:
-    """Make `device` every GPU of this process, for good.
+def stand_in(wrapper: type, count: int) -> None:
+    """Make the CPU every GPU of this process, for good.
 
     Args:
         wrapper: a DistributedDataParallel, which is not asked any more to be on GPU r.
         count: how many GPUs there seem to be.
     """
-    EveryGpuIs(device).__enter__()
+    EveryGpuIsTheCpu().__enter__()
     torch.cuda.device_count = lambda: count
     torch.cuda.current_device = lambda: 0
     for name in CALLS:
         setattr(torch.cuda, name, lambda device=None: None)
     move = torch.nn.Module.to
     torch.nn.Module.to = lambda self, *args, **kwargs: move(
-        self, *(device if _is_gpu(place) else place for place in args), **kwargs
+        self, *(CPU if _is_gpu(place) else place for place in args), **kwargs
     )
     construct = wrapper.__init__
 
     @functools.wraps(construct)
-    def on_device(
+    def on_the_cpu(
         self: Any,
         module: Any,
         device_ids: Any = None,
         output_device: Any = None,
         *args: Any,
-        **kwargs: Any,
+        **kw: Any,
     ) -> None:
-        ids = [device.index] if device_ids and device.type == "cuda" else None
-        construct(self, module, ids, None, *args, **kwargs)
+        construct(self, module, None, None, *args, **kw)
 
-    wrapper.__init__ = on_device
+    wrapper.__init__ = on_the_cpu

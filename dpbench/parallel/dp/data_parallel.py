@@ -68,6 +68,8 @@ class DataParallel(nn.Module):
         loss_key: the key, index or field of the loss in the output, for `backward`; None means
             the only 0-dim floating-point tensor.
         cache: keep the parameters of replicas on other devices while the originals are unchanged.
+            False copies them in each forward, which code that writes through `.data` needs: torch
+            does not count such writes.
         move: move `module` to the first device instead of refusing it elsewhere.
 
     Raises:
@@ -93,7 +95,14 @@ class DataParallel(nn.Module):
         move: bool = False,
     ) -> None:
         super().__init__()
-        _check_arguments(loss_reduction)
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            raise RuntimeError(
+                "DataParallel drives all replicas from one process, but this is rank "
+                f"{dist.get_rank()} of {dist.get_world_size()}: the ranks would train apart; use "
+                "DistributedDataParallel in each, or DataParallel in a single process"
+            )
+        if loss_reduction not in ("mean", "sum"):
+            raise ValueError(f"got loss_reduction={loss_reduction!r}, expected 'mean' or 'sum'")
         self.devices = parse_devices(device_ids)
         self.output_device: torch.device | None = self.devices[0]
         """The device to gather outputs on; None if they are not gathered."""
@@ -228,10 +237,6 @@ class DataParallel(nn.Module):
         """The same object as `module`."""
         return self.module
 
-    def forget_replicas(self) -> None:
-        """Copy all parameters again, after writes through `.data` that torch does not count."""
-        self._replicator.forget()
-
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The state dict of `module`: its keys have no prefix."""
         return self.module.state_dict(*args, **kwargs)
@@ -271,18 +276,6 @@ class DataParallel(nn.Module):
                     stacklevel=6,
                 )
                 return
-
-
-def _check_arguments(loss_reduction: Any) -> None:
-    """Raise for a process that is one of several ranks, and for arguments out of their range."""
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        raise RuntimeError(
-            f"DataParallel drives all replicas from one process, but this is rank {dist.get_rank()}"
-            f" of {dist.get_world_size()}: the ranks would train apart, without a word to each "
-            "other; use DistributedDataParallel in each, or DataParallel in a single process"
-        )
-    if loss_reduction not in ("mean", "sum"):
-        raise ValueError(f"got loss_reduction={loss_reduction!r}, expected 'mean' or 'sum'")
 
 
 def _find_loss(output: Any, key: str | int | None) -> Tensor:

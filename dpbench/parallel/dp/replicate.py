@@ -26,8 +26,8 @@ class Replicator:
     """Makes replicas of one module on several devices.
 
     A replica on the first device shares the memory of the originals. One elsewhere has copies,
-    which are kept until torch counts a write to any of the originals. Writes to `parameter.data`
-    are not counted: call `forget` after them.
+    which are kept until torch counts a write to any of the originals. It does not count writes to
+    `parameter.data`.
     """
 
     def __init__(self, devices: Sequence[torch.device], *, cache: bool = True) -> None:
@@ -35,10 +35,6 @@ class Replicator:
         self.devices = tuple(devices)
         self.cache = cache
         self._copied: dict[int, tuple[Any, list[nn.Parameter]]] = {}
-
-    def forget(self) -> None:
-        """Drop the copies kept between forwards."""
-        self._copied = {}
 
     def replicate(self, module: nn.Module, count: int) -> list[Replica]:
         """Replicas of `module` on the first `count` devices.
@@ -54,7 +50,7 @@ class Replicator:
         check_location(named, named_buffers, self.devices[0])
         originals, buffers = [*named.values()], [*named_buffers.values()]
         if not self.cache:
-            self.forget()
+            self._copied = {}
         replicas = []
         for index in range(count):
             device = self.devices[index]

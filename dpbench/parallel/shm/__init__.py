@@ -8,9 +8,9 @@ Read `all_reduce` first: it explains how ranks wait for each other. `memory` has
 they share, `member` one rank's view of it, `queue` the threads that run collectives, and
 `process_group` the interface to torch.
 
-A group has collectives only: no messages between two ranks, no sparse tensors. It takes CPU and
-CUDA tensors, the latter through the host, and is the group of all devices: for "shm" on the CPU and
-nccl on GPUs make two groups.
+A group has the collectives of data-parallel training only: no messages between two ranks, no
+all_to_all, no sparse tensors. It takes CPU and CUDA tensors, the latter through the host, and is
+the group of all devices: for "shm" on the CPU and nccl on GPUs make two groups.
 """
 
 from __future__ import annotations

@@ -138,20 +138,3 @@ def scatter(member: Member, output: Tensor, whole: Tensor | None = None, *, root
         whole = output.new_empty(member.size * output.numel())
     broadcast(member, whole, root)
     output.copy_(whole.tensor_split(member.size)[member.rank])
-
-
-def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
-    """Rank r gets in outputs[s] what rank s has in inputs[r]; sizes may differ."""
-    own = torch.tensor([tensor.numel() for tensor in inputs], device="cpu")
-    counts = [torch.empty_like(own) for _ in inputs]
-    all_gather(member, counts, own)
-    sent = [row.tolist() for row in counts]
-    padded = torch.empty(max(map(sum, sent)), dtype=inputs[0].dtype, device="cpu")
-    padded[: int(own.sum())] = torch.cat(list(inputs))
-    everything = [torch.empty_like(padded) for _ in inputs]
-    all_gather(member, everything, padded)
-    for name, output, theirs, row in zip(member.names, outputs, everything, sent, strict=True):
-        if (count := row[member.rank]) != (expected := output.numel()):
-            # copy_ would repeat a single element.
-            raise ValueError(f"{name} sent {count} elements in all_to_all, expected {expected}")
-        output.copy_(torch.split(theirs[: sum(row)], row)[member.rank])

@@ -148,48 +148,21 @@ class ShmProcessGroup(dist.ProcessGroup):
         )
         return self._start("scatter", run, opts, operands, output_tensors)
 
-    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> dist.Work:
-        if not len(outputs) == len(inputs) == self._member.size:
-            raise ValueError(
-                f"got {len(inputs)} inputs and {len(outputs)} outputs, expected one for each of "
-                f"the {self._member.size} ranks"
-            )
-        sources = [Operand(tensor) for tensor in inputs]
-        targets = [Operand(tensor, read=False, write=True) for tensor in outputs]
-        flats = [target.flat for target in targets], [source.flat for source in sources]
-        run = partial(collectives.all_to_all, self._member, *flats)
-        return self._start("all_to_all", run, opts, [*sources, *targets], outputs)
-
-    def all_to_all_single(
-        self,
-        output: Tensor,
-        input: Tensor,
-        output_splits: list[int],
-        input_splits: list[int],
-        opts: Any,
-    ) -> dist.Work:
-        source, target = Operand(input), Operand(output, read=False, write=True)
-        outputs = self._split_rows(target, output.shape, output_splits)
-        inputs = self._split_rows(source, input.shape, input_splits)
-        run = partial(collectives.all_to_all, self._member, outputs, inputs)
-        return self._start("all_to_all", run, opts, [source, target], [output])
-
     # Other names of these, used before torch 2.13 or by its C++ code (functional collectives).
     allreduce_coalesced = allreduce
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-    alltoall_base = all_to_all_single
 
     def barrier(self, opts: Any = _BARRIER) -> dist.Work:
         return self._start("barrier", partial(collectives.barrier, self._member), opts, [], [])
 
     def send(self, *_: Any) -> dist.Work:
-        """Messages between two ranks are not offered."""
+        """Raise NotImplementedError: data-parallel training needs none of these."""
         raise NotImplementedError(
-            "shm has no messages between two ranks, only collectives; use gloo"
+            "shm has no messages between two ranks and no all_to_all; use gloo"
         )
 
-    recv = recv_anysource = send
+    recv = recv_anysource = alltoall = alltoall_base = all_to_all_single = send
 
     def shutdown(self) -> None:
         """Leave the group; torch calls it in destroy_process_group.
@@ -285,20 +258,6 @@ class ShmProcessGroup(dist.ProcessGroup):
                 f"for one, expected {size} times as many elements, of the same type"
             )
         return list(all_.view(size, one.numel()).unbind())
-
-    def _split_rows(
-        self, operand: Operand, shape: Sequence[int], rows: Sequence[int]
-    ) -> list[Tensor]:
-        """Split an operand into some rows of its tensor for each rank; by default equally many."""
-        total, size = shape[0] if shape else 1, self._member.size
-        rows = rows or [total // size] * size
-        if len(rows) != size or sum(rows) != total:
-            raise ValueError(
-                f"got split sizes {list(rows)}, expected one for each of the {size} ranks that "
-                f"add up to the {total} rows of the tensor"
-            )
-        per_row = operand.flat.numel() // total if total else 0
-        return list(torch.split(operand.flat, [row * per_row for row in rows]))
 
 
 def zeros(group: dist.ProcessGroup, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -34,7 +34,11 @@ def test_memory_needs_no_function_of_os_that_some_pythons_lack(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    os.close(memory.create(memory.Layout(2)))
+    descriptor = memory.create(memory.Layout(2))
+    # It has no name in /dev/shm that a killed process could leave behind.
+    name = Path(f"/proc/self/fd/{descriptor}").readlink()
+    assert str(name) == "/memfd:dpbench-shm (deleted)"
+    os.close(descriptor)
     assert missing_reason("shm", gpu_count=0) is None
 
 
@@ -92,12 +96,9 @@ def bad_arguments_are_errors_of_one_rank_and_the_group_goes_on(rank: int) -> Non
     pieces = [torch.ones(1), torch.ones(3)]
     refused("got 2 tensors, ", lambda: dist.reduce_scatter(torch.ones(2), pieces))
     refused("got 2 tensors, ", lambda: dist.scatter(torch.ones(2), pieces))
-    refused(
-        r"got split sizes \[1, 1\].* the 3 rows",
-        lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [1, 1], [1, 2]),
-    )
     refused("got rank -1 as the root", lambda: dist.broadcast(torch.ones(3), group_src=-1))
     refused("no messages between two ranks", lambda: dist.send(torch.ones(3), 1))
+    refused("no all_to_all", lambda: dist.all_to_all_single(torch.ones(2), torch.ones(2)))
 
 
 @world.body
