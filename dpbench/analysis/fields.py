@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.records.trial import Status
 
 Plain = str | int | float | bool | None
 FieldKind = Literal["text", "integer", "number", "boolean"]
@@ -40,24 +39,6 @@ WRAPPED_FROM = 8
 """Length of a header from which it may stand on two lines."""
 
 
-class Composite(Protocol):
-    """A value that tables print with more words than programs read."""
-
-    @property
-    def plain(self) -> Plain | Estimate: ...
-
-    @property
-    def words(self) -> str:
-        """The text in a table; empty where that is the plain value."""
-        ...
-
-
-Value = Plain | Estimate | Composite
-NOISY = "too noisy"
-"""Text of a speed whose interval says nothing, see `Estimate.is_too_noisy`."""
-S = TypeVar("S")
-
-
 @dataclass(frozen=True, slots=True)
 class Worded:
     """A value, and the text that tables print for it; empty for the value itself."""
@@ -66,20 +47,10 @@ class Worded:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Status and reason of a configuration's end; tables show as much of the reason as fits."""
-
-    status: Status
-    reason: str | None
-
-    @property
-    def plain(self) -> str:
-        return self.status.value
-
-    @property
-    def words(self) -> str:
-        return self.status.words
+Value = Plain | Estimate | Worded
+NOISY = "too noisy"
+"""Text of a speed whose interval says nothing, see `Estimate.is_too_noisy`."""
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,8 @@ import numpy as np
 
 from dpbench.analysis.estimate import CONFIDENCE, Floats, t_quantile
 
-Steadiness = Literal["steady", "warming up", "slowing down", "too few steps", "one repetition"]
+Steadiness = Literal["steady", "warming up", "slowing down", "not judged"]
+"""Windows that are short, or of a single repetition, are not judged."""
 FEWEST_STEPS = 20
 """Fewest steps that can be judged: a tenth has to hold two."""
 FRACTIONS = (10, 5)
@@ -44,10 +45,8 @@ class SteadyState:
 def steady_state(windows: Sequence[Floats]) -> SteadyState:
     """Judge the windows of one configuration, one array of step seconds per repetition."""
     length = min(map(len, windows))
-    if length < FEWEST_STEPS:
-        return SteadyState(verdict="too few steps")
-    if len(windows) < 2:
-        return SteadyState(verdict="one repetition")
+    if length < FEWEST_STEPS or len(windows) < 2:
+        return SteadyState(verdict="not judged")
     # Two tests, at half the level each.
     quantile = t_quantile(len(windows) - 1, 1 - (1 - CONFIDENCE) / len(FRACTIONS))
     found = []

@@ -97,7 +97,7 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
         ),
         loss_notes=tuple(agreement_notes([one for one in agreements if not one.is_error])),
         explanations=explanations,
-        advice=advise(explanations, environments),
+        advice=advise(explanations),
         sweep=sweep,
         collectives=collectives,
     )

@@ -70,7 +70,7 @@ def explain(typed: dict[str, Any]) -> None:
     noise = [noise_note(noisy, "explain")] if noisy else []
     found = answer(
         clear,
-        advise(clear, sweep.environments, everything),
+        advise(clear, everything),
         shown=[one for one in shown if not one.is_too_noisy],
         rows=chosen,
         first=load_notes(sweep.records),

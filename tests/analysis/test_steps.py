@@ -74,8 +74,8 @@ def test_a_warm_up_has_its_length_and_its_change() -> None:
 
 
 def test_few_steps_and_one_repetition_are_not_judged() -> None:
-    assert steady_state([np.ones(19)] * 4).verdict == "too few steps"
-    assert steady_state([np.ones(50)]).verdict == "one repetition"
+    assert steady_state([np.ones(19)] * 4).verdict == "not judged"
+    assert steady_state([np.ones(50)]).verdict == "not judged"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ already."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +11,6 @@ from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Explanation, SlowestRank
 from dpbench.analysis.diagnosis.factors import Factor, Part
 from dpbench.analysis.estimate import Estimate
-from dpbench.records.environment import Environment
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 LARGE = 0.05
@@ -55,9 +54,7 @@ class Advice:
 
 
 def advise(
-    explanations: Sequence[Explanation],
-    environments: Mapping[str, Environment] | None = None,
-    others: Sequence[Explanation] = (),
+    explanations: Sequence[Explanation], others: Sequence[Explanation] = ()
 ) -> tuple[tuple[Advice, ...], ...]:
     """The advice on every explanation, the largest loss first; empty where nothing is large.
 
@@ -65,12 +62,10 @@ def advise(
     or more; with a single repetition nothing is blamed, as there is no interval. `others` are all
     explanations of the sweep, so that nothing is advised that it already tried.
     """
-    known = {environment.cores for environment in (environments or {}).values()}
-    cores = known.pop() if len(known) == 1 else None
     found = []
     for one in explanations:
         lines = [
-            _advice(factor, one, others or explanations, cores)
+            _advice(factor, one, others or explanations)
             for factor in one.factors.factors
             if factor.is_loss and factor.share.value >= LARGE
         ]
@@ -85,9 +80,7 @@ def advise(
     return tuple(found)
 
 
-def _advice(
-    factor: Factor, explained: Explanation, others: Sequence[Explanation], cores: int | None
-) -> Advice:
+def _advice(factor: Factor, explained: Explanation, others: Sequence[Explanation]) -> Advice:
     kind: AdviceKind = factor.parts[0]
     if len(factor.parts) > 1:
         # One process has one clock: it hides the work of driving all replicas.
@@ -105,7 +98,12 @@ def _advice(
     elif kind == "communication":
         words = _communication(explained, others, accumulate)
     elif kind == "contention":
-        words = _contention(explained, cores)
+        words = (
+            f"contention, as {trial.group_size} copies slow each other without communicating",
+            "they share memory bandwidth or cores, whatever the implementation"
+            if trial.devices[0] == "cpu"
+            else "they share power, PCIe or the host's cores; try fewer replicas per host",
+        )
     elif kind == "warm-up":
         steps = explained.factors.slow_first_steps
         loss = f"slow first steps of the window (the first {steps})"
@@ -149,18 +147,6 @@ def _communication(explained: Explanation, others: Sequence[Explanation], accumu
         is_faster = mine and theirs and theirs.value.ends[0] > mine.value.ends[1]
         words = f"{name}, which hides more of it in this sweep, or " if is_faster else ""
     return f"exposed communication on {trial.backend}", f"try {words}{accumulate}"
-
-
-def _contention(explained: Explanation, cores: int | None) -> Words:
-    trial = explained.trial
-    loss = f"contention, as {trial.group_size} copies slow each other without communicating"
-    if trial.devices[0] != "cpu":
-        return loss, "they share power, PCIe or the host's cores; try fewer replicas per host"
-    threads, share = trial.threads_per_replica, trial.largest_share
-    if cores is not None and share <= cores < share * threads:
-        loss = f"contention, as {share * threads} threads share {units.counted(cores, 'core')}"
-        return loss, f"try --threads {cores // share}"
-    return loss, "they share memory bandwidth or cores, whatever the implementation"
 
 
 def _waiting(slowest: SlowestRank | None) -> Words:

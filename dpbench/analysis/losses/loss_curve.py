@@ -183,11 +183,8 @@ class TimeToLoss:
     seconds: Estimate | None
 
     @property
-    def plain(self) -> Estimate | None:
-        return self.seconds
-
-    @property
     def words(self) -> str:
+        """How long it takes at least, where a repetition did not reach the target."""
         return "" if self.seconds else f"> {units.seconds(self.longest_seconds)}"
 
 

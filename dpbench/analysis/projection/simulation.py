@@ -12,7 +12,7 @@ err like laws is an assumption: nobody has published enough of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -191,44 +191,30 @@ class Simulation:
         known = _plain(seconds - computing, self.traces)
         return known if low == high else replace(known, low=low, high=high, confidence=CONFIDENCE)
 
-    def _coupling(self) -> Iterator[str]:
-        """How far simulations are off, and what is done about it."""
-        for size, error in self.checked.items():
-            off = units.fixed_percent(math.expm1(error), signed=True)
-            used = (
-                "is corrected for it" if self.network.is_measured else "has a band that includes it"
-            )
-            yield (
-                f"the error of the simulation at {size} replicas is {off} of the measured step; "
-                f"the prediction {used}"
-            )
-        if not self.checked:
-            yield "computation and communication do not slow each other down"
-
     def assumptions(self) -> tuple[str, ...]:
         """What the numbers take for granted, in sentences."""
         found = buckets(self.trace, self.cap_mb)
         total = units.bytes_binary(int(sum(nbytes for _, nbytes in found)))
         contention = "replicas on one machine do not slow each other down (not measured)"
         if self.contention:
-            listed = ", ".join(
-                f"{factor.value:.3g} × as long with {size} replicas"
-                for size, factor in self.contention.items()
+            contention = (
+                "replicas on one machine slow each other down as in steps without synchronization"
             )
-            contention = f"replicas on one machine slow each other down: computation takes {listed}"
         stragglers = "all replicas are equally fast, because stragglers were not measured"
         if self.ratios:
-            count = sum(ratios.size for ratios in self.ratios)
             stragglers = (
-                f"straggler delays are sampled from {count:,} measured steps; rarer events are "
-                "not modeled"
+                "straggler delays are those of the measured steps; rarer events are not modeled"
             )
+        coupling = "computation and communication do not slow each other down"
+        if self.checked:
+            used = "corrects larger groups" if self.network.is_measured else "widens the bands"
+            coupling = f"the error of the simulation at the measured group sizes {used}"
         return (
             f"gradients ({total}) are reduced in {units.counted(len(found), 'bucket')}",
             self.network.assumption,
             contention,
             stragglers,
-            *self._coupling(),
+            coupling,
             "the input pipeline is fast enough, and no replica fails",
         )
 
