@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from dpbench.analysis.diagnosis.explanation import (
     Explanation,
     explain,
     slowest_rank,
 )
-from dpbench.analysis.diagnosis.factors import Factors, References, factor
+from dpbench.analysis.diagnosis.factors import References, factor
 from dpbench.analysis.diagnosis.phases import step_phases
 from dpbench.analysis.summary import summarize
 from dpbench.analysis.throughput import exposed_communication_seconds, free_communication_seconds
 from dpbench.records.trial import Phases, ReplicaPhases, Status, TrialRecord
-from tests.analysis.builders import PASSED, rank, record, steps_of, trial, weak_sweep, window
+from tests.analysis.builders import rank, record, steps_of, trial, weak_sweep, window
 
 
 def phases(data: float, forward: float, backward: float, optimizer: float) -> Phases:
@@ -86,70 +83,13 @@ def test_what_is_done_for_replicas_is_told_where_one_process_drives_them() -> No
     assert apart.of_replicas == {}
 
 
-STEP, RANKS, STEPS, PASSES = 0.1, 8, 200, 3
-Steps = NDArray[np.float64]
-
-
-def ran(
-    together: Steps, alone: Steps, repetition: int = 0, implementation: str = "ddp", **spec: int
-) -> TrialRecord:
-    """Ranks whose every step took these seconds; arrays of shape (ranks, steps)."""
-    count, steps = alone.shape
-    return record(
-        trial(
-            implementation,
-            group_size=count,
-            timed_steps=steps,
-            repetition=repetition,
-            **spec,
-        ),
-        [
-            rank(number, window(full, 32 * steps), without_sync=window(bare, 32 * steps))
-            for number, (full, bare) in enumerate(zip(together, alone, strict=True))
-        ],
-        verification=PASSED,
-    )
-
-
-def jittered(seed: int, spread: float = 0.1) -> list[TrialRecord]:
-    """All-reduces that take no time, among ranks whose steps vary independently."""
-    rng = np.random.default_rng(seed)
-    found = []
-    for repetition in range(PASSES):
-        alone, other = STEP * (1 + spread * rng.standard_normal((2, RANKS, STEPS)))
-        together = np.tile(other.max(axis=0), (RANKS, 1))
-        found += [
-            steps_of("single", [STEP], repetition=repetition, timed_steps=STEPS),
-            steps_of("independent", [STEP] * RANKS, repetition=repetition, timed_steps=STEPS),
-            ran(together, alone, repetition),
-        ]
-    return found
-
-
-def factors_of(records: Sequence[TrialRecord]) -> Factors:
-    own = [one for one in records if one.trial.implementation == "ddp"]
-    return factor(own, References(records))
-
-
-def test_jitter_is_not_called_communication() -> None:
-    """The largest of 8 normal draws is 1.4236 standard deviations above their mean."""
-    records = jittered(0)
-    found = factors_of(records)
-    waiting, communication = found.of("stragglers"), found.of("communication")
-    assert waiting is not None
-    assert communication is not None
-    assert waiting.value.value == pytest.approx(1 / 1.14236, rel=0.02)
-    assert communication.value.value == pytest.approx(1, abs=0.01)
-    assert not communication.is_loss
-    for one in records[2::3]:
-        exposed = exposed_communication_seconds(one)
-        assert exposed == pytest.approx(0, abs=0.01 * STEP)
-
-
 def test_communication_beside_jitter_is_what_is_left() -> None:
     """Steps of 1 and 3 s by turns on two ranks, in opposite order: of 4 s, 3 s are waited for."""
-    alone = np.array([[1.0, 3.0], [3.0, 1.0]])
-    one = ran(np.full((2, 2), 4.0), alone)
+    ranks = [
+        rank(number, window([4.0, 4.0], 64), without_sync=window(alone, 64))
+        for number, alone in enumerate(([1.0, 3.0], [3.0, 1.0]))
+    ]
+    one = record(trial(group_size=2, timed_steps=2), ranks)
     assert free_communication_seconds(one) == 3.0
     assert exposed_communication_seconds(one) == 1.0
     values = {f.parts: f.value.value for f in factor([one], References([])).factors}

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from statistics import median
 
-import numpy as np
 import pytest
 
 from dpbench.analysis.projection.law import (
@@ -105,45 +104,3 @@ def test_bands_cover_series_that_they_were_not_calibrated_on() -> None:
             band = conformal(others)
             covered += [band.low <= r <= band.high for r in residuals(left_out, sizes)]
         assert sum(covered) / len(covered) >= 0.85
-
-
-REPEATS = 40
-NOISE = 0.01
-"""Relative standard error of a measured step: 2 % of four repetitions."""
-
-
-def made_up(generator: np.random.Generator) -> dict[str, Curve]:
-    """Curves with random coefficients, with efficiencies down to about 50 % at 16 replicas."""
-
-    def between(low: float, high: float) -> float:
-        return float(generator.uniform(low, high))
-
-    ring, log, linear = between(0.05, 0.6), between(0.02, 0.15), between(0.005, 0.06)
-    tree, bandwidth, hidden = between(0.02, 0.15), between(0.05, 0.3), between(0, 0.3)
-    contention, coherency = between(0.01, 0.05), between(0.0001, 0.0006)
-    return {
-        "flat": lambda n: 1.0,
-        "ring": lambda n: 1 + ring * (n - 1) / n,
-        "log": lambda n: 1 + log * math.log2(n),
-        "linear": lambda n: 1 + linear * (n - 1),
-        "overlap": lambda n: 1 + max(0.0, tree * math.log2(n) + bandwidth * (n - 1) / n - hidden),
-        "USL": lambda n: 1 + contention * (n - 1) + coherency * n * (n - 1),
-    }
-
-
-def test_bands_of_90_percent_cover_85_percent_of_every_kind_of_curve() -> None:
-    """From two to five sizes, at twice and four times the largest, and none is refused."""
-    generator = np.random.default_rng(0)
-    covered: dict[tuple[str, int], list[bool]] = {}
-    for _ in range(REPEATS):
-        for name, seconds in made_up(generator).items():
-            for count in (2, 3, 4, 5):
-                sizes = [2**k for k in range(count)]
-                measured = {n: seconds(n) * math.exp(generator.normal(0, NOISE)) for n in sizes}
-                for factor in (2, 4):
-                    n = factor * sizes[-1]
-                    step = predicted(measured.__getitem__, sizes, n).step_seconds
-                    assert step is not None
-                    covered.setdefault((name, factor), []).append(step.contains(seconds(n)))
-    shares = {key: sum(found) / len(found) for key, found in covered.items()}
-    assert min(shares.values()) >= 0.85, shares
