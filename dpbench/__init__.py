@@ -1,6 +1,10 @@
 """Benchmark data-parallel PyTorch training: throughput, scaling efficiency and regressions.
 
-Everything here is imported on first use, and torch with it, so that the command line starts fast.
+    >>> results = dpbench.sweep("mlp", batch_sizes=[32, 64], gpus=2)
+    >>> results = dpbench.load("results/examples/two-cores")
+
+`sweep` measures, `load` reads results, and `train` trains for epochs. `DistributedDataParallel`,
+`DataParallel` and what belongs to them are for your own training loop; see `dpbench.parallel`.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from dpbench.requirements import check_requirements
 
 __version__ = "0.2.0"
 
+# Imported on first use, and torch with them, so that the command line starts fast.
 _HOMES = {
     "BalancedSampler": "dpbench.data.sharding",
     "DataParallel": "dpbench.parallel",

@@ -22,7 +22,6 @@ ARGUMENTS = "Args:"
 """The line above the documented parameters of a Python call."""
 LAUNCHED = launch.OPTIONS.items()
 SELF = ("self", "cls")
-MOST_PARAMETERS = 8
 NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
 """Columns of a table that say what was measured, not how it went."""
 
@@ -136,11 +135,11 @@ def _class(name: str) -> Any:
 
 
 def _called(name: str, value: Any) -> str:
-    """`name(argument, …)`; `self` is left out, and so are long lists of arguments."""
+    """`name(argument, …)`, without `self`."""
     if not callable(value):
         return f"`{name}`"
     parameters = [each for each in inspect.signature(value).parameters if each not in SELF]
-    return f"`{name}({', '.join(parameters) if len(parameters) <= MOST_PARAMETERS else '…'})`"
+    return f"`{name}({', '.join(parameters)})`"
 
 
 def _first_sentence(value: Any) -> str:
