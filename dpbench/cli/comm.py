@@ -58,18 +58,18 @@ def comm(typed: dict[str, Any]) -> int:
     stored = measure_collectives(job, machine)
     show_collectives(stored, as_json=options.as_json)
     page = write_report(report_folder(folder), read_subject(folder), charts=options.charts)
-    if not options.as_json:
+    if options.as_json:
+        say(f"records are in {folder}")
+    else:
         typer.echo(f"\nReport: {page}")
-    say(f"records are in {folder}")
     return exit_status(job.specs, stored.records)
 
 
 def _show_plan(job: Job, rows: Sequence[Planned[CollectiveSpec]], *, as_json: bool) -> int:
     from dpbench.report.plan import collectives_answer
-    from dpbench.report.progress.terminal import table_width
 
     if rows or as_json:
-        typer.echo(collectives_answer(rows, width=table_width()).render(as_json=as_json), nl=False)
+        typer.echo(collectives_answer(rows).render(as_json=as_json), nl=False)
     say(
         f"{units.counted(sum(row.runs for row in rows), 'measurement')} in {job.folder}, "
         f"{units.seconds(job.time_limit_seconds)} each at most; nothing was stored"

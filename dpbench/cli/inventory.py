@@ -10,7 +10,6 @@ import typer
 
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import say
-from dpbench.report.progress.terminal import table_width
 
 RESULTS = "results"
 KINDS = {
@@ -64,8 +63,7 @@ def inventory(
         for kind, name, reason, description in _names(data_dir)
         if only in (None, kind)
     ]
-    width = table_width()
-    found = names_answer(rows, width=width) if only else overview(rows, KINDS, width=width)
+    found = names_answer(rows) if only else overview(rows, KINDS)
     typer.echo(found.render(as_json=as_json), nl=False)
 
 
@@ -88,7 +86,7 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
         return
     from dpbench.report.inventory import results_answer
 
-    typer.echo(results_answer(found, width=table_width()).render(as_json=as_json), nl=False)
+    typer.echo(results_answer(found).render(as_json=as_json), nl=False)
 
 
 def _names(data_dir: Path | None) -> Iterator[tuple[str, str, str | None, str]]:

@@ -9,7 +9,7 @@ import typer
 
 from dpbench.files import folder_inside, write_file
 from dpbench.messages import warn
-from dpbench.report.progress.terminal import table_limit, table_width
+from dpbench.report.progress.terminal import table_limit
 from dpbench.run.results import subject_of
 
 if TYPE_CHECKING:
@@ -92,5 +92,5 @@ def show_collectives(stored: StoredCollectives, *, as_json: bool = False) -> Non
     """Prints their tables, or their data for programs, to stdout."""
     from dpbench.report.collectives import stored_answer
 
-    typer.echo(stored_answer(stored, width=table_width()).render(as_json=as_json), nl=False)
+    typer.echo(stored_answer(stored).render(as_json=as_json), nl=False)
     warn(*stored.warnings)

@@ -103,9 +103,8 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
 
 def _show_plan(plan: SweepPlan, *, as_json: bool) -> int:
     from dpbench.report.plan import sweep_answer
-    from dpbench.report.progress.terminal import table_width
 
-    found = sweep_answer(plan.rows, plan.summary, width=table_width())
+    found = sweep_answer(plan.rows, plan.summary)
     typer.echo(found.render(as_json=as_json), nl=False)
     if as_json:
         to_stderr(plan.summary)

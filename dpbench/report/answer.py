@@ -9,7 +9,6 @@ from typing import Any
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.provenance import Provenance
-from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import Table
 from dpbench.report.terminal import bullet, write_table
 
@@ -38,7 +37,7 @@ class Answer:
         return self.json if as_json else self.text
 
 
-def bullets(notes: Iterable[str], width: int = WIDTH) -> str:
+def bullets(notes: Iterable[str], width: int | None = None) -> str:
     """One paragraph with a bullet for each note."""
     return "\n".join(bullet(note, width) for note in notes)
 

@@ -19,7 +19,6 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.fields import ReadField, integer
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets, plain_estimate
-from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import Table, TableColumn, text_column, whole, words
 from dpbench.report.terminal import fitted
 from dpbench.report.values import table_of
@@ -41,15 +40,16 @@ LEAVE_FIRST = ("largest_error", "share_of_copies", "algorithm_bytes_per_second")
 """Columns that leave where the table is too wide for a terminal."""
 
 
-def stored_answer(stored: StoredCollectives, *, width: int = WIDTH) -> Answer:
+def stored_answer(stored: StoredCollectives, *, width: int | None = None) -> Answer:
     """A row for each collective, backend, group size and message size, with notes on environments;
-    as data, seconds, bytes per second, and shares as fractions."""
+    as data, seconds, bytes per second, and shares as fractions. As wide as stdout unless `width` is
+    given."""
     found = measured(stored.records)
     notes = (*collective_notes(found), *environment_differences(stored))
     table = collectives_table(found).with_wrapped_headers.without_repeats(3)
-    table, _ = fitted(table, width, LEAVE_FIRST)
+    table, _ = fitted(table, LEAVE_FIRST, width)
     return Answer(
-        paragraphs=(table if table.rows else "", bullets(notes, min(width, WIDTH))),
+        paragraphs=(table if table.rows else "", bullets(notes, width)),
         data=[_plain(one) for one in found],
     )
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 from dpbench import units
 from dpbench.records.environment import Environment
 from dpbench.report.answer import Answer
-from dpbench.report.progress.terminal import WIDTH, table_width
+from dpbench.report.progress.terminal import text_width
 from dpbench.requirements import PYTHON, TORCH, untried_torch, version_words
 
 
@@ -36,7 +36,7 @@ class Judged(Checked, Protocol):
 
 def machine_answer(here: Environment, backends: Mapping[str, Checked]) -> Answer:
     """The machine, the versions, and whether each backend works."""
-    width = min(table_width(), WIDTH)
+    width = text_width()
     lines = [
         textwrap.fill(
             text,

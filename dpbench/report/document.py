@@ -13,6 +13,7 @@ from dpbench.report.collectives import stored_answer
 from dpbench.report.page.build import build_page
 from dpbench.report.page.html import to_html
 from dpbench.report.page.pictures import Pictures, draw
+from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.tables import render
 from dpbench.report.terminal import below
 
@@ -52,6 +53,6 @@ def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
             notes = below(table.notes_aside, format) if format in ("text", "markdown") else []
             yield name, "\n".join([table.text, *notes, ""]) if notes else table.text
     if subject.collectives is not None:
-        found = stored_answer(subject.collectives)
+        found = stored_answer(subject.collectives, width=WIDTH)
         yield "collectives.txt", found.text
         yield "collectives.json", found.json

@@ -15,7 +15,7 @@ from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons
 from dpbench.report.numbers import percentage, time_text
 from dpbench.report.table import Table, TableCell, TableColumn, TableRow, text_column, words
-from dpbench.report.terminal import filled, folded
+from dpbench.report.terminal import filled, fitted, folded
 from dpbench.report.values import write
 
 COSTS: dict[Part, str] = {
@@ -70,12 +70,15 @@ def answer(
             "--implementations, --backends, --group-sizes and --batch-sizes"
         )
     table = factors_table(own)
-    table = table.without(["configuration"]) if len(own) == 1 else table.without_repeats()
+    if len(own) == 1:
+        table = table.without(["configuration"])
+    else:
+        table, _ = fitted(table.without_repeats(), ["cause"])
     return Answer(
         paragraphs=(
             bullets(first),
             "\n".join(filled(verdict(one, lines)) for one, lines in pairs[:1]),
-            folded(table, ["cause", "factor"]),
+            folded(table, ["cause", "factor", "configuration"]),
             bullets(advice_lines(own, [lines for _, lines in pairs])),
             bullets(remarks),
         ),
@@ -123,9 +126,13 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 
 
 def advice_lines(
-    explanations: Sequence[Explanation], advice: Sequence[Sequence[Advice]]
+    explanations: Sequence[Explanation],
+    advice: Sequence[Sequence[Advice]],
+    *,
+    brief: bool = False,
 ) -> Iterator[str]:
-    """A line for each advice, with all configurations that it holds for."""
+    """A line for each advice, with the configurations that it holds for; `brief`: with their count
+    where there are several."""
     groups: dict[str, list[tuple[str, Estimate]]] = {}
     for explanation, found in zip(explanations, advice, strict=True):
         for line in found:
@@ -136,7 +143,13 @@ def advice_lines(
         share = percentage(shares[0])
         if len(shares) > 1:
             share = f"{units.span(round(100 * one.value) for one in shares)} %"
-        yield f"{share} of the step is {what} ({units.some_of(labels, MOST_LISTED)})"
+        is_counted = brief and len(labels) > 1
+        which = (
+            units.counted(len(labels), "configuration")
+            if is_counted
+            else units.some_of(labels, MOST_LISTED)
+        )
+        yield f"{share} of the step is {what} ({which})"
     if any(one.factors.step_seconds.sample_size == 1 for one in explanations):
         yield "no advice on single repetitions (n = 1), which show no noise; use --repetitions 4"
 

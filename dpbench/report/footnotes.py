@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from dpbench import units
 from dpbench.analysis.configuration import MOST_LISTED, ConfigurationSummary
@@ -15,13 +15,12 @@ from dpbench.specs.traits import INDEPENDENT
 Rows = Sequence[ConfigurationSummary]
 
 
-def footnotes(rows: Rows, columns: Collection[str]) -> tuple[str, ...]:
-    """How to read the columns, by their keys; then outliers, failures and the rows' own notes."""
-    shown = set(columns)
+def footnotes(rows: Rows) -> tuple[str, ...]:
+    """How to read the numbers; then outliers, failures and the rows' own notes."""
     return (
         *intervals(rows),
-        *(_scaling(rows) if shown & {"speedup", "efficiency"} else ()),
-        *(_losses(rows) if shown & {"final_loss", "time_to_loss_seconds"} else ()),
+        *_scaling(rows),
+        *_losses(rows),
         *_settings(rows),
         *_outliers(rows),
         *steadiness(rows),
@@ -29,6 +28,14 @@ def footnotes(rows: Rows, columns: Collection[str]) -> tuple[str, ...]:
         *reasons(rows),
         *_notes(rows),
     )
+
+
+def notes(subject: Subject) -> tuple[str, ...]:
+    """What else a reader of the table may want to know, the same on a terminal and on the page:
+    neither warnings nor reasons, which both show by themselves."""
+    elsewhere = {*warnings(subject), *reasons(subject.rows)}
+    every = dict.fromkeys((*footnotes(subject.rows), *subject.hints, *subject.loss_notes))
+    return tuple(note for note in every if note not in elsewhere)
 
 
 def warnings(subject: Subject) -> tuple[str, ...]:

@@ -24,11 +24,13 @@ def _sentence(headline: Headline) -> str:
     best, scaling = headline.fastest, headline.scaling
     if best is None:
         return f"no fastest configuration: {headline.reason}"
-    speed = f"{one_line(best.row.named_within_work.label)} at {speed_of(best.value)}"
+    label = one_line(best.row.named_within_work.label)
+    speed = f"{label} at {speed_of(best.value)}"
     if best.rivals:
-        others = [one_line(row.named_within_work.label) for row in best.rivals]
-        said = f"no clear winner: {speed} is statistically tied with {others[0]}"
-        return f"{said} and {len(others) - 1:,} more" if len(others) > 1 else said
+        count = len(best.rivals)
+        nearest = one_line(best.rivals[0].named_within_work.label)
+        others = nearest if count == 1 else f"{count:,} others"
+        return f"no clear winner: {label} ({speed_of(best.value)}) and {others} tie"
     if best.others and best.value.basis != "repetitions":
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
     said = f"fastest: {speed}"

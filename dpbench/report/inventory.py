@@ -34,8 +34,8 @@ class ListedResults:
     hardware: str
 
 
-def names_answer(rows: Sequence[Listed], *, width: int) -> Answer:
-    """A row for each name, in `width` characters; names of one kind go without it."""
+def names_answer(rows: Sequence[Listed]) -> Answer:
+    """A row for each name; names of one kind go without it."""
     headers = ("Kind", "Name", "Usable", "What")
     cells = [
         [one.kind, one.name, "yes" if one.reason is None else "no", one.reason or one.description]
@@ -44,12 +44,10 @@ def names_answer(rows: Sequence[Listed], *, width: int) -> Answer:
     table = text_table(headers, cells, words=headers)
     if len({one.kind for one in rows}) == 1:
         table = table.without(["Kind"])
-    return Answer(
-        paragraphs=(folded(table, ["What"], limit=width),), data=[asdict(one) for one in rows]
-    )
+    return Answer(paragraphs=(folded(table, ["What"]),), data=[asdict(one) for one in rows])
 
 
-def overview(rows: Sequence[Listed], kinds: Mapping[str, str], *, width: int) -> Answer:
+def overview(rows: Sequence[Listed], kinds: Mapping[str, str]) -> Answer:
     """A line for each kind, which `kinds` has in the plural; names that cannot be used here are in
     parentheses."""
     names: dict[str, list[str]] = {}
@@ -62,13 +60,13 @@ def overview(rows: Sequence[Listed], kinds: Mapping[str, str], *, width: int) ->
     )
     more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
     return Answer(
-        paragraphs=(folded(table, ["Names"], limit=width), filled(more, width)),
+        paragraphs=(folded(table, ["Names"]), filled(more)),
         data=[asdict(one) for one in rows],
     )
 
 
-def results_answer(found: Sequence[ListedResults], *, width: int) -> Answer:
-    """A row for each results folder, in `width` characters."""
+def results_answer(found: Sequence[ListedResults]) -> Answer:
+    """A row for each results folder."""
     headers = ("Folder", "Date (UTC)", "Rows", "Status", "Hardware")
     cells = [
         [
@@ -82,6 +80,6 @@ def results_answer(found: Sequence[ListedResults], *, width: int) -> Answer:
     ]
     table = text_table(headers, cells, words=[name for name in headers if name != "Rows"])
     return Answer(
-        paragraphs=(folded(table, ["Hardware", "Status"], limit=width),),
+        paragraphs=(folded(table, ["Hardware", "Status"]),),
         data=[{**asdict(one), "folder": str(one.folder)} for one in found],
     )

@@ -34,7 +34,7 @@ class Planned(Generic[Spec]):
         return {"devices": list(self.spec.devices), "runs": self.runs, "reason": self.reason}
 
 
-def sweep_answer(rows: Sequence[Planned[TrialSpec]], summary: str, *, width: int) -> Answer:
+def sweep_answer(rows: Sequence[Planned[TrialSpec]], summary: str) -> Answer:
     """A row for each configuration of a sweep; people get reasons and the summary below it."""
     data = [
         {
@@ -62,13 +62,13 @@ def sweep_answer(rows: Sequence[Planned[TrialSpec]], summary: str, *, width: int
         for row, one in zip(rows, data, strict=True)
     ]
     table = text_table(headers, cells, words=("Implementation", "Backend", "Devices"))
-    table, _ = fitted(table, width, ("Devices", "Global batch"))
+    table, _ = fitted(table, ("Devices", "Global batch"))
     reasons = Counter(row.reason for row in rows if row.reason)
     notes = [f"{units.counted(count, 'row')} skipped: {why}" for why, count in reasons.items()]
-    return Answer(paragraphs=(table, bullets(notes, width), filled(summary, width)), data=data)
+    return Answer(paragraphs=(table, bullets(notes), filled(summary)), data=data)
 
 
-def collectives_answer(rows: Sequence[Planned[CollectiveSpec]], *, width: int) -> Answer:
+def collectives_answer(rows: Sequence[Planned[CollectiveSpec]]) -> Answer:
     """A row for each collective, backend and group, and the reasons for what is skipped."""
     headers = ("Collective", "Backend", "Group", "Sizes", "Devices", "Runs")
     cells, data, notes = [], [], []
@@ -91,5 +91,5 @@ def collectives_answer(rows: Sequence[Planned[CollectiveSpec]], *, width: int) -
         if row.reason:
             notes.append(f"{spec.collective} on {spec.backend} ×{spec.group_size}: {row.reason}")
     table = text_table(headers, cells, words=("Collective", "Backend", "Sizes", "Devices"))
-    table, _ = fitted(table, width, ("Devices", "Sizes"))
-    return Answer(paragraphs=(table, bullets(notes, width)), data=data)
+    table, _ = fitted(table, ("Devices", "Sizes"))
+    return Answer(paragraphs=(table, bullets(notes)), data=data)

@@ -14,7 +14,10 @@ from dpbench.analysis.provenance import MEANINGS
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text
 from dpbench.report.table import MISSING, Table, text_table
+from dpbench.report.terminal import fitted, folded
 
+LEAVE_FIRST = ("Simulated", "Stragglers", "Exposed comm", "Step")
+"""Columns that leave where the table is too wide for a terminal."""
 MORE = "--verbose lists the assumptions"
 BY_LAW = "Predicted by a law through the measured group sizes"
 SEVERAL_ITEMS = "items"
@@ -36,12 +39,14 @@ def answer(
     projections: Sequence[Projection], *, notes: Sequence[str] = (), verbose: bool = False
 ) -> Answer:
     """A row for each series and group size; as data, every number with its unit and interval."""
+    table, left_out = fitted(_table(projections, verbose=verbose), LEAVE_FIRST)
     lines = [*_refusals(projections), *notes, *_reading(projections, verbose=verbose)]
     lines += _assumptions(projections) if verbose else [MORE]
+    lines += [f"left out to fit the terminal: {', '.join(left_out)} (see --json)"] * bool(left_out)
     networks = dict.fromkeys(one.network for one in projections if one.network is not None)
     title = f"Simulated on {', '.join(networks)}" if networks else BY_LAW
     return Answer(
-        paragraphs=(title, _table(projections, verbose=verbose), bullets(lines)),
+        paragraphs=(title, folded(table, ["Series"]), bullets(lines)),
         data={
             "series": [
                 {

@@ -10,15 +10,17 @@ from dpbench.messages import one_line
 from dpbench.records.environment import SYNTHETIC_NOTE
 from dpbench.records.trial import Status
 from dpbench.report.answer import bullets
-from dpbench.report.footnotes import reasons, warnings
+from dpbench.report.footnotes import notes, reasons, warnings
 from dpbench.report.headline import verdict
-from dpbench.report.progress.terminal import WIDTH
+from dpbench.report.progress.terminal import WIDTH, text_width
 from dpbench.report.tables import render
 from dpbench.report.terminal import filled, side_by_side
 from dpbench.report.torch_ddp_table import TORCH_DDP_LAYOUT
 
 MOST_REASONS = 3
-"""Reasons of failures below the table; the others are notes."""
+"""Reasons of failures below the table; --verbose has the others."""
+MOST_LINES = 23
+"""Lines of a small terminal above its prompt; blank ones leave where that makes a screen fit."""
 
 
 def screen(
@@ -37,28 +39,32 @@ def screen(
     """
     alerts = tuple(one for one in warnings(subject) if one != SYNTHETIC_NOTE)
     is_seed = columns == TORCH_DDP_LAYOUT
-    first = () if is_seed else alerts[:1]
-    table = render(
-        subject.rows,
-        columns=columns,
-        width=width,
-        notes=(*alerts, *subject.hints, *subject.loss_notes),
-    )
+    first, later = ((), alerts) if is_seed else (alerts[:1], alerts[1:])
+    table = render(subject.rows, columns=columns, width=width)
+    said = table.notes_aside if is_seed else notes(subject)
     failed = [row for row in subject.rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
     ends = reasons(failed)[:MOST_REASONS]
-    notes = [*dict.fromkeys(note for note in table.notes_aside if note not in (*first, *ends))]
     lines = [] if is_seed or subject.sweep is None else [*verdict(subject.headlines)]
     lines += [f"Warning: {one_line(warning)}" for warning in first]
-    narrow = min(width or WIDTH, WIDTH)
+    narrow = min(width, WIDTH) if width else text_width()
     parts = [] if page is None else [f"Report: {page}"]
     if folder is not None and any(found.fastest for found in subject.headlines.values()):
         parts.append(f"Next: dpbench explain {folder}")
-    parts += [f"({units.counted(len(notes), 'note')}: --verbose)"] if notes and not verbose else []
+    details: list[str] = []
+    if verbose:
+        others = [reason for reason in reasons(subject.rows) if reason not in ends]
+        details = [*dict.fromkeys((*later, *said, *others, *table.left_out))]
+    elif later or said:
+        warned = [units.counted(len(later), "more warning")] if later else []
+        noted = [units.counted(len(said), "note")] if said else []
+        parts.append(f"({', '.join(warned + noted)}: --verbose)")
     paragraphs = (
         "\n".join(filled(line, narrow) for line in lines),
         table.text.rstrip() if subject.rows else "",
         bullets(ends, narrow),
-        bullets(notes, narrow) if verbose else "",
+        bullets(details, narrow),
         side_by_side(parts, narrow),
     )
-    return "\n\n".join(filter(None, paragraphs)) + "\n"
+    loose, tight = (between.join(filter(None, paragraphs)) + "\n" for between in ("\n\n", "\n"))
+    fits_tight_only = tight.count("\n") <= MOST_LINES < loose.count("\n")
+    return tight if fits_tight_only else loose

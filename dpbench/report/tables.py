@@ -15,7 +15,7 @@ from dpbench.records.trial import Status
 from dpbench.report.footnotes import footnotes
 from dpbench.report.formats import csv_text, json_text
 from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import DATA_FORMATS, DEFAULT, check_format, fitted, write_table
+from dpbench.report.terminal import DATA_FORMATS, DEFAULT, check_format, filled, fitted, write_table
 from dpbench.report.torch_ddp_table import (
     TORCH_DDP_HEADERS,
     TORCH_DDP_KEYS,
@@ -31,11 +31,6 @@ Column = ReadField[ConfigurationSummary]
 
 IDENTITY_COLUMNS = ("implementation", "backend", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names others."""
-RESULT_COLUMNS = (
-    *("images_per_second", "duration_seconds", "speedup", "efficiency"),
-    "loss_slope_per_second",
-)
-"""The main results, which follow the columns that identify a row."""
 MOST_IMPORTANT = (
     *("images_per_second", "duration_seconds", "efficiency", "status"),
     *("loss_slope_per_second", "speedup", "exposed_communication_seconds"),
@@ -52,6 +47,8 @@ class RenderedTable:
 
     text: str
     notes_aside: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Those of the notes that are on columns of this table which were left out."""
 
 
 def render(
@@ -78,30 +75,32 @@ def render(
         table = text_table(TORCH_DDP_HEADERS, torch_ddp_cells(rows), words=TORCH_DDP_HEADERS)
         text = torch_ddp_text(rows) if format is None else f"{write_table(table, name)}\n"
         return RenderedTable(text=text, notes_aside=(*torch_ddp_notes(rows), *notes))
-    chosen, unmeasured = _choose(rows, columns)
+    chosen, unmeasured = usual_columns(rows) if columns is None else (_asked(columns), [])
     is_short = name == DEFAULT and columns is None
     shown, above = _without_unavailable(rows) if is_short else (rows, [])
     table = configurations(shown, chosen, with_reasons=name != DEFAULT)
     if is_short:
         table, common = _without_common(table, shown)
         above += common
-    left_out: list[str] = []
+    left_out = []
+    if unmeasured:
+        left_out.append(f"not measured, column left out: {', '.join(unmeasured)}")
     if name == DEFAULT and width is not None:
         table = table.with_wrapped_headers
         if is_short:
             shown_keys = [column.key for column in reversed(table.columns)]
             order = sorted((k for k in shown_keys if _importance(k) <= 0), key=_importance)
-            table, left_out = fitted(table, width, order)
-    said = [*footnotes(rows, [column.key for column in table.columns]), *notes]
-    if unmeasured:
-        said.append(f"not measured, column left out: {', '.join(unmeasured)}")
-    if left_out:
-        said.append(f"left out to fit {width} columns (see --columns): {', '.join(left_out)}")
+            table, dropped = fitted(table, order, width)
+            if dropped:
+                names = ", ".join(dropped)
+                left_out.append(f"left out to fit {width} columns (see --columns): {names}")
+    said = (*footnotes(rows), *notes, *left_out)
     if name == DEFAULT and not rows:
-        return RenderedTable(text=NO_ROWS, notes_aside=tuple(said))
-    text = write_table(table, name)
-    head = "\n".join([*above, "", ""]) if above else ""
-    return RenderedTable(text=f"{head}{text}\n", notes_aside=tuple(said))
+        return RenderedTable(text=NO_ROWS, notes_aside=said)
+    if width is not None:
+        above = [filled(line, width) for line in above]
+    text = "\n".join([*above, write_table(table, name), ""])
+    return RenderedTable(text=text, notes_aside=said, left_out=tuple(left_out))
 
 
 def configurations(rows: Rows, columns: Sequence[Column], *, with_reasons: bool = False) -> Table:
@@ -176,20 +175,22 @@ def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) 
     return names
 
 
-def _choose(rows: Rows, columns: str | None) -> tuple[tuple[Column, ...], list[str]]:
-    """The columns that were asked for, after those that identify a row; by default those that have
-    a value, and the headers of usual ones that have none."""
-    if columns is not None:
-        asked = parse_columns(columns)
-        if any(column.key in IDENTITY_COLUMNS for column in asked):
-            return asked, []
-        return (*(COLUMNS[key] for key in IDENTITY_COLUMNS), *asked), []
-    usual = {column.key: column for column in (*DEFAULT_COLUMNS, *claim_columns(rows))}
-    first = [key for key in usual if [*usual].index(key) < [*usual].index(RESULT_COLUMNS[0])]
-    order = dict.fromkeys([*first, *(key for key in RESULT_COLUMNS if key in usual), *usual])
-    order["status"] = order.pop("status")  # last
+def _asked(columns: str) -> tuple[Column, ...]:
+    """The columns that were asked for, after those that identify a row."""
+    asked = parse_columns(columns)
+    if any(column.key in IDENTITY_COLUMNS for column in asked):
+        return asked
+    return (*(COLUMNS[key] for key in IDENTITY_COLUMNS), *asked)
+
+
+def usual_columns(rows: Rows) -> tuple[tuple[Column, ...], list[str]]:
+    """The columns that every table has by default, a terminal's and the page's: those with a value,
+    and the status where some row did not simply complete. Also the headers of those without one."""
     full, empty = [], []
-    for column in (usual[key] for key in order):
+    completed = rows and all(r.status is Status.COMPLETED and r.reason is None for r in rows)
+    for column in (*DEFAULT_COLUMNS, *claim_columns(rows)):
+        if completed and column.key == "status":
+            continue
         if not rows or any(cell(column, row) != MISSING for row in rows):
             full.append(column)
         elif column.shown != "if measured":
@@ -208,14 +209,13 @@ def _without_common(table: Table, rows: Rows) -> tuple[Table, list[str]]:
     """Takes out columns that are equal in all rows, and says so in a line above the table."""
     if len(rows) < 2:
         return table, []
-    completed = all(row.status is Status.COMPLETED and row.reason is None for row in rows)
     taken = {
         column.key: f"{column.header.lower()} {texts[0]}"
         for place, column in enumerate(table.columns)
         if column.key in IDENTITY_COLUMNS[1:] and len(set(texts := table.texts(place))) == 1
     }
     common = [f"All {len(rows):,} rows: {', '.join(taken.values())}"] if taken else []
-    return table.without([*taken, *(["status"] if completed else [])]), common
+    return table.without(taken), common
 
 
 def _without_unavailable(rows: Rows) -> tuple[Rows, list[str]]:

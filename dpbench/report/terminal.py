@@ -10,7 +10,7 @@ import tabulate
 
 from dpbench.errors import UnknownName
 from dpbench.report.formats import escape, html_table, latex_table, markdown_table
-from dpbench.report.progress.terminal import WIDTH
+from dpbench.report.progress.terminal import table_width, text_width
 from dpbench.report.table import Table, longest_line
 
 # Headers as wide as their words: two spaces more in each of 13 columns would not fit a terminal.
@@ -47,11 +47,12 @@ def below(notes: Iterable[str], layout: str) -> list[str]:
     return [bullet(note) for note in notes]
 
 
-def bullet(note: str, width: int = WIDTH) -> str:
-    """The note behind "· ", its further lines indented; words stay whole."""
+def bullet(note: str, width: int | None = None) -> str:
+    """The note behind "· ", its further lines indented; words stay whole. As wide as sentences on
+    stdout unless `width` is given."""
     return textwrap.fill(
         note,
-        width,
+        width or text_width(),
         initial_indent="· ",
         subsequent_indent="  ",
         break_long_words=False,
@@ -59,9 +60,12 @@ def bullet(note: str, width: int = WIDTH) -> str:
     )
 
 
-def filled(text: str, width: int = WIDTH) -> str:
-    """The text on lines of at most so many characters; words stay whole."""
-    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+def filled(text: str, width: int | None = None) -> str:
+    """The text on lines of at most so many characters, or as wide as sentences on stdout; words
+    stay whole."""
+    return textwrap.fill(
+        text, width or text_width(), break_long_words=False, break_on_hyphens=False
+    )
 
 
 def side_by_side(parts: Iterable[str], width: int) -> str:
@@ -80,27 +84,27 @@ def write_table(table: Table, layout: str = DEFAULT) -> str:
     return _tabulated(table) if layout == DEFAULT else DOCUMENTS[layout](table)
 
 
-def fitted(table: Table, width: int, order: Iterable[str]) -> tuple[Table, list[str]]:
-    """The table without the first of the columns `order`, as many as it takes to fit, and their
-    headers from left to right."""
+def fitted(table: Table, order: Iterable[str], width: int | None = None) -> tuple[Table, list[str]]:
+    """The table without the first of the columns `order`, as many as it takes to fit `width`, or
+    stdout, and their headers from left to right."""
     dropped = []
     for key in order:
-        if longest_line([_tabulated(table)]) <= width:
+        if longest_line([_tabulated(table)]) <= (width or table_width()):
             break
         dropped += [one.header.replace("\n", " ") for one in table.columns if one.key == key]
         table = table.without([key])
     return table, dropped[::-1]
 
 
-def folded(table: Table, keys: Iterable[str] | None = None, *, limit: int = WIDTH) -> Table:
-    """The table, with cells on several lines as far as it takes to fit `limit`.
+def folded(table: Table, keys: Iterable[str] | None = None, *, limit: int | None = None) -> Table:
+    """The table, with cells on several lines as far as it takes to fit `limit`, or stdout.
 
-    The first of the columns `keys` (all unless given) gives way first, down to its longest word;
-    cells that are short enough stay on one line.
+    The first of the columns `keys` that it has (all unless given) gives way first, down to its
+    longest word; cells that are short enough stay on one line.
     """
     order = [column.key for column in table.columns]
-    for place in map(order.index, order if keys is None else keys):
-        excess = longest_line([_tabulated(table)]) - limit
+    for place in [order.index(key) for key in keys or order if key in order]:
+        excess = longest_line([_tabulated(table)]) - (limit or table_width())
         if not table.rows or excess <= 0:
             break
         texts = table.texts(place)

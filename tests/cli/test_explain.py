@@ -81,7 +81,7 @@ def test_what_is_too_noisy_is_neither_explained_nor_advised_on(
     assert capsys.readouterr().err == f"dpbench: {folder}: {words}\n"
     words = "too noisy to explain: ddp/gloo ×2, batch 32; measure again with more --repetitions"
     assert run(["explain", folder, "--implementations", "ddp"]) == 0
-    printed = capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
     assert printed.startswith("ddp/gloo ×1, batch 32 reaches ")
     assert words in printed
     assert printed.count("ddp/gloo ×2") == 1

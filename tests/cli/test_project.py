@@ -91,7 +91,7 @@ def test_no_number_rests_on_a_row_that_is_too_noisy(
     folder = str(stored(tmp_path / "noisy", noisy_sweep()))
     words = "too noisy to project: ddp/gloo ×2, batch 32; measure again with more --repetitions"
     assert run(["project", folder]) == 0
-    printed = capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
     assert words in printed
     assert "dp, batch 32" in printed
     assert printed.count("ddp/gloo") == 1

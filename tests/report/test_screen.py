@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from dpbench.analysis.subject import Subject
+from dpbench.report.page.build import build_page
+from dpbench.report.page.pictures import Pictures
 from dpbench.report.screen import screen
 from tests.analysis.builders import PASSED, run, trial
 from tests.report.sample import subject
@@ -31,17 +34,37 @@ def test_a_loss_that_is_not_a_mean_is_a_warning() -> None:
     assert "Warning: your loss is not a mean over samples" in text
 
 
-def test_a_small_sweep_leaves_its_table_on_a_terminal_of_24_lines() -> None:
-    names = ("dp", "ddp", "torch-ddp", "independent")
+BACKENDS = {"dp": "threads", "ddp": "gloo", "torch-ddp": "gloo", "independent": "none"}
+
+
+def small() -> Subject:
+    """Sixteen rows, with a warning that takes two lines."""
     runs = [
-        run(trial(name, group_size=size, repetition=number), 100.0 * size + number)
-        for name in names
+        run(trial(name, backend, size, batch, repetition=number), 100.0 * size + number)
+        for name, backend in BACKENDS.items()
         for size in (1, 2)
+        for batch in (16, 32)
         for number in range(3)
     ]
-    lines = screen(subject(runs), width=80, page=Path("p")).splitlines()
+    return replace(subject(runs), warnings=("the machine was busy, " * 4,))
+
+
+def test_all_of_a_small_sweep_is_on_a_terminal_of_24_lines() -> None:
+    page, folder = Path("results/demo/report/index.html"), Path("results/demo")
+    lines = screen(small(), width=80, page=page, folder=folder).splitlines()
     assert all(len(line) <= 80 for line in lines)
-    assert len(lines) <= 24
+    assert len(lines) == 16 + 2 + 5  # and the prompt below
+
+
+def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
+    one = small()
+    (results,) = (s for s in build_page(one, Pictures()).sections if s.key == "results")
+    text = screen(one)
+    assert text.endswith(f"({len(results.notes)} notes: --verbose)\n")
+    header = next(line for line in text.splitlines() if line.startswith("Implementation"))
+    (table,) = results.tables
+    shown = [column.header for column in table.columns if column.shown]
+    assert " ".join(header.split()) == " ".join(shown)
 
 
 def test_what_comes_next_takes_two_lines_where_one_is_too_wide() -> None:
@@ -53,4 +76,4 @@ def test_what_comes_next_takes_two_lines_where_one_is_too_wide() -> None:
 
 def test_a_published_table_has_no_verdict() -> None:
     text = screen(replace(measured(), sweep=None))
-    assert text.startswith("All 4 rows: backend gloo, batch 32\n\nImplementation")
+    assert text.startswith("All 4 rows: backend gloo, batch 32\nImplementation")

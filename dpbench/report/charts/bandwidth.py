@@ -73,7 +73,7 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
         axis.set_title(f"{collective} ×{group_size}")
         names = [units.bytes_exact(size) for size in sizes]
         category_axis(axis, names, "message size")
-        scaled_axis(axis, "B/s", "bus bandwidth" if axis is axes[0] else "")
+        scaled_axis(axis, "B/s", "bus bandwidth")
     legend(figure)
     remarks = ["copies: as many bytes from one tensor to another, by all ranks at once"]
     if len(shown) < len(groups):

@@ -67,13 +67,13 @@ def implementations(source: ChartSource) -> Figure:
     for axis, case in zip(axes, shown, strict=True):
         axis.axvline(1, color=MUTED, linewidth=1.0, zorder=1)
         axis.set_title(case_title(case), pad=4)
+        axis.set_xlabel("throughput ÷ throughput of the reference")
         axis.set_yticks(range(len(case)), [one.name for one in case])
         for place, one in enumerate(case):
             is_reference = one not in ratios
             ratio = BASELINE if is_reference else ratios[one]
             words = NOISY if ratio.is_too_noisy else f"{write(ratio, 'ratio')} ×"
             write_beside(axis, place, "reference" if is_reference else words)
-            write_beside(axis, place, write(one.row.throughput, "rate"), points=86)
             if ratio.is_too_noisy:
                 continue
             is_tied = not is_reference and (ratio.interval is None or ratio.contains(1))
@@ -89,8 +89,6 @@ def implementations(source: ChartSource) -> Figure:
             )
     values = [stated[one] for case in shown for one in case if one in stated]
     _share_limits(axes, values)
-    unit = next(one.row.throughput.unit for one in shown[0] if one.row.throughput)
-    axes[-1].set_xlabel(f"throughput ÷ throughput of the reference; right: ratio, {unit}")
     remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
     if any(row.implementation == INDEPENDENT for row in source.rows):
         remarks.append(f"without {INDEPENDENT}, which synchronizes nothing")

@@ -54,8 +54,8 @@ def loss(source: ChartSource) -> Figure:
                 **style,
             )
         axis.set_title(f"batch size {batch_size:,}")
+        axis.set_ylabel("training loss (mean over ranks)")
         scaled_axis(axis, "s", "timed window", which="x")
-    axes[0].set_ylabel("training loss (mean over ranks)")
     legend(figure)
     repetitions = units.span([band.repetitions for _, band in lines], "repetition")
     remarks = [f"line: smoothed loss, median over {repetitions}; band: their range"]

@@ -118,8 +118,6 @@ def _draw(
         axis.set_ylim(0, top)
         unit = "" if name == "speedup" else values[0].unit
         scaled_axis(axis, unit, name)
-        if axis is not axes[0]:
-            axis.set_ylabel("")
     legend(figure)
     remarks = ["relative to the same implementation at group size 1"] if is_relative else []
     if is_relative and copies_need_single([row for row, _ in found]):

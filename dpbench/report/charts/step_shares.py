@@ -32,17 +32,17 @@ def step_shares(source: ChartSource) -> Figure:
     if not phases:
         raise NothingToDraw("no trial measured the phases of a step; sweep with --phases 5")
     shown = cases_that_fit(cases([*phases]))
-    figure, axes = stacked([len(case) for case in shown])
+    figure, axes = stacked([len(case) for case in shown], width=6.2)
     for axis, case in zip(axes, shown, strict=True):
         axis.set_title(case_title(case), pad=4)
         axis.set_yticks(range(len(case)), [one.name for one in case])
         axis.set_xlim(0, 100)
+        axis.set_xlabel("share of the step (%); right: mean step")
         for place, one in enumerate(case):
             communicates = IMPLEMENTATIONS[one.records[0].trial.implementation].communicates
             has_part = phases[one].of("communication") is not None
             is_mixed = one.row.group_size > 1 and communicates and not has_part
             _draw(axis, place, phases[one], is_mixed=is_mixed)
-    axes[-1].set_xlabel("share of the step (%); right: mean step")
     legend(figure)
     drawn = [one for case in shown for one in case]
     repetitions = units.span([len(one.records) for one in drawn], "repetition")

@@ -38,7 +38,7 @@ def step_times(source: ChartSource) -> Figure:
     if not found:
         raise NothingToDraw("no completed trial has two timed steps or more")
     shown = cases_that_fit(cases(found), lambda one: len(ranks[one]))
-    figure, axes = stacked([sum(len(ranks[one]) for one in case) for case in shown])
+    figure, axes = stacked([sum(len(ranks[one]) for one in case) for case in shown], width=5.4)
     styles = series_styles([one.series for one in found])
     for axis, case in zip(axes, shown, strict=True):
         edges = _edges([rank for one in case for rank in ranks[one]])
@@ -50,12 +50,12 @@ def step_times(source: ChartSource) -> Figure:
                 _draw(axis, len(names), rank, edges, styles[one.series]["color"])
                 words = []
                 if slowest is not None and slowest.rank == rank.rank:
-                    words.append(f"slowest in {slowest.slowest_in} of {slowest.repetitions} runs")
+                    words.append(f"slowest {slowest.slowest_in}/{slowest.repetitions}")
                 if late := len(rank.outliers):
                     words.append(units.counted(late, "outlier"))
                 if (worst := float(rank.timed.max())) > edges[-1]:
                     beyond = int((rank.timed > edges[-1]).sum())
-                    words.append(f"{beyond} beyond, up to {units.seconds(worst)} ▸")
+                    words.append(f"{beyond} up to {units.seconds(worst)} ▸")
                 write_beside(axis, len(names), " · ".join(words))
                 names.append(f"{one.name}  {of_rank}" if rank is ranks[one][0] else of_rank)
         axis.set_xlim(edges[0], edges[-1])
@@ -64,7 +64,7 @@ def step_times(source: ChartSource) -> Figure:
         scaled_axis(axis, "s", "step time", which="x")
     remarks = [
         "heights: how many steps, tick: median; below the line: steps without synchronization",
-        "circles: outliers, more than 10 σ slow",
+        "circles: outliers, more than 10 σ slow; slowest 3/4: slowest rank in 3 of 4 runs",
     ]
     if (drawn := sum(map(len, shown))) < len(found):
         remarks.append(f"{drawn} of {len(found):,} configurations")

@@ -54,6 +54,8 @@ SPREAD = 0.36
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
 TITLE, CAPTION = "chart-title", "chart-caption"
 """Ids of a figure's texts; a page shows them as its own text."""
+PART = "part-"
+"""Begins the ids of a figure's panels and of its legend, which a page lays out by itself."""
 TIP = "tip:"
 """Begins the id of a point; the rest is what a page shows when the pointer is over it."""
 CHARACTERS_PER_INCH = 15.5
@@ -85,20 +87,22 @@ def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]
 
 
 def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure of small multiples, at most three in a row."""
+    """A figure of small multiples, at most three in a row; each can be read without the others."""
     columns = min(count, 3)
     rows = math.ceil(count / columns)
     figure = _figure(8.2 if columns == 1 else 3.9 * columns + 1.6, 3.2 * rows + 1.1)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
     axes = [axis for line in grid for axis in line]
+    for axis in axes[:count]:
+        axis.tick_params(labelleft=True)
     for unused in axes[count:]:
         unused.remove()
     return figure, axes[:count]
 
 
-def stacked(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
+def stacked(rows: Sequence[int], *, width: float = 4.8) -> tuple[Figure, list[Axes]]:
     """Panels below each other, each with room for so many rows of bars, counted downwards."""
-    figure = _figure(9.2, 0.27 * sum(rows) + 0.55 * len(rows) + 1.7)
+    figure = _figure(width, 0.27 * sum(rows) + 0.9 * len(rows) + 1.3)
     grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)
     axes: list[Axes] = [line[0] for line in grid]
     for axis, count in zip(axes, rows, strict=True):
@@ -148,9 +152,13 @@ def draw_points(
 
 
 def finish(figure: Figure, *, title: str, caption: str) -> Figure:
-    """Puts the title above and the caption below, wrapped to the width of the figure."""
+    """Puts the title above and the caption below, wrapped to the width of the figure, and names the
+    parts between them."""
+    for place, part in enumerate((*figure.axes, *figure.legends)):
+        part.set_gid(f"{PART}{place}")
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", gid=TITLE)
-    wrapped = textwrap.fill(caption, int(figure.get_figwidth() * CHARACTERS_PER_INCH))
+    characters = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
+    wrapped = textwrap.fill(caption, characters, break_on_hyphens=False)
     look: dict[str, Any] = {"ha": "left", "fontsize": 7.5, "color": MUTED}
     figure.supxlabel(wrapped, x=0.01, gid=CAPTION, **look)
     return figure

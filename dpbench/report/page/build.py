@@ -23,7 +23,7 @@ from dpbench.report.collectives import (
 )
 from dpbench.report.doctor import machine_lines
 from dpbench.report.explanation import READING, advice_lines, factors_table
-from dpbench.report.footnotes import footnotes, reasons, warnings
+from dpbench.report.footnotes import notes, warnings
 from dpbench.report.headline import speed_of, verdict
 from dpbench.report.numbers import percentage
 from dpbench.report.page.content import Page, Section, Tile
@@ -38,7 +38,7 @@ from dpbench.report.table import (
     whole,
     words,
 )
-from dpbench.report.tables import claim_columns, configurations
+from dpbench.report.tables import claim_columns, configurations, usual_columns
 
 MOST_ADVICE = 3
 """Sentences of advice at the top; the section on time has the others."""
@@ -51,8 +51,6 @@ CHART_SECTIONS = {
 }
 OPEN = ("speed", "scaling")
 """Those of them that are not folded."""
-NOTHING_TO_SAY = ({MISSING}, {Status.COMPLETED.words})
-"""Texts of columns that are hidden until a reader chooses them."""
 Rows = Sequence[ConfigurationSummary]
 
 
@@ -74,7 +72,7 @@ def build_page(subject: Subject, pictures: Pictures) -> Page:
 def _advice(subject: Subject) -> Iterator[str]:
     """What to try, the largest loss first; nothing where no headline can be trusted."""
     if any(subject.advice) and any(one.fastest for one in subject.headlines.values()):
-        yield from advice_lines(subject.explanations, subject.advice)
+        yield from advice_lines(subject.explanations, subject.advice, brief=True)
 
 
 def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
@@ -86,13 +84,13 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
             if kind.section == key:
                 absent.setdefault(one_line(reason), []).append(kind.title)
         missing = [f"not drawn: {', '.join(names)} ({why})" for why, names in absent.items()]
-        tables, notes = _tables_and_notes(subject, key)
+        tables, remarks = _tables_and_notes(subject, key)
         section = Section(
             key=key,
             title=title,
             charts=tuple(image for kind, image in pictures.drawn if kind.section == key),
             tables=tables,
-            notes=tuple(map(one_line, (*notes, *missing))),
+            notes=tuple(map(one_line, (*remarks, *missing))),
             folded=key not in OPEN,
         )
         if section.charts or section.tables or section.notes:
@@ -100,13 +98,11 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
     if "speed" in chart_sections:
         yield chart_sections.pop("speed")
     if subject.rows:
-        elsewhere = {*reasons(subject.rows), *warnings(subject)}
-        notes = (*footnotes(subject.rows, [*COLUMNS]), *subject.hints)
         yield Section(
             key="results",
             title="Results",
             tables=(results_table(subject.rows),),
-            notes=tuple(one_line(note) for note in notes if note not in elsewhere),
+            notes=tuple(map(one_line, notes(subject))),
             folded=False,
         )
     yield from chart_sections.values()
@@ -124,13 +120,11 @@ def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...]
         more = islice(_advice(subject), MOST_ADVICE, None)
         own = dict.fromkeys(note for one in subject.explanations for note in one.notes)
         return (factors_table(subject.explanations),), (*more, READING, *own)
-    if section == "learning":
-        return (), subject.loss_notes
     if section == "communication" and subject.collectives is not None:
         found = measured(subject.collectives.records)
         table = collectives_table(found)
-        notes = (*collective_notes(found), *environment_differences(subject.collectives))
-        return ((table,) if table.rows else ()), notes
+        remarks = (*collective_notes(found), *environment_differences(subject.collectives))
+        return ((table,) if table.rows else ()), remarks
     return (), ()
 
 
@@ -214,14 +208,9 @@ def results_table(rows: Rows) -> Table:
     values of the JSON rows. Settings and rarely used columns are hidden until a reader shows them.
     """
     fields = (*COLUMNS.values(), *claim_columns(rows))
+    usual = {field.key for field in usual_columns(rows)[0]}
     table = configurations(rows, fields)
-    columns = [
-        replace(
-            column,
-            shown=field.shown != "on request" and {*table.texts(place)} not in NOTHING_TO_SAY,
-        )
-        for place, (field, column) in enumerate(zip(fields, table.columns, strict=True))
-    ]
+    columns = [replace(column, shown=column.key in usual) for column in table.columns]
     lines = (
         replace(line, status=row.status.value) for row, line in zip(rows, table.rows, strict=True)
     )

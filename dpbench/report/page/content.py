@@ -29,8 +29,8 @@ class ChartImage:
     title: str
     description: str
     """Words for readers who do not see the chart."""
-    svg: str
-    """Markup, safe to put into a page as it is."""
+    parts: tuple[str, ...]
+    """Markup of its panels and its legend, safe to put into a page as it is."""
     caption: str = ""
     """Sample sizes and environment."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from dpbench.analysis.subject import Subject
@@ -29,6 +30,11 @@ THEME = {
     "#ffffff": "var(--paper)",
 }
 """The colours of text and lines; those of series are the same on light and dark pages."""
+PIXELS_PER_POINT = 1.4
+"""How large charts are on a page that is wide enough."""
+POINTS_PER_INCH = 72
+MARGIN = 3.0
+"""Points around a part of a chart."""
 _COORDINATES = ("d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "width", "height", "transform")
 _NUMBER = re.compile(r"-?\d+\.\d{2,}(?:e-?\d+)?")
 
@@ -72,7 +78,7 @@ def draw(subject: Subject, folder: Path | None = None) -> Pictures:
                 kind=kind.name,
                 title=title,
                 description=kind.shows,
-                svg=inline_svg(figure, svg, title=title),
+                parts=inline_parts(figure, svg, title=title),
                 caption=" ".join(figure.get_supxlabel().split()),
             )
             pictures.append((kind, image))
@@ -89,14 +95,14 @@ def _charts(subject: Subject) -> Iterator[tuple[ChartKind, ChartSource]]:
             yield kind, whole
 
 
-def inline_svg(figure: Figure, svg: str, *, title: str) -> str:
-    """Markup of the chart, safe to put into a page as it is; `svg` is the figure as a file has it.
+def inline_parts(figure: Figure, svg: str, *, title: str) -> tuple[str, ...]:
+    """Markup of each panel and of the legend, safe to put into one page as it is; `svg` is the
+    figure as a file has it.
 
-    The figure's own title and caption are cut off, as the page has them beside it. To be called
-    within `style.house_style()`.
+    A page lays them out by its own width, and has the title and the caption beside them. To be
+    called within `style.house_style()`.
     """
     root = ElementTree.fromstring(visible(svg))
-    _cut_words_off(root, figure)
     for element in root.iter():
         for child in list(element):
             if child.tag.endswith(("}metadata", "}style")):
@@ -118,28 +124,26 @@ def inline_svg(figure: Figure, svg: str, *, title: str) -> str:
             words = ElementTree.Element("title")
             words.text = tip.removeprefix(style.TIP)
             element.insert(0, words)
-    for name in ("width", "height", "version"):
-        root.attrib.pop(name, None)
-    root.set("role", "img")
-    root.set("aria-label", visible(title))
+    groups = {element.get("id", ""): element for element in root.iter("g")}
+    shared = root.findall("defs")  # a page has one space of ids, so the first part holds them
     prefix = f"c{hashlib.sha256(svg.encode(errors='replace')).hexdigest()[:8]}-"
-    text = ElementTree.tostring(root, encoding="unicode")
-    return re.sub(r'( id="| href="#|url\(#)', lambda found: found[0] + prefix, text)
+    parts = []
+    for artist in (*figure.axes, *figure.legends):
+        width, view = _view(figure, artist)
+        look = {"viewBox": view, "style": f"width: {width * PIXELS_PER_POINT:.0f}px"}
+        part = ElementTree.Element("svg", {**look, "role": "img", "aria-label": visible(title)})
+        part.extend([*([] if parts else shared), groups[str(artist.get_gid())]])
+        text = ElementTree.tostring(part, encoding="unicode")
+        parts.append(re.sub(r'( id="| href="#|url\(#)', lambda found: found[0] + prefix, text))
+    return tuple(parts)
 
 
-def _cut_words_off(root: ElementTree.Element, figure: Figure) -> None:
-    """Takes the title and the caption away, and the room that they had above and below."""
-    for parent in root.iter():
-        for child in list(parent):
-            if child.get("id") in {style.TITLE, style.CAPTION}:
-                parent.remove(child)
-    left, top, width, height = map(float, root.attrib["viewBox"].split())
-    bottom = height
-    for text in figure.texts:
-        with any_letters():
-            box = text.get_window_extent()
-        if text.get_gid() == style.TITLE:
-            top = height * (1 - box.y0 / figure.bbox.height)
-        elif text.get_gid() == style.CAPTION:
-            bottom = height * (1 - box.y1 / figure.bbox.height)
-    root.set("viewBox", f"{left:g} {top:.1f} {width:g} {bottom - top:.1f}")
+def _view(figure: Figure, artist: Artist) -> tuple[float, str]:
+    """The width of a part of a figure in points, and its place as a viewBox."""
+    with any_letters():
+        box = artist.get_tightbbox()
+    assert box is not None
+    scale = POINTS_PER_INCH / figure.dpi
+    left, width = box.x0 * scale - MARGIN, box.width * scale + 2 * MARGIN
+    top, height = (figure.bbox.height - box.y1) * scale - MARGIN, box.height * scale + 2 * MARGIN
+    return width, f"{left:.1f} {top:.1f} {width:.1f} {height:.1f}"

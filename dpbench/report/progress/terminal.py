@@ -1,4 +1,4 @@
-"""How wide tables are on a terminal, and in a file."""
+"""How wide tables and sentences are on a terminal, and in a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import shutil
 import sys
 
 WIDTH = 100
-"""Columns where there is no terminal; texts are no wider in a wider one."""
+"""Sentences are no wider, on any terminal and in files."""
+NO_TERMINAL = 80
+"""Columns where there is no terminal."""
 
 
 def table_limit() -> int | None:
@@ -17,5 +19,10 @@ def table_limit() -> int | None:
 
 
 def table_width() -> int:
-    """Width of the terminal on stdout, or what COLUMNS says; 100 where there is neither."""
-    return shutil.get_terminal_size((WIDTH, 24)).columns
+    """Width of the terminal on stdout, or what COLUMNS says; 80 where there is neither."""
+    return shutil.get_terminal_size((NO_TERMINAL, 24)).columns
+
+
+def text_width() -> int:
+    """Width of sentences on stdout."""
+    return min(table_width(), WIDTH)

@@ -17,12 +17,13 @@ from dpbench.analysis.published import from_csv
 from dpbench.analysis.subject import of_folder, of_published
 from dpbench.analysis.summary import summarize
 from dpbench.records.trial import Status
+from dpbench.report.charts.files import svg_of
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
 from dpbench.report.page.build import build_page, failures_table, results_table
 from dpbench.report.page.content import Page
 from dpbench.report.page.html import to_html, visible
-from dpbench.report.page.pictures import Pictures, draw, inline_svg
+from dpbench.report.page.pictures import Pictures, draw, inline_parts
 from dpbench.report.tables import render
 from dpbench.store import StoredCollectives
 from tests.analysis.builders import record, run, trial
@@ -204,18 +205,20 @@ def test_hostile_text_is_text() -> None:
 
 
 @pytest.mark.parametrize("kind", CHARTS)
-def test_a_chart_in_a_page_is_named_themed_and_apart_from_others(kind: str) -> None:
+def test_each_panel_and_the_legend_of_a_chart_is_a_picture_that_fits_a_phone(kind: str) -> None:
     chart = figure(kind)
     with house_style():
-        from dpbench.report.charts.files import svg_of
-
-        markup = inline_svg(chart, svg_of(chart), title=HOSTILE)
-    root = ElementTree.fromstring(markup)
-    assert root.get("role") == "img"
-    assert root.get("aria-label") == visible(HOSTILE)
+        parts = inline_parts(chart, svg_of(chart), title=HOSTILE)
+    assert len(parts) == len(chart.axes) + len(chart.legends)
+    for part in map(ElementTree.fromstring, parts):
+        assert part.get("role") == "img"
+        assert part.get("aria-label") == visible(HOSTILE)
+        assert 0 < float(part.attrib["viewBox"].split()[2]) < 480  # points
+    markup = "".join(parts)
     assert CHARTS[kind].title not in markup
     assert "var(--ink)" in markup
     assert "<style" not in markup
+    root = ElementTree.fromstring(f"<page>{markup}</page>")
     ids = [element.get("id") for element in root.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
     references = re.findall(r'(?:href="#|url\(#)([^")]+)', markup)
@@ -225,5 +228,5 @@ def test_a_chart_in_a_page_is_named_themed_and_apart_from_others(kind: str) -> N
 def test_a_point_shows_its_value_and_interval() -> None:
     (section, *_) = whole().sections
     chart = section.charts[0]
-    tips = re.findall(r"<title>([^<]+)</title>", chart.svg)
+    tips = re.findall(r"<title>([^<]+)</title>", "".join(chart.parts))
     assert any(re.fullmatch(r"ddp/gloo ×2: [\d,]+ ± [\d,]+ images/s", tip) for tip in tips)
