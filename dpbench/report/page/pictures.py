@@ -127,7 +127,7 @@ def inline_parts(figure: Figure, svg: str, *, title: str) -> tuple[str, ...]:
     groups = {element.get("id", ""): element for element in root.iter("g")}
     shared = root.findall("defs")  # a page has one space of ids, so the first part holds them
     prefix = f"c{hashlib.sha256(svg.encode(errors='replace')).hexdigest()[:8]}-"
-    parts = []
+    parts: list[str] = []
     for artist in (*figure.axes, *figure.legends):
         width, view = _view(figure, artist)
         look = {"viewBox": view, "style": f"width: {width * PIXELS_PER_POINT:.0f}px"}
