@@ -16,7 +16,7 @@ from dpbench.cli.comm import comm
 from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
-from dpbench.cli.help import Command, Group
+from dpbench.cli.help import DESCRIBE_ALL, Command, Group, LongCommand
 from dpbench.cli.init import init
 from dpbench.cli.inventory import inventory
 from dpbench.cli.launch import Verbatim, launch
@@ -37,13 +37,19 @@ WIDEST_HELP = 120
 
 MEASURE, UNDERSTAND, COMPARE = "Measure", "Understand", "Compare and gate"
 PREDICT, SET_UP = "Predict", "Set up"
+HELP_NAMES = ("-h", "--help")
+LONG = {
+    "cls": LongCommand,
+    "context_settings": {"help_option_names": [*HELP_NAMES, DESCRIBE_ALL]},
+}
+"""What `app.command` gets for a command with many options."""
 
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     cls=Group,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST_HELP},
+    context_settings={"help_option_names": HELP_NAMES, "max_content_width": WIDEST_HELP},
 )
 
 
@@ -51,15 +57,15 @@ def _add(panel: str, function: Callable[..., Any], name: str | None = None, **mo
     app.command(name=name, rich_help_panel=panel, **{"cls": Command} | more)(function)
 
 
-_add(MEASURE, sweep)
-_add(MEASURE, train)
+_add(MEASURE, sweep, **LONG)
+_add(MEASURE, train, **LONG)
 _add(MEASURE, comm)
 _add(MEASURE, launch, cls=Verbatim)
 _add(UNDERSTAND, report)
 _add(UNDERSTAND, explain)
 _add(UNDERSTAND, plot)
 _add(COMPARE, compare)
-_add(COMPARE, check)
+_add(COMPARE, check, **LONG)
 _add(PREDICT, project)
 _add(SET_UP, init)
 _add(SET_UP, inventory, "list")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench import units
-from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.options.bridge import read_value
 from dpbench.options.types import Count
@@ -30,10 +29,6 @@ def doctor(
             help="Check whether this machine is quiet enough to benchmark on (2 s).",
         ),
     ] = False,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="With --quiet-machine, exit with status 1 on any warning."),
-    ] = False,
 ) -> int:
     """Check the machine, the versions and each backend.
 
@@ -42,11 +37,10 @@ def doctor(
     from dpbench.launch.machine import inspect_machine
 
     wanted = None if gpus is None else read_value("--gpus", Count, gpus)
-    if strict and not quiet_machine:
-        raise UsageError("--strict requires --quiet-machine")
     machine = inspect_machine()
     if quiet_machine:
-        passed = _show_quiet_machine(machine, as_json=as_json, strict=strict)
+        _show_quiet_machine(machine, as_json=as_json)
+        passed = True
     else:
         passed = _show_machine(machine, as_json=as_json)
     if wanted is not None and machine.gpu_count < wanted:
@@ -69,8 +63,7 @@ def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     return all(test.passed or not test.ranks for test in backends.values())
 
 
-def _show_quiet_machine(machine: Machine, *, as_json: bool, strict: bool) -> bool:
-    """Looks, prints, and tells whether the exit status is 0: without `strict` it always is."""
+def _show_quiet_machine(machine: Machine, *, as_json: bool) -> None:
     from dpbench.launch.quiet import look
     from dpbench.report.doctor import quiet_answer
 
@@ -79,4 +72,3 @@ def _show_quiet_machine(machine: Machine, *, as_json: bool, strict: bool) -> boo
     found = look(machine)
     seconds = perf_counter() - start
     typer.echo(quiet_answer(found, seconds).render(as_json=as_json), nl=False)
-    return not strict or all(finding.verdict != "warning" for finding in found)

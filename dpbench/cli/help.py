@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 WIDEST = 22
 """Columns for the names of options; a longer name has a line of its own."""
+
+DESCRIBE_ALL = "--help-all"
+DESCRIBED = ("Arguments", "Options")
+"""Panels that the short help of a long command describes."""
 
 Rows = list[tuple[str, str]]
 
@@ -25,6 +31,32 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write(formatter, _options_by_panel(self.get_params(ctx)))
+
+
+class LongCommand(Command):
+    """A command with so many options that --help only names most of them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[DESCRIBE_ALL] = DESCRIBE_ALL in args
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels = _options_by_panel(self.get_params(ctx))
+        if ctx.meta[DESCRIBE_ALL]:
+            _write(formatter, panels)
+            return
+        _write(formatter, {title: panels.pop(title) for title in DESCRIBED if title in panels})
+        with formatter.section("More options"):
+            indent = " " * formatter.current_indent
+            for title, rows in panels.items():
+                names = (re.findall("--[a-z-]+", name)[0] for name, _ in rows)
+                text = f"{indent}{title}: {' '.join(names)}"
+                for line in wrap(
+                    text, formatter.width, subsequent_indent=2 * indent, break_on_hyphens=False
+                ):
+                    formatter.write(f"{line}\n")
+        formatter.write_paragraph()
+        formatter.write_text(f"{ctx.command_path} {DESCRIBE_ALL} describes all options.")
 
 
 class Group(TyperGroup):
@@ -51,8 +83,8 @@ def _options_by_panel(options: Sequence[Any]) -> dict[str, Rows]:
 
 def _name(option: Any) -> str:
     """`-f, --config FILE`: the first long name stands for its aliases."""
-    longs = [name for name in option.opts if name.startswith("--")]
-    shorts = [name for name in option.opts if name not in longs]
+    longs = [one for one in option.opts if one.startswith("--") and one != DESCRIBE_ALL]
+    shorts = [one for one in option.opts if not one.startswith("--")]
     names = ", ".join((*shorts, "/".join((*longs[:1], *option.secondary_opts))))
     return names if option.is_flag or option.count else f"{names} {option.metavar}"
 

@@ -10,12 +10,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import secrets
-import stat
 import zlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -26,40 +23,23 @@ if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
 VARIABLE = "DPBENCH_TOKEN"
-OPTION = "--token-file"
 SHORTEST = 16
 """Fewest characters; a shorter token could be guessed from a signed value."""
-REMEDY = f"make one with: (umask 077; openssl rand -hex 16 > token), and give {OPTION} token"
+REMEDY = f"make one with: export {VARIABLE}=$(openssl rand -hex 16)"
 POLL_SECONDS = 0.05
 LARGEST_BYTES = 8_000_000
 """Largest packed value: torch's store ends the connection of whoever sends more than 8 MiB."""
 
 
-def given_token(file: str | None, environ: Mapping[str, str]) -> str | None:
-    """The token from the file, or else from the environment; None if neither has one.
+def given_token(environ: Mapping[str, str]) -> str | None:
+    """The token in the environment; None if there is none.
 
-    Raises UsageError for a token that is too short, or a file that others can read. No message
-    contains the token.
+    Raises UsageError, which does not contain the token, if it is too short.
     """
-    where, token = VARIABLE, environ.get(VARIABLE)
-    if file is not None:
-        where = f"{OPTION} {file}"
-        try:
-            status = Path(file).stat()
-            token = Path(file).read_text(encoding="ascii", errors="replace")
-        except OSError as error:
-            raise UsageError(f"{where}: {error.strerror}; expected a file with the token") from None
-        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            raise UsageError(
-                f"{where}: other users can read it (mode {stat.S_IMODE(status.st_mode):03o}); "
-                f"expected a file of yours alone: chmod 600 {file}"
-            )
-    if token is None:
-        return None
-    token = token.strip()
-    if len(token) < SHORTEST:
+    token = environ.get(VARIABLE)
+    if token is not None and len(token := token.strip()) < SHORTEST:
         raise UsageError(
-            f"{where}: {len(token)} characters; expected at least {SHORTEST}; {REMEDY}"
+            f"{VARIABLE}: {len(token)} characters; expected at least {SHORTEST}; {REMEDY}"
         )
     return token
 

@@ -25,15 +25,12 @@ class HostLauncher:
         machine: Machine,
         prepared: Path | Mapping[str, Path | None] | None,
         logs: Path,
-        traces: Path | None = None,
     ) -> None:
         """`prepared` is the dataset's folder, or those of architectures by their names. Failed
-        trials leave their ranks' output in `logs`, those with `trace_steps` their timelines in
-        `traces`."""
+        trials leave their ranks' output in `logs`."""
         self._machine = machine
         self._prepared = prepared
         self.logs = logs
-        self._traces = traces
         in_child(os.getpid)  # starts the server, whose start the first trial would pay for
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
@@ -46,7 +43,7 @@ class HostLauncher:
         prepared = self._prepared
         if isinstance(prepared, Mapping):
             prepared = prepared[trial.workload.architecture]
-        return partial(measure, trial, prepared, steps=steps, traces=self._traces)
+        return partial(measure, trial, prepared, steps=steps)
 
     def run(
         self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None

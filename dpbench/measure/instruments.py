@@ -1,4 +1,4 @@
-"""Instrumented steps, which are slower and never timed: phases, gradients, and a timeline.
+"""Instrumented steps, which are slower and never timed: phases and gradients.
 
 Phases: steps that synchronize at every change of phase. In a step with synchronization, the
 backward phase includes the exposed communication: gradients are reduced in it (in dp, summed over
@@ -11,30 +11,23 @@ Gradients: the time at which each gradient of a step is ready, the input for sim
 clock is read in a hook of every parameter. DistributedDataParallel, torch's and dpbench's, handles
 gradients after these hooks. At group size 1 it waits for nobody, but its copies into buckets are in
 the trace.
-
-The timeline is for chrome://tracing or Perfetto, from torch's profiler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from time import perf_counter
 from typing import Any, get_args
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
 
-from dpbench.files import write_whole
 from dpbench.measure.feed import StepBatches
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import StepPhase, Trainer
 from dpbench.measure.window import between_barriers, clock_of, seconds_between, synchronize
 from dpbench.records.trial import GradientTrace, Phases, ReplicaPhases
-from dpbench.specs import TrialSpec
 
 
 def time_phases(
@@ -137,37 +130,3 @@ def trace_gradients(
         step_seconds=tuple(seconds_between(step[0][1], step[-1][1]) for step in marks),
         buffer_bytes=sum(buffer.nbytes for buffer in module.buffers()),
     )
-
-
-def trace_path(folder: Path, trial: TrialSpec, rank: int) -> Path:
-    """Path of a rank's timeline."""
-    return folder / f"trace-{trial.trial_id}-rank{rank}.json"
-
-
-def write_trace(
-    path: Path,
-    trainer: Trainer,
-    batches: Sequence[StepBatches],
-    device: torch.device,
-    ranks: RankGroup,
-) -> None:
-    """Train on `batches` under the profiler, with each phase as a named range, and write `path`."""
-    activities = [ProfilerActivity.CPU]
-    if device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    # It records this thread and those of autograd, not the threads of dp's replicas.
-    profiler = profile(activities=activities)
-    ranges = ExitStack()
-
-    def enter(phase: StepPhase | None) -> None:
-        ranges.close()
-        if phase is not None:
-            ranges.enter_context(record_function(phase))
-
-    with between_barriers(device, ranks), profiler:
-        for step in batches:
-            with record_function("step"):
-                trainer.step(step, enter=enter)
-    trainer.take_losses()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda file: profiler.export_chrome_trace(str(file.name)))

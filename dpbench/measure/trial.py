@@ -34,7 +34,7 @@ from dpbench.measure.device import (
 from dpbench.measure.feed import BatchQueue, Feed, StepBatches, feeding
 from dpbench.measure.flops import flops_per_item
 from dpbench.measure.implementations import wrap
-from dpbench.measure.instruments import time_phases, trace_gradients, trace_path, write_trace
+from dpbench.measure.instruments import time_phases, trace_gradients
 from dpbench.measure.own_step import trainer_of
 from dpbench.measure.precision import Numbers, choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
@@ -70,7 +70,6 @@ def measure(
     rank: int,
     *,
     steps: int | None = None,
-    traces: Path | None = None,
 ) -> RankReport:
     """Run `trial` as `rank`.
 
@@ -80,11 +79,9 @@ def measure(
     Args:
         prepared: the folder of the dataset, None if synthetic.
         steps: the steps of the timed window; None leaves them to the trial.
-        traces: the folder for the timelines of a trial with `trace_steps`, whose names have the id
-            of `trial`, as its record has.
     """
     started = perf_counter()
-    planned, trial = trial, trial.with_steps(steps)
+    trial = trial.with_steps(steps)
     device = settle_on_device(trial, rank)
     choose_products(trial.workload.dtype)
     architecture = architectures.load(trial.workload.architecture)
@@ -105,9 +102,6 @@ def measure(
             measurement = run.time_windows(setup_seconds)
         if trial.repetition == 0:
             measurement = run.add_phases_and_gradients(measurement)
-        if traces is not None and trial.trace_steps:
-            path = trace_path(traces, planned, rank)
-            write_trace(path, run.trainer, batches.take(trial.trace_steps), device, ranks)
         del run
         if trial.repetition == 0:
             # After the windows, so that the float64 tensors neither add to their peak memory nor

@@ -12,6 +12,7 @@ from dpbench.options.shared import (
     OUTPUT_PANEL,
     SETTINGS_PANEL,
     THREADS_HELP,
+    USUAL_PANEL,
     USUAL_THREADS,
     BatchSize,
     DataOptions,
@@ -68,7 +69,7 @@ class VerdictOptions(Options):
     """What counts as a regression."""
 
     panel = "Verdict"
-    tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%")
+    tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%", panel=USUAL_PANEL)
     metric: CommaList[str] = option(
         ("images_per_second",),
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
@@ -109,7 +110,7 @@ class CheckOptions(
     against_ref: str | None = option(None, "Compare with this Git revision of your code.", "REV")
     against_arch: str | None = option(None, "Compare with this model.", "NAME")
     against_python: str | None = option(
-        None, "Compare with this virtual environment's torch or dpbench.", "PATH"
+        None, "Compare with the torch or dpbench of this venv.", "PATH"
     )
     config: FilePath | None = config_option()
     name: str | None = name_option("Name of the results folder.", "the time and the command")

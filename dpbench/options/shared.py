@@ -24,6 +24,8 @@ from dpbench.options.types import (
 from dpbench.specs import MOST_REPETITIONS
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
+USUAL_PANEL = "Options"
+"""The panel of help with the options that most people type."""
 SETTINGS_PANEL = "Settings"
 DATA_PANEL = "Model and data"
 MEASUREMENT_PANEL = "Measurement"
@@ -36,7 +38,7 @@ ARCHITECTURE = "mnist_cnn"
 ARCH_HELP = "Model: a name from 'dpbench list', or file.py:function."
 BACKENDS_HELP = "gloo, nccl or shm (also called cpu)."
 THREADS_HELP = "CPU threads per replica."
-OPTIMIZER_HELP = "sgd, adam, adamw or adadelta; also -fused or -foreach."
+OPTIMIZER_HELP = "sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach."
 DTYPES_HELP = "Dtype of the forward pass: f32, bf16, f16 or tf32."
 COMPILE_HELP = "torch.compile: none, default, reduce-overhead, max-autotune."
 DEBUG_HELP = "Enable debug logs of torch.distributed and NCCL."
@@ -197,12 +199,6 @@ class NodeOptions(Options):
     nnodes: str | None = option(None, "Number of nodes; run the command on each.", "N")
     node_rank: str | None = option(None, "Rank of this node; node 0 writes the results.", "N")
     rdzv_endpoint: str | None = option(None, "Address where node 0 listens.", "HOST:PORT")
-    token_file: str | None = option(
-        None,
-        "File with the shared token.",
-        "FILE",
-        usual="DPBENCH_TOKEN",
-    )
 
 
 class RowFilter(Options):

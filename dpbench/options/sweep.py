@@ -54,15 +54,12 @@ from dpbench.options.types import (
     expected_name,
     split_commas,
 )
-from dpbench.records.trial import Status
 from dpbench.specs import AXES, COMM_HOOKS, COMPILE_MODES, OPTIMIZERS, SCALINGS
 from dpbench.specs.sweep import FIELDS, condition
 from dpbench.specs.traits import BACKENDS as BACKENDS_OF_ROWS
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
 from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
-RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
-"""Statuses of trials that --retry measures again, as it names them."""
 WINDOW_SECONDS, FEWEST_STEPS = 1.0, 20
 """Time that a window fills where --steps is not given, and its fewest steps."""
 STEPS = 50
@@ -209,7 +206,6 @@ class TrialOptions(Options):
     target_loss: Annotated[float, PositiveNumber()] | None = option(
         None, "Report the time until the loss stays below this.", "X"
     )
-    trace: Number = option(0, "Extra steps to record as a Chrome trace.", "N")
     time_limit: Duration = option(300.0, "Time limit of each trial.", "TIME", usual="5m")
     stop_after_failure: bool = option(
         False, "Skip the larger group sizes of a row that failed.", scope="node"
@@ -222,10 +218,7 @@ class CallOptions(Options):
 
     panel = OUTPUT_PANEL
     scope: ClassVar[Scope] = "call"
-    resume: bool = option(False, "Run only the missing trials of --name.")
-    retry: CommaList[Annotated[str, Choice(tuple(RETRIED))]] | None = option(
-        None, "With --resume, rerun these, e.g. failed,timed-out.", "STATUS"
-    )
+    resume: bool = option(False, "Run the trials of --name that have not completed.")
     dry_run: bool = printed("Print the plan and its estimated time, and exit.")
     charts: bool = charts_option()
     columns: str | None = option(None, COLUMNS_HELP, "A,B,C", scope="shell")
@@ -358,10 +351,5 @@ class SweepOptions(
             self.resume and self.name is None,
             "--resume needs the --name of the sweep to finish",
             "resume",
-        )
-        refuse_if(
-            bool(self.retry) and not self.resume,
-            "--retry needs --resume: a new sweep has no stored trials",
-            "retry",
         )
         return self

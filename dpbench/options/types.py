@@ -224,8 +224,9 @@ NameList = Annotated[
 def expected_name(name: object, names: Collection[str] | Mapping[str, str]) -> str:
     """What an error says of a name that is not known, with the nearest one that is."""
     near = nearest_name(name, names) if isinstance(name, str) else None
-    guess = f"did you mean {near!r}? " if near else ""
-    offered = dict.fromkeys(names.values() if isinstance(names, Mapping) else names)
+    spellings = names if isinstance(names, Mapping) else {one: one for one in names}
+    guess = f"did you mean {spellings[near]!r}? " if near else ""
+    offered = dict.fromkeys(spellings.values())
     return f"{guess}expected {'one of ' if len(offered) > 1 else ''}{', '.join(offered)}"
 
 

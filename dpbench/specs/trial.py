@@ -39,8 +39,6 @@ class TrialSettings:
     """Optimizer steps between two averages of parameters, where the implementation has them."""
     phase_steps: int = 5
     """Steps after the timed windows whose phases are timed one by one; 0 for none."""
-    trace_steps: int = 0
-    """Steps after the windows that torch's profiler records in a file, in the first repetition."""
     gradient_steps: int = 10
     """Steps at group size 1, after the windows, in which it is noted when each gradient is ready;
     0 for none; see `traces_gradients`."""
@@ -91,9 +89,8 @@ class TrialSpec(TrialSettings):
 
     @property
     def configuration(self) -> TrialSpec:
-        """The specification that repetitions share: all but the repetition, and whether it leaves a
-        trace."""
-        return replace(self, repetition=0, trace_steps=0)
+        """The specification that repetitions share."""
+        return replace(self, repetition=0)
 
     @property
     def fixed_steps(self) -> int | None:

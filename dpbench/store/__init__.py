@@ -5,7 +5,6 @@ from dpbench.store.folder import COMM_FILE as COMM_FILE
 from dpbench.store.folder import ENVIRONMENTS_FOLDER as ENVIRONMENTS_FOLDER
 from dpbench.store.folder import LOGS_FOLDER as LOGS_FOLDER
 from dpbench.store.folder import SWEEP_FILE as SWEEP_FILE
-from dpbench.store.folder import TRACES_FOLDER as TRACES_FOLDER
 from dpbench.store.folder import TRIALS_FILE as TRIALS_FILE
 from dpbench.store.folder import CollectiveStore as CollectiveStore
 from dpbench.store.folder import StoredCollectives as StoredCollectives

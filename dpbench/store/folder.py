@@ -7,7 +7,6 @@ results/<name>/
   collectives.jsonl   one CollectiveRecord per line, flushed as well
   environments/       one file per environment in which records were measured
   logs/               output of the ranks of failed trials
-  traces/             timelines of steps, if they were asked for
   report/             tables and charts, made from the above at any time
 
 A folder holds a sweep, collectives, or both.
@@ -49,7 +48,6 @@ COMM_FILE = "comm.json"
 COLLECTIVES_FILE = "collectives.jsonl"
 ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
-TRACES_FOLDER = "traces"
 LONGEST_NAME = 200
 
 R = TypeVar("R")

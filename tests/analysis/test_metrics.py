@@ -150,7 +150,7 @@ def test_memory_of_devices_goes_before_memory_of_the_host() -> None:
 
 def test_efficiency_is_against_one_replica_of_the_same_repetition() -> None:
     records = [
-        run(trial(group_size=size, repetition=repetition, trace_steps=3 * (size == 1)), speed)
+        run(trial(group_size=size, repetition=repetition), speed)
         for size, repetition, speed in ((1, 0, 100.0), (1, 1, 200.0), (2, 0, 180.0), (2, 1, 300.0))
     ]
     read = METRICS["efficiency"].reader(records)

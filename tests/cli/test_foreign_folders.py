@@ -94,7 +94,7 @@ def test_a_link_in_a_results_folder_is_refused(
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("file", ["trials.jsonl", "logs", "traces"])
+@pytest.mark.parametrize("file", ["trials.jsonl", "logs"])
 def test_a_sweep_is_not_resumed_through_a_link(
     foreign: Path,
     victim: Path,
@@ -105,7 +105,7 @@ def test_a_sweep_is_not_resumed_through_a_link(
     lines = (foreign / "trials.jsonl").read_text().splitlines(keepends=True)
     (foreign / "trials.jsonl").write_text("".join(lines[:-1]))  # so that something is missing
     put_link(foreign / file, victim)
-    monkeypatch.delenv(TEST_LAUNCHERS)  # only ranks write logs and traces
+    monkeypatch.delenv(TEST_LAUNCHERS)  # only ranks write logs
     refused(["sweep", *SYNTHETIC, "--name", "s", "--resume"], foreign / file, capsys)
 
 

@@ -15,7 +15,8 @@ GROUP: Any = typer.main.get_command(app)
 COMMANDS = GROUP.commands
 LONGEST = 80
 MOST_LINES = {"sweep": 110, "train": 100, "check": 80}
-"""Lines of help on a terminal of 80 columns."""
+"""Lines of the whole help of long commands on a terminal of 80 columns."""
+MOST_LINES_OF_SHORT_HELP = 45
 
 
 def printed(capsys: Capture, *words: str) -> str:
@@ -47,19 +48,31 @@ def test_help_is_short_and_begins_with_the_options_that_everybody_types(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    lines = printed(capsys, name, "--help").splitlines()
-    assert len(lines) <= MOST_LINES[name]
-    assert max(map(len, lines)) <= 80
-    first = lines[lines.index("Options:") + 1 :]
+    short, whole = (printed(capsys, name, word).splitlines() for word in ("--help", "--help-all"))
+    assert len(short) <= MOST_LINES_OF_SHORT_HELP
+    assert len(whole) <= MOST_LINES[name]
+    assert max(map(len, [*short, *whole])) <= 80
+    first = short[short.index("Options:") + 1 :]
     first = first[: first.index("")]
     names = [line.split()[0] for line in first if line.startswith("  -")]
     assert names[:2] == ["--arch", "--gpus"]
     assert {"--name", "--json"} < {*names}
 
 
+@pytest.mark.parametrize("name", MOST_LINES)
+def test_short_help_names_every_option_and_says_what_describes_them(
+    capsys: Capture, name: str
+) -> None:
+    text = printed(capsys, name, "-h")
+    shown = {*re.findall(r"--[a-z-]+", text)}
+    options = [p for p in COMMANDS[name].params if p.param_type_name == "option"]
+    assert {p.opts[0] for p in options if not p.hidden} <= shown
+    assert text.endswith(f"\n\ndpbench {name} --help-all describes all options.\n")
+
+
 def test_panels_have_the_same_names_in_the_same_order(capsys: Capture) -> None:
     panels = {
-        name: re.findall(r"^([A-Z].*):$", printed(capsys, name, "--help"), re.M)
+        name: re.findall(r"^([A-Z].*):$", printed(capsys, name, "--help-all"), re.M)
         for name in MOST_LINES
     }
     shared = ["Options", "Settings", "Model and data", "Machine", "Results and output"]

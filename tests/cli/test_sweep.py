@@ -175,7 +175,7 @@ def test_what_another_command_measured_is_not_resumed(
 
 
 @pytest.mark.usefixtures("synthetic")
-def test_retry_measures_what_failed_again_and_nothing_else(
+def test_resuming_runs_what_failed_again_and_nothing_else(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     original = SyntheticLauncher.run
@@ -192,11 +192,8 @@ def test_retry_measures_what_failed_again_and_nothing_else(
     with monkeypatch.context() as broken:
         broken.setattr(SyntheticLauncher, "run", failing)
         assert run(arguments) == 1
-    before = (here / "results/n/trials.jsonl").read_bytes()
-    assert run([*arguments, "--resume", "--retry", "timed-out"]) == 1
-    assert (here / "results/n/trials.jsonl").read_bytes() == before
-    assert run([*arguments, "--resume", "--retry", "timed-out,failed"]) == 0
-    assert "--retry: 1 stored trial will be measured again" in capsys.readouterr().err
+    assert run([*arguments, "--resume"]) == 0
+    assert "resuming: 2 of 3 trials are stored" in capsys.readouterr().err
     records = store.load(here / "results/n").records
     assert [r.trial.implementation for r in records[3:]] == ["dp"]
     assert records[-1].status is Status.COMPLETED

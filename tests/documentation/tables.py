@@ -14,13 +14,11 @@ import dpbench
 from dpbench import architecture
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.api.results import Results
-from dpbench.cli import launch
 from dpbench.cli.app import app
 from dpbench.report.charts.kinds import CHARTS
 
 ARGUMENTS = "Args:"
 """The line above the documented parameters of a Python call."""
-LAUNCHED = launch.OPTIONS.items()
 SELF = ("self", "cls")
 NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
 """Columns of a table that say what was measured, not how it went."""
@@ -51,9 +49,6 @@ def _commands(_: str) -> str:
 
 
 def _options(command_name: str) -> str:
-    if command_name == "launch":  # torchrun's parser has its options
-        rows = ((f"`{name} {value}`".replace(" `", "`"), text) for name, (value, text) in LAUNCHED)
-        return _markdown(("option", "meaning"), rows)
     command = typer.main.get_command(app).commands[command_name]  # type: ignore[attr-defined]
     return _markdown(
         ("option", "default", "meaning"),

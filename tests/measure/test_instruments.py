@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +11,10 @@ from torch import nn
 from dpbench.data.datasets import Dataset
 from dpbench.measure import instruments, window
 from dpbench.measure.implementations import Plain
-from dpbench.measure.instruments import time_phases, trace_gradients, trace_path, write_trace
+from dpbench.measure.instruments import time_phases, trace_gradients
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import Trainer
 from dpbench.records.trial import GradientTrace
-from tests.builders import trial_spec
 from tests.launch.faulty import Healthy
 
 CPU = torch.device("cpu")
@@ -178,18 +174,3 @@ def test_parameters_count_once_and_only_if_every_step_gives_them_a_gradient() ->
         "shared.weight": 64,
         "shared.bias": 16,
     }
-
-
-def test_a_timeline_names_the_phases_of_every_step(tmp_path: Path) -> None:
-    trial = trial_spec(trace_steps=2)
-    path = trace_path(tmp_path / "new", trial, 1)
-    training = trainer(Healthy().build_model())
-    write_trace(path, training, [[torch.arange(4)]] * 2, CPU, ALONE)
-    assert path.name == f"trace-{trial.trial_id}-rank1.json"
-    events = json.loads(path.read_text())["traceEvents"]
-    names = Counter(event["name"] for event in events if event.get("cat") == "user_annotation")
-    assert (names["step"], names["data"], names["forward"]) == (2, 2, 2)
-    assert names["backward"] >= 2
-    assert names["optimizer"] >= 2
-    assert any(event["name"] == "aten::linear" for event in events)
-    assert (training.steps, training.take_losses()) == (2, ())

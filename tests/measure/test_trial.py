@@ -19,7 +19,6 @@ from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.measure import verification
 from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.implementations import Plain
-from dpbench.measure.instruments import trace_path
 from dpbench.measure.step import Trainer
 from dpbench.measure.trial import measure
 from dpbench.records.trial import RankMeasurement
@@ -110,16 +109,6 @@ def test_a_window_that_fills_a_time_has_as_many_steps_as_the_warm_up_suggests() 
     assert (rank.warmup_steps, rank.timed_steps, rank.timed.samples) == (4, 5, 5 * 4)
     rank = measured(single(warmup_steps=4, timed_steps=5, window_seconds=60.0))
     assert rank.timed_steps == len(rank.timed.losses) == MOST_FILLING_STEPS
-
-
-def test_a_trial_with_steps_of_an_earlier_repetition_names_its_trace_as_its_record(
-    tmp_path: Path,
-) -> None:
-    trial = single(repetition=0, window_seconds=60.0, trace_steps=1)
-    report = measure(trial, None, 0, steps=5, traces=tmp_path)
-    assert report.measurement is not None
-    assert report.measurement.timed_steps == 5
-    assert [*tmp_path.iterdir()] == [trace_path(tmp_path, trial, 0)]
 
 
 def test_a_rank_reports_who_it_was_and_what_it_took() -> None:

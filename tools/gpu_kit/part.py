@@ -88,7 +88,7 @@ def skipped(part: Part, gpus: int) -> Verdict:
 def resumed(part: Part, folder: Path) -> tuple[str, ...]:
     """A sweep that was begun goes on; what failed in it is tried again."""
     begun = part.results is not None and (folder / part.results).exists()
-    return (*part.command, "--resume", "--retry", "failed,timed-out") if begun else part.command
+    return (*part.command, "--resume") if begun else part.command
 
 
 def _verdict(status: int | None) -> str:

@@ -270,7 +270,7 @@ def _replicas(place: Place) -> Iterator[Part]:
 
 
 def _sweeps(place: Place) -> Iterator[Part]:
-    """Models of the sizes that people train: speed, MFU, energy, phases, a trace, and why."""
+    """Models of the sizes that people train: speed, MFU, energy, phases, and why."""
     for name, arch in LARGE.items():
         sweep = f"sweep-{name}"
         yield _sweep(
@@ -278,7 +278,7 @@ def _sweeps(place: Place) -> Iterator[Part]:
             sweep,
             *("--implementations", "single,ddp,torch-ddp", "--backends", place.nccl),
             *("--gpus", "1", "--arch", "mlp" if place.rehearse else arch),
-            *("--batch-sizes", "8" if place.rehearse else "16,max", "--trace", "1"),
+            *("--batch-sizes", "8" if place.rehearse else "16,max"),
             *("--dtypes", "f32" if place.rehearse else "bf16"),
             *("--steps", "10", "--warmup", "5", "--repetitions", "2"),
             limit=280,

@@ -296,4 +296,4 @@ def _work(trial: TrialSpec) -> TrialSpec:
 
 def _timed(trial: TrialSpec) -> TrialSpec:
     """The trial without settings that do not change its timed steps: a lookup key."""
-    return replace(trial.with_own_settings, phase_steps=0, trace_steps=0, gradient_steps=0)
+    return replace(trial.with_own_settings, phase_steps=0, gradient_steps=0)

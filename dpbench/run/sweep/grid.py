@@ -34,7 +34,7 @@ def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialS
     """
     first_pass = [*rows(spec)]
     return tuple(
-        replace(trial, repetition=repetition, trace_steps=0 if repetition else trial.trace_steps)
+        replace(trial, repetition=repetition)
         for repetition in range(spec.repetitions if repetitions is None else repetitions)
         for trial in (first_pass if repetition % 2 == 0 else reversed(first_pass))
     )
@@ -114,10 +114,8 @@ def run_trials(
 class FailedSeries:
     """The series (all but the group size equal) that failed, with the first failed group size."""
 
-    def __init__(self, records: Iterable[TrialRecord] = ()) -> None:
+    def __init__(self) -> None:
         self._failed: dict[TrialSpec, TrialSpec] = {}
-        for record in records:
-            self.add(record)
 
     def add(self, record: TrialRecord) -> None:
         if record.status in (Status.COMPLETED, Status.SKIPPED) or record.lost_host is not None:

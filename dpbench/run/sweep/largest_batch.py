@@ -64,7 +64,7 @@ def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
         dataset = spec.workload.dataset
         data = prepare(dataset, data_dir=options.data_dir, cache=scratch)
         most = LARGEST_SAMPLES if data.samples is None else max(1, data.samples // largest_group)
-        launcher = HostLauncher(machine, data.folder, logs=scratch / "logs", traces=scratch)
+        launcher = HostLauncher(machine, data.folder, logs=scratch / "logs")
         if reason := launcher.unusable_reason(trial):
             raise UsageError(f"{OPTION}: {trial.label} cannot be tried: {reason}")
         if trial.devices[0] == "cpu":

@@ -36,7 +36,7 @@ from dpbench.run.sweep.resume import lasting
 from dpbench.run.this_machine import environment_here, test_launchers
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.traits import BACKENDS
-from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, SweepStore
+from dpbench.store import LOGS_FOLDER, StoredSweep, SweepStore
 from dpbench.temporary import temporary_folder
 
 if TYPE_CHECKING:
@@ -98,7 +98,6 @@ def _probe(trial: TrialSpec) -> TrialSpec:
         timed_steps=PROBE_STEPS,
         window_seconds=None,
         phase_steps=0,
-        trace_steps=0,
         gradient_steps=0,
         repetition=0,
         compared=(),
@@ -108,7 +107,7 @@ def _probe(trial: TrialSpec) -> TrialSpec:
 def _steps(trial: TrialSpec, step_seconds: float) -> int:
     windows = 2 if trial.times_without_sync else 1
     timed = trial.filling_steps(step_seconds)
-    steps = trial.warmup_steps + trial.trace_steps + windows * timed
+    steps = trial.warmup_steps + windows * timed
     if trial.repetition == 0:  # which alone times phases and gradients
         steps += windows * trial.phase_steps
         steps += trial.gradient_steps if trial.traces_gradients else 0
@@ -131,8 +130,6 @@ class Measurement:
     """The least time between two lines of progress if stderr is not a terminal."""
     resumed: bool = False
     """The folder exists already."""
-    retry: frozenset[Status] = frozenset()
-    """Statuses of stored trials that are measured again."""
     stop_after_failure: bool = False
     to_finish: str | None = None
     """The command that finishes it after an interrupt."""
@@ -206,7 +203,6 @@ def launcher_for(
             machine,
             prepared,
             logs=logs or folder_inside(job.folder, LOGS_FOLDER),
-            traces=folder_inside(job.folder, TRACES_FOLDER),
         )
         if job.team is None:
             yield here
@@ -232,9 +228,8 @@ class _Measuring:
         self._launcher = launcher
         self._results = results
         self._here = here
-        self._earlier = store.load(job.folder).records  # of a sweep that is resumed
-        self._records = lasting(self._earlier, job.retry)
-        self._failed = FailedSeries(self._records) if job.stop_after_failure else None
+        self._records = lasting(store.load(job.folder).records)  # of a sweep that is resumed
+        self._failed = FailedSeries() if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
         self._unusable = unusable
         self._code = [*map(files_sha256, job.spec.workloads)]
@@ -278,9 +273,6 @@ class _Measuring:
 
     def _say_what_is_stored(self) -> None:
         job, stored = self._job, self._count(self._records)
-        every = self._count(lasting(self._earlier))
-        if stored < every:
-            say(f"--retry: {units.counted(every - stored, 'stored trial')} will be measured again")
         if stored and job.spec.precision is not None:  # how many there will be is not known
             say(f"resuming with {units.counted(stored, 'stored trial')}")
         elif stored:
@@ -358,8 +350,9 @@ class _Measuring:
         )
 
     def _stored_words(self) -> str:
-        stored = self._count(lasting(self._records))
-        total = stored + len(missing(self._waiting, lasting(self._records)))
+        records = [record for record in self._records if record.lost_host is None]
+        stored = self._count(records)
+        total = stored + len(missing(self._waiting, records))
         return f"{stored} of {units.counted(total, 'trial')} are stored in {self._results.folder}"
 
 

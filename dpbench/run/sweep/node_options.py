@@ -7,7 +7,7 @@ import secrets
 from urllib.parse import urlsplit
 
 from dpbench.errors import UsageError
-from dpbench.launch.exchange import OPTION, REMEDY, VARIABLE, given_token
+from dpbench.launch.exchange import REMEDY, VARIABLE, given_token
 from dpbench.launch.placement import NodeRequest, Placement
 from dpbench.messages import printable
 from dpbench.options.bridge import option_name, read_value
@@ -54,11 +54,11 @@ def parse_nodes(options: NodeOptions, placed: Placement | None) -> NodeRequest |
             f"--nnodes {count} needs --rdzv-endpoint: where node 0 can be reached, as in "
             "host0:29503, or MASTER_ADDR from a launcher"
         )
-    token = given_token(options.token_file, os.environ)
+    token = given_token(os.environ)
     if token is None and (rank > 0 or placed):
         raise UsageError(
             f"{count} nodes need a token that they share; expected {VARIABLE} in the environment "
-            f"of all of them, or the same {OPTION}: {REMEDY}"
+            f"of all of them; {REMEDY}"
         )
     return NodeRequest(
         node_count=count,

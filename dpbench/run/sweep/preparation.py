@@ -18,7 +18,7 @@ from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.options.shared import LARGEST_BATCH
-from dpbench.options.sweep import RETRIED, SweepOptions
+from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.plan import Planned
 from dpbench.run.results import new_folder, results_folder
@@ -119,7 +119,6 @@ def prepare(
         data_dir=options.data_dir,
         quiet=options.quiet,
         resumed=options.resume,
-        retry=frozenset(RETRIED[name] for name in options.retry or ()),
         stop_after_failure=options.stop_after_failure,
         to_finish=how_to_finish(options, folder, team),
         embedded=embedded,

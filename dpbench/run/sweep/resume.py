@@ -7,13 +7,13 @@ meanwhile; what is typed with it overrides them, and must not change what is mea
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dpbench import store
-from dpbench.analysis.configuration import effective_status
+from dpbench.analysis.configuration import completed
 from dpbench.architecture import make_importable
 from dpbench.codec import differing_fields
 from dpbench.data.user_code import CODE_OPTIONS as CODE
@@ -22,7 +22,7 @@ from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.options.bridge import Given, Layer, as_typed, file_layers, read
 from dpbench.options.sweep import SweepOptions
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.run import presets
 from dpbench.specs import AXES, SweepSpec
 from dpbench.store import StoredSweep
@@ -42,7 +42,6 @@ OPTIONS_OF_FIELDS = {
     "budget_seconds": "--budget",
     "time_limit_seconds": "--time-limit",
     "target_loss": "--target-loss",
-    "trace_steps": "--trace",
     "exclude": "--exclude",
     "dataset": "--data",
     "step": "--step",
@@ -156,9 +155,6 @@ def finishing_command(folder: Path, options: Given) -> str:
     return shlex.join(words)
 
 
-def lasting(records: Sequence[TrialRecord], retry: Collection[Status] = ()) -> list[TrialRecord]:
-    """The records that a resumed sweep keeps: all but those of trials that a lost node left over,
-    or whose last record has a status of `retry`."""
-    last = {record.trial.trial_id: record for record in records}
-    again = {name for name, record in last.items() if effective_status(record) in retry}
-    return [r for r in records if r.lost_host is None and r.trial.trial_id not in again]
+def lasting(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The records that a resumed sweep keeps: the last ones of its trials, if they completed."""
+    return completed({record.trial.trial_id: record for record in records}.values())

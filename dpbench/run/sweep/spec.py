@@ -96,7 +96,6 @@ def build_sweep_spec(
         repetitions=options.fewest_repetitions,
         precision=options.precision,
         budget_seconds=options.budget_seconds,
-        trace_steps=options.trace,
         **{name: value for name, value in base.items() if name not in WORKLOAD_SETTINGS},
         axes={field: values for field, values in axes.items() if len(values) > 1},
         exclude=tuple(tuple(rule.split()) for rule in options.exclude),

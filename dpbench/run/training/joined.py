@@ -86,7 +86,7 @@ class Launch:
         not come, UsageError for an invalid token or a GPU that is not there.
         """
         self.rank = variables.rank
-        token = given_token(None, environ) or ""
+        token = given_token(environ) or ""
         description = encode(_describe_rank(variables, environ))
         timeout = timedelta(seconds=JOIN_SECONDS)
         of_all = PrefixStore("dpbench train", open_store(variables, environ, timeout))

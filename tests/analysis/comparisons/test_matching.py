@@ -21,7 +21,6 @@ NOT_IDENTITY = {
     "repetition",
     "window_seconds",  # how long it was measured
     "phase_steps",
-    "trace_steps",
     "gradient_steps",
     "learning_rate_rule",  # the rate that it gives counts
     "files_sha256",  # whether an edit made it slower is what people ask

@@ -87,13 +87,6 @@ def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
     assert started == trials
 
 
-def test_only_the_first_repetition_leaves_a_trace_and_it_is_the_same_configuration() -> None:
-    trials = plan_trials(sweep_spec(trace_steps=3))
-    assert {(trial.repetition, trial.trace_steps) for trial in trials} == {(0, 3), (1, 0)}
-    assert set(trials) >= set(plan_trials(sweep_spec(trace_steps=3), 1))
-    assert len({trial.configuration for trial in trials}) == len(trials) / 2
-
-
 class FailingAt(SyntheticLauncher):
     """Fails at one group size and above."""
 
@@ -189,8 +182,11 @@ def test_a_series_has_not_failed_because_a_host_was_lost() -> None:
         status=Status.FAILED,
         lost_host=1,
     )
-    assert FailedSeries([lost]).reason(lost.trial) is None
-    assert FailedSeries([replace(lost, lost_host=None)]).reason(lost.trial) is not None
+    failed = FailedSeries()
+    failed.add(lost)
+    assert failed.reason(lost.trial) is None
+    failed.add(replace(lost, lost_host=None))
+    assert failed.reason(lost.trial) is not None
 
 
 def test_a_setting_that_an_implementation_has_not_gives_it_no_row_of_its_own() -> None:
