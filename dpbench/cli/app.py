@@ -38,7 +38,7 @@ WIDEST_HELP = 120
 MEASURE, UNDERSTAND, COMPARE = "Measure", "Understand", "Compare and gate"
 PREDICT, SET_UP = "Predict", "Set up"
 HELP_NAMES = ("-h", "--help")
-LONG = {
+LONG: dict[str, Any] = {
     "cls": LongCommand,
     "context_settings": {"help_option_names": [*HELP_NAMES, DESCRIBE_ALL]},
 }
