@@ -60,21 +60,6 @@ def test_a_sweep_keeps_its_trials_when_collectives_are_added(tmp_path: Path) -> 
     assert store.load_collectives(folder).records == RECORDS
 
 
-@pytest.mark.parametrize("step", ["write_versioned", "create_empty"])
-def test_a_folder_whose_making_was_cut_off_is_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(store.folder, step, killed)
-        with pytest.raises(KeyboardInterrupt):
-            CollectiveStore.append_to(tmp_path / "c", ["comm"])
-    written(tmp_path / "c")
-    assert store.load_collectives(tmp_path / "c").records == RECORDS
-
-
 def test_a_folder_of_something_else_gets_nothing_added(tmp_path: Path) -> None:
     photo = tmp_path / "photos" / "a.png"
     photo.parent.mkdir()
