@@ -114,7 +114,7 @@ class Results:
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """One row per configuration, with the ends of every interval."""
+        """One row per configuration, with the ends of intervals."""
         from dpbench.analysis.frames import to_frame
 
         return to_frame(self._subject.rows)

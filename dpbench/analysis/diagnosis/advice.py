@@ -152,14 +152,14 @@ def _communication(explained: Explanation, others: Sequence[Explanation], accumu
 def _waiting(slowest: SlowestRank | None) -> Words:
     if slowest is None:
         return "waiting for the slowest rank", "look for what else runs on its device"
-    name = f"rank {slowest.rank} ({slowest.device})"
     if not slowest.always:
         return (
-            f"waiting for the slowest rank, which changes ({name} in {slowest.slowest_in} of "
-            f"{slowest.repetitions} repetitions)",
+            f"waiting for the slowest rank, not always the same one (rank {slowest.rank} in "
+            f"{slowest.slowest_in} of {slowest.repetitions} repetitions)",
             "look for other work on this machine; free its cores or pin the ranks",
         )
     return (
-        f"waiting for {name}, the slowest in all {slowest.repetitions} repetitions",
+        f"waiting for rank {slowest.rank} ({slowest.device}), the slowest in all "
+        f"{slowest.repetitions} repetitions",
         "compare its device, its clock, its share of the samples and what else runs there",
     )
