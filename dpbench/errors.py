@@ -55,8 +55,9 @@ class UnknownName(UsageError):
         guess = f" Did you mean {near!r}?" if near else ""
         listed = f"Known: {', '.join(names)}"
         if len(names) > MOST_LISTED:
-            nearest = difflib.get_close_matches(got, names, n=3, cutoff=0)
-            listed = f"The nearest of {len(names)}: {', '.join(nearest)}"
+            similar = difflib.get_close_matches(got, names, n=3, cutoff=0)
+            nearest = dict.fromkeys((*([near] if near else []), *similar))
+            listed = f"The nearest of {len(names)}: {', '.join([*nearest][:3])}"
         super().__init__(f"unknown {kind} {got!r}.{guess} {listed}.")
         self.got = got
 

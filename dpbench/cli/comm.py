@@ -71,7 +71,7 @@ def _show_plan(job: Job, rows: Sequence[Planned[CollectiveSpec]], *, as_json: bo
     if rows or as_json:
         typer.echo(collectives_answer(rows).render(as_json=as_json), nl=False)
     say(
-        f"{units.counted(sum(row.runs for row in rows), 'measurement')} in {job.folder}, "
+        f"{units.counted(sum(row.runs for row in rows), 'measurement')}, "
         f"{units.seconds(job.time_limit_seconds)} each at most; nothing was stored"
     )
     return 0

@@ -74,9 +74,8 @@ def find(data_dir: Path | None, split: Split) -> list[Path]:
     if data_dir is None or missing:
         where = "got no data folder" if data_dir is None else f"{data_dir} lacks files"
         raise DataError(
-            f"dataset 'mnist': {where}; expected {' and '.join(missing)} in the folder that "
-            "--data-dir names; let dpbench train --download fetch them, or use --data digits or "
-            "--data synthetic, which need no files"
+            f"dataset 'mnist': {where}; expected {' and '.join(missing)} in --data-dir, where "
+            "dpbench train --download puts them; --data digits needs no files"
         )
     return [data_dir / name for name in PUBLISHED[split]]
 

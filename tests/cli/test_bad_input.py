@@ -27,6 +27,7 @@ SWEEP = [
     ("--gpus 0", "--gpus: got '0'; expected a number of GPUs, or distinct ids"),
     ("--gpus 0,99", "no device 99"),
     (f"--gpus {TOO_MANY}", "add --oversubscribe"),
+    (f"--gpus {TOO_MANY} --dry-run", "add --oversubscribe"),
     ("--gpus 1 --group-sizes 2", "--group-sizes: 2 is above --gpus 1; expected at most 1"),
     (f"--group-sizes {TOO_MANY}", "add --oversubscribe"),
     ("--scaling strong --batch-sizes 1 --group-sizes 2", "smaller than the group of 2"),
@@ -70,6 +71,7 @@ OTHERS = [
     ("init --example mine.py", "--example takes no FILE; got 'mine.py'"),
     ("check", "nothing to compare with: expected one of --baseline DIR"),
     ("check --against torch", "--against: got 'torch'; did you mean 'torch-dp'?"),
+    ("comm --backends nccl --gpus 2 --oversubscribe --dry-run", "--backends nccl: "),
     ("compare a", "compare a: name the candidate, too"),
     ("project missing.csv", "missing.csv"),
 ]

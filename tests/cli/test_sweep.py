@@ -250,6 +250,8 @@ def test_what_cannot_run_here_is_said_before_anything_is_measured(
     assert run(words) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("dpbench: --backends nccl: torch was built without nccl (dpbench list")
+    assert run([*words, "--dry-run"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == said
     assert run([*words, "--backends", "gloo,nccl", "--dry-run"]) == 0
     assert not Path("results").exists()
 

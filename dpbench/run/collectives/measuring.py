@@ -6,11 +6,12 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import store, units
-from dpbench.errors import Interrupted
+from dpbench.errors import Interrupted, UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
@@ -41,12 +42,17 @@ class Job:
 def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
     """Measure what is not stored yet.
 
-    Raises Interrupted, with what was stored, when a signal ends it.
+    Raises UsageError if none of it can run here, and Interrupted, with what was stored, when a
+    signal ends it.
     """
     from dpbench.launch.collectives import run_collectives
 
     waiting, environment = _waiting(job), environment_here(machine)
     launcher = _launcher(job, machine)
+    unusable = _unusable(job.specs, launcher)
+    for why in dict.fromkeys(unusable.values()):
+        groups = (f"{s.backend} ×{s.group_size}" for s, reason in unusable.items() if reason == why)
+        say(f"skipped: {', '.join(dict.fromkeys(groups))}: {why}")
     with (
         CollectiveStore.append_to(job.folder, job.command) as results,
         as_exceptions(),
@@ -54,14 +60,17 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
         results.add_environment(environment)
         try:
             with Reporter(quiet=job.quiet, noun="measurement") as progress:
-                progress.planned(waiting)
-                for record in run_collectives(
-                    waiting,
-                    launcher,
+                run = partial(
+                    run_collectives,
+                    launcher=launcher,
                     environment_id=environment.environment_id,
                     time_limit_seconds=job.time_limit_seconds,
-                    on_start=progress.started,
-                ):
+                )
+                for record in run(spec for spec in waiting if spec.configuration in unusable):
+                    results.append(record)
+                usable = [spec for spec in waiting if spec.configuration not in unusable]
+                progress.planned(usable)
+                for record in run(usable, on_start=progress.started):
                     results.append(record)
                     progress.finished(record)
         except (KeyboardInterrupt, Interrupted) as error:
@@ -78,16 +87,29 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
 
 def plan_collectives(job: Job, machine: Machine) -> list[Planned[CollectiveSpec]]:
     """The planned measurements, one row per configuration by first run; skipped ones have a
-    reason."""
+    reason. Raises UsageError if none can run here."""
     waiting = _waiting(job)
-    launcher = _launcher(job, machine)
     store.check_place(job.folder)
-    reasons = {
-        spec: launcher.unusable_reason(spec)
-        for spec in dict.fromkeys(spec.configuration for spec in waiting)
-    }
-    runs = Counter(one.configuration for one in waiting if not reasons[one.configuration])
-    return [Planned(spec=spec, runs=runs[spec], reason=reason) for spec, reason in reasons.items()]
+    unusable = _unusable(job.specs, _launcher(job, machine))
+    runs = Counter(one.configuration for one in waiting)
+    return [
+        Planned(spec=spec, runs=0 if spec in unusable else count, reason=unusable.get(spec))
+        for spec, count in runs.items()
+    ]
+
+
+def _unusable(
+    specs: Sequence[CollectiveSpec], launcher: HostCollectives
+) -> dict[CollectiveSpec, str]:
+    """The configurations that this machine cannot run, each with the reason. Raises UsageError if
+    there are no others."""
+    configurations = dict.fromkeys(spec.configuration for spec in specs)
+    reasons = {one: launcher.unusable_reason(one) for one in configurations}
+    found = {one: reason for one, reason in reasons.items() if reason}
+    if len(found) == len(configurations):
+        backends = ",".join(dict.fromkeys(spec.backend for spec in found))
+        raise UsageError(f"--backends {backends}: {'; '.join(dict.fromkeys(found.values()))}")
+    return found
 
 
 def _waiting(job: Job) -> list[CollectiveSpec]:

@@ -18,6 +18,7 @@ from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
+from dpbench.launch.ranks import remove_scratch
 from dpbench.messages import say
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
@@ -63,20 +64,23 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> float |
     runs = list(trials)
     if not runs:
         return "none of it can run here"
-    seconds, starts, step_seconds = 0.0, list[float](), dict[TrialSpec, float]()
+    probes = dict.fromkeys(map(_probe, runs))
+    first = next(iter(probes))
+    starts, step_seconds = list[float](), dict[TrialSpec, float]()
+    # The first one is run twice: it also starts the process that all ranks are forked from.
+    for probe in (first, *probes):
+        begun = monotonic()
+        outcome = launcher.run(probe, PROBE_LIMIT_SECONDS)
+        if outcome.status is not Status.COMPLETED:
+            return f"duration unknown (a step of {probe.label} did not complete)"
+        step = outcome.ranks[0].timed.seconds / PROBE_STEPS
+        starts.append(monotonic() - begun - (probe.warmup_steps + PROBE_STEPS) * step)
+        step_seconds[probe] = step
+    seconds = len(runs) * max(min(starts), SECONDS_PER_TRIAL)
     for trial in runs:
-        probe = _probe(trial)
-        if probe not in step_seconds:
-            begun = monotonic()
-            outcome = launcher.run(probe, PROBE_LIMIT_SECONDS)
-            if outcome.status is not Status.COMPLETED:
-                return f"duration unknown (a step of {probe.label} did not complete)"
-            step = outcome.ranks[0].timed.seconds / PROBE_STEPS
-            starts.append(monotonic() - begun - (probe.warmup_steps + PROBE_STEPS) * step)
-            step_seconds[probe] = step
-        seconds += step_seconds[probe] * _steps(trial, step_seconds[probe])
-    # The first probe also starts the process that all ranks are forked from.
-    return seconds + len(runs) * max(min(starts), SECONDS_PER_TRIAL)
+        step = step_seconds[_probe(trial)]
+        seconds += step * _steps(trial, step)
+    return seconds
 
 
 def growth(spec: SweepSpec) -> str:
@@ -153,7 +157,7 @@ def measure(
     is stored, if a signal ends the sweep.
     """
     with launcher_for(job, machine) as launcher:
-        unusable = _unusable(job.spec, launcher)
+        unusable = unusable_rows(job.spec, launcher)
         opened = (
             SweepStore(job.folder)
             if job.resumed
@@ -161,14 +165,15 @@ def measure(
         )
         with opened as results, nullcontext() if job.embedded else as_exceptions():
             if before is not None:
-                before(launcher)
+                with _probing(job.folder):
+                    before(launcher)
             team = job.team
             environment = team.nodes[0].environment if team else environment_here(machine)
             _Measuring(job, launcher, results, environment, unusable).run(rounds)
     return store.load(job.folder)
 
 
-def _unusable(spec: SweepSpec, launcher: Launcher) -> dict[TrialSpec, str]:
+def unusable_rows(spec: SweepSpec, launcher: Launcher) -> dict[TrialSpec, str]:
     """The configurations that this machine cannot run, each with the reason. Raises UsageError if
     none of those with a process group can run."""
     configurations = dict.fromkeys(trial.configuration for trial in plan_trials(spec, 1))
@@ -182,6 +187,16 @@ def _unusable(spec: SweepSpec, launcher: Launcher) -> dict[TrialSpec, str]:
             "backends that can be used)"
         )
     return found
+
+
+@contextmanager
+def _probing(folder: Path) -> Iterator[None]:
+    """Deletes what failed ranks inside have left in the logs, as no record will name it."""
+    logs = folder_inside(folder, LOGS_FOLDER)
+    before = {*logs.glob("*")}
+    yield
+    for left in {*logs.glob("*")} - before:
+        remove_scratch(left)
 
 
 @contextmanager
@@ -268,7 +283,8 @@ class _Measuring:
         waiting = self._usable(missing(plan_trials(spec), self._records))
         if waiting:
             trials = units.counted(len(waiting), "trial")
-            duration = estimate_in_words(waiting, self._launcher)
+            with _probing(self._job.folder):
+                duration = estimate_in_words(waiting, self._launcher)
             say(f"at least {trials}, {duration}; {growth(spec)}")
 
     def _say_what_is_stored(self) -> None:

@@ -29,6 +29,7 @@ from dpbench.run.sweep.measuring import (
     growth,
     launcher_for,
     measure,
+    unusable_rows,
 )
 from dpbench.run.sweep.resume import check_resumable, finishing_command
 from dpbench.run.sweep.spec import build_sweep_spec, exclusion_notes
@@ -163,7 +164,7 @@ def measure_sweep(
 def plan_sweep(options: SweepOptions) -> SweepPlan:
     """The rows that the sweep would measure, with an estimate of its time; nothing is stored.
 
-    A plan may ask for more devices than this machine has.
+    Raises what a run would raise before its first trial.
     """
     if options.searches_batch:
         known = options.known_batch_sizes or (FIRST_BATCH,)
@@ -172,7 +173,6 @@ def plan_sweep(options: SweepOptions) -> SweepPlan:
             f"has {units.any_of(known)}"
         )
         options = options.model_copy(update={"batch_sizes": known})
-    options = options.model_copy(update={"oversubscribe": True})
     return _planned(prepare(options, *find_folder(options)))
 
 
@@ -183,14 +183,14 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
         temporary_folder() as logs,
         launcher_for(prepared.measurement, prepared.machine, logs) as launcher,
     ):
-        configurations = dict.fromkeys(trial.configuration for trial in trials)
-        reasons = {trial: launcher.unusable_reason(trial) for trial in configurations}
-        runs = [trial for trial in trials if not reasons[trial.configuration]]
+        reasons = unusable_rows(spec, launcher)
+        runs = [trial for trial in trials if trial.configuration not in reasons]
         threads = [trial.threads_per_replica for trial in trials]
         machine = prepared.machine
         there_are = machine.gpu_count if machine.has_cuda else machine.cores
         duration = (
-            f"it has no estimate, as this machine lacks devices for {len(spec.devices)} replicas"
+            f"no estimate, as {len(spec.devices)} replicas share "
+            f"{units.counted(there_are, 'GPU' if machine.has_cuda else 'core')}"
             if len(spec.devices) > there_are
             else estimate_in_words(runs, launcher)
         )
@@ -201,8 +201,8 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
             f"{duration}{more}. Nothing was stored."
         )
     rows = (
-        Planned(spec=trial, runs=0 if reason else spec.repetitions, reason=reason)
-        for trial, reason in reasons.items()
+        Planned(spec=row, runs=0 if row in reasons else spec.repetitions, reason=reasons.get(row))
+        for row in dict.fromkeys(trial.configuration for trial in trials)
     )
     return SweepPlan(rows=tuple(rows), summary=summary)
 

@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from dpbench import store
+from dpbench.cli.app import run
 from dpbench.errors import DataError
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
@@ -64,7 +65,8 @@ def test_a_plan_takes_its_steps_and_the_start_of_every_trial() -> None:
     assert estimate_in_words([single(), trial_spec()], launcher) == f"about 18.6 s {WORDS}"
 
 
-def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
+def test_each_batch_size_is_probed_with_the_plain_module() -> None:
+    """Once, but the first one twice: it starts the process that ranks are forked from, too."""
     trials = [
         trial_spec(group_size=size, batch_size=batch, repetition=repetition, bucket_cap_mb=cap)
         for cap in (None, 5.0)
@@ -74,7 +76,7 @@ def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
     ]
     launcher = EachSampleTakes(1e-3)
     estimate_in_words(trials, launcher)
-    assert [probe.batch_size for probe in launcher.probes] == [4, 8]
+    assert [probe.batch_size for probe in launcher.probes] == [4, 4, 8]
     for probe in launcher.probes:
         assert (probe.implementation, probe.backend, probe.group_size) == ("single", "none", 1)
         assert (probe.warmup_steps, probe.timed_steps, probe.devices) == (1, 3, ("cpu",))
@@ -134,3 +136,32 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
     assert [steps for _, steps in ran] == [None, None, ddp_steps, single_steps]
     assert single_steps != ddp_steps
     assert {ddp_again.trial.window_seconds, single_again.trial.timed_steps} == {1.0, 20}
+
+
+def test_a_probe_that_fails_leaves_no_logs_that_no_record_names(here: Path) -> None:
+    (here / "broken.py").write_text(BROKEN)
+    options = "--arch broken.py:make --implementations ddp --gpus 1 --batch-sizes 4 --name a"
+    grows = "--repetitions 2 --precision 5% --budget 1s --no-charts"
+    assert run(["sweep", *options.split(), *grows.split()]) == 1
+    records = store.load(here / "results/a").records
+    logs = {path.name.partition("-")[0] for path in (here / "results/a/logs").iterdir()}
+    assert logs == {record.trial.trial_id for record in records}
+
+
+BROKEN = """
+import torch
+
+
+def make():
+    return torch.nn.Linear(4, 2), batch, loss
+
+
+def batch(samples, generator):
+    return torch.randn(samples, 4, generator=generator), torch.zeros(samples, dtype=torch.long)
+
+
+def loss(outputs, targets):
+    if len(outputs) == 4:  # not when it is tried, with 2 samples
+        raise RuntimeError("boom")
+    return torch.nn.functional.cross_entropy(outputs, targets)
+"""
