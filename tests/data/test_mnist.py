@@ -50,7 +50,7 @@ def test_missing_files_are_named_with_what_needs_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"{TRAIN_IMAGES} and {TRAIN_LABELS}"):
         mnist.read(None, "train")
     put(tmp_path, TRAIN_IMAGES, idx_bytes(images(3)))
-    with pytest.raises(DataError, match=rf"expected {TRAIN_LABELS}.*--data digits or --data synth"):
+    with pytest.raises(DataError, match=rf"expected {TRAIN_LABELS}.*--data digits needs no"):
         mnist.read(tmp_path, "train")
 
 
