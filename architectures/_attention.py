@@ -8,8 +8,6 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import _flops
-
 
 def attend(
     packed: torch.Tensor, heads: int, *, causal: bool = False, dropout: float = 0.0
@@ -25,10 +23,3 @@ def attend(
         query, key, value, is_causal=causal, dropout_p=dropout
     )
     return attended.transpose(1, 2).flatten(2)
-
-
-def forward_flops(tokens: int, width: int) -> int:
-    """Forward operations for a whole sequence, with the projections before and after, as if nothing
-    were masked."""
-    layers = _flops.linear(width, 3 * width) + _flops.linear(width, width)
-    return tokens * layers + _flops.attention(tokens, width)

@@ -9,7 +9,7 @@ from . import _synthetic_images
 
 
 class ImageClassifier:
-    """Base class; an architecture adds its name, its model and its floating-point operations."""
+    """Base class; an architecture adds its name and its model."""
 
     item: str = "images"
     items_per_sample: int = 1

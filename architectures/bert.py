@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _attention, _flops, _synthetic_text
+from . import _attention, _synthetic_text
 from ._text_size import TextSize, chosen
 
 MLP_RATIO = 4
@@ -145,9 +145,6 @@ class Architecture:
         self.predicted = max(1, int(TO_PREDICT * self.size.context))
         """Number of tokens to predict in every sequence."""
         self.items_per_sample: int = self.size.context
-        self.flops_per_item: float = (
-            _flops.training(forward_flops(self.size, self.predicted)) / self.size.context
-        )
 
     def build_model(self) -> nn.Module:
         """A new model; see MaskedLanguageModel."""
@@ -178,12 +175,3 @@ class Architecture:
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Number of correct top-1 predictions of tokens; int64, 0-dimensional."""
         return (outputs.argmax(dim=-1) == targets).sum()
-
-
-def forward_flops(size: TextSize, predicted: int) -> int:
-    """Forward operations for one sequence; only the states of the predicted tokens go through the
-    head."""
-    mlp = 2 * _flops.linear(size.width, MLP_RATIO * size.width)
-    layer = _attention.forward_flops(size.context, size.width) + size.context * mlp
-    head = _flops.linear(size.width, size.width) + _flops.linear(size.width, size.vocabulary)
-    return size.layers * layer + predicted * head

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _flops, _options, _synthetic_rows
+from . import _options, _synthetic_rows
 
 BOTTOM = (512, 256, 64)
 """Outputs of the bottom MLP's layers but the last, whose width is that of the embeddings."""
@@ -83,7 +83,6 @@ class Architecture:
         self.dense, self.tables, self.rows, self.width = dense, tables, rows, width
         self.sparse_gradients = sparse
         _options.expect_at_least(1, dense=dense, tables=tables, rows=rows, width=width)
-        self.flops_per_item: float = _flops.training(forward_flops(dense, tables, width))
 
     def build_model(self) -> nn.Module:
         """A new model; see DLRM."""
@@ -117,13 +116,6 @@ def top_sizes(tables: int, width: int) -> tuple[int, ...]:
     """Inputs and outputs of the layers of the MLP over features and interactions."""
     pairs = tables * (tables + 1) // 2
     return (width + pairs, *TOP)
-
-
-def forward_flops(dense: int, tables: int, width: int) -> int:
-    """Forward operations for one row; lookups cost none."""
-    layers = (*pairwise(bottom_sizes(dense, width)), *pairwise(top_sizes(tables, width)))
-    products = (tables + 1) * _flops.linear(width, tables + 1)
-    return sum(_flops.linear(*layer) for layer in layers) + products
 
 
 def _mlp(sizes: Sequence[int]) -> nn.Sequential:

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _attention, _flops, _synthetic_text
+from . import _attention, _synthetic_text
 from ._text_size import TextSize, chosen
 
 MLP_RATIO = 4
@@ -103,7 +103,6 @@ class Architecture:
         )
         self.classes: int = self.size.vocabulary
         self.items_per_sample: int = self.size.context
-        self.flops_per_item: float = _flops.training(forward_flops(self.size)) / self.size.context
 
     def build_model(self) -> nn.Module:
         """A new model: tokens, int64 (n, context), to logits (n, context, vocabulary)."""
@@ -123,11 +122,3 @@ class Architecture:
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Number of correct top-1 predictions of tokens; int64, 0-dimensional."""
         return (outputs.argmax(dim=-1) == targets).sum()
-
-
-def forward_flops(size: TextSize) -> int:
-    """Forward operations for one sequence."""
-    mlp = 2 * _flops.linear(size.width, MLP_RATIO * size.width)
-    layer = _attention.forward_flops(size.context, size.width) + size.context * mlp
-    output = _flops.linear(size.width, size.vocabulary)
-    return size.layers * layer + size.context * output

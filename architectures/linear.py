@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _flops, _options
+from . import _options
 
 LARGEST = 2
 """Largest value of the inputs and of the known matrix; the smallest is −2."""
@@ -39,7 +39,6 @@ class Architecture:
         self.inputs = inputs
         self.outputs = outputs
         self.bias = bias
-        self.flops_per_item: float = _flops.training(_flops.linear(inputs, outputs))
 
     def build_model(self) -> nn.Module:
         """A new model, all zeros: rows (n, inputs) to sums (n, outputs)."""

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _flops, _options, _synthetic_images
+from . import _options, _synthetic_images
 
 PIXELS = 784
 CLASSES = 10
@@ -31,8 +31,6 @@ class Architecture:
     def __init__(self, *, width: int = 1024, layers: int = 2) -> None:
         _options.expect_at_least(1, width=width, layers=layers)
         self.widths = (PIXELS, *[width] * layers, CLASSES)
-        forward = sum(_flops.linear(*shape) for shape in pairwise(self.widths))
-        self.flops_per_item: float = _flops.training(forward)
 
     def build_model(self) -> nn.Module:
         """A new model: images (n, 1, 28, 28) to log-probabilities (n, 10)."""

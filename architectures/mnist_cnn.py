@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _flops, _options, _synthetic_images
+from . import _options, _synthetic_images
 
 POOLED_SIDE = 12
 """Side after pooling: 28 pixels less 2 for each convolution, halved."""
@@ -34,13 +34,6 @@ class Architecture:
         _options.expect_at_least(1, width=width)
         self.width = width
         self.features = 2 * width * POOLED_SIDE**2
-        forward = (
-            _flops.convolution(1, width, kernel=3, output_side=26)
-            + _flops.convolution(width, 2 * width, kernel=3, output_side=24)
-            + _flops.linear(self.features, 4 * width)
-            + _flops.linear(4 * width, 10)
-        )
-        self.flops_per_item: float = _flops.training(forward)
 
     def build_model(self) -> nn.Module:
         """A new model: images (n, 1, 28, 28) to log-probabilities (n, 10)."""

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _flops, _options
+from . import _options
 from ._image_classifier import ImageClassifier
 
 BLOCKS = {
@@ -52,14 +52,6 @@ class BasicBlock(nn.Module):
         inner = F.relu(self.bn1(self.conv1(images)))
         return F.relu(self.bn2(self.conv2(inner)) + self.shortcut(images))
 
-    @staticmethod
-    def flops(inputs: int, width: int, stride: int, side: int) -> int:
-        """Forward operations without the shortcut, for images with sides of `side` pixels after the
-        stride."""
-        return _flops.convolution(inputs, width, 3, side) + _flops.convolution(
-            width, width, 3, side
-        )
-
 
 class Bottleneck(nn.Module):
     """A 3×3 convolution between two 1×1, which take the channels to a quarter and back."""
@@ -81,16 +73,6 @@ class Bottleneck(nn.Module):
         inner = F.relu(self.bn1(self.conv1(images)))
         inner = F.relu(self.bn2(self.conv2(inner)))
         return F.relu(self.bn3(self.conv3(inner)) + self.shortcut(images))
-
-    @classmethod
-    def flops(cls, inputs: int, width: int, stride: int, side: int) -> int:
-        """Forward operations without the shortcut, for images with sides of `side` pixels after the
-        stride."""
-        return (
-            _flops.convolution(inputs, width, 1, side * stride)
-            + _flops.convolution(width, width, 3, side)
-            + _flops.convolution(width, width * cls.EXPANSION, 1, side)
-        )
 
 
 def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
@@ -123,22 +105,6 @@ def _stem(image: int) -> dict[str, nn.Module]:
     return {"conv": conv, "bn": nn.BatchNorm2d(channels), "relu": nn.ReLU(), "maxpool": pool}
 
 
-def _forward_flops(depth: int, image: int, classes: int) -> int:
-    """Forward operations for one image."""
-    if image == 32:
-        side, flops = image, _flops.convolution(3, WIDTHS[0], kernel=3, output_side=image)
-    else:
-        side, flops = image // 4, _flops.convolution(3, WIDTHS[0], kernel=7, output_side=image // 2)
-    block = _block(depth)
-    for stage in _stages(depth):
-        for inputs, width, stride in stage:
-            side //= stride
-            flops += block.flops(inputs, width, stride, side)
-            if inputs != width * block.EXPANSION:
-                flops += _flops.convolution(inputs, width * block.EXPANSION, 1, side)
-    return flops + _flops.linear(WIDTHS[-1] * block.EXPANSION, classes)
-
-
 class Architecture(ImageClassifier):
     """A residual network of `depth` layers on square color images of `image` pixels a side.
 
@@ -155,7 +121,6 @@ class Architecture(ImageClassifier):
         self.depth = depth
         self.image = image
         self.classes = classes or CLASSES[image]
-        self.flops_per_item: float = _flops.training(_forward_flops(depth, image, self.classes))
 
     def build_model(self) -> nn.Module:
         """A new model: images (n, 3, image, image) to logits (n, classes)."""

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _attention, _flops, _options, _synthetic_rows
+from . import _attention, _options, _synthetic_rows
 
 ATTENTION_DROPOUT, MLP_DROPOUT = 0.2, 0.1
 
@@ -118,9 +118,6 @@ class Architecture:
         )
         _options.expect_multiple("width", width, of=heads)
         self.default_dataset: str = SHIPPED_TABLES.get((features, classes), "synthetic")
-        self.flops_per_item: float = _flops.training(
-            forward_flops(features=features, outputs=classes, layers=layers, width=width)
-        )
         if classes > 1:
             self.count_correct = _count_correct  # a number is hardly ever exactly right
 
@@ -161,11 +158,3 @@ def hidden(width: int) -> int:
     """Units inside the gated MLP, such that it has as many weights as a plain one of twice the
     width."""
     return width * 4 // 3
-
-
-def forward_flops(*, features: int, outputs: int, layers: int, width: int) -> int:
-    """Forward operations for one row."""
-    tokens = 1 + features
-    mlp = _flops.linear(width, 2 * hidden(width)) + _flops.linear(hidden(width), width)
-    layer = _attention.forward_flops(tokens, width) + tokens * mlp
-    return layers * layer + _flops.linear(width, outputs)

@@ -15,7 +15,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from . import _flops, _options
+from . import _options
 from ._image_classifier import ImageClassifier
 
 STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
@@ -42,7 +42,6 @@ class Architecture(ImageClassifier):
         self.image = image
         self.classes = classes
         self.hidden = hidden
-        self.flops_per_item: float = _flops.training(self._forward_flops())
 
     def build_model(self) -> nn.Module:
         """A new model: images (n, 3, image, image) to logits (n, classes)."""
@@ -75,18 +74,3 @@ class Architecture(ImageClassifier):
         """Number of values per image after the last pooling."""
         channels, _ = STAGES[-1]
         return channels * (self.image // SHRINKING) ** 2
-
-    def _forward_flops(self) -> int:
-        """Forward operations for one image."""
-        flops, inputs, side = 0, 3, self.image
-        for channels, convolutions in STAGES:
-            for _ in range(convolutions):
-                flops += _flops.convolution(inputs, channels, kernel=3, output_side=side)
-                inputs = channels
-            side //= 2
-        return (
-            flops
-            + _flops.linear(self._features, self.hidden)
-            + _flops.linear(self.hidden, self.hidden)
-            + _flops.linear(self.hidden, self.classes)
-        )

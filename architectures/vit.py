@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import nn
 
-from . import _attention, _flops, _options
+from . import _attention, _options
 from ._image_classifier import ImageClassifier
 
 
@@ -118,7 +118,6 @@ class Architecture(ImageClassifier):
         self.image = image
         self.patch = patch
         self.classes = classes
-        self.flops_per_item: float = _flops.training(self._forward_flops())
 
     def build_model(self) -> nn.Module:
         """A new model: images (n, 3, image, image) to logits (n, classes)."""
@@ -129,15 +128,4 @@ class Architecture(ImageClassifier):
             width=self.width,
             layers=self.layers,
             heads=self.heads,
-        )
-
-    def _forward_flops(self) -> int:
-        """Forward operations for one image; the class is read from one token."""
-        width, side = self.width, self.image // self.patch
-        tokens = 1 + side**2
-        mlp = tokens * 2 * _flops.linear(width, MLP_RATIO * width)
-        return (
-            _flops.convolution(3, width, kernel=self.patch, output_side=side)
-            + self.layers * (_attention.forward_flops(tokens, width) + mlp)
-            + _flops.linear(width, self.classes)
         )

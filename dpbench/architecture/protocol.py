@@ -22,13 +22,6 @@ class Architecture(Protocol):
     """Unit in which speeds are counted, in the plural: images, rows, tokens."""
     default_dataset: str
 
-    @property
-    def flops_per_item(self) -> float | None:
-        """Floating-point operations of forward and backward for one item (2 per multiply-add).
-
-        None if nobody has derived them; a trial counts them in any case.
-        """
-
     def build_model(self) -> torch.nn.Module:
         """A new model, initialized from torch's current random state."""
 
@@ -79,4 +72,4 @@ class GeneratedArchitecture:
     """
 
     default_dataset: str = "synthetic"
-    flops_per_item: float | None = None
+    notes: tuple[str, ...] = ()

@@ -131,10 +131,8 @@ def _architecture(name: str) -> str:
     loaded = architecture.load(name)
     with torch.device("meta"):  # without memory
         parameters = sum(one.numel() for one in loaded.build_model().parameters())
-    flops = loaded.flops_per_item
-    cost = "" if flops is None else f" {flops / 1e6:,.1f} MFLOP per step and item,"
     options = ", ".join(f"{each.name}={each.default}" for each in architecture.options(name))
     return (
-        f"{parameters:,} parameters,{cost} {loaded.item}, on {loaded.default_dataset}; "
+        f"{parameters:,} parameters, {loaded.item}, on {loaded.default_dataset}; "
         f"options {options or 'none'}"
     )

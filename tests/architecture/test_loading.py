@@ -92,7 +92,6 @@ class Small:
     name = "small"
     item = "rows"
     default_dataset = "synthetic"
-    flops_per_item = 1.0
     def __init__(self, *, depth: int = 2):
         if depth < 1:
             raise ValueError(f"depth: got {depth}, expected at least 1")
@@ -105,7 +104,6 @@ class Mute:
     name = "mute"
     item = "rows"
     default_dataset = "synthetic"
-    flops_per_item = 1.0
     def build_model(self): ...
 
 def broken():
@@ -216,7 +214,7 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
         ("outside_models:Large", r"outside_models has no Large\(\)$"),
         ("outside_models.py:Small:dept=3", "Did you mean 'depth'"),
         ("outside_models.py:Small:depth=0", "ValueError: depth: got 0, .*outside_models.py, line"),
-        ("outside_models.py:broken", r"broken\(\) raised RuntimeError: .*\(.*models.py, line 25\)"),
+        ("outside_models.py:broken", r"broken\(\) raised RuntimeError: .*\(.*models.py, line 23\)"),
         ("outside_models.py:number", r"returned an int; expected \(model, batch, loss\)"),
         ("outside_models.py:ends", "raised SystemExit: usage: train.py"),
         ("outside_broken.py:Small", r"loading it raised ZeroDivisionError.*broken.py, line 3\)"),
@@ -224,7 +222,7 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
         ("outside_missing.py:make", "no file outside_missing.py here"),
         ("json:loads", "architecture 'json:loads': s has no default; expected the option s=…$"),
         ("outside_models.py:model", "model is a model; expected a function that returns a new one"),
-        ("outside_models.py:unsized:width=x", r"unsized.. raised TypeError: .*models.py, line 34"),
+        ("outside_models.py:unsized:width=x", r"unsized.. raised TypeError: .*models.py, line 32"),
         ("json:decoder", r"has no decoder\(\)"),
         ("no_such_package.models:Small", r", package\.module:function with the package on"),
     ],

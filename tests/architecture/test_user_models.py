@@ -59,7 +59,7 @@ def parameters(made: architecture.Architecture, seed: int) -> torch.Tensor:
 
 def test_the_parts_become_an_architecture() -> None:
     made = architecture.load("net.py:make:width=6")
-    assert (made.item, made.default_dataset, made.flops_per_item) == ("samples", "synthetic", None)
+    assert (made.item, made.default_dataset) == ("samples", "synthetic")
     assert made.build_model().embedding.weight.shape == (9, 6)  # type: ignore[union-attr]
     inputs, targets = made.synthetic_batch(5, generator())
     assert (inputs["tokens"].shape, targets.shape) == ((5, 4), (5,))

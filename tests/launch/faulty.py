@@ -23,7 +23,6 @@ class Healthy:
     name = "faulty"
     item = "rows"
     default_dataset = "synthetic"
-    flops_per_item = 6.0 * 4 * 2
 
     def build_model(self) -> torch.nn.Module:
         return torch.nn.Linear(4, 2)

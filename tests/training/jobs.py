@@ -81,7 +81,6 @@ class Plain:
     name: str = "plain"
     item: str = "rows"
     default_dataset: str = "synthetic"
-    flops_per_item: float = 6.0 * 4 * 6
 
     def build_model(self) -> torch.nn.Module:
         return torch.nn.Sequential(

@@ -27,7 +27,6 @@ class Plain:
     name = "plain"
     item = "rows"
     default_dataset = "synthetic"
-    flops_per_item = 1.0
 
     def build_model(self) -> nn.Module:
         torch.manual_seed(0)

@@ -14,7 +14,6 @@ class Rows:
     name = "rows"
     item = "rows"
     default_dataset = "synthetic"
-    flops_per_item = 1.0
     items_per_sample = 1
 
     def build_model(self) -> nn.Module:
