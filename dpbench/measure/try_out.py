@@ -7,6 +7,8 @@ UsageErrors of one line.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,13 +20,15 @@ from dpbench.architecture import Architecture
 from dpbench.architecture.protocol import GeneratedArchitecture
 from dpbench.architecture.seeding import seeded
 from dpbench.architecture.user_errors import place_of, user_errors_in
-from dpbench.architecture.user_models import described
+from dpbench.architecture.user_models import GivenParts, described
+from dpbench.data.batch import call, sample_count, take
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import collated, load_items
 from dpbench.errors import UsageError
 from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import expect_gradients, trainer_of
+from dpbench.measure.unused import without_gradient
 from dpbench.parallel.tree import tensors
 
 SAMPLES = 2
@@ -33,15 +37,46 @@ SAMPLES = 2
 def load_tried(text: str) -> Architecture:
     """The architecture of a name, tried out if dpbench assembled it from the user's parts.
 
-    A shipped architecture, or one that somebody wrote as a whole, is only loaded: its model may be
-    large. Raises UsageError.
+    It gets notes on parameters without a gradient, and on a loss that is not a mean. A shipped
+    architecture, or one that somebody wrote as a whole, is only loaded: its model may be large.
+    Raises UsageError.
     """
     architecture = architectures.load(text)
     if isinstance(architecture, GeneratedArchitecture):
+        title = f"architecture {text!r}"
         with torch.random.fork_rng(devices=[]):
-            title = f"architecture {text!r}"
-            _take_step(architecture, _synthetic(architecture, title), title)
+            samples = _synthetic(architecture, title)
+            module = _take_step(architecture, samples, title)
+            architecture.notes += (*_notes(architecture, module, samples),)
     return architecture
+
+
+def _notes(architecture: Architecture, module: torch.nn.Module, samples: Dataset) -> Iterator[str]:
+    """Notes on what a step has shown."""
+    trained = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
+    if unused := [name for name, one in trained if one.grad is None]:
+        yield f"{architecture.name}: {without_gradient(unused)}"
+    if isinstance(architecture, GivenParts) and not _is_mean(architecture, module, samples):
+        yield (
+            f'{architecture.name}: the loss is not a mean over samples (reduction="mean"), so its '
+            f"gradients depend on the number of ranks{place_of(architecture.loss)}"
+        )
+
+
+def _is_mean(architecture: Architecture, module: torch.nn.Module, samples: Dataset) -> bool:
+    """Whether the loss of the samples is the mean of that of each; also if it cannot be taken of
+    one."""
+    with torch.no_grad(), suppress(Exception):
+        outputs = call(module, samples.inputs)
+        if sample_count(outputs=outputs) == SAMPLES:
+            parts = [slice(index, index + 1) for index in range(SAMPLES)]
+            losses = [
+                architecture.loss(take(outputs, part), take(samples.targets, part))
+                for part in parts
+            ]
+            whole, mean = architecture.loss(outputs, samples.targets), torch.stack(losses).mean()
+            return torch.allclose(whole, mean, rtol=1e-3, equal_nan=True)
+    return True
 
 
 def try_step(text: str, architecture: Architecture) -> None:
@@ -115,8 +150,9 @@ def _checksum(samples: Dataset) -> str:
 
 def _take_step(
     architecture: Architecture, samples: Dataset, title: str, step: str | None = None
-) -> None:
-    """Take a step, dpbench's or the user's, with a new model. Errors begin with `title`."""
+) -> torch.nn.Module:
+    """Take a step, dpbench's or the user's, with a new model, and return the model. Errors begin
+    with `title`."""
     trainer = trainer_of(step)
     code = getattr(architecture, "factory", architecture.build_model)
 
@@ -140,3 +176,4 @@ def _take_step(
         taken = trainer(Plain(module), sgd, tried, samples.take, accumulation_steps=1)
         taken.step([torch.arange(SAMPLES)])
     expect_gradients(module, title)
+    return module

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import nn
@@ -46,9 +46,16 @@ def unused_parameters_named(module: nn.Module) -> Iterator[None]:
             names = [name for name, one in trained if one.grad is None]
         if not names:
             raise
-        shown = ", ".join(names[:MOST_NAMED])
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        raise UnusedParameters(
-            f"parameters without a gradient in a step: {shown}{more}; use them in the loss, freeze "
-            "them with requires_grad_(False), or take dp or torch-ddp-static, which allow them"
-        ).with_traceback(error.__traceback__) from None
+        raise UnusedParameters(without_gradient(names)).with_traceback(
+            error.__traceback__
+        ) from None
+
+
+def without_gradient(names: Sequence[str]) -> str:
+    """Say that these parameters got no gradient, and what to do."""
+    shown = ", ".join(names[:MOST_NAMED])
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return (
+        f"parameters without a gradient in a step: {shown}{more}; use them in the loss, freeze "
+        "them with requires_grad_(False), or take dp or torch-ddp-static, which allow them"
+    )

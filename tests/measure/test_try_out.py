@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
+from dpbench import architecture
 from dpbench.errors import UsageError
 from dpbench.measure.try_out import load_tried, try_dataset
 
@@ -44,7 +46,7 @@ class Raises(Detached):
         raise KeyError("no such layer")
 
 class Whole:
-    name, item, default_dataset, flops_per_item = "whole", "rows", "synthetic", 1.0
+    name, item, default_dataset = "whole", "rows", "synthetic"
     def build_model(self): raise AssertionError("only its ranks run it")
     def synthetic_batch(self, n, generator): ...
     def loss(self, outputs, targets): ...
@@ -53,6 +55,11 @@ def drawn(n, generator): return torch.rand(n, 3), torch.full((n, 2), random.rand
 def globally(): return nn.Linear(3, 2), drawn, mse
 def secret(n, generator): return torch.rand(n, 3), torch.full((n, 2), secrets.randbits(20) / 2**20)
 def unseeded(): return nn.Linear(3, 2), secret, mse
+def summed(o, t): return mse(o, t, reduction="sum")
+def partly():
+    model = nn.Linear(3, 2)
+    model.spare = nn.Linear(1, 1)
+    return model, batch, summed
 """
 
 
@@ -99,6 +106,13 @@ def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
         load_tried(f"models.py:{name}")
     assert str(raised.value).startswith(f"architecture 'models.py:{name}': ")
     assert "\n" not in str(raised.value)
+
+
+def test_unused_parameters_and_a_loss_that_is_no_mean_are_noted() -> None:
+    assert architecture.notes(load_tried("models.py:good")) == ()
+    unused, summed = architecture.notes(load_tried("models.py:partly"))
+    assert "without a gradient in a step: spare.weight, spare.bias; use them" in unused
+    assert re.search(r"the loss is not a mean over samples .*\(models.py, line 43\)$", summed)
 
 
 ITEMS = """
