@@ -156,7 +156,7 @@ def _rank_main(
             init_method=f"file://{store}",
             rank=rank,
             world_size=RANKS,
-            timeout=timedelta(seconds=suite.GROUP_TIMEOUTS.get(names[0], GROUP_TIMEOUT)),
+            timeout=timedelta(seconds=GROUP_TIMEOUT),
         )
         stand_in(setting.wrapper, RANKS)
         for name in names:

@@ -74,7 +74,6 @@ distributed_test.DDPUnevenTestInput = _small
 torch.compile = functools.partial(torch.compile, backend="aot_eager")
 
 SKIP_CODES = {skip.exit_code: skip.message for skip in common_distributed.TEST_SKIPS.values()}
-GROUP_TIMEOUTS = distributed_test.CUSTOM_PG_TIMEOUT
 
 
 class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):

@@ -28,6 +28,7 @@ def test_cuda_devices_are_named_by_index_string_or_object() -> None:
         ([2], ValueError, "2"),
         (["cuda:2"], ValueError, "cuda:2"),
         ([0, "cuda:0"], ValueError, "cuda:0"),
+        (["cuda:0", "cpu"], ValueError, r"\['cuda:0', 'cpu'\], expected CUDA devices only or the"),
         (["gpu"], ValueError, "gpu"),
         (["mps"], ValueError, "mps"),
         ([True], TypeError, "True"),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import gc
-import io
+import pickle
 import weakref
 from itertools import pairwise
 from typing import Any
@@ -343,29 +342,18 @@ def others_treat_it_as_torchs_class(rank: int) -> None:
     assert ddp._get_ddp_logging_data().get("can_set_static_graph") is None
 
 
-def through_a_file(ddp: nn.Module) -> nn.Module:
-    file = io.BytesIO()
-    torch.save(ddp, file)
-    file.seek(0)
-    return torch.load(file, weights_only=False)
-
-
 @world.body
 def copies_go_on_training(rank: int) -> None:
-    for twin_of in (copy.deepcopy, through_a_file):
-        for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
-            ddp = Ddp(perceptron(), bucket_cap_mb=TINY, **options)
-            for seed in range(2):
-                ddp.zero_grad()
-                step(ddp, seed, rank)
-            twin = twin_of(ddp)
-            for seed in range(2, 5):
-                for wrapped in (ddp, twin):
-                    wrapped.zero_grad()
-                    step(wrapped, seed, rank)
-                    assert_same(gradients(wrapped), reference(seed))
+    for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+        ddp = Ddp(perceptron(), bucket_cap_mb=TINY, **options)
+        step(ddp, 0, rank)
+        for wrapped in (ddp, pickle.loads(pickle.dumps(ddp))):
+            for seed in range(1, 3):
+                wrapped.zero_grad()
+                step(wrapped, seed, rank)
+                assert_same(gradients(wrapped), reference(seed))
     with pytest.raises(RuntimeError, match="default process group"):
-        copy.deepcopy(Ddp(perceptron(), process_group=dist.new_group([0, 1])))
+        pickle.dumps(Ddp(perceptron(), process_group=dist.new_group([0, 1])))
 
 
 @world.body

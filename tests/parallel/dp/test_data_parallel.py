@@ -232,12 +232,6 @@ def test_replicas_follow_every_change_of_the_module(
     assert_same(gradients(module), expected)
 
 
-def test_cpu_and_cuda_replicas_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ValueError, match=r"\['cuda:0', 'cpu'\], expected CUDA devices only or the"):
-        DataParallel(perceptron(), ["cuda:0", "cpu"])
-
-
 def test_the_phases_of_a_step_are_timed() -> None:
     wrapper = parallel(perceptron(), 2)
     assert set(wrapper.meter.seconds.values()) == {0.0}
