@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -19,7 +17,6 @@ from dpbench.run import presets
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.verdict import Assessment
-    from dpbench.run.gate.thresholds import Thresholds
 
 PLACE = ("results_dir", "quiet", "data_dir", "name")
 AXES = tuple(
@@ -27,11 +24,11 @@ AXES = tuple(
     for name in (*RepeatedOptions.model_fields, *MachineOptions.model_fields)
     if name not in PLACE
 )
-"""Options that say what is measured; a sweep that is run again has its own."""
+"""Options that say what is measured."""
 MEASURING = (*AXES, "repetitions", "budget", *PLACE)
 """Options that have no effect where nothing is measured."""
-OTHER_VERSION = tuple(name for name in CheckOptions.model_fields if name.startswith("against_"))
-"""Options that name another version of the code."""
+BASELINES = ("baseline", "against", "against_ref", "against_arch")
+"""Options that name what the candidate is compared with."""
 
 
 @command(CheckOptions)
@@ -44,50 +41,45 @@ def check(given: dict[str, Any]) -> int:
     2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate
     cannot be compared; 6 wrong gradients; 130 interrupted.
     """
-    from dpbench.data.user_code import code_in
-
     options = read(CheckOptions, *file_layers(CheckOptions, given, presets.find), Layer("", given))
-    again = options.candidate is None and options.baseline is not None
-    theirs = code_in(given) if again else {}
-    _check_combination(options, given.keys() - theirs.keys())
-    from dpbench.run.gate.judging import (
-        Gate,
-        MeasuredFolder,
-        check_again,
-        check_against,
-        check_stored,
-    )
+    _check_combination(options, given.keys())
+    from dpbench.run.gate.judging import MeasuredFolder, check_against, check_stored
     from dpbench.run.gate.thresholds import thresholds_of
 
     thresholds = thresholds_of(options)
-    outputs = Outputs(as_json=options.as_json, junit=options.junit, markdown=options.markdown)
-    gate = Gate(thresholds=thresholds, force=options.force, outputs=outputs)
+    for path in (options.junit, options.markdown):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise UsageError(f"{path}: expected the name of a file in a folder that exists")
     target = MeasuredFolder(**{key: getattr(options, key) for key in PLACE})
     axes = {key: getattr(options, key) for key in AXES}
-    versions = {key.removeprefix("against_"): getattr(options, key) for key in OTHER_VERSION}
-    if any(value is not None for value in versions.values()):
+    if options.candidate is not None and options.baseline is not None:
+        found = check_stored(thresholds, options.candidate, options.baseline)
+    elif options.against is not None:
+        found = check_against(thresholds, options.against, axes, target)
+    else:
         from dpbench.run.gate.beside import Other, check_beside
 
-        return check_beside(gate, Other(**versions), axes, target)
-    if options.against is not None:
-        return check_against(gate, options.against, axes, target)
-    assert options.baseline is not None
-    if options.candidate is not None:
-        return check_stored(gate, options.candidate, options.baseline)
-    return check_again(gate, options.baseline, target, theirs)
+        other = Other(ref=options.against_ref, arch=options.against_arch)
+        found = check_beside(thresholds, other, axes, target)
+    assessment, exit_status = found
+    _write(options, assessment, thresholds.describe(), exit_status)
+    return exit_status
 
 
 def _check_combination(options: CheckOptions, given: Set[str]) -> None:
     """Raises UsageError for options that would have no effect, and for too many or no baseline."""
     candidate, baseline = options.candidate, options.baseline
-    known = ("baseline", "against", *OTHER_VERSION)
-    baselines = [key for key in known if getattr(options, key) is not None]
+    baselines = [key for key in BASELINES if getattr(options, key) is not None]
     if len(baselines) != 1:
         raise UsageError(
             f"{'two baselines' if baselines else 'nothing to compare with'}: expected one of "
-            "--baseline DIR (a results folder), --against NAME (an implementation, e.g. "
-            "torch-ddp), --against-ref REV (your code at a git revision), --against-arch NAME and "
-            "--against-python PATH"
+            "--against-ref REV (your code at a Git revision), --against NAME (an implementation), "
+            "--against-arch NAME (a model) and CANDIDATE --baseline DIR (stored results)"
+        )
+    if baseline is not None and candidate is None:
+        raise UsageError(
+            f"--baseline {baseline}: expected the results to check as well, measured with dpbench "
+            f"sweep: dpbench check CANDIDATE --baseline {baseline}"
         )
     against = f"{_option(baselines[0])} {getattr(options, baselines[0])}"
     if baseline is None and candidate is not None:
@@ -95,13 +87,9 @@ def _check_combination(options: CheckOptions, given: Set[str]) -> None:
             f"{candidate} with {against}, which measures both now; leave {candidate} out, or "
             "compare what is stored: --baseline DIR, or a part of it as DIR:implementation=NAME"
         )
-    useless: tuple[str, ...] = ("force",)
-    if baseline is None:
-        reason = f"{against} measures both here"
-    elif candidate is not None:
+    useless, reason = ("force",), f"{against} measures both here"
+    if baseline is not None:
         useless, reason = MEASURING, f"{candidate} is measured"
-    else:
-        useless, reason = AXES, f"{baseline} is run again as it is"
     for key in useless:
         if key in given:
             raise UsageError(f"{_option(key)} has no effect, as {reason}; leave it out")
@@ -111,32 +99,20 @@ def _option(key: str) -> str:
     return option_name(CheckOptions, key)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outputs:
-    """The outputs of a verdict: the terminal, and files for CI systems that were asked for."""
+def _write(options: CheckOptions, assessment: Assessment, held: str, exit_status: int) -> None:
+    """Prints the table, or JSON, and writes the files; `held` tells the tolerances."""
+    from dpbench.report.progress.terminal import WIDTH, table_width
+    from dpbench.report.verdict import answer
+    from dpbench.report.verdict_files import junit, pull_request
 
-    as_json: bool
-    junit: Path | None
-    markdown: Path | None
-
-    def check(self) -> None:
-        """Raises what `write` would raise for reasons that are known before anything is run."""
-        for path in (self.junit, self.markdown):
-            if path is not None and (path.is_dir() or not path.parent.is_dir()):
-                raise UsageError(f"{path}: expected the name of a file in a folder that exists")
-
-    def write(self, assessment: Assessment, thresholds: Thresholds, exit_status: int) -> None:
-        """Prints the table, or JSON, and writes the files."""
-        from dpbench.report.verdict import answer
-        from dpbench.report.verdict_files import junit, pull_request
-
-        failed = (f"{label}: {how}" for label, how, _ in assessment.failures)
-        notes = [*failed, *assessment.notes, thresholds.describe()]
-        found = answer(assessment, notes, exit_status=exit_status)
-        typer.echo(found.render(as_json=self.as_json), nl=False)
-        if self.junit is not None:
-            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
-            text = junit(assessment, strict=thresholds.strict, notes=notes, started_utc=now)
-            write_text(self.junit, text)
-        if self.markdown is not None:
-            write_text(self.markdown, pull_request(assessment.verdict, notes))
+    failed = (f"{label}: {how}" for label, how, _ in assessment.failures)
+    notes = [*failed, *assessment.notes, held]
+    width = min(table_width(), WIDTH)
+    found = answer(assessment, notes, exit_status=exit_status, width=width)
+    typer.echo(found.render(as_json=options.as_json), nl=False)
+    if options.junit is not None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        text = junit(assessment, strict=options.strict, notes=notes, started_utc=now)
+        write_text(options.junit, text)
+    if options.markdown is not None:
+        write_text(options.markdown, pull_request(assessment.verdict, notes))

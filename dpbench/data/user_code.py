@@ -16,7 +16,7 @@ from dpbench.architecture.naming import is_theirs, parse_name, split_names
 from dpbench.architecture.sources import own_files
 from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
-from dpbench.specs import SweepSpec, WorkloadSpec
+from dpbench.specs import WorkloadSpec
 
 DIGITS = 12
 """Number of digits of a hash that people see."""
@@ -62,16 +62,6 @@ def code_in(options: Mapping[str, Any]) -> dict[str, str]:
         for option, text in given.items()
         if any(_is_code(option, name) for name in split_names(text))
     }
-
-
-def user_code(spec: SweepSpec) -> dict[str, str]:
-    """A sweep's options that name the user's code, as they would be typed."""
-    fields = zip(CODE_OPTIONS, ("architecture", "step", "dataset"), strict=True)
-    named = {
-        option: dict.fromkeys(filter(None, (getattr(one, field) for one in spec.workloads)))
-        for option, field in fields
-    }
-    return code_in({option: ",".join(names) or None for option, names in named.items()})
 
 
 def change_words(before: WorkloadSpec, now: WorkloadSpec, since: str) -> str:

@@ -101,17 +101,14 @@ class CheckOptions(
 
     candidate: str | None = option(
         None,
-        "Results folder, or a part of one; else measured now.",
+        "Stored results to check, with --baseline.",
         "CANDIDATE",
         argument=True,
     )
-    baseline: str | None = option(None, "Compare with this results folder.", "DIR")
+    baseline: str | None = option(None, "Stored results to compare CANDIDATE with.", "DIR")
     against: str | None = option(None, "Compare with this implementation.", "NAME")
     against_ref: str | None = option(None, "Compare with this Git revision of your code.", "REV")
     against_arch: str | None = option(None, "Compare with this model.", "NAME")
-    against_python: str | None = option(
-        None, "Compare with the torch or dpbench of this venv.", "PATH"
-    )
     config: FilePath | None = config_option()
     name: str | None = name_option("Name of the results folder.", "the time and the command")
     as_json: bool = json_option("Print the verdict as JSON on stdout.")

@@ -11,9 +11,10 @@ from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.fields import Plain
 from dpbench.analysis.metric import Metric
-from dpbench.report.answer import json_text, with_ends
+from dpbench.report.answer import bullets, json_text, with_ends
 from dpbench.report.formats import csv_text
 from dpbench.report.numbers import or_missing, plus_minus, quantity, sample_sizes
+from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable
 from dpbench.report.terminal import DEFAULT, below, check_format, filled, folded, write_table
@@ -27,8 +28,10 @@ def render(
     within: float,
     format: str | None = None,
     notes: Sequence[str] = (),
+    width: int = WIDTH,
 ) -> RenderedTable:
-    """A table, a sentence that counts its outcomes, and what has to stand below.
+    """A table, a sentence that counts its outcomes, and what has to stand below; text is `width`
+    columns wide at most.
 
     Raises UnknownName for an unknown format; JSON and CSV are those of `to_json` and `to_csv`.
     """
@@ -58,8 +61,9 @@ def render(
     sentence = summary(comparisons, metric, within)
     said = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
     if name == DEFAULT:
-        table = write_table(folded(found, (headers[-1], headers[0])))
-        paragraphs = [map(filled, head), [table], [filled(sentence)], below(said, name)]
+        table = write_table(folded(found, (headers[-1], *headers[:4]), limit=width))
+        top = [filled(line, width) for line in head]
+        paragraphs = [top, [table], [filled(sentence, width)], [bullets(said, width)]]
     elif name == "markdown":
         table = write_table(found, name)
         paragraphs = [below(head, name), [table], below([sentence], name), below(said, name)]
@@ -172,11 +176,11 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
         )
         scale = "" if metric.additive else ", on logarithms"
         yield (
-            f"± is the 95 % interval over whole runs ({how}{scale}); n runs a side{both}; "
-            "p is corrected for the number of rows (Holm)"
+            f"± is the 95 % interval over repetitions ({how}{scale}); n: repetitions of each "
+            f"side{both}; p is corrected for the number of rows (Holm)"
         )
     if any(row.outcome == "inconclusive" and row.difference is not None for row in measured):
         yield (
-            "inconclusive: add --repetitions; these runs detect the slowdown in brackets in 4 of "
-            "5 cases, smaller ones less often"
+            "inconclusive: add --repetitions; these detect the slowdown in parentheses in 4 of 5 "
+            "cases, smaller ones less often"
         )

@@ -6,24 +6,28 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from dpbench import units
-from dpbench.analysis.comparisons.differences import MOST_REPETITIONS
 from dpbench.analysis.comparisons.verdict import Assessment, MetricVerdict, RowVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE
 from dpbench.analysis.metrics import METRICS
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.comparison import plain
 from dpbench.report.numbers import decimals, quantity, sample_sizes
+from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import filled, folded
 
 FOLDED = ("Verdict", "Interval", "Change", "Configuration", "Candidate", "Baseline")
 """Columns that give way in a narrow terminal, the first one first."""
 LISTED = 3
+LONGEST_ADVICE_SECONDS = 3600.0
+"""Repetitions that would take longer are not advised."""
 NO_SPREAD = 1e-6
 """Percent; runs that differ by less are equal."""
 
 
-def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) -> Answer:
+def answer(
+    assessment: Assessment, notes: Sequence[str], *, exit_status: int, width: int = WIDTH
+) -> Answer:
     """The whole answer; `notes` stand below the table. As data, ratios above 1 are worse, and None
     is not measured."""
     verdict = assessment.verdict
@@ -34,9 +38,9 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
     )
     return Answer(
         paragraphs=(
-            "\n".join(map(filled, (headline(verdict), sides(verdict.rows)))),
-            folded(replace(rows, columns=tuple(narrow)), FOLDED),
-            bullets([*reading(verdict.rows), *notes]),
+            "\n".join(filled(line, width) for line in (headline(verdict), sides(verdict.rows))),
+            folded(replace(rows, columns=tuple(narrow)), FOLDED, limit=width),
+            bullets([*reading(verdict.rows), *notes], width),
         ),
         data={
             "outcome": verdict.outcome,
@@ -45,9 +49,6 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
                 {
                     **plain(row.comparison),
                     "candidate_name": row.comparison.candidate_label,
-                    "slowdown_low": row.low,
-                    "slowdown_high": row.high,
-                    "confidence": row.confidence,
                     "tolerance": row.tolerance,
                     "outcome": row.outcome,
                 }
@@ -69,7 +70,7 @@ def headline(verdict: Verdict) -> str:
     worst = next(undecided_first, alike[0])
     rows = rows_of(worst, verdict)
     what = f"{worst.metric}, mean of {len(rows)} rows" if len(rows) > 1 else worst.metric
-    parts = [f"{what}: too few runs to compare"]
+    parts = [f"{what}: too few repetitions to compare"]
     if worst.slowdown is not None:
         change = _worded(worst.slowdown, worst.low, worst.high, worst.metric)
         bounds = _signed(worst.low, worst.high)
@@ -115,14 +116,14 @@ def _what_would_decide(one: MetricVerdict, rows: Sequence[RowVerdict]) -> str:
     if one.high is None or one.low is None:
         return rows[0].comparison.reason or "measure at least 2 repetitions of both sides"
     needed, done = one.repetitions_needed, min(one.repetitions)
-    if needed is None:
-        return (
-            f"not even {MOST_REPETITIONS} repetitions would settle it: raise the tolerance, or "
-            "find a quieter machine"
-        )
-    if needed <= done:
+    if needed is not None and needed <= done:
         return "the change is close to the tolerance: add repetitions, or change the tolerance"
-    return f"about {needed} repetitions would settle it (--repetitions {needed})"
+    if needed is None or (takes := needed * one.seconds_per_repetition) > LONGEST_ADVICE_SECONDS:
+        return "too noisy to decide here: raise the tolerance, or find a quieter machine"
+    return (
+        f"about {needed} repetitions of both sides would settle it (--repetitions {needed}, about "
+        f"{units.seconds(takes)})"
+    )
 
 
 def sides(rows: Sequence[RowVerdict]) -> str:
@@ -139,7 +140,7 @@ def table(rows: Sequence[RowVerdict]) -> Table:
     """A row for each comparison; the metric is a column only if there are several."""
     seen = {row.comparison.unit for row in rows}
     rate = f" ({min(seen)})" if len(seen) == 1 and min(seen).endswith("/s") else ""
-    interval = f"{units.fixed_percent(rows[0].confidence)} interval"
+    interval = f"{units.exact_percent(CONFIDENCE)} interval"
     change_of = f"Change in {item}" if (item := _time_per_item(rows)) else "Change"
     columns = {
         "Configuration": ("Configuration", labels(rows)),
@@ -153,7 +154,7 @@ def table(rows: Sequence[RowVerdict]) -> Table:
             [quantity(row.comparison.candidate, header=rate) for row in rows],
         ),
         "Change": (change_of, [change(row) for row in rows]),
-        "Interval": (interval, [_signed(row.low, row.high) for row in rows]),
+        "Interval": (interval, [_signed(*_ends(row)) for row in rows]),
         "n": (
             "n",
             [
@@ -198,10 +199,9 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
             "a change in a rate, an efficiency or a loss delta is baseline ÷ candidate - 1, in "
             "anything else candidate ÷ baseline - 1; + is worse"
         )
-    if rows[0].confidence != CONFIDENCE:
-        lines.append(f"± of baseline and candidate: {units.exact_percent(CONFIDENCE)} interval")
+    lines.append(f"± is the {units.exact_percent(CONFIDENCE)} interval over repetitions")
     if any(len({*row.comparison.repetitions}) > 1 for row in rows if row.comparison.slowdown):
-        lines.append("n: runs of the baseline, of the candidate")
+        lines.append("n: repetitions of the baseline, of the candidate")
     return lines
 
 
@@ -218,7 +218,7 @@ def change(row: RowVerdict) -> str:
     slowdown = row.comparison.slowdown
     if slowdown is None:
         return MISSING
-    return _worded(slowdown.value, row.low, row.high, row.comparison.metric)
+    return _worded(slowdown.value, *_ends(row), row.comparison.metric)
 
 
 def sentence(row: RowVerdict) -> str:
@@ -226,7 +226,13 @@ def sentence(row: RowVerdict) -> str:
     if row.comparison.reason:
         return f"{row.outcome}: {row.comparison.reason}"
     limit = f"tolerance {units.percent(row.tolerance, 3)}"
-    return f"{row.outcome}: {change(row)} ({_signed(row.low, row.high)}), {limit}"
+    return f"{row.outcome}: {change(row)} ({_signed(*_ends(row))}), {limit}"
+
+
+def _ends(row: RowVerdict) -> tuple[float | None, float | None]:
+    """The ends of the slowdown's interval; None where there is none."""
+    slowdown = row.comparison.slowdown
+    return (None, None) if slowdown is None else (slowdown.low, slowdown.high)
 
 
 def _signed(low: float | None, high: float | None) -> str:

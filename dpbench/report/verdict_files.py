@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dpbench.analysis.comparisons.verdict import Assessment, Verdict, VerdictOutcome
 from dpbench.messages import one_line
@@ -43,7 +44,7 @@ def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started
     verdict = assessment.verdict
     cases = []
     for one in verdict.metrics:
-        whole = Verdict(outcome=one.outcome, metrics=(one,), rows=verdict.rows)
+        whole = replace(verdict, outcome=one.outcome, metrics=(one,))
         seconds = sum(row.comparison.seconds for row in rows_of(one, verdict))
         case = _case(f"dpbench.{one.metric}", f"all rows of {one.candidate}", seconds)
         cases.append(_judged(case, one.outcome, headline(whole), strict=strict))

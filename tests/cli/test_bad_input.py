@@ -69,7 +69,7 @@ OTHERS = [
     ("init none/model.py", "FILE: got none/model.py, but there is no folder none; create it first"),
     ("init file.py", "file.py already exists; name another FILE"),
     ("init --example mine.py", "--example takes no FILE; got 'mine.py'"),
-    ("check", "nothing to compare with: expected one of --baseline DIR"),
+    ("check", "nothing to compare with: expected one of --against-ref REV"),
     ("check --against torch", "--against: got 'torch'; did you mean 'torch-dp'?"),
     ("comm --backends nccl --gpus 2 --oversubscribe --dry-run", "--backends nccl: "),
     ("compare a", "compare a: name the candidate, too"),

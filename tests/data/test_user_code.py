@@ -15,11 +15,9 @@ from dpbench.data.user_code import (
     files_sha256,
     is_same_code,
     named_files,
-    user_code,
 )
 from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
-from tests.builders import sweep_spec
 
 SHIPPED = WorkloadSpec(architecture="mlp", dataset="digits")
 
@@ -69,13 +67,6 @@ def test_options_name_code_unless_dpbench_or_a_library_brings_it() -> None:
     assert code_in(ours) == {}
     theirs = {"arch": "mlp,a.b:Net", "step": "mine.py:step", "data": "timm:dataset"}
     assert code_in(theirs) == theirs
-
-
-def test_code_of_any_workload_of_a_sweep_is_found() -> None:
-    for role, option in (("architecture", "arch"), ("step", "step"), ("dataset", "data")):
-        other = replace(SHIPPED, **{role: "mine.py:make"})
-        assert "mine.py:make" in user_code(replace(sweep_spec(), more_workloads=(other,)))[option]
-    assert user_code(replace(sweep_spec(), more_workloads=(SHIPPED,))) == {}
 
 
 def test_code_of_an_order_is_compared_with_that_of_the_command() -> None:

@@ -119,7 +119,7 @@ def test_exposed_communication_and_efficiency() -> None:
     matched = match(sweep("a", 1.0), sweep("b", 0.5))
     exposed = text(matched, "exposed_communication_seconds")
     assert "slowdown is 1 + (B - A) ÷ A's mean step" in exposed
-    assert "(Welch's t); n runs a side" in exposed
+    assert "(Welch's t); n: repetitions of" in exposed
     efficiency = text(matched, "efficiency")
     assert "93.3 ± 0 %" in efficiency
     assert "efficiency was measured on neither side: ddp/gloo ×1, batch 32" in efficiency

@@ -23,7 +23,7 @@ from tests.analysis.builders import (
 
 def test_the_first_line_is_the_verdict_with_its_interval() -> None:
     assert headline(ALL_PASS.verdict) == (
-        "pass: images_per_second: 0.0 % (-0.9 to +0.9 %), tolerance 3 %"
+        "pass: images_per_second: 0.0 % (-1.1 to +1.2 %), tolerance 3 %"
     )
     text = headline(REGRESSED.verdict)
     assert text.startswith("regressed: images_per_second, mean of 2 rows: 4.9 % slower (")
@@ -33,9 +33,13 @@ def test_the_first_line_is_the_verdict_with_its_interval() -> None:
 def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     text = headline(INCONCLUSIVE.verdict)
     assert text.startswith("inconclusive: images_per_second: 3 % slower (-")
-    assert text.endswith("raise the tolerance, or find a quieter machine")
-    found = headline(assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]}).verdict)
-    assert found.endswith(" repetitions would settle it (--repetitions 23)")
+    assert text.endswith("too noisy to decide here: raise the tolerance, or find a quieter machine")
+    found = assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]})
+    assert headline(found.verdict).endswith(
+        "; about 23 repetitions of both sides would settle it (--repetitions 23, about 46 s)"
+    )
+    assert headline(found.with_pace(60.0).verdict).endswith("(--repetitions 23, about 23 min 0 s)")
+    assert "too noisy to decide here" in headline(found.with_pace(160.0).verdict)
 
 
 @pytest.mark.parametrize(("strict", "outcome"), [(False, "pass"), (True, "inconclusive")])
@@ -83,7 +87,7 @@ def test_a_row_shows_both_sides_its_change_and_what_it_says_by_itself() -> None:
     assert any(line.count("(images/s)") == 2 for line in lines)
     same, slow = REGRESSED.verdict.rows
     assert (row_verdict(same), row_verdict(slow)) == ("pass", "regressed")
-    assert sentence(slow) == "regressed: 10.0 % slower (+9.0 to +11.0 %), tolerance 3 %"
+    assert sentence(slow) == "regressed: 10.0 % slower (+8.7 to +11.3 %), tolerance 3 %"
     (better,) = assessment({16: slower(QUIET, -0.47)}).verdict.rows
     assert sentence(better).startswith("pass: 47.0 % faster (")
 

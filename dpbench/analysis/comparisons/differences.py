@@ -21,11 +21,11 @@ ROUNDING = 1e-12
 """Differences of logarithms, or of parts of a step, below this are rounding."""
 
 ALPHA = 0.05
-"""Level of a test, and of each one-sided bound, for data that is looked at once."""
+"""Level of a test of data that is looked at once."""
 POWER = 0.8
 """Probability with which a detectable difference is detected."""
 MOST_REPETITIONS = 200
-"""Most repetitions that are advised: beyond these, the tolerance should be raised."""
+"""Most repetitions that are advised."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ class Differences:
     degrees_of_freedom: Floats
 
     def bounds(self, confidence: float) -> tuple[Floats, Floats]:
-        """Ends of the two-sided t interval; one-sided bounds are those of 2 × confidence - 1."""
+        """Ends of the two-sided t interval."""
         reach = stdtrit(self.degrees_of_freedom, 0.5 + confidence / 2) * self.standard_error
         return self.center - reach, self.center + reach
 

@@ -30,13 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from dpbench import units
 from dpbench.analysis.comparisons.comparability import check_environments
 from dpbench.analysis.comparisons.comparison import Comparison, compare
 from dpbench.analysis.comparisons.differences import (
     ALPHA,
     Differences,
-    detectable_difference,
     holm,
     mean_difference,
     repetitions_to_settle,
@@ -44,7 +42,7 @@ from dpbench.analysis.comparisons.differences import (
 )
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side, match
 from dpbench.analysis.configuration import by_configuration, outcome
-from dpbench.analysis.estimate import Floats
+from dpbench.analysis.estimate import CONFIDENCE, Floats
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
@@ -59,15 +57,10 @@ FEWEST_LARGE = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowVerdict:
-    """One row, its interval, and its own verdict."""
+    """One row and its own verdict."""
 
     comparison: Comparison
     tolerance: float
-    low: float | None
-    """Lower end of the slowdown's interval; None without one."""
-    high: float | None
-    confidence: float
-    """Confidence of the interval: 0.9 if each end is a one-sided bound at 95 %."""
     outcome: VerdictOutcome
 
     @property
@@ -87,12 +80,15 @@ class MetricVerdict:
     slowdown: float | None
     """Mean slowdown over all rows: 1.02 is 2 % slower. None where too few runs can be compared."""
     low: float | None
+    """Lower end of the slowdown's 95 % interval; None without one."""
     high: float | None
     repetitions: tuple[int, int]
     """Repetitions of the baseline and of the candidate that were compared."""
     repetitions_needed: int | None
     """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
     tolerance; None if out of reach."""
+    seconds_per_repetition: float
+    """Duration of one repetition of all rows on both sides."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,14 +149,10 @@ def _judged_alone(group: Sequence[Comparison], tolerance: float, alpha: float) -
     for row, regressed in zip(group, guarded, strict=True):
         found, changes, _ = _mean_change([row])
         _, passed = decide(found, changes, limit, large, alpha)
-        low, high = found.bounds(1 - 2 * alpha)
         rows.append(
             RowVerdict(
                 comparison=row,
                 tolerance=tolerance,
-                low=row.as_slowdown(float(low)),
-                high=row.as_slowdown(float(high)),
-                confidence=1 - 2 * alpha,
                 outcome="regressed" if regressed else "pass" if passed else "inconclusive",
             )
         )
@@ -181,7 +173,7 @@ def _judged_together(
     limit, large = first.limit(tolerance), first.limit(LARGE * tolerance)
     regressed, _ = decide(found, changes, limit, large, alpha_of_regressions)
     _, passed = decide(found, changes, limit, large, alpha)
-    low, high = found.bounds(1 - 2 * alpha)
+    low, high = found.bounds(CONFIDENCE)
     outcome: VerdictOutcome = "inconclusive"
     if regressed or any(row.outcome == "regressed" for row in rows):
         outcome = "regressed"
@@ -205,6 +197,7 @@ def _judged_together(
         high=first.as_slowdown(float(high)),
         repetitions=repetitions,
         repetitions_needed=needed,
+        seconds_per_repetition=sum(row.seconds for row in group) / max(*repetitions, 1),
     )
 
 
@@ -273,6 +266,11 @@ class Assessment:
     failures: tuple[tuple[str, str, float], ...]
     """(Configuration, status and reason, seconds) of configurations that could not be measured."""
 
+    def with_pace(self, seconds: float) -> Assessment:
+        """The same with the seconds that a repetition took, more than its trials did."""
+        metrics = (replace(one, seconds_per_repetition=seconds) for one in self.verdict.metrics)
+        return replace(self, verdict=replace(self.verdict, metrics=tuple(metrics)))
+
     def unsettled(self) -> frozenset[TrialSpec]:
         """The configurations, of both sides, that more repetitions may decide.
 
@@ -332,30 +330,6 @@ def assess(
         notes=tuple(dict.fromkeys(notes)),
         failures=_failures(matched),
     )
-
-
-def stored_baseline_note(before: Side, metrics: Mapping[str, float], *, alpha: float) -> str | None:
-    """What no number of new runs can settle, because the stored baseline has too few; else None.
-
-    `metrics` maps each metric to its tolerance.
-    """
-    itself = match(before, Side(label="itself", records=before.records, environments={}))
-    for metric, tolerance in metrics.items():
-        rows = compare(itself, METRICS[metric], within=tolerance)
-        group = [row for row in rows if row.difference is not None]
-        if not group:
-            continue
-        baseline, _ = _means(group)
-        alone = mean_difference(baseline)
-        effect = detectable_difference(alone.standard_error, alone.degrees_of_freedom, alpha)
-        if effect > group[0].limit(tolerance):
-            found = group[0].as_slowdown(float(effect)) or 1.0
-            return (
-                f"the {units.counted(len(baseline), 'stored repetition')} of {before.label} can "
-                f"settle no tolerance below {units.percent(found - 1, 2)} for {metric}, however "
-                "often the candidate is measured; to measure both in turn, use --against-ref"
-            )
-    return None
 
 
 def _left_alone(matched: Sequence[Matched]) -> list[str]:

@@ -1,8 +1,8 @@
 """`dpbench check` of the user's own change: two versions of the code, measured in turn.
 
-A repetition runs `dpbench sweep` once for either version, in its own working directory and with its
-own interpreter; which of them goes first alternates. What disturbs the machine disturbs both, and
-the runs are compared repetition by repetition.
+A repetition runs `dpbench sweep` once for either version, in its own working directory; which of
+them goes first alternates. What disturbs the machine disturbs both, and the runs are compared
+repetition by repetition.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic, time
+from time import monotonic
 from typing import Any
 
-import psutil
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
@@ -28,7 +27,7 @@ from dpbench import architecture, store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK
 from dpbench.analysis.throughput import is_measured, throughput
-from dpbench.architecture import is_theirs
+from dpbench.architecture.naming import is_theirs, parse_name
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
@@ -39,16 +38,18 @@ from dpbench.report.progress.bar import Bar
 from dpbench.run.gate.judging import (
     MOST_LOOKS,
     SECONDS_BETWEEN_LINES,
-    Gate,
+    Judged,
     MeasuredFolder,
     Sides,
+    announce,
+    assessed,
     conclude,
     parse_sweep,
     plan_sweep,
 )
+from dpbench.run.gate.thresholds import Thresholds
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.sweep.grid import plan_trials
-from dpbench.run.sweep.measuring import Measurement, estimate_seconds, launcher_for
+from dpbench.run.sweep.measuring import Measurement, launcher_for
 from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore
 
@@ -57,21 +58,18 @@ GROWTH = 1.5
 """How many times as many repetitions the next look has."""
 MEASURED = (0, 1, 6)
 """Exit statuses of a sweep that stored its trials, whether or not all of them completed."""
-PYTHON_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-"""Variables that would show another interpreter the packages of this one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Other:
-    """The version that the candidate is compared with: one of the three is given."""
+    """The version that the candidate is compared with: one of the two is given."""
 
-    ref: str | None = None
-    arch: str | None = None
-    python: str | None = None
+    ref: str | None
+    arch: str | None
 
     @property
     def label(self) -> str:
-        return str(self.ref or self.arch or self.python)
+        return str(self.ref or self.arch)
 
 
 @dataclass(kw_only=True)
@@ -82,7 +80,6 @@ class _Version:
     words: Sequence[str]
     directory: Path
     environ: Mapping[str, str]
-    python: str = sys.executable
     records: list[TrialRecord] = field(default_factory=list)
     environments: dict[str, Environment] = field(default_factory=dict)
 
@@ -91,7 +88,7 @@ class _Version:
         results = scratch / f"{len(list(scratch.iterdir()))}"
         place = ("--results-dir", str(results), "--name", "pass", "--quiet", "--no-charts")
         finished = subprocess.run(
-            [self.python, "-m", "dpbench", "sweep", *self.words, "--repetitions", "1", *place],
+            [sys.executable, "-m", "dpbench", "sweep", *self.words, "--repetitions", "1", *place],
             cwd=self.directory,
             env=self.environ,
             stdin=subprocess.DEVNULL,
@@ -112,25 +109,24 @@ class _Version:
         return stored.spec, found
 
 
-def check_beside(gate: Gate, other: Other, axes: Mapping[str, Any], target: MeasuredFolder) -> int:
+def check_beside(
+    wanted: Thresholds, other: Other, axes: Mapping[str, Any], target: MeasuredFolder
+) -> Judged:
     """Measure the code as it stands and the other version in turn, and judge them."""
-    options, spec, machine = plan_sweep(parse_sweep(axes), target, gate.thresholds.tolerances)
-    if other.ref is not None:
-        _require_own_file(spec)
-    gate.outputs.check()
-    if other.python is not None:  # another torch is another environment, which is the question
-        gate = replace(gate, force=True)
+    options, spec, machine = plan_sweep(parse_sweep(axes), target, wanted.tolerances)
+    own_files = _require_own_files(spec) if other.ref is not None else []
     folder = target.folder()
-    with as_exceptions(), _versions(other, options, target) as (then, now):
-        _announce(gate, spec, machine, target, folder)
-        sides = _measure(gate, other, then, now, folder, target)
+    with as_exceptions(), _versions(other, own_files, options, target) as (then, now):
+        _announce(wanted, spec, machine, target, folder)
+        sides, seconds = _measure(wanted, other, then, now, folder, target)
     say(f"records are in {folder} and {_baseline_folder(folder)}")
-    return conclude(gate, sides, sides[0][1].records, alpha=ALPHA_OF_A_LOOK)
+    assessment = assessed(wanted, sides, alpha=ALPHA_OF_A_LOOK).with_pace(seconds)
+    return conclude(assessment, wanted, sides, now.records)
 
 
 @contextmanager
 def _versions(
-    other: Other, options: SweepOptions, target: MeasuredFolder
+    other: Other, own_files: Sequence[str], options: SweepOptions, target: MeasuredFolder
 ) -> Iterator[tuple[_Version, _Version]]:
     """The baseline and the candidate."""
     words = options.words()
@@ -140,7 +136,7 @@ def _versions(
     with ExitStack() as stack:
         then = replace(now, label=other.label, records=[], environments={})
         if other.ref is not None:
-            then.directory, paths = stack.enter_context(_worktree(other.ref))
+            then.directory, paths = stack.enter_context(_worktree(other.ref, own_files))
             paths += filter(None, [os.environ.get("PYTHONPATH")])
             then.environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         elif other.arch is not None:
@@ -150,22 +146,22 @@ def _versions(
                 name = architecture.with_input_shape(name, shape)
             architecture.check(name)
             then.words = options.model_copy(update={"arch": (other.arch,)}).words()
-        elif other.python is not None:
-            then.python = interpreter_of(other.python)
-            kept = {k: v for k, v in os.environ.items() if k not in PYTHON_VARIABLES}
-            then.environ = kept
         yield then, now
 
 
 def _measure(
-    gate: Gate,
+    thresholds: Thresholds,
     other: Other,
     then: _Version,
     now: _Version,
     folder: Path,
     target: MeasuredFolder,
-) -> Sides:
-    """Repetitions of both versions until the verdict is clear or the budget is spent."""
+) -> tuple[Sides, float]:
+    """Repetitions of both versions until the verdict is clear or the budget is used up.
+
+    Returns:
+        The sides, and the seconds that a repetition took.
+    """
     started, done = monotonic(), 0
     kept: list[SweepStore] = []
     with (
@@ -174,14 +170,12 @@ def _measure(
         _Progress(quiet=target.quiet) as progress,
     ):
         for _ in range(MOST_LOOKS):
-            wanted = math.ceil(GROWTH * done) or gate.thresholds.repetitions
-            spent = monotonic() - started
-            if done and (takes := (wanted - done) * spent / done) > (
-                gate.thresholds.budget_seconds - spent
-            ):
+            wanted = math.ceil(GROWTH * done) or thresholds.repetitions
+            spent, budget = monotonic() - started, thresholds.budget_seconds
+            if done and (takes := (wanted - done) * spent / done) > budget - spent:
                 say(
-                    f"the budget of {units.seconds(gate.thresholds.budget_seconds)} leaves no time "
-                    f"for {units.counted(wanted - done, 'repetition')} more, which would take "
+                    f"the budget of {units.seconds(budget)} leaves no time for "
+                    f"{units.counted(wanted - done, 'more repetition')}, about "
                     f"{units.seconds(takes)}"
                 )
                 break
@@ -204,20 +198,16 @@ def _measure(
                 progress.finished(f"{before} before, {after} now")
             done = wanted
             sides = _sides(other, then, now, folder)
-            if not gate.assess(sides, alpha=ALPHA_OF_A_LOOK).unsettled():
+            if not assessed(thresholds, sides, alpha=ALPHA_OF_A_LOOK).unsettled():
                 break
-    return _sides(other, then, now, folder)
+        return sides, (monotonic() - started) / done
 
 
 def _announce(
-    gate: Gate, spec: SweepSpec, machine: Machine, target: MeasuredFolder, folder: Path
+    wanted: Thresholds, spec: SweepSpec, machine: Machine, target: MeasuredFolder, folder: Path
 ) -> None:
-    """Says how much is measured at least, and about how long that takes.
-
-    Each repetition starts a process for either version, which takes as long as this one took until
-    it had started a rank.
-    """
-    spec = replace(spec, repetitions=gate.thresholds.repetitions)
+    """Say how much is measured at least, and about how long that takes."""
+    spec = replace(spec, repetitions=wanted.repetitions)
     job = Measurement(
         spec=spec,
         folder=folder,
@@ -229,12 +219,7 @@ def _announce(
         TemporaryDirectory(prefix="dpbench-") as logs,
         launcher_for(job, machine, Path(logs)) as it,
     ):
-        trials = [one for one in plan_trials(spec) if it.unusable_reason(one) is None]
-        seconds = estimate_seconds(trials, it)
-    start = time() - psutil.Process().create_time()
-    if not isinstance(seconds, str):
-        seconds = 2 * (seconds + spec.repetitions * start)
-    say(gate.thresholds.describe_plan(2 * len(trials), seconds))
+        announce(wanted, spec, it, two_versions=True)
 
 
 class _Progress(Bar):
@@ -296,25 +281,35 @@ def _speeds(records: Sequence[TrialRecord]) -> str:
 
 
 @contextmanager
-def _worktree(revision: str) -> Iterator[tuple[Path, list[str]]]:
+def _worktree(revision: str, own_files: Sequence[str]) -> Iterator[tuple[Path, list[str]]]:
     """A git worktree of a revision: this process's working directory in it, and the folders where
     it finds packages that are installed from the repository.
 
-    No hook of the repository runs. Raises UsageError, with git's own words, where there is none.
+    No hook of the repository runs. Raises UsageError where there is no such revision, or none of
+    the user's files in it.
     """
-    root = Path(_git(revision, "rev-parse", "--show-toplevel"))
-    commit = _git(revision, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
-    say(f"--against-ref {revision} is commit {commit[:12]}")
     here = Path.cwd().resolve()
-    if not _git(revision, "diff", commit, "--", str(root)):
-        say(f"{revision} and {NOW} have the same files: nothing has changed")
+    root = Path(_git(revision, "rev-parse", "--show-toplevel"))
+    commit = _git(
+        *(revision, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"),
+        otherwise="no such revision in this repository; expected a commit, branch or tag of it "
+        "(a shallow clone has few: git fetch --unshallow)",
+    )
     with TemporaryDirectory(prefix="dpbench-") as scratch:
         tree = Path(scratch).resolve() / "then"
         _git(revision, "worktree", "add", "--detach", str(tree), commit)
         try:
             folder = tree / here.relative_to(root.resolve())
-            if not folder.is_dir():
-                raise UsageError(f"--against-ref {revision}: that revision has no folder {here}")
+            for name in own_files or ["."]:
+                if not (folder / name).exists():
+                    raise UsageError(
+                        f"--against-ref {shlex.quote(revision)}: commit {commit[:12]} has no "
+                        f"{here.relative_to(root.resolve()) / name}; expected a revision that has "
+                        "it: commit it first, or name a later one"
+                    )
+            say(f"--against-ref {revision} is commit {commit[:12]}")
+            if not _git(revision, "diff", commit, "--", str(root)):
+                say(f"{revision} and {NOW} have the same files: nothing has changed")
             inside = [Path(p).resolve() for p in sys.path if p]
             mapped = [tree / p.relative_to(root) for p in inside if p.is_relative_to(root)]
             yield folder, [str(path) for path in (folder, *mapped, tree / "src")]
@@ -322,18 +317,29 @@ def _worktree(revision: str) -> Iterator[tuple[Path, list[str]]]:
             _git(revision, "worktree", "remove", "--force", str(tree))
 
 
-def _git(revision: str, *arguments: str) -> str:
+def _git(revision: str, *arguments: str, otherwise: str | None = None) -> str:
+    """The output of git; raises UsageError with `otherwise`, or git's last words, if it fails."""
     finished = subprocess.run(
-        ["git", "-c", "core.hooksPath=/dev/null", *arguments], capture_output=True, text=True
+        ["git", "-c", "core.hooksPath=/dev/null", *arguments],
+        env={**os.environ, "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
     )
     if finished.returncode != 0:
-        said = finished.stderr.strip().splitlines() or ["git failed"]
-        raise UsageError(f"--against-ref {shlex.quote(revision)}: {said[-1]}")
+        said = (finished.stderr.strip().splitlines() or ["git failed"])[-1]
+        if "not a git repository" in said:
+            otherwise = (
+                f"{Path.cwd()} is not in a Git repository; expected a folder of the repository "
+                "that has this revision"
+            )
+        raise UsageError(
+            f"--against-ref {shlex.quote(revision)}: {otherwise or said.removeprefix('fatal: ')}"
+        )
     return finished.stdout.strip()
 
 
-def _require_own_file(spec: SweepSpec) -> None:
-    """Raise UsageError if none of the user's files can differ between two revisions."""
+def _require_own_files(spec: SweepSpec) -> list[str]:
+    """The user's files, which may differ between two revisions; raises UsageError if none can."""
     workload = spec.workload
     names = [n for n in (workload.architecture, workload.step, workload.dataset) if n is not None]
     theirs = [name for name in names if is_theirs(name)]
@@ -347,18 +353,4 @@ def _require_own_file(spec: SweepSpec) -> None:
             f"--against-ref: got {shlex.quote(absolute)}; expected a path relative to the working "
             "directory, which the revision has too"
         )
-
-
-def interpreter_of(place: str) -> str:
-    """The interpreter of a virtual environment, or the file itself.
-
-    Raises UsageError for a path without one.
-    """
-    path = Path(place)
-    python = path / "bin" / "python" if path.is_dir() else path
-    if not python.is_file() or not os.access(python, os.X_OK):
-        raise UsageError(
-            f"--against-python {place}: expected a virtual environment or an interpreter; {python} "
-            "is none"
-        )
-    return str(python)
+    return [name.origin for name in map(parse_name, theirs) if name.source == "file"]

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from time import time
+from typing import Annotated, Any
 
-from dpbench import store
+import psutil
+
 from dpbench.analysis.comparisons.differences import ALPHA
 from dpbench.analysis.comparisons.matching import NotComparable, Side, match
-from dpbench.analysis.comparisons.verdict import (
-    ALPHA_OF_A_LOOK,
-    Assessment,
-    assess,
-    stored_baseline_note,
-)
+from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, assess
 from dpbench.analysis.configuration import effective_status
 from dpbench.analysis.diagnosis.hints import load_notes
 from dpbench.analysis.metrics import METRICS
 from dpbench.architecture import make_importable, split_names
-from dpbench.data.registry import unread_notes
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
@@ -31,16 +27,8 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.options.types import Choice
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.gate.thresholds import (
-    Thresholds,
-    as_it_is_now,
-    check_baseline,
-    check_baselines_of_efficiency,
-    check_environment,
-    require_trusted_code,
-    unmeasured,
-)
-from dpbench.run.results import load_sides, new_folder, results_folder, split_selection
+from dpbench.run.gate.thresholds import Thresholds, check_baselines_of_efficiency
+from dpbench.run.results import load_sides, new_folder, results_folder
 from dpbench.run.sweep.grid import UntilSettled, plan_trials
 from dpbench.run.sweep.measuring import Measurement, estimate_seconds, measure
 from dpbench.run.sweep.preparation import exit_status
@@ -56,8 +44,8 @@ MOST_LOOKS = 5
 """Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
-MakeSides = Callable[[Sequence[TrialRecord], Mapping[str, Environment]], Sides]
-"""Makes the compared sides from what was measured."""
+Judged = tuple[Assessment, int]
+"""What was found, and the exit status."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,89 +106,41 @@ def plan_sweep(
     return options, spec, machine
 
 
-class VerdictOutputs(Protocol):
-    """Destinations of the verdict."""
+def announce(
+    wanted: Thresholds, spec: SweepSpec, launcher: Launcher, *, two_versions: bool = False
+) -> None:
+    """Say how much is measured at least, and about how long that takes.
 
-    def check(self) -> None:
-        """Raises what `write` would raise for reasons that are known before anything is run."""
-
-    def write(self, assessment: Assessment, thresholds: Thresholds, exit_status: int) -> None: ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gate:
-    """Tolerances, and the outputs of the verdict."""
-
-    thresholds: Thresholds
-    force: bool
-    outputs: VerdictOutputs
-
-    def assess(self, sides: Sides, *, alpha: float = ALPHA) -> Assessment:
-        wanted = self.thresholds
-        return assess(sides, wanted.tolerances, force=self.force, alpha=alpha, strict=wanted.strict)
-
-
-def check_stored(gate: Gate, candidate: str, baseline: str) -> int:
-    """Judge results that are stored; both are folders or parts of them, as in compare."""
-    gate.outputs.check()
-    before, now = load_sides(baseline, candidate)
-    return conclude(gate, [(before, now)], now.selected())
-
-
-def check_again(
-    gate: Gate, baseline: str, target: MeasuredFolder, theirs: Mapping[str, str]
-) -> int:
-    """Run the sweep of the baseline again, here and now, and judge what comes of it.
-
-    `theirs` is what the command names of the user's code, by option: only such code is run.
+    Each repetition of `two_versions` starts a process for either of them, which takes as long as
+    this process took until it had run a rank.
     """
-    source, part = split_selection(baseline)
-    if part:
-        raise UsageError(
-            f"--baseline {baseline}: a sweep is run again as a whole; give --baseline {source}, or "
-            "a CANDIDATE to compare with this part of it"
-        )
-    spec = store.load(source).spec
-    require_trusted_code(baseline, spec, theirs)
-    check_baselines_of_efficiency(gate.thresholds.tolerances, spec)
-    if spec.nodes:
-        raise UsageError(
-            f"--baseline {source}: that sweep ran on {len(spec.nodes)} nodes, and here it would "
-            "run on one; measure a candidate with dpbench sweep --nnodes, and give it as CANDIDATE"
-        )
-    (before,) = load_sides(baseline)
-    machine = machine_here()
-    check_baseline(before)
-    if not gate.force:
-        check_environment(before, machine)
-    note = stored_baseline_note(before, gate.thresholds.tolerances, alpha=ALPHA_OF_A_LOOK)
-    warn(*([note] if note else []), _other_occasion(before))
-    folder = target.folder()
-    spec = spec.with_workloads([as_it_is_now(one) for one in spec.workloads])
-    say(*unread_notes(target.data_dir, (one.dataset for one in spec.workloads)))
-
-    def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
-        return [
-            (before, Side(label=str(folder), records=tuple(records), environments=environments))
-        ]
-
-    for side, now in sides(unmeasured(spec), {}):
-        match(side, now)
-    return _measure_and_judge(gate, spec, machine, target, folder, sides)
+    trials = [one for one in plan_trials(spec) if launcher.unusable_reason(one) is None]
+    seconds = estimate_seconds(trials, launcher)
+    if two_versions and not isinstance(seconds, str):
+        start = time() - psutil.Process().create_time()
+        seconds = 2 * (seconds + spec.repetitions * start)
+    say(wanted.describe_plan(seconds))
 
 
-def _other_occasion(before: Side) -> str:
-    commits = {environment.git_commit for environment in before.environments.values()} - {None}
-    commit = f" {commit[:12]}" if len(commits) == 1 and (commit := commits.pop()) else ""
-    return (
-        f"{before.label} was measured on another occasion, and what changed on this machine since "
-        f"then counts as a change; to measure your code of then and now in turn: --against-ref"
-        f"{commit}"
-    )
+def assessed(wanted: Thresholds, sides: Sides, *, alpha: float) -> Assessment:
+    """The sides, judged by these thresholds."""
+    return assess(sides, wanted.tolerances, force=wanted.force, alpha=alpha, strict=wanted.strict)
 
 
-def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: MeasuredFolder) -> int:
-    """Measure candidates and baseline in turn, and judge them by repetition."""
+def check_stored(wanted: Thresholds, candidate: str, baseline: str) -> Judged:
+    """Judge results that are stored; both are folders or parts of them, as in compare."""
+    before, now = load_sides(baseline, candidate)
+    sides = [(before, now)]
+    return conclude(assessed(wanted, sides, alpha=ALPHA), wanted, sides, now.selected())
+
+
+def check_against(
+    wanted: Thresholds, against: str, axes: Mapping[str, Any], target: MeasuredFolder
+) -> Judged:
+    """Measure candidates and baseline in turn, and judge them by repetition.
+
+    Repetitions are added to inconclusive rows while the budget lasts.
+    """
     names = axes["implementations"]
     read_value("--against", Annotated[str, Choice(tuple(IMPLEMENTATIONS))], against)
     if against in names:
@@ -209,7 +149,8 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Mea
             "compared with itself"
         )
     options = parse_sweep({**axes, "implementations": (*names, against)})
-    _, spec, machine = plan_sweep(options, target, gate.thresholds.tolerances)
+    _, spec, machine = plan_sweep(options, target, wanted.tolerances)
+    spec = replace(spec, repetitions=wanted.repetitions)
     folder = target.folder()
 
     def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
@@ -226,22 +167,15 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Mea
         )
         return [(base, candidate) for candidate in candidates]
 
-    for base, candidate in sides(unmeasured(spec), {}):
+    for base, candidate in sides(_unmeasured(spec), {}):
         match(base, candidate)
-    return _measure_and_judge(gate, spec, machine, target, folder, sides)
-
-
-def _measure_and_judge(
-    gate: Gate,
-    planned: SweepSpec,
-    machine: Machine,
-    target: MeasuredFolder,
-    folder: Path,
-    sides: MakeSides,
-) -> int:
-    """Add repetitions to inconclusive rows while the budget lasts."""
-    gate.outputs.check()
-    spec = replace(planned, repetitions=gate.thresholds.repetitions)
+    rounds = UntilSettled(
+        spec,
+        lambda records: assessed(wanted, sides(records, {}), alpha=ALPHA_OF_A_LOOK).unsettled(),
+        budget_seconds=wanted.budget_seconds,
+        say=say,
+        most_looks=MOST_LOOKS,
+    )
     measurement = Measurement(
         spec=spec,
         folder=folder,
@@ -250,33 +184,36 @@ def _measure_and_judge(
         quiet=target.quiet,
         seconds_between_lines=SECONDS_BETWEEN_LINES,
     )
-    rounds = UntilSettled(
-        spec,
-        lambda records: gate.assess(sides(records, {}), alpha=ALPHA_OF_A_LOOK).unsettled(),
-        budget_seconds=gate.thresholds.budget_seconds,
-        say=say,
-        most_looks=MOST_LOOKS,
+    stored = measure(
+        measurement, machine, rounds, before=lambda launcher: announce(wanted, spec, launcher)
     )
-
-    def announce(launcher: Launcher) -> None:
-        trials = [one for one in plan_trials(spec) if launcher.unusable_reason(one) is None]
-        seconds = estimate_seconds(trials, launcher)
-        say(gate.thresholds.describe_plan(len(trials), seconds))
-
-    stored = measure(measurement, machine, rounds, before=announce)
     say(f"records are in {folder}")
     judged = sides(stored.records, stored.environments)
-    return conclude(gate, judged, stored.records, alpha=ALPHA_OF_A_LOOK)
+    assessment = assessed(wanted, judged, alpha=ALPHA_OF_A_LOOK)
+    return conclude(assessment, wanted, judged, stored.records)
+
+
+def _unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:
+    """The planned trials as records without numbers, to find out what can be compared."""
+    return tuple(
+        TrialRecord(
+            trial=trial,
+            environment_id="",
+            started_utc="",
+            duration_seconds=0.0,
+            status=Status.SKIPPED,
+        )
+        for trial in plan_trials(spec, 1)
+    )
 
 
 def conclude(
-    gate: Gate, sides: Sides, measured: Sequence[TrialRecord], *, alpha: float = ALPHA
-) -> int:
-    """Print the verdict and return the exit status.
+    assessment: Assessment, wanted: Thresholds, sides: Sides, measured: Sequence[TrialRecord]
+) -> Judged:
+    """Give the exit status, after warnings about what was measured.
 
     Raises NotComparable if not a single row has a number on both sides, but nothing failed."""
     warn(*load_notes(measured))
-    assessment = gate.assess(sides, alpha=alpha)
     rows = assessment.verdict.rows
     status = _status_of_trials(
         [record for side, _ in sides for record in side.selected()], measured
@@ -290,13 +227,12 @@ def conclude(
             f"{f' (skipped: {skipped})' if skipped else ''}"
         )
     outcome = assessment.verdict.outcome
-    if not status and outcome == "inconclusive" and not gate.thresholds.strict:
+    if not status and outcome == "inconclusive" and not wanted.strict:
         warn("inconclusive (an error only with --strict)")
     else:
         ends = {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE}
         status = status or ends[outcome]
-    gate.outputs.write(assessment, gate.thresholds, status)
-    return status
+    return assessment, status
 
 
 def _status_of_trials(baseline: Sequence[TrialRecord], measured: Sequence[TrialRecord]) -> int:

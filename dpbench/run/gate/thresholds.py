@@ -1,30 +1,18 @@
-"""Tolerances of `dpbench check`, and what it checks before it measures anything."""
+"""What `dpbench check` accepts: metrics, their tolerances, and how much it measures."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated
 
 from dpbench import units
-from dpbench.analysis.comparisons.matching import NotComparable, Side
-from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.metrics import METRICS
-from dpbench.architecture import make_importable
-from dpbench.data.user_code import user_code, with_files
 from dpbench.errors import UsageError
-from dpbench.launch.machine import Machine
 from dpbench.options.bridge import read_value
 from dpbench.options.check import CheckOptions
 from dpbench.options.types import Choice, Percent
-from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.sweep.grid import plan_trials
-from dpbench.run.this_machine import environment_here
-from dpbench.specs import SweepSpec, WorkloadSpec
-
-FEWEST_REPETITIONS = 2
-"""One value per side has no spread between runs, and so no verdict."""
+from dpbench.specs import SweepSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +22,8 @@ class Thresholds:
     tolerances: dict[str, float]
     """The accepted slowdown of each metric: 0.03 for 3 %."""
     strict: bool
+    force: bool
+    """Whether sides of different environments are compared."""
     repetitions: int
     budget_seconds: float
 
@@ -44,14 +34,13 @@ class Thresholds:
         )
         return f"tolerance: {held}; {'strict' if self.strict else 'not strict'}"
 
-    def describe_plan(self, trials: int, seconds: float | str) -> str:
+    def describe_plan(self, seconds: float | str) -> str:
         """How much is measured whatever the budget is, and the seconds that this takes (or why
         they are not known)."""
         takes = seconds if isinstance(seconds, str) else f"about {units.seconds(seconds)}"
         return (
-            f"at least {self.repetitions} repetitions ({units.counted(trials, 'trial')}), {takes}, "
-            "whatever --budget is; then more while inconclusive, until "
-            f"{units.seconds(self.budget_seconds)} in all are spent"
+            f"at least {self.repetitions} repetitions, {takes}, whatever --budget is; more while "
+            f"inconclusive, until {units.seconds(self.budget_seconds)} in all are used"
         )
 
 
@@ -69,74 +58,10 @@ def thresholds_of(options: CheckOptions) -> Thresholds:
     return Thresholds(
         tolerances=tolerances,
         strict=options.strict,
+        force=options.force,
         repetitions=options.repetitions,
         budget_seconds=options.budget,
     )
-
-
-def unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:
-    """The planned trials as records without numbers, to find out what can be compared."""
-    return tuple(
-        TrialRecord(
-            trial=trial,
-            environment_id="",
-            started_utc="",
-            duration_seconds=0.0,
-            status=Status.SKIPPED,
-        )
-        for trial in plan_trials(spec, 1)
-    )
-
-
-def require_trusted_code(baseline: str, spec: SweepSpec, theirs: Mapping[str, str]) -> None:
-    """Raise UsageError unless the command names exactly the user's code that the sweep of the
-    baseline would run."""
-    needed = user_code(spec)
-    for key in {**needed, **theirs}:
-        if key not in needed:
-            raise UsageError(
-                f"--{key} {theirs[key]} has no effect, as {baseline} is run again as it is; leave "
-                "it out"
-            )
-        if theirs.get(key) != needed[key]:
-            raise UsageError(
-                f"--baseline {baseline}: its sweep uses --{key} {needed[key]}, whose code would be "
-                f"imported; if you trust it, give --{key} {shlex.quote(needed[key])} as well"
-            )
-    make_importable(*needed.values())
-
-
-def as_it_is_now(workload: WorkloadSpec) -> WorkloadSpec:
-    """The workload with the user's files of today; raises UsageError for code that does not run."""
-    from dpbench.measure.try_out import load_tried, try_step
-
-    loaded = load_tried(workload.architecture)
-    if workload.step is not None:
-        try_step(workload.step, loaded)
-    return with_files(workload)
-
-
-def check_baseline(before: Side) -> None:
-    """Raise UsageError for results with less than a spread in every configuration."""
-    groups = by_configuration(before.selected()).values()
-    most = max(len(usable_repetitions(group)) for group in groups)
-    if most < FEWEST_REPETITIONS:
-        raise UsageError(
-            f"{before.label} has at most {units.counted(most, 'completed repetition')} of a "
-            f"configuration, but a spread takes {FEWEST_REPETITIONS}, better 5; measure it again"
-        )
-
-
-def check_environment(before: Side, machine: Machine) -> None:
-    """Raise NotComparable for results of another environment than this one."""
-    now = environment_here(machine)
-    different = [d for there in before.environments.values() for d in now.differences_from(there)]
-    if different:
-        raise NotComparable(
-            f"{before.label} comes from another environment than this one: "
-            f"{'; '.join(dict.fromkeys(different))}. --force compares nevertheless, --against "
-            "measures a baseline here"
-        )
 
 
 def check_baselines_of_efficiency(metrics: Collection[str], spec: SweepSpec) -> None:

@@ -22,7 +22,6 @@ from dpbench.analysis.comparisons.verdict import (
     assess,
     decide,
     judge,
-    stored_baseline_note,
 )
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
@@ -117,9 +116,6 @@ def test_a_planted_slow_down_regresses_and_names_its_row() -> None:
     assert verdict.outcome == "regressed"
     slow, same = verdict.rows
     assert (slow.outcome, same.outcome) == ("regressed", "pass")
-    assert slow.low is not None
-    assert slow.high is not None
-    assert 1.03 < slow.low < 1.1 < slow.high
     (whole,) = verdict.metrics
     assert whole.slowdown == pytest.approx(math.sqrt(1.1))
     assert whole.repetitions == (5, 5)
@@ -130,7 +126,6 @@ def test_one_repetition_is_inconclusive_however_slow() -> None:
     verdict = judge(compare(slow, SPEED, within=0.03), {"images_per_second": 0.03})
     assert verdict.outcome == "inconclusive"
     assert verdict.metrics[0].slowdown is None
-    assert (verdict.rows[0].low, verdict.rows[0].high) == (None, None)
 
 
 def test_rows_of_one_sweep_with_few_repetitions_in_common_are_judged_by_those() -> None:
@@ -193,16 +188,6 @@ def test_what_has_no_partner_or_failed_is_named() -> None:
         ("ddp/gloo ×1, batch 64 (baseline)", "failed: rank 1 was killed", 1.0),
     )
     assert assessment({16: QUIET}, killed, *extra).failures == ()  # it was run again
-
-
-def test_a_stored_baseline_that_can_settle_nothing_is_said_before_measuring() -> None:
-    few = side("results/before", runs(trial(), (1000.0, 1030.0, 975.0, 1010.0)))
-    note = stored_baseline_note(few, {"images_per_second": 0.03}, alpha=ALPHA_OF_A_LOOK)
-    assert note is not None
-    assert note.startswith("the 4 stored repetitions of results/before can settle no tolerance")
-    assert note.endswith("use --against-ref")
-    quiet = side("results/before", runs(trial(), QUIET))
-    assert stored_baseline_note(quiet, {"images_per_second": 0.05}, alpha=ALPHA) is None
 
 
 @pytest.mark.parametrize("spread", [0.01, 0.03, 0.05])

@@ -22,10 +22,9 @@ from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import Host
 from dpbench.specs import SweepSpec
-from dpbench.store import SweepStore, load
+from dpbench.store import load
 from tests.analysis.builders import record, trial
 from tests.analysis.builders import run as completed
-from tests.builders import sweep_spec
 from tests.cli.command import start
 from tests.cli.typed import parsed_options
 from tests.ports import free_port
@@ -145,15 +144,6 @@ def test_trials_that_a_lost_node_left_over_are_run_again_and_count_as_failure() 
     assert lasting([done, lost]) == [done]
     assert exit_status([done, lost]) == 1
     assert exit_status([done, replace(lost, lost_host=None)]) == 0
-
-
-@pytest.mark.usefixtures("synthetic")
-def test_a_sweep_of_several_nodes_is_no_baseline_to_run_again_here(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    SweepStore.create(here / "s", sweep_spec(nodes=(1, 1)), []).close()
-    assert run(["check", "--baseline", "s"]) == 2
-    assert "that sweep ran on 2 nodes, and here it would run on one" in capsys.readouterr().err
 
 
 def lent(machine: Machine, *devices: str) -> Host:
