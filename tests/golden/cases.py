@@ -66,7 +66,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "check --quiet --gpus 2 --threads 1 --implementations ddp"
         " --against torch-ddp --backends gloo --batch-sizes 32 --warmup 1 --steps 4"
         " --repetitions 5 --name gate",
-        "check --quiet --baseline results/base --name gate2 --repetitions 3",
+        "check results/base:backend=gloo --baseline results/base:backend=shm",
     ),
     "project": (
         "project example",

@@ -259,8 +259,8 @@ class UntilSettled:
         spent, budget = monotonic() - self._started, units.seconds(self._budget_seconds)
         if spent + takes > self._budget_seconds:
             self._say(
-                f"the budget of {budget} leaves no time for another repetition of "
-                f"{units.counted(len(waiting), 'row')}; it would take {units.seconds(takes)}"
+                f"the budget of {budget} leaves no time for another repetition, about "
+                f"{units.seconds(takes)}"
             )
             return ()
         if goal > self._announced:

@@ -270,7 +270,7 @@ def test_the_budget_ends_it_before_a_pass_that_would_not_fit(clock: Clock) -> No
     done, said = passes(clock, lambda records: frozenset({SINGLE, DDP}), budget=7.0)
     assert sum(map(len, done)) == 6
     assert said[-1] == (
-        "the budget of 7 s leaves no time for another repetition of 2 rows; it would take 2 s"
+        "the budget of 7 s leaves no time for another repetition, about 2 s"
     )
 
 
