@@ -87,9 +87,9 @@ def _check_combination(options: CheckOptions, given: Set[str]) -> None:
             f"{candidate} with {against}, which measures both now; leave {candidate} out, or "
             "compare what is stored: --baseline DIR, or a part of it as DIR:implementation=NAME"
         )
-    useless, reason = ("force",), f"{against} measures both here"
-    if baseline is not None:
-        useless, reason = MEASURING, f"{candidate} is measured"
+    stored = baseline is not None
+    useless = MEASURING if stored else ("force",)
+    reason = f"{candidate} is measured" if stored else f"{against} measures both here"
     for key in useless:
         if key in given:
             raise UsageError(f"{_option(key)} has no effect, as {reason}; leave it out")

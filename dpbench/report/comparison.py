@@ -119,13 +119,13 @@ def plain(row: Comparison) -> dict[str, Plain]:
 
 
 def summary(comparisons: Sequence[Comparison], metric: Metric, within: float) -> str:
-    """Writes "B is faster in 3 and slower in 1 of 8 configurations; 4 are inconclusive."."""
+    """Writes "B is faster in 3 and slower in 1 of 8 rows; 4 are inconclusive."."""
     counts = Counter[str](row.outcome for row in comparisons)
     changed = ("faster", "slower") if metric.is_speed else ("better", "worse")
     parts = [f"{word} in {counts[word]}" for word in changed if counts[word]]
     if counts["same"]:
         parts.append(f"the same within {units.percent(within, 3)} in {counts['same']}")
-    total = units.counted(len(comparisons), "configuration")
+    total = units.counted(len(comparisons), "row")
     undecided = counts["inconclusive"]
     verb = "is" if undecided == 1 else "are"
     if not parts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import groupby
 
 from dpbench import units
 from dpbench.analysis.comparisons.verdict import Assessment, MetricVerdict, RowVerdict, Verdict
@@ -31,17 +32,16 @@ def answer(
     """The whole answer; `notes` stand below the table. As data, ratios above 1 are worse, and None
     is not measured."""
     verdict = assessment.verdict
-    rows = table(verdict.rows)
-    narrow = (
-        replace(one, header=one.header.replace(" (", "\n(").replace(" i", "\ni"))
-        for one in rows.columns
-    )
+    head = "\n".join(filled(line, width) for line in (headline(verdict), sides(verdict.rows)))
+    below: list[str | Table] = []
+    for title, found in tables(verdict.rows):
+        narrow = (
+            replace(one, header=one.header.replace(" (", "\n(").replace(" i", "\ni"))
+            for one in found.columns
+        )
+        below += [title, folded(replace(found, columns=tuple(narrow)), FOLDED, limit=width)]
     return Answer(
-        paragraphs=(
-            "\n".join(filled(line, width) for line in (headline(verdict), sides(verdict.rows))),
-            folded(replace(rows, columns=tuple(narrow)), FOLDED, limit=width),
-            bullets([*reading(verdict.rows), *notes], width),
-        ),
+        paragraphs=(head, *below, bullets([*reading(verdict.rows), *notes], width)),
         data={
             "outcome": verdict.outcome,
             "metrics": [asdict(one) for one in verdict.metrics],
@@ -88,7 +88,7 @@ def headline(verdict: Verdict) -> str:
     if worst.outcome == "inconclusive":
         parts.append(_what_would_decide(worst, rows))
     others = len(verdict.metrics) - 1
-    more = f"; {units.counted(others, 'other metric or candidate')} below" if others else ""
+    more = f"; {others} more below" if others else ""
     return f"{word}: {'; '.join(parts)}{more}"
 
 
@@ -136,15 +136,20 @@ def sides(rows: Sequence[RowVerdict]) -> str:
     )
 
 
-def table(rows: Sequence[RowVerdict]) -> Table:
-    """A row for each comparison; the metric is a column only if there are several."""
+def tables(rows: Sequence[RowVerdict]) -> list[tuple[str, Table]]:
+    """A table for each metric, and its title: the metric if there are several, else ""."""
+    groups = [[*group] for _, group in groupby(rows, lambda row: row.comparison.metric)]
+    titles = [group[0].comparison.metric if len(groups) > 1 else "" for group in groups]
+    return [*zip(titles, map(_table, groups), strict=True)]
+
+
+def _table(rows: Sequence[RowVerdict]) -> Table:
     seen = {row.comparison.unit for row in rows}
     rate = f" ({min(seen)})" if len(seen) == 1 and min(seen).endswith("/s") else ""
     interval = f"{units.exact_percent(CONFIDENCE)} interval"
     change_of = f"Change in {item}" if (item := _time_per_item(rows)) else "Change"
     columns = {
         "Configuration": ("Configuration", labels(rows)),
-        "Metric": ("Metric", [row.comparison.metric for row in rows]),
         "Baseline": (
             f"Baseline{rate}",
             [quantity(row.comparison.baseline, header=rate) for row in rows],
@@ -164,12 +169,10 @@ def table(rows: Sequence[RowVerdict]) -> Table:
         ),
         "Verdict": ("Verdict", [row_verdict(row) for row in rows]),
     }
-    if len({*columns["Metric"][1]}) == 1:
-        del columns["Metric"]
     return text_table(
         [header for header, _ in columns.values()],
         zip(*(cells for _, cells in columns.values()), strict=True),
-        words=("Configuration", "Metric", "Verdict"),
+        words=("Configuration", "Verdict"),
         keys=tuple(columns),
     )
 

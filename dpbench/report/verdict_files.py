@@ -9,12 +9,17 @@ from dataclasses import replace
 from dpbench.analysis.comparisons.verdict import Assessment, Verdict, VerdictOutcome
 from dpbench.messages import one_line
 from dpbench.report.formats import escape, markdown_table
-from dpbench.report.verdict import headline, labels, reading, rows_of, sentence, table
+from dpbench.report.verdict import headline, labels, reading, rows_of, sentence, tables
 from dpbench.report.verdict import sides as sides_words
 
 
 def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
-    """The headline, the table, and the notes folded away."""
+    """The headline, a table for each metric, and the notes folded away."""
+    shown = [
+        line
+        for title, found in tables(verdict.rows)
+        for line in (*([escape(title), ""] if title else []), markdown_table(found), "")
+    ]
     outcome, _, rest = headline(verdict).partition(": ")
     return "\n".join(
         [
@@ -22,8 +27,7 @@ def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
             "",
             escape(f"{sides_words(verdict.rows)}: {rest}"),
             "",
-            markdown_table(table(verdict.rows)),
-            "",
+            *shown,
             "<details><summary>Notes</summary>",
             "",
             *(f"- {escape(note)}" for note in (*reading(verdict.rows), *notes)),

@@ -92,7 +92,7 @@ def test_markup_has_its_notes_aside() -> None:
 @pytest.mark.parametrize(
     ("metric", "words"),
     [
-        ("peak_memory_bytes", ("300 MiB", "worsening is B ÷ A", "in 4 of 6 configurations")),
+        ("peak_memory_bytes", ("300 MiB", "worsening is B ÷ A", "in 4 of 6 rows")),
         ("duration_seconds", ("1.000 ± 0 s", "slowdown is B ÷ A", "; 2 are inconclusive.")),
         ("final_loss", (" 1.5 ", "the same within 3 %", "worsening is B ÷ A")),
         ("loss_delta_per_second", ("worsening is 1 + (A - B) ÷ A's first loss per second",)),
@@ -133,4 +133,4 @@ def test_pairs_are_named_and_counted() -> None:
     ]
     found = text(match(*halves))
     assert "(t within each repetition, on logarithms)" in found
-    assert "1 of 1 configuration is inconclusive." in found
+    assert "1 of 1 row is inconclusive." in found

@@ -230,13 +230,13 @@ class UntilSettled:
             if waiting := missing(grown, records):
                 first = min(trial.repetition for trial in waiting)
                 one_pass = [trial for trial in waiting if trial.repetition == first]
-                return self._started_if_affordable(one_pass, unsettled, goal, records)
+                return self._started_if_affordable(one_pass, goal, records)
             size, looks = goal, looks + 1
             unsettled &= self._look(size, records)
         if unsettled:
             self._say(
-                f"{self._counted(unsettled, records)} not settled after {looks} looks, and every "
-                "further one adds a chance of error"
+                f"not settled after {units.counted(size, 'repetition')}, and every further look at "
+                "them adds a chance of error"
             )
         return ()
 
@@ -249,7 +249,6 @@ class UntilSettled:
     def _started_if_affordable(
         self,
         waiting: Sequence[TrialSpec],
-        unsettled: frozenset[TrialSpec],
         goal: int,
         records: Sequence[TrialRecord],
     ) -> Sequence[TrialSpec]:
@@ -266,11 +265,7 @@ class UntilSettled:
         if goal > self._announced:
             self._announced = goal
             self._say(
-                f"{self._counted(unsettled, records)} not settled yet: up to "
-                f"{units.counted(goal, 'repetition')}; {units.seconds(spent)} of {budget} spent"
+                f"not settled yet: up to {units.counted(goal, 'repetition')}; "
+                f"{units.seconds(spent)} of {budget} used"
             )
         return waiting
-
-    def _counted(self, unsettled: frozenset[TrialSpec], records: Sequence[TrialRecord]) -> str:
-        rows = {record.trial.configuration for record in records}
-        return f"{units.counted(len(unsettled), 'row')} of {len(rows)}"

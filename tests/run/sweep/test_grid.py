@@ -263,15 +263,13 @@ def test_only_what_is_unsettled_is_repeated_and_looked_at_at_growing_sizes(clock
     assert looked_at == [2, 3, 5, 8]
     assert [[trial.repetition for trial in one] for one in done[1:]] == [[n] for n in range(2, 8)]
     assert {trial.configuration for one in done[1:] for trial in one} == {DDP}
-    assert said[0] == "1 row of 2 not settled yet: up to 3 repetitions; 4 s of 1 min 40 s spent"
+    assert said[0] == "not settled yet: up to 3 repetitions; 4 s of 1 min 40 s used"
 
 
 def test_the_budget_ends_it_before_a_pass_that_would_not_fit(clock: Clock) -> None:
     done, said = passes(clock, lambda records: frozenset({SINGLE, DDP}), budget=7.0)
     assert sum(map(len, done)) == 6
-    assert said[-1] == (
-        "the budget of 7 s leaves no time for another repetition, about 2 s"
-    )
+    assert said[-1] == ("the budget of 7 s leaves no time for another repetition, about 2 s")
 
 
 def test_after_the_last_look_nothing_is_added(clock: Clock) -> None:
@@ -284,7 +282,7 @@ def test_after_the_last_look_nothing_is_added(clock: Clock) -> None:
     done, said = passes(clock, never, budget=100.0, most_looks=3)
     assert looked_at == [4, 6, 10]
     assert sum(map(len, done)) == 10
-    assert said[-1].startswith("2 rows of 2 not settled after 3 looks")
+    assert said[-1].startswith("not settled after 5 repetitions")
 
 
 @pytest.mark.parametrize("stored", [1, 4, 9, 12])
