@@ -101,14 +101,12 @@ def _option(key: str) -> str:
 
 def _write(options: CheckOptions, assessment: Assessment, held: str, exit_status: int) -> None:
     """Prints the table, or JSON, and writes the files; `held` tells the tolerances."""
-    from dpbench.report.progress.terminal import WIDTH, table_width
     from dpbench.report.verdict import answer
     from dpbench.report.verdict_files import junit, pull_request
 
     failed = (f"{label}: {how}" for label, how, _ in assessment.failures)
     notes = [*failed, *assessment.notes, held]
-    width = min(table_width(), WIDTH)
-    found = answer(assessment, notes, exit_status=exit_status, width=width)
+    found = answer(assessment, notes, exit_status=exit_status)
     typer.echo(found.render(as_json=options.as_json), nl=False)
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -44,7 +44,6 @@ def _compared(options: CompareOptions) -> tuple[str, list[str]]:
     from dpbench.analysis.comparisons.matching import NotComparable, match
     from dpbench.analysis.metrics import METRICS
     from dpbench.report.comparison import render, to_csv, to_json
-    from dpbench.report.progress.terminal import WIDTH, table_width
     from dpbench.report.terminal import DEFAULT, check_format
     from dpbench.run.results import latest_folders, load_sides
 
@@ -65,9 +64,8 @@ def _compared(options: CompareOptions) -> tuple[str, list[str]]:
         return to_json(everything, matched, notes), []
     if format == "csv":
         return to_csv(everything), notes
-    width = WIDTH if options.output else min(table_width(), WIDTH)
     tables = [
-        render(rows, matched, METRICS[name], within=within, format=format, notes=notes, width=width)
+        render(rows, matched, METRICS[name], within=within, format=format, notes=notes)
         for name, rows in found.items()
     ]
     aside = [note for table in tables for note in table.notes_aside]

@@ -11,10 +11,9 @@ from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.fields import Plain
 from dpbench.analysis.metric import Metric
-from dpbench.report.answer import bullets, json_text, with_ends
+from dpbench.report.answer import json_text, with_ends
 from dpbench.report.formats import csv_text
 from dpbench.report.numbers import or_missing, plus_minus, quantity, sample_sizes
-from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable
 from dpbench.report.terminal import DEFAULT, below, check_format, filled, folded, write_table
@@ -28,10 +27,8 @@ def render(
     within: float,
     format: str | None = None,
     notes: Sequence[str] = (),
-    width: int = WIDTH,
 ) -> RenderedTable:
-    """A table, a sentence that counts its outcomes, and what has to stand below; text is `width`
-    columns wide at most.
+    """A table, a sentence that counts its outcomes, and what has to stand below.
 
     Raises UnknownName for an unknown format; JSON and CSV are those of `to_json` and `to_csv`.
     """
@@ -61,9 +58,8 @@ def render(
     sentence = summary(comparisons, metric, within)
     said = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
     if name == DEFAULT:
-        table = write_table(folded(found, (headers[-1], *headers[:4]), limit=width))
-        top = [filled(line, width) for line in head]
-        paragraphs = [top, [table], [filled(sentence, width)], [bullets(said, width)]]
+        table = write_table(folded(found, (headers[-1], *headers[:4])))
+        paragraphs = [map(filled, head), [table], [filled(sentence)], below(said, name)]
     elif name == "markdown":
         table = write_table(found, name)
         paragraphs = [below(head, name), [table], below([sentence], name), below(said, name)]

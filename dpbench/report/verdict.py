@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
@@ -13,12 +14,13 @@ from dpbench.analysis.metrics import METRICS
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.comparison import plain
 from dpbench.report.numbers import decimals, quantity, sample_sizes
-from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import filled, folded
 
 FOLDED = ("Verdict", "Interval", "Change", "Configuration", "Candidate", "Baseline")
 """Columns that give way in a narrow terminal, the first one first."""
+LINE_OF_A_HEADER = re.compile(r" (?=\(|in)|(?<=per) ")
+"""Blanks at which headers are broken: Change / in time per / sample."""
 LISTED = 3
 LONGEST_ADVICE_SECONDS = 3600.0
 """Repetitions that would take longer are not advised."""
@@ -26,22 +28,19 @@ NO_SPREAD = 1e-6
 """Percent; runs that differ by less are equal."""
 
 
-def answer(
-    assessment: Assessment, notes: Sequence[str], *, exit_status: int, width: int = WIDTH
-) -> Answer:
+def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) -> Answer:
     """The whole answer; `notes` stand below the table. As data, ratios above 1 are worse, and None
     is not measured."""
     verdict = assessment.verdict
-    head = "\n".join(filled(line, width) for line in (headline(verdict), sides(verdict.rows)))
+    head = "\n".join(map(filled, (headline(verdict), sides(verdict.rows))))
     below: list[str | Table] = []
     for title, found in tables(verdict.rows):
         narrow = (
-            replace(one, header=one.header.replace(" (", "\n(").replace(" i", "\ni"))
-            for one in found.columns
+            replace(one, header=LINE_OF_A_HEADER.sub("\n", one.header)) for one in found.columns
         )
-        below += [title, folded(replace(found, columns=tuple(narrow)), FOLDED, limit=width)]
+        below += [title, folded(replace(found, columns=tuple(narrow)), FOLDED)]
     return Answer(
-        paragraphs=(head, *below, bullets([*reading(verdict.rows), *notes], width)),
+        paragraphs=(head, *below, bullets([*reading(verdict.rows), *notes])),
         data={
             "outcome": verdict.outcome,
             "metrics": [asdict(one) for one in verdict.metrics],
