@@ -29,7 +29,7 @@ def plot(typed: dict[str, Any]) -> None:
 
     dpbench plot throughput,efficiency results/demo --format pdf
 
-    dpbench plot implementations results/demo --group-size 2 --output beside-torch.svg
+    dpbench plot implementations results/demo --group-size 2 --output beside-torch
 
     Charts: throughput, implementations, speedup, efficiency, step-shares, step-times, loss,
     bandwidth, projection. 'dpbench list charts' says what each shows.
@@ -46,7 +46,7 @@ def plot(typed: dict[str, Any]) -> None:
     path = options.path or latest_folder("plot", sweeps_only=options.kinds != ("bandwidth",))
     if options.output is None and is_table(path):
         raise UsageError(
-            f"{path} is a table, which has no folder for charts; say where they go: --output PATH"
+            f"{path} is a table, which has no folder for charts; say where they go: --output FOLDER"
         )
     subject = read_subject(path)
     for stored in (subject.sweep, subject.collectives):
@@ -60,17 +60,8 @@ def plot(typed: dict[str, Any]) -> None:
         for kind in kinds
         for work, draw in charts_of(kind, subject, path, options).items()
     ]
-    if options.file is not None:
-        if len(drawings) > 1:
-            works = "; ".join(work for _, work, _ in drawings)
-            raise UsageError(
-                f"--output {options.file}: one file for {len(drawings)} charts ({works}); name a "
-                "folder"
-            )
-        paths, empty = save_charts(drawings, options.file.parent, (), file=options.file)
-    else:
-        folder = options.output or folder_inside(path, REPORT_FOLDER, CHART_FOLDER)
-        paths, empty = save_charts(drawings, folder, options.format)
+    folder = options.output or folder_inside(path, REPORT_FOLDER, CHART_FOLDER)
+    paths, empty = save_charts(drawings, folder, options.format)
     for written in paths:
         typer.echo(written)
     if empty and (ALL not in options.kinds or len(empty) == len(drawings)):
@@ -79,11 +70,11 @@ def plot(typed: dict[str, Any]) -> None:
 
 
 def save_charts(
-    drawings: Iterable[Drawing], folder: Path, images: Sequence[str], *, file: Path | None = None
+    drawings: Iterable[Drawing], folder: Path, images: Sequence[str]
 ) -> tuple[list[Path], list[str]]:
-    """Writes folder/<name>.<image>, or one chart into the file that the user names.
+    """Writes folder/<name>.<image>. Returns the files, and why some charts have nothing to show.
 
-    Returns the files, and why some charts have nothing to show. Raises StoreError.
+    Raises StoreError.
     """
     from dpbench.report.charts.files import stem_of, write_figure
     from dpbench.report.charts.source import NothingToDraw
@@ -98,11 +89,10 @@ def save_charts(
             except NothingToDraw as reason:
                 empty.append(f"no chart {stem}: {reason}")
                 continue
-            targets = [file] if file else [folder / f"{stem}.{image}" for image in images]
-            for target in targets:
+            for target in (folder / f"{stem}.{image}" for image in images):
                 try:
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    write_figure(figure, target, named_by_user=target == file)
+                    folder.mkdir(parents=True, exist_ok=True)
+                    write_figure(figure, target)
                 except OSError as error:
                     raise StoreError(f"cannot write {target}: {error.strerror}") from None
                 paths.append(target)

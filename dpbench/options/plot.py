@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import model_validator
@@ -28,31 +27,16 @@ class PlotOptions(RowFilter):
     )
     output: FilePath | None = option(
         None,
-        "Folder, or for one chart a .png, .svg or .pdf file.",
-        "PATH",
+        "Folder for the charts.",
+        "FOLDER",
         panel=OUTPUT_PANEL,
         usual="PATH/report/charts",
     )
 
-    @property
-    def file(self) -> Path | None:
-        """The file that one chart is written into."""
-        is_file = self.output and self.output.suffix.lower()[1:] in IMAGE_FORMATS
-        return self.output if is_file else None
-
     @model_validator(mode="after")
-    def _names_one_place(self) -> PlotOptions:
-        if self.output is None or (not self.output.suffix or self.output.is_dir()):
-            return self
-        if self.file is None:
+    def _names_a_folder(self) -> PlotOptions:
+        if self.output is not None and self.output.suffix.lower()[1:] in IMAGE_FORMATS:
             raise UsageError(
-                f"--output {self.output}: expected a folder, or a file that ends in .png, .svg or "
-                ".pdf"
-            )
-        if len(self.kinds) > 1 or self.kinds == (ALL,):
-            raise UsageError(f"--output {self.output}: one file for several charts; name a folder")
-        if "format" in self.model_fields_set:
-            raise UsageError(
-                f"--output {self.output}: its ending is the format; leave --format out"
+                f"--output {self.output}: expected a folder; --format chooses the image format"
             )
         return self

@@ -209,12 +209,6 @@ def test_what_is_no_results_is_an_error(tmp_path: Path) -> None:
         invoke(path)
 
 
-def test_an_unwritable_folder_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot write the report"):
-        invoke(RTX3090, "--output", tmp_path / "file" / "out")
-
-
 @pytest.mark.parametrize("found", [True, False])
 def test_open_shows_the_page_or_says_where_it_is(
     sweep_folder: Path, monkeypatch: pytest.MonkeyPatch, found: bool

@@ -25,8 +25,8 @@ ORIGIN = IMAGES / "made-from.sha256"
 def draw() -> Iterator[str]:
     """Draws them inside `outputs.sandbox()`; yields the names of those that changed, or are left
     out as there is no chromium to see the page with."""
-    _dpbench("plot", "throughput", EXAMPLE, "--output", "chart.png")
-    yield from _replace(CHART, Path("chart.png"))
+    _dpbench("plot", "throughput", EXAMPLE, "--format", "png", "--output", "chart")
+    yield from _replace(CHART, Path("chart", "throughput.png"))
     browser = shutil.which("chromium")
     if browser is None:
         yield f"not {PAGE.relative_to(ROOT)}: chromium is not there"

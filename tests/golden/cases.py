@@ -76,7 +76,7 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "others": (
         "comm --backends gloo --gpus 2 --sizes 4KB,64KB --samples 5 --quiet --name comm1",
-        "plot speedup results/base --output speedup.svg",
+        "plot speedup results/base --format svg --output charts",
         "init model.py",
     ),
 }

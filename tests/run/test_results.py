@@ -74,8 +74,8 @@ def test_too_few_folders_are_refused_with_a_remedy(
     [
         (["report", "--no-charts"], "sizes"),
         (["explain"], "one"),
-        (["plot", "step-times", "--output", "x.svg"], "one"),
-        (["plot", "bandwidth", "--output", "x.svg"], "sizes"),
+        (["plot", "step-times", "--output", "x"], "one"),
+        (["plot", "bandwidth", "--output", "x"], "sizes"),
     ],
 )
 def test_a_command_without_a_folder_takes_the_latest_and_says_so(

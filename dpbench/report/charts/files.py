@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from matplotlib.figure import Figure
 
-from dpbench.files import write_named, write_whole
+from dpbench.files import write_whole
 from dpbench.messages import one_line
 from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import TITLE
@@ -47,10 +47,9 @@ def stem_of(name: str, work: str) -> str:
     return f"{stem}-{hashlib.sha256(work.encode()).hexdigest()[:6]}"
 
 
-def write_figure(figure: Figure, path: Path, *, named_by_user: bool = False) -> Path:
+def write_figure(figure: Figure, path: Path) -> Path:
     """Writes it in the format that the suffix names; within `house_style`. Raises OSError."""
-    write = write_named if named_by_user else write_whole
-    return write(path, partial(_save, figure, path.suffix[1:].lower()))
+    return write_whole(path, partial(_save, figure, path.suffix[1:].lower()))
 
 
 def svg_of(figure: Figure) -> str:

@@ -13,7 +13,7 @@ from dpbench.report.page.content import Page
 from dpbench.report.table import TableCell
 
 HERE = Path(__file__).parent
-_CODE = re.compile(r"`([^`\n]+)`|(?<![\w-])(--[a-z][a-z-]+)")
+_CODE = re.compile(r"`([^`\n]+)`|(?<![\w-])(--[a-z][a-z-]+(?: \d+)?)")
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but not tabs and line ends
     "\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069"  # these change the direction of writing

@@ -144,22 +144,6 @@ def test_no_headline_is_a_warning_and_brings_no_advice() -> None:
     assert [tile.title for tile in page.tiles] == ["Gradients verified"]
 
 
-def test_the_environment_is_in_words() -> None:
-    (section,) = (section for section in whole().sections if section.key == "environment")
-    (machine,) = section.tables
-    assert {"system", "cpu", "gpu", "versions"} <= {line[0] for line in machine.lines}
-
-
-def test_all_columns_are_there_and_the_usual_ones_are_shown() -> None:
-    table = results_table(ROWS)
-    shown = [column.key for column in table.columns if column.shown]
-    assert shown[:4] == ["implementation", "backend", "group_size", "batch_size"]
-    assert {"images_per_second", "speedup", "efficiency", "status"} <= set(shown)
-    assert "images_per_second" in shown
-    assert "seed" not in shown
-    assert all(column.meaning for column in table.columns)
-
-
 def test_sorting_goes_by_the_values_of_the_json_rows() -> None:
     table = results_table(ROWS)
     rows = json.loads(render(ROWS, format="json").text)
