@@ -74,38 +74,6 @@ class Results:
         return self._sweep.records if self._sweep else ()
 
     @property
-    def folder(self) -> Path:
-        """The results folder that was read."""
-        return self._stored.folder
-
-    @property
-    def spec(self) -> SweepSpec | None:
-        """The specification of the sweep; None if the folder only holds collectives."""
-        return None if self._sweep is None else self._sweep.spec
-
-    @property
-    def environments(self) -> Mapping[str, Environment]:
-        """Environments of the records, by the identifiers that records refer to."""
-        return self._stored.environments
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Warnings, as on the page of a report: unreadable data, speeds whose gradients were not
-        verified, steps that were still warming up."""
-        return warnings(self._subject)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """More notes: defaults that were used, hints, agreement of losses."""
-        return (*self._said, *self._subject.hints, *self._subject.loss_notes)
-
-    @property
-    def headlines(self) -> dict[str, Headline]:
-        """The fastest configuration and the best scaling, for each architecture and kind of scaling
-        that the sweep compares; the key is "" if there is only one."""
-        return self._subject.headlines
-
-    @property
     def summary(self) -> str:
         """The headline, one sentence for each of `headlines`."""
         if self._sweep is None:
@@ -164,16 +132,6 @@ class Results:
             self._subject.rows, format=format, columns=keys, notes=notes, width=width
         ).text
 
-    def write_report(self, *, charts: bool = True) -> Path:
-        """Write the tables and the page of `dpbench report` into the folder; return the page.
-
-        Raises StoreError if it cannot be written.
-        """
-        from dpbench.report.document import REPORT_FOLDER, write_report
-
-        folder = folder_inside(self.folder, REPORT_FOLDER)
-        return write_report(folder, self._subject, charts=charts)
-
     def plot(self, kind: str, *, work: str | None = None) -> Figure:
         """A chart, as `dpbench plot` draws it; `work` is a key of `headlines`, required if there
         are several.
@@ -210,6 +168,48 @@ class Results:
         # A notebook asks for this: it knows the figures of pyplot only, which charts do not use.
         setattr(figure, "_repr_png_", png)  # noqa: B010 - a figure declares none
         return figure
+
+    def write_report(self, *, charts: bool = True) -> Path:
+        """Write the tables and the page of `dpbench report` into the folder; return the page.
+
+        Raises StoreError if it cannot be written.
+        """
+        from dpbench.report.document import REPORT_FOLDER, write_report
+
+        folder = folder_inside(self.folder, REPORT_FOLDER)
+        return write_report(folder, self._subject, charts=charts)
+
+    @property
+    def headlines(self) -> dict[str, Headline]:
+        """The fastest configuration and the best scaling, for each architecture and kind of scaling
+        that the sweep compares; the key is "" if there is only one."""
+        return self._subject.headlines
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings, as on the page of a report: unreadable data, speeds whose gradients were not
+        verified, steps that were still warming up."""
+        return warnings(self._subject)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """More notes: defaults that were used, hints, agreement of losses."""
+        return (*self._said, *self._subject.hints, *self._subject.loss_notes)
+
+    @property
+    def spec(self) -> SweepSpec | None:
+        """The specification of the sweep; None if the folder only holds collectives."""
+        return None if self._sweep is None else self._sweep.spec
+
+    @property
+    def environments(self) -> Mapping[str, Environment]:
+        """Environments of the records, by the identifiers that records refer to."""
+        return self._stored.environments
+
+    @property
+    def folder(self) -> Path:
+        """The results folder that was read."""
+        return self._stored.folder
 
     def __repr__(self) -> str:
         parts = []
