@@ -159,13 +159,9 @@ class LearningOptions(Options):
     max_steps: Count | None = option(
         None, "Stop after this many optimizer steps.", "N", usual="all epochs", scope="start"
     )
-    evaluate: Annotated[Evaluation, Choice(get_args(Evaluation))] | None = option(
-        None,
-        "Evaluate on all ranks, on rank 0, or not at all.",
-        "sharded|rank0|off",
-        usual="sharded",
+    evaluate: Annotated[Evaluation, Choice(get_args(Evaluation))] = option(
+        "sharded", "Evaluate on all ranks, on rank 0, or not at all.", "sharded|rank0|off"
     )
-    no_eval: bool = option(False, "Same as --evaluate off.")
     check_sync_every: Count | None = option(
         None, "Compare the ranks' parameters every K steps.", "K"
     )
@@ -237,7 +233,7 @@ class TrainOptions(
     def run(self) -> TrainingRun:
         """The part of a training that changes no parameter: logs, checkpoints, time limits."""
         return TrainingRun(
-            evaluation="off" if self.no_eval else self.evaluate or "sharded",
+            evaluation=self.evaluate,
             max_steps=self.max_steps,
             log_interval=self.log_interval,
             # Absolute, as ranks may run in another folder.
@@ -262,12 +258,6 @@ class TrainOptions(
             f"--backend {self.backend}: {self.implementation} has no choice of backend; leave "
             "--backend out, or take an implementation that has one, such as ddp",
             *("backend", "implementation"),
-        )
-        refuse_if(
-            self.no_eval and self.evaluate not in (None, "off"),
-            f"got --evaluate {self.evaluate} and --no-eval, which means --evaluate off; give one "
-            "of them",
-            *("evaluate", "no_eval"),
         )
         refuse_if(
             self.lr_warmup > 0 and self.lr_scaling == "none",

@@ -68,7 +68,7 @@ OTHERS = {
     "train": "arch * input_shape data data_dir download limit_train epochs max_steps batch_size"
     " seed optimizer lr gamma lr_scaling lr_warmup accumulate last_window dtype compile max_norm"
     " implementation backend gpus threads oversubscribe sync_every bucket_cap_mb"
-    " balance timeout debug prefetch evaluate no_eval log_interval check_sync_every checkpoint"
+    " balance timeout debug prefetch evaluate log_interval check_sync_every checkpoint"
     " checkpoint_every max_checkpoints preset config resume name runs_dir progress",
 }
 """Callables that only `dpbench` exports."""

@@ -67,7 +67,7 @@ def asked_by_python(**options: Any) -> TrainRequest:
         ({}, []),
         ({"epochs": 3, "lr": 0.5}, ["--epochs", "3", "--lr", "0.5"]),
         ({"gpus": [1]}, ["--gpus", "1,"]),
-        ({"gpus": [0, 1], "no_eval": True}, ["--gpus", "0,1", "--no-eval"]),
+        ({"gpus": [0, 1], "download": False}, ["--gpus", "0,1"]),
         ({"max_norm": 1}, ["--max-norm", "1.0"]),
         ({"runs_dir": Path("a b"), "name": "n"}, ["--runs-dir", "a b", "--name", "n"]),
     ],
@@ -91,7 +91,7 @@ def test_a_call_asks_for_what_the_command_asks_for(
     ("options", "message"),
     [
         ({"epochs": [[1]]}, "--epochs: got [[1]]; expected"),
-        ({"no_eval": "maybe"}, "--no-eval: got 'maybe'; expected a valid boolean"),
+        ({"download": "maybe"}, "--download: got 'maybe'; expected a valid boolean"),
         ({"arch": "__main__:Net"}, "put it into a module"),
         ({"runs_dir": ""}, "--runs-dir: got ''; expected the name of a file or folder"),
         ({"epoch": 3}, "'epoch'. Did you mean 'epochs'?"),

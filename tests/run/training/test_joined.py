@@ -54,7 +54,8 @@ def command(line: Sequence[str], rank: int) -> Printed:
 
 def from_python(folder: Path, rank: int) -> tuple[int, str, str]:
     os.chdir(folder)
-    options: dict[str, Any] = {"arch": TINY[1], "limit_train": 48, "batch_size": 4, "no_eval": True}
+    options: dict[str, Any] = {"arch": TINY[1], "limit_train": 48, "batch_size": 4}
+    options["evaluate"] = "off"
     dpbench.train(**options, epochs=1, name="first")
     trained = dpbench.train(**options, epochs=2, name="second")
     return trained.finished.steps, trained.finished.state_sha256, str(trained.folder.absolute())

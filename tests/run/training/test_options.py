@@ -54,7 +54,6 @@ CASES = [
     ("--sync-every 4 --max-steps 6 --implementation local-sgd", "an end after 6 steps: "),
     ("--bucket-cap-mb 5 --implementation dp", "expected --implementation with ddp or "),
     ("--balance speed", "one process"),
-    ("--evaluate rank0 --no-eval", "give one of them"),
     ("--timeout 0.01", "expected a duration of at least 0.1 s"),
     ("--data mine.py:samples", "dpbench train cannot use your own dataset"),
     ("--data mnist --data-dir empty", "train-images-idx3-ubyte"),
