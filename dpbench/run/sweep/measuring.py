@@ -243,7 +243,8 @@ class _Measuring:
         self._launcher = launcher
         self._results = results
         self._here = here
-        self._records = lasting(store.load(job.folder).records)  # of a sweep that is resumed
+        # Those of a sweep that is resumed.
+        self._records = lasting(store.load(job.folder).records, unusable)
         self._failed = FailedSeries() if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
         self._unusable = unusable

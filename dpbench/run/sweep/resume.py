@@ -7,13 +7,13 @@ meanwhile; what is typed with it overrides them, and must not change what is mea
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dpbench import store
-from dpbench.analysis.configuration import completed
+from dpbench.analysis.configuration import effective_status
 from dpbench.architecture import make_importable
 from dpbench.codec import differing_fields
 from dpbench.data.user_code import CODE_OPTIONS as CODE
@@ -22,9 +22,9 @@ from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.options.bridge import Given, Layer, as_typed, file_layers, read
 from dpbench.options.sweep import SweepOptions
-from dpbench.records.trial import TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.run import presets
-from dpbench.specs import AXES, SweepSpec
+from dpbench.specs import AXES, SweepSpec, TrialSpec
 from dpbench.store import StoredSweep
 
 LAYERS = ("preset", "config")
@@ -155,6 +155,14 @@ def finishing_command(folder: Path, options: Given) -> str:
     return shlex.join(words)
 
 
-def lasting(records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The records that a resumed sweep keeps: the last ones of its trials, if they completed."""
-    return completed({record.trial.trial_id: record for record in records}.values())
+def lasting(
+    records: Sequence[TrialRecord], unusable: Container[TrialSpec] = ()
+) -> list[TrialRecord]:
+    """The records that a resumed sweep keeps: the last one of each trial that has completed, or
+    whose configuration cannot run here."""
+    last = {record.trial.trial_id: record for record in records}
+    return [
+        record
+        for record in last.values()
+        if effective_status(record) is Status.COMPLETED or record.trial.configuration in unusable
+    ]

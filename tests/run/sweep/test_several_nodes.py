@@ -142,6 +142,7 @@ def test_trials_that_a_lost_node_left_over_are_run_again_and_count_as_failure() 
     done, across = completed(trial(), 1.0), trial(group_size=2, nodes=(1, 1))
     lost = record(across, status=Status.SKIPPED, lost_host=1)
     assert lasting([done, lost]) == [done]
+    assert lasting([done, lost], {across.configuration}) == [done, lost]
     assert exit_status([done, lost]) == 1
     assert exit_status([done, replace(lost, lost_host=None)]) == 0
 
