@@ -69,7 +69,8 @@ def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
 def test_a_training_that_stopped_or_was_killed_goes_on_to_the_same_model(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ("--arch", "tests.launch.faulty:TakesLong", "--limit-train", "24", "--evaluate", "off")
+    options = ["--arch", "tests.launch.faulty:TakesLong", "--limit-train", "24"]
+    options += ["--evaluate", "off"]
     whole = result(capsys, *options)
     assert result(capsys, *options, "--name", "part", "--max-steps", 4)["steps"] == 4
     header = RunFolder.open(Path("runs/part")).header
