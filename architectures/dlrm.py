@@ -25,12 +25,6 @@ BOTTOM = (512, 256, 64)
 """Outputs of the bottom MLP's layers but the last, whose width is that of the embeddings."""
 TOP = (512, 256, 1)
 
-CRITEO_KAGGLE_ROWS = (
-    *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194),
-    *(27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572),
-)
-"""Numbers of rows of the published tables."""
-
 
 class DLRM(nn.Module):
     """Dense features, float32 (n, dense), and a row of each table, int64 (n, tables), to the

@@ -115,6 +115,6 @@ def described(value: Any) -> str:
 
 
 EXPECTED = (
-    "; expected (model, batch, loss) with a torch.nn.Module, batch(n, generator=None) and "
-    "loss(outputs, targets), or a model, or an object like dpbench.architecture.Architecture"
+    "; expected (model, batch, loss) as in the file that dpbench init writes, or a model, or an "
+    "object like dpbench.architecture.Architecture"
 )

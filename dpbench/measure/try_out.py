@@ -16,7 +16,7 @@ import torch
 
 from dpbench import architecture as architectures
 from dpbench import units
-from dpbench.architecture import Architecture
+from dpbench.architecture import Architecture, load_function
 from dpbench.architecture.protocol import GeneratedArchitecture
 from dpbench.architecture.seeding import seeded
 from dpbench.architecture.user_errors import place_of, user_errors_in
@@ -133,7 +133,8 @@ def _synthetic(architecture: Architecture, title: str) -> Dataset:
         samples, again = generated(), generated()
     if len(samples) != SAMPLES:
         raise UsageError(
-            f"{title}: batch({SAMPLES}) returned {units.counted(len(samples), 'sample')}"
+            f"{title}: batch({SAMPLES}) returned {units.counted(len(samples), 'sample')}; expected "
+            f"as many as asked for{place_of(code)}"
         )
     if _checksum(again) != _checksum(samples):
         raise UsageError(
@@ -154,7 +155,7 @@ def _take_step(
     """Take a step, dpbench's or the user's, with a new model, and return the model. Errors begin
     with `title`."""
     trainer = trainer_of(step)
-    code = getattr(architecture, "factory", architecture.build_model)
+    factory = getattr(architecture, "factory", architecture.build_model)
 
     def loss(outputs: Any, targets: Any) -> torch.Tensor:
         returned: Any = architecture.loss(outputs, targets)
@@ -167,8 +168,9 @@ def _take_step(
             f"parameters{place_of(architecture.loss)}"
         )
 
-    with user_errors_in(title, "building the model", code):
+    with user_errors_in(title, "building the model", factory):
         module = architecture.build_model().train()
+    code = factory if step is None else load_function(step, "step")
     with user_errors_in(title, f"a step on {SAMPLES} samples", code):
         sgd = torch.optim.SGD(module.parameters())
         # A step of the user's may also compute losses that it does not train on.

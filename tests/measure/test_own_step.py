@@ -103,6 +103,10 @@ def test_what_would_be_measured_as_something_else_is_refused(own: Any, message: 
     [
         ("hidden", "a step leaves no gradients"),
         ("broken", "a step on 2 samples raised KeyError: 'x' (steps.py, line 22)"),
+        (
+            "forgetful",
+            "forgetful() takes 3 positional arguments but 4 were given (steps.py, line 25)",
+        ),
         ("hiden", "has no hiden()"),
         ("other.py", "no file"),
     ],
@@ -150,4 +154,7 @@ def watching(model, optimizer, batches, loss):
 def broken(model, optimizer, batches, loss):
     optimizer.zero_grad()
     {}["x"]
+
+
+def forgetful(model, optimizer, batches): ...
 """

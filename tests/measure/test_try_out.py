@@ -93,7 +93,7 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
         ("decorated", r"a tensor \(\) without a gradient; .*\(models.py, line 21\)$"),
         ("detached", r"the loss is a tensor \(\) without a gradient; expected"),
         ("uneven", r"batch\(2\) raised DataError: got 2 inputs\[0\] .*\(models.py, line 14\)$"),
-        ("fewer", r"batch\(2\) returned 1 sample$"),
+        ("fewer", r"returned 1 sample; expected as many as asked for \(models.py, line 15\)$"),
         ("rows", r"batch\(2\) returned a tensor \(2, 3\); expected .*\(models.py, line 19\)$"),
         ("sparse", r"batch\(2\) raised DataError: inputs: got a torch.sparse_coo tensor"),
         ("short", r"batch\(2\) raised TypeError: .*takes 1 positional argument"),
