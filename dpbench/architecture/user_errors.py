@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -72,8 +72,9 @@ def place_of(code: Callable[..., Any] | None) -> str:
 
 def _shown(file: str, line: int | None) -> str:
     path = Path(file)
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return f" ({shown}, line {line})"
+    with suppress(OSError, ValueError):  # without a working directory, or from elsewhere
+        path = path.relative_to(Path.cwd())
+    return f" ({path}, line {line})"
 
 
 def _layer(raised: TracebackType | None) -> str:

@@ -105,10 +105,7 @@ def _notes(session: Session) -> Iterator[str]:
     if left_out := samples - plan.samples_before(plan.steps):
         yield f"{left_out} of {samples} samples are left out of every epoch, with its last window"
     if session.job.run.evaluation != "off" and not isinstance(architecture, CountsCorrect):
-        yield (
-            f"architecture {architecture.name!r} has no count_correct(), so there is no test "
-            "accuracy; the best epoch is that of the lowest test loss"
-        )
+        yield "the best epoch is that of the lowest test loss: the model has no count_correct()"
 
 
 def _started(session: Session, resumed_from: str | None) -> Started:

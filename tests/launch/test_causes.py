@@ -125,11 +125,16 @@ def test_a_lost_connection_is_known_by_its_words() -> None:
     assert not describe(ValueError("broken"), 0.0).lost_peer
 
 
-def test_the_place_of_an_error_is_the_users_line_that_called_torch() -> None:
+def test_the_place_of_an_error_is_the_users_line_that_called_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(IndexError) as raised:
         torch.nn.functional.cross_entropy(torch.zeros(1, 4), torch.tensor([9]))
     place = describe(raised.value, 0.0).place
     assert re.fullmatch(r" \(tests/launch/test_causes.py, line \d+\)", place)
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    assert "test_causes.py, line" in describe(raised.value, 0.0).place
 
 
 def test_lack_of_memory_is_a_status_of_its_own() -> None:
