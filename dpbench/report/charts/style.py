@@ -90,7 +90,7 @@ def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure of small multiples, at most three in a row; each can be read without the others."""
     columns = min(count, 3)
     rows = math.ceil(count / columns)
-    figure = _figure(8.2 if columns == 1 else 3.9 * columns + 1.6, 3.2 * rows + 1.1)
+    figure = _figure(6.4 if columns == 1 else 3.9 * columns + 1.6, 3.2 * rows + 1.1)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
     axes = [axis for line in grid for axis in line]
     for axis in axes[:count]:

@@ -197,7 +197,7 @@ def test_each_panel_and_the_legend_of_a_chart_is_a_picture_that_fits_a_phone(kin
     for part in map(ElementTree.fromstring, parts):
         assert part.get("role") == "img"
         assert part.get("aria-label") == visible(HOSTILE)
-        assert 0 < float(part.attrib["viewBox"].split()[2]) < 480  # points
+        assert 0 < float(part.attrib["viewBox"].split()[2]) < 400  # points
     markup = "".join(parts)
     assert CHARTS[kind].title not in markup
     assert "var(--ink)" in markup
