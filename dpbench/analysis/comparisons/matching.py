@@ -8,7 +8,6 @@ from operator import attrgetter
 
 from dpbench.analysis.configuration import usable_repetitions
 from dpbench.codec import differing_fields
-from dpbench.data.user_code import DIGITS
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
@@ -50,10 +49,6 @@ measurements do not count; a scaling rule counts by its learning rate."""
 
 AMOUNTS = ("warmup_steps", "timed_steps")
 """How long something was measured. They tell configurations apart where a side has several."""
-COMMIT = "commit"
-FILES = "files"
-"""Key of the user's files, compared by hash."""
-SELECTORS = (*IDENTITY, COMMIT, FILES)
 
 
 class NotComparable(DpbenchError):
@@ -71,7 +66,7 @@ class Side:
     """All records of the sweep; those outside the selection may be baselines."""
     environments: Mapping[str, Environment]
     where: Mapping[str, str] = field(default_factory=dict)
-    """Selection of the records of this side: {"backend": "shm"}. Keys are `SELECTORS`."""
+    """Selection of the records of this side: {"backend": "shm"}. Keys are those of `IDENTITY`."""
     source: str | None = None
     """The sweep's name. Sides of the same sweep are paired by repetition."""
 
@@ -81,28 +76,16 @@ class Side:
             raise UsageError(f"{self.label} holds no trial that could be compared")
         chosen = self.records
         for key, text in self.where.items():
-            if key not in SELECTORS:
-                raise UnknownName(f"key in {self.label}:", key, SELECTORS)
-            values = [self.value(key, record) for record in chosen]
-            by_prefix = key in (COMMIT, FILES)
+            if key not in IDENTITY:
+                raise UnknownName(f"key in {self.label}:", key, IDENTITY)
+            values = [str(IDENTITY[key](record.trial)) for record in chosen]
             chosen = tuple(
-                record
-                for record, value in zip(chosen, values, strict=True)
-                if value == text or (by_prefix and value.startswith(text))
+                record for record, value in zip(chosen, values, strict=True) if value == text
             )
             if not chosen:
                 known = ", ".join(sorted({*values}))
                 raise UsageError(f"{self.label}: no trial has {key} {text!r}; there is {known}")
         return chosen
-
-    def value(self, key: str, record: TrialRecord) -> str:
-        """What a record has in one of the `SELECTORS`."""
-        if key == FILES:
-            return (record.trial.workload.files_sha256 or "none")[:DIGITS]
-        if key != COMMIT:
-            return str(IDENTITY[key](record.trial))
-        environment = self.environments.get(record.environment_id)
-        return (environment and environment.git_commit) or "none"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -326,7 +326,8 @@ def _git(revision: str, *arguments: str, otherwise: str | None = None) -> str:
         text=True,
     )
     if finished.returncode != 0:
-        said = (finished.stderr.strip().splitlines() or ["git failed"])[-1]
+        lines = finished.stderr.strip().splitlines() or ["git failed"]
+        said = next((line for line in lines if line.startswith("fatal: ")), lines[-1])
         if "not a git repository" in said:
             otherwise = (
                 f"{Path.cwd()} is not in a Git repository; expected a folder of the repository "

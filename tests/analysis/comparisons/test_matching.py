@@ -8,7 +8,6 @@ import pytest
 
 from dpbench.analysis.comparisons.matching import IDENTITY, Matched, NotComparable, Side, match
 from dpbench.errors import UsageError
-from dpbench.records.environment import capture
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import WRONG, record, run, runs, side, trial
@@ -116,22 +115,6 @@ def test_a_selection_settles_what_it_names_for_both_sides() -> None:
         replace(theirs, where={"implementation": "torch-ddp", "backend": "gloo"}),
     )
     assert labels(across) == ["×1, batch 32", "×2, batch 32"]
-
-
-def test_commits_are_selected_by_how_they_begin() -> None:
-    old, new = (replace(capture(), git_commit=commit) for commit in ("abc123", "def456"))
-    environments = {e.environment_id: e for e in (old, new)}
-    records = [
-        *runs(trial(), SPEEDS, environment_id=old.environment_id),
-        *(
-            replace(r, trial=replace(r.trial, repetition=r.trial.repetition + 3))
-            for r in runs(trial(), SPEEDS, environment_id=new.environment_id)
-        ),
-    ]
-    one = side("old", records, environments=environments, where={"commit": "abc"})
-    two = replace(one, label="new", where={"commit": "def"})
-    (pair,) = match(one, two).pairs
-    assert (sorted(pair.baseline), sorted(pair.candidate)) == ([0, 1, 2], [3, 4, 5])
 
 
 def test_sides_that_share_trials_are_refused() -> None:
