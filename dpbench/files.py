@@ -163,19 +163,15 @@ def temporary_beside(path: Path) -> Iterator[IO[bytes]]:
 
     It is gone at the end, unless it was renamed by then.
     """
-    while True:
-        temporary = path.with_name(f"{path.name}.{token_hex(4)}.tmp")
-        with temporary.open("xb") as file:
-            try:
-                with suppress(OSError):  # a file system without locks: leftovers then stay there
-                    fcntl.flock(file, fcntl.LOCK_EX)
-                if not _is_at(file, temporary):  # taken for a leftover before it was locked
-                    continue
-                yield file
-            finally:
-                if _is_at(file, temporary):
-                    temporary.unlink()
-            return
+    temporary = path.with_name(f"{path.name}.{token_hex(4)}.tmp")
+    with temporary.open("xb") as file:
+        try:
+            with suppress(OSError):  # a file system without locks: leftovers then stay there
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+        finally:
+            if _is_at(file, temporary):
+                temporary.unlink()
 
 
 def place(file: IO[bytes], path: Path) -> None:

@@ -178,25 +178,6 @@ def test_what_a_dead_writer_left_goes_and_what_a_living_one_writes_stays(tmp_pat
     assert remove_leftovers(tmp_path) == ["best.pt.456789ab.tmp"]
 
 
-def test_a_file_that_was_taken_for_a_leftover_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody looked between its creation and its lock."""
-    flocks = []
-
-    def late(file: object, how: int) -> None:
-        if not flocks:
-            next(tmp_path.glob("*.tmp")).unlink()
-        flocks.append(how)
-
-    monkeypatch.setattr("fcntl.flock", late)
-    with temporary_beside(tmp_path / "a.pt") as file:
-        file.write(b"content")
-        place(file, tmp_path / "a.pt")
-    assert len(flocks) == 2
-    assert (tmp_path / "a.pt").read_bytes() == b"content"
-
-
 new = as_text("new")
 
 

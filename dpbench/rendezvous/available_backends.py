@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -38,8 +37,6 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
     """Why ranks on this host, with `gpu_count` GPUs, cannot use the backend; None if they can."""
     if not dist.is_available():
         return "torch was built without torch.distributed"
-    if backend == "shm" and sys.platform != "linux":
-        return "shm needs Linux: memory files, semaphores"
     if backend == "gloo" and not dist.is_gloo_available():
         return "torch was built without gloo"
     if backend != "nccl":

@@ -15,11 +15,11 @@ from dpbench.analysis.communication.timings import (
     measured,
 )
 from dpbench.analysis.comparisons.comparability import environment_notes
-from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import ReadField, integer
+from dpbench.analysis.estimate import TOO_NOISY, Estimate
+from dpbench.analysis.fields import NOISY, ReadField, integer
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets, plain_estimate
-from dpbench.report.table import Table, TableColumn, text_column, whole, words
+from dpbench.report.table import Table, TableCell, TableColumn, text_column, whole, words
 from dpbench.report.terminal import fitted
 from dpbench.report.values import table_of
 from dpbench.store import StoredCollectives
@@ -61,7 +61,8 @@ def environment_differences(stored: StoredCollectives) -> tuple[str, ...]:
 
 def collectives_table(found: Sequence[MeasuredCollective]) -> Table:
     """A row for each collective, backend, number of ranks and size."""
-    sizes = table_of(COLUMNS, [size for one in found for size in one.sizes])
+    costs = [size for one in found for size in one.sizes]
+    sizes = table_of(COLUMNS, costs)
     specs = [one.spec for one in found for _ in one.sizes]
     table = Table(
         caption="Collectives by message size",
@@ -79,14 +80,21 @@ def collectives_table(found: Sequence[MeasuredCollective]) -> Table:
                     words(spec.collective),
                     words(spec.backend),
                     whole(spec.group_size),
-                    *row.cells,
+                    *_certain(cost, row.cells),
                 ),
             )
-            for spec, row in zip(specs, sizes.rows, strict=True)
+            for spec, cost, row in zip(specs, costs, sizes.rows, strict=True)
         ),
     )
     has_errors = any(size.largest_error is not None for one in found for size in one.sizes)
     return table if has_errors else table.without(["largest_error"])
+
+
+def _certain(cost: SizeCost, cells: Sequence[TableCell]) -> Iterator[TableCell]:
+    """The cells of a size; every number that follows from a time too noisy to state says so."""
+    for field, cell in zip(COLUMNS, cells, strict=True):
+        is_noisy = cost.seconds.is_too_noisy and isinstance(field.read(cost), Estimate)
+        yield replace(cell, text=NOISY) if is_noisy else cell
 
 
 def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:
@@ -123,6 +131,11 @@ def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:
         f"algbw: size ÷ time; busbw: algbw × the factor of nccl-tests ({factors}); of copies: "
         "algbw ÷ the bandwidth of copying as many bytes, by all ranks at once; GB is 10⁹ bytes"
     )
+    if any(size.seconds.is_too_noisy for one in full for size in one.sizes):
+        yield (
+            f"too noisy: intervals wider than a factor of {TOO_NOISY:g} are not printed; add "
+            "--repetitions, or free the machine"
+        )
     yield "every result was checked before it was timed"
 
 

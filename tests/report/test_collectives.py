@@ -76,6 +76,8 @@ def test_a_row_reads_as_in_nccl_tests_with_intervals() -> None:
     # 100 µs + 699 µs; 1.31 GB/s, which at 2 ranks is the busbw, and 13 % of 10 GB/s.
     assert (row["seconds"], row["algorithm_bytes_per_second"]) == ("799 ± 41 µs", "1.31")
     assert (row["bus_bytes_per_second"], row["share_of_copies"]) == ("1.31 ± 0.07", "13.1 ± 0.7")
+    noisy = row_of(collectives_table(measured(sample(spread=0.5))))
+    assert {noisy["seconds"], noisy["bus_bytes_per_second"]} == {"too noisy"}
     # Four ranks have half as much busbw again.
     assert row_of(table, ranks="4")["bus_bytes_per_second"] == "2.0 ± 0.1"
 

@@ -41,7 +41,7 @@ def _result(record: Record) -> str:
     if isinstance(record, CollectiveRecord):
         ends = {0, len(record.collective.sizes_bytes) - 1}
         return ", ".join(
-            f"{units.bytes_binary(record.collective.sizes_bytes[end])} in "
+            f"{units.bytes_exact(record.collective.sizes_bytes[end])} in "
             f"{units.seconds(max(median(rank.timings[end].seconds) for rank in record.ranks))}"
             for end in sorted(ends)
         )
