@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,7 +15,8 @@ from dpbench.options.sweep import SweepOptions
 
 if TYPE_CHECKING:
     from dpbench.launch.placement import Placement
-    from dpbench.run.sweep.preparation import SweepPlan
+    from dpbench.report.plan import Planned
+    from dpbench.specs import TrialSpec
     from dpbench.store import StoredSweep
 
 
@@ -60,7 +62,7 @@ def _sweep(options: SweepOptions, placed: Placement | None) -> int:
 
     _require_columns(options.columns)
     if options.dry_run:
-        return _show_plan(plan_sweep(options), as_json=options.as_json)
+        return _show_plan(*plan_sweep(options), as_json=options.as_json)
     return _report(measure_sweep(options, nodes), options)
 
 
@@ -101,11 +103,10 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
     return exit_status(stored.records, stored.spec.implementations)
 
 
-def _show_plan(plan: SweepPlan, *, as_json: bool) -> int:
+def _show_plan(rows: Sequence[Planned[TrialSpec]], summary: str, *, as_json: bool) -> int:
     from dpbench.report.plan import sweep_answer
 
-    found = sweep_answer(plan.rows, plan.summary)
-    typer.echo(found.render(as_json=as_json), nl=False)
+    typer.echo(sweep_answer(rows, summary).render(as_json=as_json), nl=False)
     if as_json:
-        to_stderr(plan.summary)
+        to_stderr(summary)
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -142,5 +141,4 @@ def _checked(answer: Taken | str) -> Taken:
 def _end_with_parent(number: int) -> None:
     """End this worker with its parent: a killed rank would leave behind a worker that hangs in the
     user's code."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

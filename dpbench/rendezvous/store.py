@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -31,8 +30,6 @@ STORE_FILE = "DPBENCH_STORE_FILE"
 STORE_PREFIX = "DPBENCH_STORE_PREFIX"
 """The environment variable with the prefix of keys, if only some processes may know it."""
 
-LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
-
 
 def file_variables(path: Path) -> dict[str, str]:
     """Environment variables with which the ranks of one host meet in a file, and talk over
@@ -41,7 +38,7 @@ def file_variables(path: Path) -> dict[str, str]:
     A store that listens on a port would accept anyone who connects as a rank; only its owner can
     read the folder of the file.
     """
-    interface = os.environ.get(GLOO_INTERFACE, LOOPBACK_INTERFACE)
+    interface = os.environ.get(GLOO_INTERFACE, "lo")
     return {STORE_FILE: str(path), GLOO_INTERFACE: interface}
 
 

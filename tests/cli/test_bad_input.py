@@ -61,6 +61,7 @@ SWEEP = [
 OTHERS = [
     ("swep", "Did you mean 'sweep'? See dpbench --help."),
     ("report .", "has no sweep.json"),
+    ("list --results-dir x", "--results-dir"),
     ("list chats", "unknown kind 'chats'. Did you mean 'charts'?"),
     ("doctor --gpus 0", "--gpus: got '0'; expected a whole number, 1 or more"),
     ("launch missing.py", "got 'missing.py', expected a Python script"),

@@ -125,7 +125,6 @@ def start_and_tell(answer: Connection) -> None:
         time.sleep(3600)
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="the kernel's signal is Linux's")
 def test_a_worker_that_hangs_ends_with_a_rank_that_is_killed() -> None:
     mine, theirs = multiprocessing.Pipe()
     rank = multiprocessing.get_context("fork").Process(target=start_and_tell, args=(theirs,))

@@ -127,11 +127,3 @@ def test_a_sweep_that_ended_early_and_a_broken_one_are_listed_as_such(folders: P
     broken = describe_results(folders / "one")
     assert broken.status.startswith("unreadable: results/one/sweep.json")
     assert (broken.rows, broken.hardware) == (0, "")
-
-
-def test_list_keeps_one_kind_and_refuses_another_word(capsys: Capture) -> None:
-    assert run(["list", "backends", "--json"]) == 0
-    assert {row["kind"] for row in json.loads(capsys.readouterr().out)} == {"backend"}
-    assert run(["list", "nope"]) == 2
-    assert "unknown kind 'nope'. Known: architectures, libraries" in capsys.readouterr().err
-    assert run(["list", "--results-dir", "x"]) == 2

@@ -138,15 +138,6 @@ def how_to_finish(options: SweepOptions, folder: Path, team: Team | None = None)
     return f"on every node, as before: dpbench sweep {shlex.join(words)}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweepPlan:
-    """The plan of a sweep."""
-
-    rows: tuple[Planned[TrialSpec], ...]
-    """A row per configuration, in the order of their first run."""
-    summary: str
-
-
 def measure_sweep(
     options: SweepOptions, nodes: NodeRequest | None = None, *, embedded: bool = False
 ) -> StoredSweep:
@@ -161,8 +152,9 @@ def measure_sweep(
     return prepare(options, *find_folder(options), embedded=embedded).measure()
 
 
-def plan_sweep(options: SweepOptions) -> SweepPlan:
-    """The rows that the sweep would measure, with an estimate of its time; nothing is stored.
+def plan_sweep(options: SweepOptions) -> tuple[list[Planned[TrialSpec]], str]:
+    """The rows that the sweep would measure, in the order of their first run, and a summary with
+    an estimate of its time; nothing is stored.
 
     Raises what a run would raise before its first trial.
     """
@@ -176,7 +168,7 @@ def plan_sweep(options: SweepOptions) -> SweepPlan:
     return _planned(prepare(options, *find_folder(options)))
 
 
-def _planned(prepared: PreparedSweep) -> SweepPlan:
+def _planned(prepared: PreparedSweep) -> tuple[list[Planned[TrialSpec]], str]:
     spec = prepared.measurement.spec
     trials = plan_trials(spec)
     with (
@@ -200,11 +192,11 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
             f"{units.any_of(threads, 'thread')} per replica; "
             f"{duration}{more}. Nothing was stored."
         )
-    rows = (
+    rows = [
         Planned(spec=row, runs=0 if row in reasons else spec.repetitions, reason=reasons.get(row))
         for row in dict.fromkeys(trial.configuration for trial in trials)
-    )
-    return SweepPlan(rows=tuple(rows), summary=summary)
+    ]
+    return rows, summary
 
 
 def _steps(spec: SweepSpec, trials: Sequence[TrialSpec]) -> str:
