@@ -131,13 +131,15 @@ def by_predicting(
     `measure` returns the bytes of a batch, None if it does not fit; none is measured that the ones
     before predict to exceed the budget.
     """
-    size, slope = min(FIRST_BATCH, most), float(NOISE_BYTES)
-    peak = measure(size)
+    first = size = min(FIRST_BATCH, most)
+    slope, peak = float(NOISE_BYTES), measure(size)
     if peak is None or peak > budget_bytes:
         return None
     while size < most and peak <= budget_bytes:
         following = min(GROWTH * size, most)
         if peak + slope * (following - size) > budget_bytes:
+            if size == first:  # how fast it grows is not known
+                return size
             break
         before, larger = peak, measure(following)
         if larger is None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpbench.errors import UsageError
@@ -113,6 +113,7 @@ def test_nothing_fits_where_the_first_does_not() -> None:
 
 
 @settings(max_examples=60)
+@example(base=1521, per_sample=738156483, budget=2945, most=7)
 @given(
     base=st.integers(1, 2000),
     per_sample=st.integers(1, 2**30),
