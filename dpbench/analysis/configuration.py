@@ -133,6 +133,8 @@ class ConfigurationSummary:
     duration: Estimate | None = None
     """Seconds for a fixed amount of work; only for published times."""
     speedup: Estimate | None = None
+    absolute_speedup: Estimate | None = None
+    """Speedup against `single` at the same batch size."""
     efficiency: Estimate | None = None
     measured: Mapping[str, Any] = field(default_factory=dict)
     """Every other metric by its key, see `metrics`: an Estimate, a plain number, or None;

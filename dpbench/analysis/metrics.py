@@ -189,6 +189,15 @@ DECLARED: tuple[Metric, ...] = (
         row=attrgetter("speedup"),
     ),
     Metric(
+        key="absolute_speedup",
+        meaning="Throughput ÷ throughput of `single`, the plain module on one device, at the same "
+        "batch size.",
+        ends=True,
+        header="Absolute speedup",
+        style="ratio",
+        row=attrgetter("absolute_speedup"),
+    ),
+    Metric(
         key="efficiency",
         meaning="Speedup ÷ number of replicas, where 100 % is linear scaling.",
         unit="of linear",

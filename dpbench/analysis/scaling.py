@@ -6,9 +6,9 @@ From times T of the same work:  speedup = T(1) / T(n).
 Efficiency = speedup / n; 1 is linear scaling. With a baseline at p replicas in place of one, both
 are relative to it: k = n / p, and efficiency = speedup / k.
 
-In a sweep, a row's baseline is the same implementation on its first replica alone. One replica of
-`independent` does the work of `single`, which takes its place where a sweep has `independent` on
-larger groups only.
+In a sweep, a row's baseline is the same work on its first replica alone, with the same
+implementation (relative) or with `single` (absolute). One replica of `independent` does the work of
+`single`, which takes its place where a sweep has `independent` on larger groups only.
 """
 
 from __future__ import annotations
@@ -165,16 +165,29 @@ def with_scaling(
     """Add speedup and efficiency, or a note about the missing baseline."""
     if (own := speeds.get(spec)) is None:
         return row
-    baseline = one_replica(spec, speeds)
-    if (base := speeds.get(baseline)) is None:
-        return with_note(row, f"{row.label}: no speedup, because {ALONE} has no completed run")
-    relative = BASELINE if baseline == spec else gain(base, own)
-    row = replace(row, speedup=relative, efficiency=efficiency(relative, spec.group_size))
-    if base.environments == own.environments:
-        return row
-    names = ", ".join(sorted(base.environments))
-    note = f"compared with {ALONE} from another environment ({names})"
-    return with_note(row, f"{row.label}: {note}")
+    notes: list[str] = []
+
+    def against(baseline: TrialSpec, called: str) -> Estimate | None:
+        if baseline == spec:
+            return BASELINE
+        if (base := speeds.get(baseline)) is None:
+            return None
+        if base.environments != own.environments:
+            names = ", ".join(sorted(base.environments))
+            notes.append(f"compared with {called} from another environment ({names})")
+        return gain(base, own)
+
+    relative = against(one_replica(spec, speeds), ALONE)
+    if relative is None:
+        notes.append(f"no speedup, because {ALONE} has no completed run")
+    absolute = against(spec.baseline, spec.baseline.implementation)
+    row = replace(
+        row,
+        speedup=relative,
+        absolute_speedup=absolute,
+        efficiency=None if relative is None else efficiency(relative, spec.group_size),
+    )
+    return with_note(row, *(f"{row.label}: {note}" for note in dict.fromkeys(notes)))
 
 
 def gain(base: Speed, own: Speed) -> Estimate:

@@ -44,6 +44,8 @@ def test_speedups_have_their_own_baselines() -> None:
     one, two, single = rows
     assert two.speedup is not None
     assert two.speedup.value == pytest.approx(150 / 80)
+    assert two.absolute_speedup is not None
+    assert two.absolute_speedup.value == pytest.approx(1.5)
     assert two.efficiency is not None
     assert two.efficiency.value == pytest.approx(150 / 160)
     for row in (one, single):

@@ -29,7 +29,7 @@ def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialS
     """All trials in the order they run: a palindrome over repetitions (A B C, C B A, A B C …).
 
     A drift of the machine then falls on all configurations alike. `single` at group size 1 is
-    always among them: `explain` needs it; only a rule of `spec.exclude` that names it
+    always among them: the absolute speedup needs it; only a rule of `spec.exclude` that names it
     leaves it out. `repetitions` may differ from the sweep's own where they grow.
     """
     first_pass = [*rows(spec)]

@@ -222,7 +222,7 @@ def exclusion_notes(spec: SweepSpec) -> list[str]:
     if lonely:
         sizes = ", ".join(map(str, sorted(lonely)))
         notes.append(
-            f"--exclude: without {BASELINE} at group size 1 dpbench explain has no "
-            f"efficiency at batch size {sizes}"
+            f"--exclude: without {BASELINE} at group size 1 rows of batch size {sizes} have no "
+            "absolute speedup, and dpbench explain no efficiency of them"
         )
     return notes
