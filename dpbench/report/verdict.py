@@ -15,12 +15,12 @@ from dpbench.report.answer import Answer, bullets
 from dpbench.report.comparison import plain
 from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import filled, folded
+from dpbench.report.terminal import filled, fitted, folded
 
 FOLDED = ("Verdict", "Interval", "Change", "Configuration", "Candidate", "Baseline")
 """Columns that give way in a narrow terminal, the first one first."""
-LINE_OF_A_HEADER = re.compile(r" (?=\(|in)|(?<=per) ")
-"""Blanks at which headers are broken: Change / in time per / sample."""
+LINE_OF_A_HEADER = re.compile(r" (?=\(|in|per)")
+"""Blanks at which headers are broken: Change / in time / per sample."""
 LISTED = 3
 LONGEST_ADVICE_SECONDS = 3600.0
 """Repetitions that would take longer are not advised."""
@@ -38,7 +38,8 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
         narrow = (
             replace(one, header=LINE_OF_A_HEADER.sub("\n", one.header)) for one in found.columns
         )
-        below += [title, folded(replace(found, columns=tuple(narrow)), FOLDED)]
+        found = folded(replace(found, columns=tuple(narrow)), FOLDED)
+        below += [title, fitted(found, ("n",))[0]]
     return Answer(
         paragraphs=(head, *below, bullets([*reading(verdict.rows), *notes])),
         data={

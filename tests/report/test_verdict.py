@@ -101,6 +101,8 @@ def test_every_metric_has_a_table_that_fits_the_terminal(
     assert "step_seconds_p95" in lines
     assert max(map(len, lines)) <= 80
     assert "1 more below" in " ".join(lines)
+    wild = assessment({16: [1000.0, 1500.0, 600.0, 1200.0, 800.0]})
+    assert max(map(len, answer(wild, (), exit_status=0).text.splitlines())) <= 80
 
 
 def test_the_data_have_the_verdict_of_each_metric_and_every_row() -> None:
