@@ -27,7 +27,6 @@ SWEEP = [
     ("--gpus 0", "--gpus: got '0'; expected a number of GPUs, or distinct ids"),
     ("--gpus 0,99", "no device 99"),
     (f"--gpus {TOO_MANY}", "add --oversubscribe"),
-    (f"--gpus {TOO_MANY} --dry-run", "add --oversubscribe"),
     ("--gpus 1 --group-sizes 2", "--group-sizes: 2 is above --gpus 1; expected at most 1"),
     (f"--group-sizes {TOO_MANY}", "add --oversubscribe"),
     ("--scaling strong --batch-sizes 1 --group-sizes 2", "smaller than the group of 2"),

@@ -253,6 +253,9 @@ def test_what_cannot_run_here_is_said_before_anything_is_measured(
     assert run([*words, "--dry-run"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == said
     assert run([*words, "--backends", "gloo,nccl", "--dry-run"]) == 0
+    capsys.readouterr()
+    assert run([*words, "--backends", "gloo", "--gpus", "999", "--dry-run"]) == 0
+    assert "a run needs --oversubscribe here" in " ".join(capsys.readouterr().out.split())
     assert not Path("results").exists()
 
 

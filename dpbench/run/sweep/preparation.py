@@ -156,7 +156,8 @@ def plan_sweep(options: SweepOptions) -> tuple[list[Planned[TrialSpec]], str]:
     """The rows that the sweep would measure, in the order of their first run, and a summary with
     an estimate of its time; nothing is stored.
 
-    Raises what a run would raise before its first trial.
+    Raises what a run would raise before its first trial, except that a plan may have more replicas
+    than this machine has devices.
     """
     if options.searches_batch:
         known = options.known_batch_sizes or (FIRST_BATCH,)
@@ -165,10 +166,13 @@ def plan_sweep(options: SweepOptions) -> tuple[list[Planned[TrialSpec]], str]:
             f"has {units.any_of(known)}"
         )
         options = options.model_copy(update={"batch_sizes": known})
-    return _planned(prepare(options, *find_folder(options)))
+    widened = options.model_copy(update={"oversubscribe": True})
+    return _planned(prepare(widened, *find_folder(options)), oversubscribe=options.oversubscribe)
 
 
-def _planned(prepared: PreparedSweep) -> tuple[list[Planned[TrialSpec]], str]:
+def _planned(
+    prepared: PreparedSweep, *, oversubscribe: bool
+) -> tuple[list[Planned[TrialSpec]], str]:
     spec = prepared.measurement.spec
     trials = plan_trials(spec)
     with (
@@ -181,7 +185,8 @@ def _planned(prepared: PreparedSweep) -> tuple[list[Planned[TrialSpec]], str]:
         machine = prepared.machine
         there_are = machine.gpu_count if machine.has_cuda else machine.cores
         duration = (
-            f"no estimate, as {len(spec.devices)} replicas share "
+            f"no estimate{'' if oversubscribe else ', and a run needs --oversubscribe here'}, as "
+            f"{len(spec.devices)} replicas share "
             f"{units.counted(there_are, 'GPU' if machine.has_cuda else 'core')}"
             if len(spec.devices) > there_are
             else estimate_in_words(runs, launcher)
