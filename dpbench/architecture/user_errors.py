@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 import sysconfig
 import traceback
@@ -88,14 +89,19 @@ def _layer(raised: TracebackType | None) -> str:
         layer = frame.f_locals.get("self")
         # A layer that raised in __init__ may have no text yet.
         if frame.f_code.co_name == "forward" and isinstance(layer, nn.Module):
-            is_leaf = is_machinery(Path(frame.f_code.co_filename)) and not [*layer.children()]
-            return f" in {' '.join(str(layer).split())}" if is_leaf else ""
+            with suppress(Exception):  # a layer that cannot be printed
+                if is_machinery(Path(frame.f_code.co_filename)) and not [*layer.children()]:
+                    return f" in {' '.join(str(layer).split())}"
+            break
     return ""
 
 
 def is_machinery(path: Path) -> bool:
-    """Whether a file belongs to Python, torch or another installed package, or dpbench, and so not
-    to the user."""
+    """Whether a file belongs to Python, torch or another installed package, or dpbench, or was
+    written by torch.compile, and so not to the user."""
+    compiled = os.environ.get("TORCHINDUCTOR_CACHE_DIR")  # set by the first model it compiles
+    if compiled and path.is_relative_to(compiled):
+        return True
     installed = any(name in path.parts for name in _INSTALLED)
     python = str(path).startswith("<") or path.is_relative_to(_STANDARD_LIBRARY)
     return installed or python or path.is_relative_to(_PACKAGE)

@@ -26,6 +26,6 @@ def tensors_checksum(tensors: Iterable[torch.Tensor]) -> str:
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for tensor in tensors:
-        flat = whole(tensor.detach()).cpu().contiguous().flatten()
+        flat = whole(tensor.detach()).cpu().resolve_conj().contiguous().flatten()
         digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()

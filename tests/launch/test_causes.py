@@ -137,6 +137,28 @@ def test_the_place_of_an_error_is_the_users_line_that_called_torch(
     assert "test_causes.py, line" in describe(raised.value, 0.0).place
 
 
+class Unprintable(torch.nn.Linear):
+    def extra_repr(self) -> str:
+        raise RuntimeError("its weight cannot be read")
+
+
+def test_a_layer_that_cannot_be_printed_does_not_hide_the_error() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        Unprintable(2, 2)(torch.zeros(1, 3))
+    told = describe(raised.value, 0.0)
+    assert "cannot be multiplied" in told.text
+    assert told.place.startswith(" (tests/launch/test_causes.py")
+
+
+def test_code_that_torch_compile_wrote_is_not_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    with pytest.raises(ZeroDivisionError) as raised:
+        exec(compile("1 / 0", tmp_path / "kernel.py", "exec"))
+    assert "test_causes.py, line" in describe(raised.value, 0.0).place
+
+
 def test_lack_of_memory_is_a_status_of_its_own() -> None:
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 B")
     outcome = explain([trace(1, failure=describe(error, 0.0))], 3)

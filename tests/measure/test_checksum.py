@@ -26,6 +26,8 @@ def test_a_single_bit_and_the_order_change_it_and_the_memory_layout_does_not() -
     assert tensors_checksum([one, two]) != tensors_checksum([two, one])
     table = torch.arange(12.0).reshape(3, 4)
     assert tensors_checksum([table.t()]) == tensors_checksum([table.t().contiguous()])
+    conjugate = torch.tensor([1 + 2j]).conj()
+    assert tensors_checksum([conjugate]) == tensors_checksum([torch.tensor([1 - 2j])])
 
 
 class Shard(torch.Tensor):
