@@ -64,11 +64,8 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> float |
     runs = list(trials)
     if not runs:
         return "none of it can run here"
-    probes = dict.fromkeys(map(_probe, runs))
-    first = next(iter(probes))
     starts, step_seconds = list[float](), dict[TrialSpec, float]()
-    # The first one is run twice: it also starts the process that all ranks are forked from.
-    for probe in (first, *probes):
+    for probe in dict.fromkeys(map(_probe, runs)):
         begun = monotonic()
         outcome = launcher.run(probe, PROBE_LIMIT_SECONDS)
         if outcome.status is not Status.COMPLETED:
@@ -214,11 +211,7 @@ def launcher_for(
         prepared = _prepare_data(job, scratch)
         from dpbench.launch.trials import HostLauncher
 
-        here = HostLauncher(
-            machine,
-            prepared,
-            logs=logs or folder_inside(job.folder, LOGS_FOLDER),
-        )
+        here = HostLauncher(machine, prepared, logs or folder_inside(job.folder, LOGS_FOLDER))
         if job.team is None:
             yield here
             return

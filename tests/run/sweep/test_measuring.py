@@ -65,8 +65,7 @@ def test_a_plan_takes_its_steps_and_the_start_of_every_trial() -> None:
     assert estimate_in_words([single(), trial_spec()], launcher) == f"about 18.6 s {WORDS}"
 
 
-def test_each_batch_size_is_probed_with_the_plain_module() -> None:
-    """Once, but the first one twice: it starts the process that ranks are forked from, too."""
+def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
     trials = [
         trial_spec(group_size=size, batch_size=batch, repetition=repetition, bucket_cap_mb=cap)
         for cap in (None, 5.0)
@@ -76,7 +75,7 @@ def test_each_batch_size_is_probed_with_the_plain_module() -> None:
     ]
     launcher = EachSampleTakes(1e-3)
     estimate_in_words(trials, launcher)
-    assert [probe.batch_size for probe in launcher.probes] == [4, 4, 8]
+    assert [probe.batch_size for probe in launcher.probes] == [4, 8]
     for probe in launcher.probes:
         assert (probe.implementation, probe.backend, probe.group_size) == ("single", "none", 1)
         assert (probe.warmup_steps, probe.timed_steps, probe.devices) == (1, 3, ("cpu",))
