@@ -1,6 +1,6 @@
-"""Run torch's own tests for DistributedDataParallel on two ranks, with ours in its place or not.
+"""Run torch's own distributed tests on a backend, with ours in the place of torch's DDP or not.
 
-python -m tests.conformance ddp-gloo|ddp-shm|gloo NAME ...
+python -m tests.conformance ddp-gloo|ddp-shm|gloo|shm [--world-size N] NAME ...
 
 The first two put our DistributedDataParallel in the place of torch's. The tests share their ranks
 until one fails; the next gets new ones.
@@ -14,7 +14,7 @@ import json
 import os
 from dataclasses import asdict
 
-LABELS = ("ddp-gloo", "ddp-shm", "gloo")
+LABELS = ("ddp-gloo", "ddp-shm", "gloo", "shm")
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     use(wrapper)
     # A collection in a rank would copy all the pages that it shares with this process.
     gc.freeze()
-    setting = runner.Setting(wrapper, backend, options.limit)
+    setting = runner.Setting(wrapper, backend, options.world_size, options.limit)
     for outcome in runner.run_together(options.names, setting):
         line = f"{outcome.status:7} {outcome.seconds:5.1f} s {outcome.name}\n{outcome.detail}"
         print(json.dumps(asdict(outcome)) if options.json else line.rstrip(), flush=True)
@@ -51,6 +51,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("label", choices=LABELS)
+    parser.add_argument("--world-size", type=int, default=2)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds per test")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each test")
     parser.add_argument("names", nargs="+", help="tests by name")

@@ -30,7 +30,6 @@ import torch.distributed as dist
 from tests.conformance import suite
 from tests.conformance.one_device import stand_in
 
-RANKS = 2
 GROUP_TIMEOUT = 20.0
 # After one rank has failed the others get this long to say what they saw of it.
 GRACE = 2.0
@@ -54,11 +53,13 @@ class Outcome:
 class Setting:
     """How tests run: `wrapper` is the class in the place of torch's, or torch's own.
 
-    `backend` is that of the default group; ranks of a test are killed after `limit` seconds.
+    `backend` is that of the default group, and of those that tests make without naming another;
+    ranks of a test are killed after `limit` seconds.
     """
 
     wrapper: type
     backend: str
+    world_size: int
     limit: float
 
 
@@ -86,7 +87,7 @@ def _ranks(names: Sequence[str], setting: Setting) -> Iterator[tuple[list[Connec
         for needed in ("barrier", "test_dir"):
             (directory / needed).mkdir()
         pipes, processes = [], []
-        for rank in range(RANKS):
+        for rank in range(setting.world_size):
             ours, theirs = FORK.Pipe(duplex=False)
             arguments = (names, rank, setting, directory, theirs)
             processes.append(FORK.Process(target=_rank_main, args=arguments, daemon=True))
@@ -147,18 +148,20 @@ def _rank_main(
     os.dup2(log.fileno(), sys.stderr.fileno())
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    os.environ |= {"TEMP_DIR": str(directory), "WORLD_SIZE": str(RANKS)}
+    os.environ |= {"TEMP_DIR": str(directory), "WORLD_SIZE": str(setting.world_size)}
     store = str(directory / "store")
-    ends = dist.FileStore(str(directory / "ends"), RANKS)
+    ends = dist.FileStore(str(directory / "ends"), setting.world_size)
     try:
+        is_torchs = setting.wrapper.__module__.startswith("torch.")
+        suite.use_backend(setting.backend, has_collectives=is_torchs)
         dist.init_process_group(
             setting.backend,
             init_method=f"file://{store}",
             rank=rank,
-            world_size=RANKS,
-            timeout=timedelta(seconds=GROUP_TIMEOUT),
+            world_size=setting.world_size,
+            timeout=timedelta(seconds=suite.GROUP_TIMEOUTS.get(names[0], GROUP_TIMEOUT)),
         )
-        stand_in(setting.wrapper, RANKS)
+        stand_in(setting.wrapper, setting.world_size)
         for name in names:
             # The end of a rank whose parent was killed.
             signal.alarm(int(setting.limit) + 10)
@@ -167,7 +170,7 @@ def _rank_main(
             reason = suite.call(name, rank, store)
             # Nobody leaves while a peer still communicates; some tests break the group.
             ends.set(f"{name}/{rank}", "")
-            ends.wait([f"{name}/{peer}" for peer in range(RANKS)])
+            ends.wait([f"{name}/{peer}" for peer in range(setting.world_size)])
             pipe.send(("passed", "") if reason is None else ("skipped", reason))
     except BaseException as error:
         summary = " ".join("".join(traceback.format_exception_only(error)).split())

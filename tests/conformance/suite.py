@@ -7,8 +7,12 @@ it is imported, and WORLD_SIZE in each test.
 from __future__ import annotations
 
 import functools
+import importlib
+import os
+import time
 import unittest
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -70,14 +74,47 @@ def _small(model: nn.Module, inp: Any, **fields: Any) -> tuple[Any, ...]:
 distributed_test.DDPUnevenTestInput = _small
 
 
+class _Barrier(distributed_test.Barrier):
+    """It looks for the other ranks every few milliseconds; torch's sleeps for 0.1 s between looks,
+    which most tests of collectives would spend nearly all of their time in."""
+
+    @classmethod
+    def sync(cls, wait_for: int | None = None, timeout: float = 10) -> None:
+        cls.barrier_id += 1
+        folder = Path(os.environ["TEMP_DIR"], "barrier")
+        (folder / f"{cls.barrier_id}-{os.getpid()}").touch()
+        deadline = time.monotonic() + timeout
+        while len([*folder.glob(f"{cls.barrier_id}-*")]) < (wait_for or dist.get_world_size()):
+            if time.monotonic() > deadline:
+                raise RuntimeError("barrier timeout")
+            time.sleep(0.005)
+
+
+distributed_test.Barrier = _Barrier
 # What a compiled wrapper does is settled before C++ is written, which takes half a minute.
 torch.compile = functools.partial(torch.compile, backend="aot_eager")
 
 SKIP_CODES = {skip.exit_code: skip.message for skip in common_distributed.TEST_SKIPS.values()}
+GROUP_TIMEOUTS = distributed_test.CUSTOM_PG_TIMEOUT
 
 
 class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
     """A test of it, called on each rank of a group, is what torch's own runner calls."""
+
+
+def use_backend(backend: str, *, has_collectives: bool) -> None:
+    """Let the tests of this process take a backend for gloo, and expect of it what gloo does.
+
+    Which tests there are for gloo was settled when torch's module was imported.
+
+    Args:
+        backend: gloo or shm.
+        has_collectives: whether the tests are those of collectives, which ask for its name; those
+            of wrappers know gloo and nccl only.
+    """
+    importlib.import_module("dpbench.parallel")  # which registers shm
+    if has_collectives:
+        distributed_test.BACKEND = backend
 
 
 def call(name: str, rank: int, store: str) -> str | None:

@@ -1,4 +1,4 @@
-"""torch's own tests for its wrapper pass with ours in its place."""
+"""torch's own tests pass: of collectives on shm, and of its wrapper with ours in its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conformance.wrappers import NAMES
+from tests.conformance import collectives, wrappers
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -25,14 +25,15 @@ IS_PINNED = (
 )
 
 
-def run(label: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def run(label: str, world_size: int, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Run tests with what a label of `tests.conformance` stands for; the outcomes by name.
 
     In a process of their own: torch's test module wants to be imported under its own environment,
     and its ranks are forks of a process without threads.
     """
+    command = [sys.executable, "-m", "tests.conformance", label, "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.conformance", label, "--json", *names],
+        [*command, "--world-size", str(world_size), *names],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -46,13 +47,22 @@ def run(label: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
 all_of = cache(run)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("label", ["ddp-gloo", "ddp-shm"])
-def test_ours_passes(label: str, name: str) -> None:
-    """If need be at the second try, where gloo did not connect the ranks."""
-    outcome = all_of(label, NAMES)[name]
+def require(label: str, world_size: int, names: tuple[str, ...], name: str) -> None:
+    """A test has passed, if need be a second time, where gloo did not connect its ranks."""
+    outcome = all_of(label, world_size, names)[name]
     if outcome["status"] == "failed" and NOT_CONNECTED in outcome["detail"]:
-        outcome = run(label, [name])[name]
+        outcome = run(label, world_size, [name])[name]
     if outcome["status"] == "missing" and not IS_PINNED:
         pytest.skip("this version of torch has no such test")
     assert outcome["status"] == "passed", outcome["detail"]
+
+
+@pytest.mark.parametrize("name", wrappers.NAMES)
+@pytest.mark.parametrize("label", ["ddp-gloo", "ddp-shm"])
+def test_ours_passes(label: str, name: str) -> None:
+    require(label, wrappers.RANKS, wrappers.NAMES, name)
+
+
+@pytest.mark.parametrize("name", collectives.NAMES)
+def test_shm_passes(name: str) -> None:
+    require("shm", collectives.RANKS, collectives.NAMES, name)

@@ -10,6 +10,7 @@ that need a GPU; and those of arguments that ours refuses.
 
 from __future__ import annotations
 
+RANKS = 2
 NAMES = (
     "test_DistributedDataParallelCPU",
     "test_DistributedDataParallelCPU_grad_is_view",
