@@ -17,7 +17,6 @@ from dpbench.options.bridge import option_name
 from dpbench.options.shared import RowFilter, row_values
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
-from dpbench.specs import TrialSpec
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
@@ -111,6 +110,7 @@ def describe_results(folder: Path) -> ListedResults:
 
 
 def _sweep(folder: Path) -> tuple[int, str, str]:
+    from dpbench.analysis.configuration import by_configuration, effective_status
     from dpbench.run.sweep.grid import missing, plan_trials
 
     stored = store.load(folder)
@@ -120,20 +120,20 @@ def _sweep(folder: Path) -> tuple[int, str, str]:
     if waiting:
         done = len({record.trial for record in stored.records})
         words = [f"unfinished ({done:,} of {units.counted(done + len(waiting), 'trial')})"]
-    statuses: dict[TrialSpec, set[Status]] = {}
-    for record in stored.records:
-        statuses.setdefault(record.trial.configuration, set()).add(record.status)
-    skipped = sum(found == {Status.SKIPPED} for found in statuses.values())
-    failed = sum(bool(found - {Status.COMPLETED, Status.SKIPPED}) for found in statuses.values())
+    rows = by_configuration(stored.records)
+    statuses = [{effective_status(record) for record in row} for row in rows.values()]
+    skipped = sum(found == {Status.SKIPPED} for found in statuses)
+    failed = sum(bool(found - {Status.COMPLETED, Status.SKIPPED}) for found in statuses)
     words += [f"{n:,} {name}" for n, name in ((failed, "failed"), (skipped, "skipped")) if n]
     used = {name for record in stored.records for name in record.environment_ids}
-    rows = {*statuses} | {trial.configuration for trial in waiting}
-    return len(rows), ", ".join(words), environment_line(stored.environments, used)
+    every = {*rows} | {trial.configuration for trial in waiting}
+    return len(every), ", ".join(words), environment_line(stored.environments, used)
 
 
 def _comm(folder: Path) -> tuple[int, str, str]:
     stored = store.load_collectives(folder)
-    statuses = Counter(record.status.words for record in stored.records)
+    last = {record.collective.collective_id: record for record in stored.records}
+    statuses = Counter(record.status.words for record in last.values())
     words = ", ".join(f"{count:,} {name}" for name, count in statuses.items()) or "none"
     rows = {record.collective.configuration for record in stored.records}
     used = {record.environment_id for record in stored.records}
