@@ -132,14 +132,12 @@ def test_different_environments_are_noted() -> None:
             run(trial(repetition=0), 100.0, environment_id="e0"),
             run(trial(repetition=1), 101.0, environment_id="e1"),
             run(trial(group_size=2), 180.0, environment_id="e2"),
+            run(trial("single", "none"), 90.0, environment_id="e3"),
         ]
     )
-    notes = tuple(dict.fromkeys(note for row in rows for note in row.notes))
-    assert any(
-        "compared with its group size 1 on the same devices from another environment (e0, e1)"
-        in note
-        for note in notes
-    )
+    label = "ddp/gloo ×2, batch 32: compared with"
+    alone = f"{label} its group size 1 on the same devices from another environment (e0, e1)"
+    assert {alone, f"{label} single from another environment (e3)"} <= {*rows[1].notes}
 
 
 def test_a_trial_that_was_run_again_counts_once() -> None:
