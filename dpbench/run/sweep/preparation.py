@@ -191,9 +191,9 @@ def _planned(
             if len(spec.devices) > there_are
             else estimate_in_words(runs, launcher)
         )
-        more = "" if spec.precision is None else f" at least; {growth(spec)}"
+        least, more = ("", "") if spec.precision is None else ("At least ", f"; {growth(spec)}")
         summary = (
-            f"{units.counted(len(runs), 'trial')} of {_steps(spec, trials)} steps, "
+            f"{least}{units.counted(len(runs), 'trial')} of {_steps(spec, trials)} steps, "
             f"{units.any_of(threads, 'thread')} per replica; "
             f"{duration}{more}. Nothing was stored."
         )
