@@ -79,7 +79,8 @@ def _check_combination(options: CheckOptions, given: Set[str]) -> None:
     if baseline is not None and candidate is None:
         raise UsageError(
             f"--baseline {baseline}: expected the results to check as well, measured with dpbench "
-            f"sweep: dpbench check CANDIDATE --baseline {baseline}"
+            f"sweep: dpbench check CANDIDATE --baseline {baseline}; or --against-ref REV, which "
+            "measures both versions of your code in turn"
         )
     against = f"{_option(baselines[0])} {getattr(options, baselines[0])}"
     if baseline is None and candidate is not None:
@@ -89,7 +90,7 @@ def _check_combination(options: CheckOptions, given: Set[str]) -> None:
         )
     stored = baseline is not None
     useless = MEASURING if stored else ("force",)
-    reason = f"{candidate} is measured" if stored else f"{against} measures both here"
+    reason = f"{candidate} is stored" if stored else f"{against} measures both here"
     for key in useless:
         if key in given:
             raise UsageError(f"{_option(key)} has no effect, as {reason}; leave it out")

@@ -100,7 +100,9 @@ def test_another_environment_is_refused_unless_forced(
     assert run(["check", str(new), "--baseline", str(old)]) == 5
     assert f"cores: {HERE.cores + 1} -> {HERE.cores}" in capsys.readouterr().err
     assert run(["check", str(new), "--baseline", str(old), "--force"]) == 0
-    assert f"cores: {HERE.cores + 1} -> {HERE.cores}" in capsys.readouterr().out.replace("\n ", "")
+    said = capsys.readouterr().out.replace("\n ", "")
+    assert f"cores: {HERE.cores + 1} -> {HERE.cores}" in said
+    assert "--against-ref REV measures both versions of your code in turn" in said
 
 
 def test_thresholds_may_stand_in_a_file(sweep: Sweeps, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbench.analysis.subject import Subject
@@ -131,7 +132,11 @@ def inline_parts(figure: Figure, svg: str, *, title: str) -> tuple[str, ...]:
     for artist in (*figure.axes, *figure.legends):
         width, view = _view(figure, artist)
         look = {"viewBox": view, "style": f"width: {width * PIXELS_PER_POINT:.0f}px"}
-        part = ElementTree.Element("svg", {**look, "role": "img", "aria-label": visible(title)})
+        name = "legend"
+        if isinstance(artist, Axes):
+            name = artist.get_title("left") or artist.get_ylabel()
+        label = visible(f"{title}: {name}" if name else title)
+        part = ElementTree.Element("svg", {**look, "role": "img", "aria-label": label})
         part.extend([*([] if parts else shared), groups[str(artist.get_gid())]])
         text = ElementTree.tostring(part, encoding="unicode")
         parts.append(re.sub(r'( id="| href="#|url\(#)', lambda found: found[0] + prefix, text))

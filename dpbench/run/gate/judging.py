@@ -42,6 +42,10 @@ SECONDS_BETWEEN_LINES = 30.0
 """Between lines of progress if stderr is not a terminal, as in the log of a CI job."""
 MOST_LOOKS = 5
 """Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
+OTHER_OCCASION = (
+    "measured on two occasions: what changed on the machine in between counts as a change; "
+    "--against-ref REV measures both versions of your code in turn"
+)
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
 Judged = tuple[Assessment, int]
@@ -131,7 +135,10 @@ def check_stored(wanted: Thresholds, candidate: str, baseline: str) -> Judged:
     """Judge results that are stored; both are folders or parts of them, as in compare."""
     before, now = load_sides(baseline, candidate)
     sides = [(before, now)]
-    return conclude(assessed(wanted, sides, alpha=ALPHA), wanted, sides, now.selected())
+    assessment = assessed(wanted, sides, alpha=ALPHA)
+    if before.source != now.source:
+        assessment = replace(assessment, notes=(OTHER_OCCASION, *assessment.notes))
+    return conclude(assessment, wanted, sides, now.selected())
 
 
 def check_against(
