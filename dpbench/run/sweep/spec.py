@@ -223,6 +223,6 @@ def exclusion_notes(spec: SweepSpec) -> list[str]:
         sizes = ", ".join(map(str, sorted(lonely)))
         notes.append(
             f"--exclude: without {BASELINE} at group size 1 rows of batch size {sizes} have no "
-            "absolute speedup, and dpbench explain no efficiency of them"
+            "absolute speedup and no absolute efficiency (dpbench explain)"
         )
     return notes
