@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 VARIABLE = "DPBENCH_TOKEN"
 SHORTEST = 16
 """Fewest characters; a shorter token could be guessed from a signed value."""
-REMEDY = f"make one with: export {VARIABLE}=$(openssl rand -hex 16)"
+REMEDY = "make one with: openssl rand -hex 16"
 POLL_SECONDS = 0.05
 LARGEST_BYTES = 8_000_000
 """Largest packed value: torch's store ends the connection of whoever sends more than 8 MiB."""

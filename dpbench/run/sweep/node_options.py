@@ -57,8 +57,8 @@ def parse_nodes(options: NodeOptions, placed: Placement | None) -> NodeRequest |
     token = given_token(os.environ)
     if token is None and (rank > 0 or placed):
         raise UsageError(
-            f"{count} nodes need a token that they share; expected {VARIABLE} in the environment "
-            f"of all of them; {REMEDY}"
+            f"{count} nodes need a token that they share; expected the same {VARIABLE} in the "
+            f"environment of all of them; {REMEDY}"
         )
     return NodeRequest(
         node_count=count,
