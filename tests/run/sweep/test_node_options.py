@@ -57,7 +57,7 @@ def test_options_come_before_what_the_launcher_says(
     ("options", "placed", "message"),
     [
         (NodeOptions(), replace(SRUN, address=None), "or MASTER_ADDR from a launcher"),
-        (NodeOptions(), SRUN, rf"2 nodes need a token .* expected {VARIABLE} in the environment"),
+        (NodeOptions(), SRUN, rf"2 nodes need a token .* expected the same {VARIABLE}"),
     ],
 )
 def test_what_is_missing_is_a_usage_error(
