@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -34,7 +35,11 @@ class Replicator:
         """`cache=False` copies the parameters in each forward."""
         self.devices = tuple(devices)
         self.cache = cache
-        self._copied: dict[int, tuple[Any, list[nn.Parameter]]] = {}
+        self._copied: dict[int, tuple[Any, list[weakref.ref[Any]], list[nn.Parameter]]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy keeps no copies: they are known by the identity of the originals."""
+        return {**vars(self), "_copied": {}}
 
     def replicate(self, module: nn.Module, count: int) -> list[Replica]:
         """Replicas of `module` on the first `count` devices.
@@ -71,13 +76,17 @@ class Replicator:
             (id(one), version(one), one.data_ptr(), one.dtype, one.requires_grad)
             for one in originals
         ]
-        kept_state, kept = self._copied.get(index, (None, []))
-        if kept_state == state:
+        # Another storage may have come to lie where the one that was copied lay.
+        storages = [one.untyped_storage() for one in originals]
+        kept_state, copied, kept = self._copied.get(index, (None, [], []))
+        if kept_state == state and all(
+            ref() is one for ref, one in zip(copied, storages, strict=True)
+        ):
             return kept
         copies = _copies(originals, self.devices[index])
         pairs = zip(copies, originals, strict=True)
         made = [nn.Parameter(copy, one.requires_grad) for copy, one in pairs]
-        self._copied[index] = (state, made)
+        self._copied[index] = (state, [*map(weakref.ref, storages)], made)
         return made
 
 

@@ -113,7 +113,20 @@ def a_failing_hook_raises_where_it_fails(rank: int) -> None:
 
     def no_future(state: object, bucket: dist.GradBucket) -> None: ...
 
+    def fails_later(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
+        def divide(future: Future[Any]) -> Tensor:
+            raise ArithmeticError("from the future of bucket 0")
+
+        return default_hooks.allreduce_hook(None, bucket).then(divide)
+
+    def too_small(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
+        future: Future[Tensor] = Future()
+        future.set_result(bucket.buffer().sum().reshape(1))
+        return future
+
     for hook, kind, words in (
+        (too_small, RuntimeError, r"shape '\[92\]' is invalid"),
+        (fails_later, Exception, "from the future of bucket 0"),
         (fails, ArithmeticError, "from bucket 0"),
         (no_future, RuntimeError, "must return a torch.futures.Future object, but got NoneType"),
     ):

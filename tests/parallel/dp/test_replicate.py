@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+
+import pytest
 import torch
 from torch import nn
 
@@ -24,10 +28,40 @@ def test_an_unchanged_module_costs_no_copy() -> None:
     before, after = second(net, replicator), second(net, replicator)
     assert [id(p) for p in after.parameters] == [id(p) for p in before.parameters]
     assert [p.device for p in after.module.parameters()] == [DEVICES[1]] * 4
-    with torch.no_grad():
-        net[0].weight.mul_(2)
-    changed = second(net, replicator)
-    assert not {id(p) for p in changed.parameters} & {id(p) for p in before.parameters}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: torch.optim.SGD(net.parameters(), lr=0.1).step(),
+        lambda net: net[0].weight.detach().mul_(2),
+        lambda net: net.load_state_dict(net.state_dict()),
+        lambda net: net.double(),
+        lambda net: net.half().float(),
+        lambda net: net.append(nn.Linear(2, 2)),
+        lambda net: net[0].weight.requires_grad_(False),
+    ],
+)
+def test_each_change_of_the_module_costs_a_copy(change: Callable[[nn.Module], object]) -> None:
+    net, replicator = module(), Replicator(DEVICES)
+    net(torch.ones(1, 3)).sum().backward()
+    before = second(net, replicator)
+    change(net)
+    after = second(net, replicator)
+    assert not {id(p) for p in after.parameters} & {id(p) for p in before.parameters}
+    assert [(p.dtype, p.requires_grad) for p in after.parameters] == [
+        (p.dtype, p.requires_grad) for p in net.parameters()
+    ]
+
+
+def test_another_tensor_at_the_same_address_costs_a_copy() -> None:
+    """As when a module went to another dtype and back, and got the memory that it had before."""
+    net, replicator, memory = nn.Linear(3, 1), Replicator(DEVICES), bytearray(12)
+    net.weight.data = torch.frombuffer(memory, dtype=torch.float32).view(1, 3)
+    before = second(net, replicator)
+    net.weight.data = torch.frombuffer(memory, dtype=torch.float32).view(1, 3)
+    assert second(net, replicator).parameters[0] is not before.parameters[0]
+    assert second(net, copy.deepcopy(replicator)).parameters[0] is not before.parameters[0]
 
 
 def test_without_cache_each_forward_copies() -> None:
