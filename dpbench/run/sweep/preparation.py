@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -173,7 +173,11 @@ def plan_sweep(options: SweepOptions) -> tuple[list[Planned[TrialSpec]], str]:
 def _planned(
     prepared: PreparedSweep, *, oversubscribe: bool
 ) -> tuple[list[Planned[TrialSpec]], str]:
-    spec = prepared.measurement.spec
+    spec, machine = prepared.measurement.spec, prepared.machine
+    there_are = machine.gpu_count if machine.has_cuda else machine.cores
+    if machine.has_cuda and len(spec.devices) > there_are and not oversubscribe:
+        # Each replica has a GPU of its own where the plan is to be run.
+        spec = replace(spec, devices=tuple(f"cuda:{n}" for n in range(len(spec.devices))))
     trials = plan_trials(spec)
     with (
         temporary_folder() as logs,
@@ -182,8 +186,6 @@ def _planned(
         reasons = unusable_rows(spec, launcher)
         runs = [trial for trial in trials if trial.configuration not in reasons]
         threads = [trial.threads_per_replica for trial in trials]
-        machine = prepared.machine
-        there_are = machine.gpu_count if machine.has_cuda else machine.cores
         duration = (
             f"no estimate{'' if oversubscribe else ', and a run needs --oversubscribe here'}, as "
             f"{len(spec.devices)} replicas share "
