@@ -365,6 +365,8 @@ def test_state_dicts_are_those_of_the_bare_module() -> None:
     wrapper.load_state_dict({f"module.{k}": v for k, v in other.state_dict().items()})
     torch.testing.assert_close(wrapper(batch(5)), other(batch(5)))
     other.load_state_dict(wrapper.state_dict())
+    outer = nn.ModuleDict({"module": module})
+    parallel(outer, 2).load_state_dict(outer.state_dict())
     assert wrapper.module is wrapper.wrapped_module is module
     with pytest.raises(AttributeError):
         wrapper.in_features  # noqa: B018
