@@ -212,6 +212,16 @@ DECLARED: tuple[Metric, ...] = (
         is_speed=False,
     ),
     Metric(
+        **of_speed("seconds_per_million_items"),
+        meaning="Wall time of a fixed job: seconds for a million items at this throughput.",
+        unit="s",
+        ends=True,
+        header="Time for 1M",
+        style="time",
+        trial=timed(lambda record: 1e6 / throughput.throughput(record)),
+        scale="log",
+    ),
+    Metric(
         **stored("exposed_communication_seconds"),
         meaning="Mean step time with gradient synchronization − without it, where each step takes "
         "as long as its slowest rank, from two windows of equal length in the same processes: "
