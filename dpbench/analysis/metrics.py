@@ -13,7 +13,6 @@ from operator import attrgetter
 from dpbench.analysis import resources, throughput
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
 from dpbench.analysis.fields import Plain, Worded, flat, read_row
-from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.analysis.metric import (
     Metric,
     of_losses,
@@ -39,11 +38,6 @@ def _learning_rate(row: ConfigurationSummary) -> Worded:
     rule = trial.workload.learning_rate_rule
     words = "" if rule in (None, "none") else f"{trial.learning_rate:g} ({rule})"
     return Worded(trial.learning_rate, words)
-
-
-def _time_to_loss(row: ConfigurationSummary) -> Worded | None:
-    found: TimeToLoss | None = row["time_to_loss_seconds"]
-    return None if found is None else Worded(found.seconds, found.words)
 
 
 DECLARED: tuple[Metric, ...] = (
@@ -299,17 +293,6 @@ DECLARED: tuple[Metric, ...] = (
         better="lower",
         is_speed=False,
         counts_steps=True,
-    ),
-    Metric(
-        key="time_to_loss_seconds",
-        meaning="Time from the opening of the timed window until the smoothed loss (medians of 1 % "
-        "blocks, trailing mean of 5) stays at the target or below for 3 blocks.",
-        unit="s",
-        ends=True,
-        header="Time to loss",
-        style="time",
-        shown="if measured",
-        row=_time_to_loss,
     ),
     Metric(
         key="flops_per_item",

@@ -77,7 +77,7 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
     if sweep is None:
         return Subject(name=name, collectives=collectives)
     records, environments = sweep.records, sweep.environments
-    rows = summarize(records, environments=environments, target_loss=sweep.spec.target_loss)
+    rows = summarize(records, environments=environments)
     explanations = tuple(one for one in explain(records, rows) if not one.is_too_noisy)
     precision, speeds = sweep.spec.precision, [(row.label, row.throughput) for row in rows]
     agreements = loss_agreements(completed(records))

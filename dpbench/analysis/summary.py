@@ -13,7 +13,6 @@ from dpbench.analysis.configuration import (
     ConfigurationSummary,
     by_configuration,
     completed,
-    effective_status,
     in_order,
     outcome,
     usable_repetitions,
@@ -32,7 +31,7 @@ from dpbench.analysis.resources import (
 from dpbench.analysis.scaling import Speed, with_scaling
 from dpbench.analysis.steps import summarize_steps
 from dpbench.records.environment import Environment
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 
 
@@ -40,12 +39,10 @@ def summarize(
     records: Sequence[TrialRecord],
     *,
     environments: Mapping[str, Environment] | None = None,
-    target_loss: float | None = None,
 ) -> tuple[ConfigurationSummary, ...]:
     """One row per configuration, sorted by implementation, backend, group size, batch size.
 
-    `environments` describe the GPUs, for the utilisation of their peaks; with `target_loss` rows
-    have the time until the loss stays below it.
+    `environments` describe the GPUs, for the utilisation of their peaks.
     """
     counts = Counter(record.trial.configuration for record in records)
     final = by_configuration(records)
@@ -58,8 +55,7 @@ def summarize(
         if run_again := counts[spec] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
         if row.throughput is not None:
-            diverged = sum(effective_status(record) is Status.DIVERGED for record in group)
-            learnt, of_losses = learning(usable[spec], row.throughput, target_loss, diverged)
+            learnt, of_losses = learning(usable[spec], row.throughput)
             machines = [(environments or {}).get(i) for i in usable[spec][-1].environment_ids]
             used, of_peak = _utilised(spec, row.throughput, flops.get(spec.workload), machines)
             row = replace(row, measured={**row.measured, **learnt, **used})

@@ -203,9 +203,6 @@ class TrialOptions(Options):
         None, "Time after which --precision stops.", "TIME", usual="10m"
     )
     lr_scaling: Annotated[str, Choice(LR_RULES)] = option("none", LR_SCALING_HELP, "RULE")
-    target_loss: Annotated[float, PositiveNumber()] | None = option(
-        None, "Report the time until the loss stays below this.", "X"
-    )
     time_limit: Duration = option(300.0, "Time limit of each trial.", "TIME", usual="5m")
     stop_after_failure: bool = option(
         False, "Skip the larger group sizes of a row that failed.", scope="node"

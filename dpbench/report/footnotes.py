@@ -158,14 +158,6 @@ def _scaling(rows: Rows) -> Iterator[str]:
 def _losses(rows: Rows) -> Iterator[str]:
     if any(row.repetitions > 1 and row["final_loss"] for row in rows):
         yield "losses have no interval, because repetitions share a seed"
-    timed = [(row, row["time_to_loss_seconds"]) for row in rows if row["time_to_loss_seconds"]]
-    missed = [
-        f"{row.label} ({found.censored} of {found.repetitions})"
-        for row, found in timed
-        if found.censored
-    ]
-    if missed:
-        yield f"loss {timed[0][1].target_loss:g} was not reached by: {_some_of(missed)}"
 
 
 def _settings(rows: Rows) -> Iterator[str]:

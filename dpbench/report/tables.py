@@ -34,7 +34,7 @@ IDENTITY_COLUMNS = ("implementation", "backend", "group_size", "batch_size")
 MOST_IMPORTANT = (
     *("images_per_second", "duration_seconds", "efficiency", "status"),
     *("loss_slope_per_second", "speedup", "exposed_communication_seconds"),
-    *("time_to_loss_seconds", "mfu", "final_loss", "peak_memory_bytes"),
+    *("mfu", "final_loss", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
 DEFAULT_COLUMNS = tuple(column for column in COLUMNS.values() if column.shown != "on request")

@@ -40,8 +40,6 @@ class SweepSpec(TrialSettings):
     """The settings of which rows are measured with several values, each by its key in AXES."""
     exclude: tuple[tuple[str, ...], ...] = ()
     """Rows that are left out: those to which all of "backend=gloo", "group_size=4" … apply."""
-    target_loss: float | None = None
-    """The loss whose time to be reached is reported."""
     nodes: tuple[int, ...] = ()
     """Replicas that each host offers, in their order; () when there is one. `devices` then list
     those of the first host, of the second, …, each as its own host calls it."""

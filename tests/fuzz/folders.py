@@ -19,7 +19,6 @@ SPEC = sweep_spec(
     repetitions=4,
     sync_every=2,
     phase_steps=2,
-    target_loss=2.25,
     gradient_steps=2,
     bucket_cap_mb=5.0,
     workload=replace(WORKLOAD, learning_rate_rule="sqrt"),

@@ -19,7 +19,6 @@ from dpbench.analysis.losses.loss_curve import (
     block_medians,
     is_finite,
     losses,
-    time_to_loss,
 )
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import TrialRecord
@@ -33,16 +32,10 @@ steps, 20 blocks cover 0.94 and 100 blocks 0.90; of 100 steps, 20 blocks 0.93 an
 """
 
 
-def learning(
-    usable: Sequence[TrialRecord],
-    speed: Estimate,
-    target_loss: float | None = None,
-    diverged: int = 0,
-) -> tuple[dict[str, Any], list[str]]:
+def learning(usable: Sequence[TrialRecord], speed: Estimate) -> tuple[dict[str, Any], list[str]]:
     """The metrics of learning of one configuration, by their keys, and notes.
 
-    Repetitions whose losses are not finite are left out, with a note. `diverged` counts the
-    repetitions without a speed because their loss was not finite.
+    Repetitions whose losses are not finite are left out, with a note.
     """
     curves = [(losses(record), record) for record in usable]
     runs = [(run, record) for run, record in curves if run and is_finite(run)]
@@ -66,8 +59,6 @@ def learning(
         items_per_step = throughput.items(usable[0]) / len(throughput.step_seconds(usable[0]))
         steps_per_second = speed.scaled(1 / items_per_step, unit="steps/s")
         found["loss_slope_per_second"] = product(slope, steps_per_second, unit="per s")
-    if target_loss is not None:
-        found["time_to_loss_seconds"] = time_to_loss(usable, target_loss, diverged=diverged)
     return found, notes
 
 

@@ -1,4 +1,4 @@
-"""Losses of a run: a smooth curve over seconds, and the time to a loss."""
+"""Losses of a run, and a smooth curve of them over seconds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench import units
-from dpbench.analysis.estimate import Estimate, Floats, LogMean
+from dpbench.analysis.estimate import Floats
 from dpbench.errors import StoreError
 from dpbench.records.trial import TrialRecord
 
@@ -160,75 +159,3 @@ def are_one_sample(curves: Sequence[Sequence[float]]) -> bool:
     Their spread is rounding: it says nothing about other seeds.
     """
     return max_relative_difference(curves) <= AGREEMENT_TOLERANCE
-
-
-STAY_BLOCKS = 3
-"""Number of blocks for which the smoothed loss has to stay at the target or below."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimeToLoss:
-    """Seconds of the timed window until the target, over repetitions.
-
-    If any repetition did not reach it, there is no mean: leaving that one out would flatter the
-    configuration. It is only known to take longer than `longest_seconds`.
-    """
-
-    target_loss: float
-    repetitions: int
-    censored: int
-    """Number of repetitions that did not reach the target."""
-    longest_seconds: float
-    """Longest window that did not reach it; the longest of all if all did."""
-    seconds: Estimate | None
-
-    @property
-    def words(self) -> str:
-        """How long it takes at least, where a repetition did not reach the target."""
-        return "" if self.seconds else f"> {units.seconds(self.longest_seconds)}"
-
-
-def time_to_loss(
-    records: Sequence[TrialRecord], target_loss: float, *, diverged: int = 0
-) -> TimeToLoss | None:
-    """Time to the loss over the measured repetitions of a configuration; None if none has finite
-    losses.
-
-    Repetitions whose losses are not finite, and `diverged` further ones, never reach it.
-    """
-    curves = [curve for curve in map(loss_curve, records) if curve is not None]
-    if not curves:
-        return None
-    diverged += sum(not is_finite(losses(record)) for record in records)
-    reached = [first_at_loss(curve, target_loss) for curve in curves]
-    missed = [c for c, place in zip(curves, reached, strict=True) if place is None]
-    arrived = [place for place in reached if place is not None]
-    seconds = None
-    if not missed and not diverged:
-        seconds = LogMean.of_runs(arrived).estimate("s")
-    return TimeToLoss(
-        target_loss=target_loss,
-        repetitions=len(curves) + diverged,
-        censored=len(missed) + diverged,
-        longest_seconds=max(float(curve.seconds[-1]) for curve in missed or curves),
-        seconds=seconds,
-    )
-
-
-def first_at_loss(curve: LossCurve, target_loss: float) -> float | None:
-    """Seconds after which the smoothed loss stays at most the target for three blocks.
-
-    It is linear inside the block that reaches the target; a run that is there after its first block
-    gets the end of that block. None if it never is, or not for long enough.
-    """
-    below = curve.losses <= target_loss
-    starts = range(len(below) - STAY_BLOCKS + 1)
-    block = next((i for i in starts if below[i : i + STAY_BLOCKS].all()), None)
-    if block is None:
-        return None
-    if block == 0:
-        return float(curve.seconds[0])
-    before, after = curve.losses[block - 1 : block + 1]
-    part = (before - target_loss) / (before - after)
-    start, end = curve.seconds[block - 1 : block + 1]
-    return float(start + part * (end - start))

@@ -41,7 +41,6 @@ OPTIONS_OF_FIELDS = {
     "precision": "--precision",
     "budget_seconds": "--budget",
     "time_limit_seconds": "--time-limit",
-    "target_loss": "--target-loss",
     "exclude": "--exclude",
     "dataset": "--data",
     "step": "--step",

@@ -99,7 +99,6 @@ def build_sweep_spec(
         **{name: value for name, value in base.items() if name not in WORKLOAD_SETTINGS},
         axes={field: values for field, values in axes.items() if len(values) > 1},
         exclude=tuple(tuple(rule.split()) for rule in options.exclude),
-        target_loss=options.target_loss,
         time_limit_seconds=options.time_limit,
     ).with_comparisons
     notes += unread_notes(options.data_dir, (one.dataset for one in spec.workloads))

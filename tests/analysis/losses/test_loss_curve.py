@@ -14,7 +14,6 @@ from dpbench.analysis.losses.loss_curve import (
     loss_band,
     loss_curve,
     max_relative_difference,
-    time_to_loss,
 )
 from tests.analysis.builders import loss_run, rank, record, trial, window
 
@@ -79,41 +78,6 @@ def test_along_seconds_it_covers_what_all_repetitions_reach() -> None:
     assert band.low == pytest.approx([3.5, 3.0])
     assert band.high == pytest.approx([4.0, 4 - 1 / 3])
     assert band.median == pytest.approx([3.75, 3.5 - 1 / 6])
-
-
-FALLING = [3.0 - 0.1 * step for step in range(20)]
-
-
-def test_seconds_have_an_interval_over_repetitions() -> None:
-    runs = [loss_run(FALLING, step_seconds=seconds) for seconds in (0.1, 0.2, 0.4)]
-    found = time_to_loss(runs, 2.0)
-    assert found is not None
-    assert found.seconds is not None
-    # The mean of five is late by two steps: it is at 2.0 after step 12 (of 0, 1, ...).
-    assert found.seconds.value == pytest.approx(13 * 0.2)
-    assert (found.seconds.unit, found.seconds.basis) == ("s", "repetitions")
-    assert (found.censored, found.repetitions) == (0, 3)
-
-
-def test_one_run_that_does_not_arrive_leaves_no_mean() -> None:
-    runs = [loss_run(FALLING), loss_run([3.0] * 30), loss_run([3.0] * 20)]
-    found = time_to_loss(runs, 2.0)
-    assert found is not None
-    assert found.seconds is None
-    assert (found.censored, found.repetitions) == (2, 3)
-    assert found.longest_seconds == pytest.approx(3.0)
-
-
-def test_a_diverged_repetition_never_reaches_it() -> None:
-    """Leaving it out would flatter the configuration."""
-    runs = [loss_run([2.0, *[1.0] * 19]) for _ in range(2)]
-    found = time_to_loss(runs, 1.5, diverged=1)
-    assert found is not None
-    assert (found.censored, found.repetitions, found.seconds) == (1, 3, None)
-    infinite = loss_run([2.0, *[1.0] * 18, math.inf])
-    found = time_to_loss([*runs, infinite], 1.5)
-    assert found is not None
-    assert (found.censored, found.repetitions, found.seconds) == (1, 3, None)
 
 
 LOSSES = [2.0, 1.5, 1.2]
