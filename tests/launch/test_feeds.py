@@ -26,7 +26,7 @@ SETTINGS = (
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> HostLauncher:
     folder = tmp_path_factory.mktemp("feeds")
     prepared = prepare("digits", data_dir=None, cache=folder)
-    return HostLauncher(inspect_machine(), prepared.folder, folder / "logs", folder)
+    return HostLauncher(inspect_machine(), prepared.folder, folder / "logs")
 
 
 def test_losses_are_equal_to_the_bit_however_samples_are_loaded(launcher: HostLauncher) -> None:
