@@ -38,9 +38,7 @@ with temporary_folder() as folder:
     [(LEAVES_AT_ONCE, 128 + signal.SIGTERM, ""), (FORKS, 0, "child\nTrue True\n")],
     ids=["a signal that ends the process at once", "a fork that ends first"],
 )
-def test_folder_lifetime(
-    tmp_path: Path, code: str, status: int, printed: str
-) -> None:
+def test_folder_lifetime(tmp_path: Path, code: str, status: int, printed: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**environment(), "TMPDIR": str(tmp_path)},

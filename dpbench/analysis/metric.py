@@ -29,7 +29,7 @@ from dpbench.specs.axes import Axis
 Reading = Callable[[TrialRecord], float | None]
 ReadTrial = Callable[[TrialRecord], Plain]
 ReadRow = Callable[[ConfigurationSummary], Value]
-Scale = Literal["", "linear", "loss", "largest"]
+Scale = Literal["", "linear", "log", "loss", "largest"]
 """How the values of repetitions become the value of a row: the arithmetic mean with a t interval;
 for losses, which repetitions of one seed share, without an interval; the largest value; "" where
 `summary` computes it, or rows do not have it."""

@@ -213,6 +213,7 @@ DECLARED: tuple[Metric, ...] = (
         header="Time for 1M",
         style="time",
         trial=timed(lambda record: 1e6 / throughput.throughput(record)),
+        scale="log",
     ),
     Metric(
         **stored("exposed_communication_seconds"),
