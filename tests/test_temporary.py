@@ -36,7 +36,7 @@ with temporary_folder() as folder:
 @pytest.mark.parametrize(
     ("code", "status", "printed"),
     [(LEAVES_AT_ONCE, 128 + signal.SIGTERM, ""), (FORKS, 0, "child\nTrue True\n")],
-    ids=["a signal that ends the process at once", "a fork that ends first"],
+    ids=["signal", "fork"],
 )
 def test_folder_lifetime(tmp_path: Path, code: str, status: int, printed: str) -> None:
     done = subprocess.run(
