@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import dpbench
+from dpbench.parallel import accumulate
 
 
 class Classifier(nn.Module):
@@ -51,7 +52,7 @@ def main() -> float:
     # A batch that is too large for memory, in micro-batches of any size.
     optimizer.zero_grad()
     parts = zip(inputs.split(100), targets.split(100), strict=True)
-    loss = dpbench.accumulate(model, parts)
+    loss = accumulate(model, parts)
     optimizer.step()
 
     model.eval()

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import dpbench
+from dpbench.parallel import LocalSGD, sync_gradients
 
 
 def main() -> bool:
@@ -22,12 +23,12 @@ def main() -> bool:
         for _ in range(5):
             optimizer.zero_grad()
             _loss(module, ranks.device).backward()
-            dpbench.sync_gradients(module)
+            sync_gradients(module)
             optimizer.step()
         dpbench.check_sync(module)  # 16 bytes travel; raises with the tensors that differ
 
         # Every fourth step: less to send, but a different algorithm. Ranks differ in between.
-        local = dpbench.LocalSGD(module, every=4)
+        local = LocalSGD(module, every=4)
         for _ in range(8):
             optimizer.zero_grad()
             _loss(module, ranks.device).backward()

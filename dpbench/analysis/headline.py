@@ -32,6 +32,9 @@ class Best:
     others: int
     """Number of configurations it was compared with."""
 
+    def __repr__(self) -> str:
+        return f"<Best {self.row.label!r}: {self.value.value:.4g}>"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Headline:
@@ -94,7 +97,10 @@ def _why_no_speed(rows: Rows) -> str:
     if not rows:
         return "no trial was recorded"
     ends = sorted({row.status.words for row in rows if row.status is not Status.COMPLETED})
-    return f"no configuration completed ({', '.join(ends)})" if ends else "no speed is known"
+    if ends:
+        return f"no configuration completed ({', '.join(ends)})"
+    has_speed = any(row.throughput for row in rows)
+    return f"{INDEPENDENT} is not ranked" if has_speed else "no speed is known"
 
 
 def _best(

@@ -30,9 +30,9 @@ Reading = Callable[[TrialRecord], float | None]
 ReadTrial = Callable[[TrialRecord], Plain]
 ReadRow = Callable[[ConfigurationSummary], Value]
 Scale = Literal["", "linear", "log", "loss", "largest"]
-"""How the values of repetitions become the value of a row: the arithmetic mean with a t interval;
-for losses, which repetitions of one seed share, without an interval; the largest value; "" where
-`summary` computes it, or rows do not have it."""
+"""How the values of repetitions become the value of a row: the arithmetic or the geometric mean
+with a t interval; for losses, which repetitions of one seed share, without an interval; the largest
+value; "" where `summary` computes it, or rows do not have it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,7 +40,8 @@ def user_errors_in(
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
-        message = " ".join(str(error).split())
+        text = error.msg if isinstance(error, SyntaxError) and error.filename else str(error)
+        message = " ".join(text.split())
         raise UsageError(
             f"{title}: {doing} raised {type(error).__name__}: {message}{raised_at(error, code)}"
         ) from error
@@ -49,8 +50,8 @@ def user_errors_in(
 def raised_at(error: BaseException, code: Callable[..., Any] | None = None) -> str:
     """The layer of torch that raised and the innermost line of the user's code, or else the place
     of `code`."""
-    if isinstance(error, SyntaxError):  # whose message has the place
-        return ""
+    if isinstance(error, SyntaxError) and error.filename:
+        return _shown(error.filename, error.lineno)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not is_machinery(Path(frame.filename))]
     place = _shown(own[-1].filename, own[-1].lineno) if own else place_of(code)

@@ -62,10 +62,10 @@ def explain(typed: dict[str, Any]) -> None:
         there = filter_choices([one.row for one in everything])
         raise UsageError(f"{folder}: {what}; there are {there}")
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
-    shown = explanations if chooses else fastest(explanations)
+    clear = [one for one in explanations if not one.is_too_noisy]
+    shown = explanations if chooses else fastest(clear or explanations)
     if all(one.is_too_noisy for one in shown):
         raise UsageError(f"{folder}: {_too_noisy(shown, everything, rows)}")
-    clear = [one for one in explanations if not one.is_too_noisy]
     noisy = [one.row for one in explanations if one.is_too_noisy]
     noise = [noise_note(noisy, "explain")] if noisy else []
     found = answer(
@@ -93,15 +93,17 @@ def _too_noisy(
 
     one = fastest(shown)[0]
     row, speed = noisiest(one, rows)
-    compared = "" if row is one.row else f", because {row.label}, which it is compared with, is"
     counted = units.counted(row.repetitions, "repetition")
+    known = f"{plus_minus(speed, plain_decimals=1)} {speed.unit} in {counted}"
+    why = (
+        f"({known})"
+        if row is one.row
+        else f"because the speed of {row.label}, which it is compared with, is uncertain: {known}"
+    )
     remedy = f"measure again with --repetitions {max(ENOUGH_REPETITIONS, 2 * row.repetitions)}"
     if clear := [other for other in everything if not other.is_too_noisy]:
         other = fastest(clear)[0].row
         values = row_values(other).items()
         chosen = " ".join(f"{option_name(RowFilter, name)} {value}" for name, value in values)
         remedy += f", or explain another row: {chosen}"
-    return (
-        f"{one.row.label} is too noisy to explain{compared} "
-        f"({plus_minus(speed, plain_decimals=1)} {speed.unit} in {counted}); {remedy}"
-    )
+    return f"{one.row.label} is too noisy to explain {why}; {remedy}"

@@ -14,6 +14,7 @@ from dpbench.files import folder_inside
 from dpbench.messages import say, warn
 from dpbench.options.bridge import Layer, command, read
 from dpbench.options.plot import ALL, PlotOptions
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.run.results import is_table, latest_folder, read_subject
 
 if TYPE_CHECKING:
@@ -34,12 +35,11 @@ def plot(typed: dict[str, Any]) -> None:
     Charts: throughput, implementations, speedup, efficiency, step-shares, step-times, loss,
     bandwidth, projection. 'dpbench list charts' says what each shows.
     """
-    word = typed.get("kinds", "")
-    is_place = os.sep in word or Path(word).is_dir() or is_table(Path(word))
-    if word and is_place and "path" not in typed:
-        typed = {**typed, "kinds": ALL, "path": word}  # dpbench plot results/demo
+    place, chart = typed.get("kinds", ""), typed.get("path", ALL)
+    is_place = os.sep in place or Path(place).is_dir() or is_table(Path(place))
+    if place and is_place and chart in (*CHARTS, ALL):
+        typed = {**typed, "kinds": chart, "path": place}  # the folder, then the chart or none
     options = read(PlotOptions, Layer("", typed))
-    from dpbench.report.charts.kinds import CHARTS
     from dpbench.report.document import CHART_FOLDER, REPORT_FOLDER
     from dpbench.run.plotted import charts_of, select_rows
 

@@ -77,6 +77,8 @@ def read(
         setattr(parser, "format_help", lambda: shown)  # noqa: B010 - as below
 
     def refuse(message: str) -> NoReturn:
+        if "training_script" in message:  # argparse names its own variables
+            message = "name a script: dpbench launch FILE"
         raise UsageError(f"{message}. {HELP}")
 
     setattr(parser, "error", refuse)  # noqa: B010 - a type checker allows no other way

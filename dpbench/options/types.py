@@ -122,7 +122,10 @@ class _Percentage(Kind):
         text = value.strip() if isinstance(value, str) else ""
         number = _number(text.removesuffix("%")) if text.endswith("%") else math.nan
         if not 0 < number < 100:
-            raise ValueError("expected a percentage above 0 % and below 100 %, as in 3% or 99.5%")
+            guess = f"did you mean {text}%? " if 1 <= _number(text) < 100 else ""
+            raise ValueError(
+                f"{guess}expected a percentage above 0 % and below 100 %, as in 3% or 99.5%"
+            )
         return number / 100
 
     def dump(self, value: Any) -> Any:

@@ -115,7 +115,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
                     words(" and ".join(factor.parts)),
                     TableCell(text=write(factor.value, "ratio"), sort=factor.value.value),
                     TableCell(text=percentage(factor.share), sort=factor.share.value),
-                    words("; ".join(COSTS[part] for part in factor.parts)),
+                    words("; ".join(_cost(part, one) for part in factor.parts)),
                 )
             )
             for one in explanations
@@ -123,6 +123,12 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
             if factor.value.basis != "baseline"
         ),
     )
+
+
+def _cost(part: Part, explained: Explanation) -> str:
+    if part == "balance" and not explained.communicates:
+        return "the slowest copy against the typical one"
+    return COSTS[part]
 
 
 def advice_lines(

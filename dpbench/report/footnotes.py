@@ -127,12 +127,12 @@ def too_noisy(rows: Rows) -> Iterator[str]:
 
 
 def copies_need_single(rows: Rows) -> bool:
-    """Whether `independent` has speedups without a speed at group size 1: against `single`."""
-    copies = [
-        row for row in rows if row.configuration and row.configuration.implementation == INDEPENDENT
-    ]
-    alone = {row.series for row in copies if row.group_size == 1 and row.throughput}
-    return any(row.speedup and row.series not in alone for row in copies)
+    """Whether a speedup of `independent` is against `single`, whichever rows are shown."""
+    return any(
+        row.speedup is not None and row.speedup == row.absolute_speedup
+        for row in rows
+        if row.configuration and row.configuration.implementation == INDEPENDENT
+    )
 
 
 def _scaling(rows: Rows) -> Iterator[str]:

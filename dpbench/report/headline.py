@@ -10,6 +10,9 @@ from dpbench.analysis.headline import Headline
 from dpbench.messages import one_line
 from dpbench.report.numbers import percentage, quantity
 
+NO_WINNER = "No clear winner"
+"""Said instead of "Fastest" where others tie with the best."""
+
 
 def verdict(headlines: Mapping[str, Headline]) -> Iterator[str]:
     """One sentence for each work: the fastest configuration and how well it scales."""
@@ -30,7 +33,7 @@ def _sentence(headline: Headline) -> str:
         count = len(best.rivals)
         nearest = one_line(best.rivals[0].named_within_work.label)
         others = nearest if count == 1 else f"{count:,} others"
-        return f"no clear winner: {label} ({speed_of(best.value)}) and {others} tie"
+        return f"{NO_WINNER.lower()}: {label} ({speed_of(best.value)}) and {others} tie"
     if best.others and best.value.basis != "repetitions":
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
     said = f"fastest: {speed}"

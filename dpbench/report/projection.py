@@ -13,6 +13,7 @@ from dpbench.analysis.projection.row import CONFIDENCE, ProjectedRow, Projection
 from dpbench.analysis.provenance import MEANINGS
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text
+from dpbench.report.progress.terminal import table_width
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import fitted, folded
 
@@ -42,7 +43,9 @@ def answer(
     table, left_out = fitted(_table(projections, verbose=verbose), LEAVE_FIRST)
     lines = [*_refusals(projections), *notes, *_reading(projections, verbose=verbose)]
     lines += _assumptions(projections) if verbose else [MORE]
-    lines += [f"left out to fit the terminal: {', '.join(left_out)} (see --json)"] * bool(left_out)
+    lines += [
+        f"left out to fit {table_width()} columns: {', '.join(left_out)} (see --json)"
+    ] * bool(left_out)
     networks = dict.fromkeys(one.network for one in projections if one.network is not None)
     title = f"Simulated on {', '.join(networks)}" if networks else BY_LAW
     return Answer(

@@ -185,11 +185,14 @@ def _asked(columns: str) -> tuple[Column, ...]:
 
 def usual_columns(rows: Rows) -> tuple[tuple[Column, ...], list[str]]:
     """The columns that every table has by default, a terminal's and the page's: those with a value,
-    and the status where some row did not simply complete. Also the headers of those without one."""
+    the status where some row did not simply complete, and the final loss if all rows took the same
+    number of steps. Also the headers of those without a value."""
     full, empty = [], []
     completed = rows and all(r.status is Status.COMPLETED and r.reason is None for r in rows)
     for column in (*DEFAULT_COLUMNS, *claim_columns(rows)):
         if completed and column.key == "status":
+            continue
+        if column.key == "final_loss" and len({r.timed_steps for r in rows if r[column.key]}) > 1:
             continue
         if not rows or any(cell(column, row) != MISSING for row in rows):
             full.append(column)

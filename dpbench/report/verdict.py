@@ -61,7 +61,7 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
 
 
 def headline(verdict: Verdict) -> str:
-    """Says "regressed: images_per_second, mean of 2 rows: 5.2 % slower (+4.1 to +6.4 %), …".
+    """Says "regressed: throughput, mean of 2 rows: 5.2 % slower (+4.1 to +6.4 %), …".
 
     A pass of the mean begins with the rows that are inconclusive by themselves.
     """
@@ -69,7 +69,7 @@ def headline(verdict: Verdict) -> str:
     undecided_first = (one for one in alike if any(r.is_open for r in rows_of(one, verdict)))
     worst = next(undecided_first, alike[0])
     rows = rows_of(worst, verdict)
-    what = f"{worst.metric}, mean of {len(rows)} rows" if len(rows) > 1 else worst.metric
+    what = _metric_words(worst.metric) + (f", mean of {len(rows)} rows" if len(rows) > 1 else "")
     parts = [f"{what}: too few repetitions to compare"]
     if worst.slowdown is not None:
         change = _worded(worst.slowdown, worst.low, worst.high, worst.metric)
@@ -87,9 +87,18 @@ def headline(verdict: Verdict) -> str:
             parts.append(f"regressed in {regressed}")
     if worst.outcome == "inconclusive":
         parts.append(_what_would_decide(worst, rows))
-    others = len(verdict.metrics) - 1
-    more = f"; {others} more below" if others else ""
+    kinds = (
+        ("metrics", {one.metric for one in verdict.metrics}),
+        ("candidates", {one.candidate for one in verdict.metrics}),
+    )
+    several = [f"{len(names)} {noun}" for noun, names in kinds if len(names) > 1]
+    more = f"; {', '.join(several)}: see below" if several else ""
     return f"{word}: {'; '.join(parts)}{more}"
+
+
+def _metric_words(metric: str) -> str:
+    """The metric's key, but no "images" above the samples or tokens of another model."""
+    return "throughput" if metric == "images_per_second" else metric
 
 
 def rows_of(one: MetricVerdict, verdict: Verdict) -> list[RowVerdict]:
@@ -127,8 +136,8 @@ def _what_would_decide(one: MetricVerdict, rows: Sequence[RowVerdict]) -> str:
 
 
 def sides(rows: Sequence[RowVerdict]) -> str:
-    """Says "images_per_second of ddp (candidate) against torch-ddp (baseline)"."""
-    metrics = dict.fromkeys(row.comparison.metric for row in rows)
+    """Says "throughput of ddp (candidate) against torch-ddp (baseline)"."""
+    metrics = dict.fromkeys(_metric_words(row.comparison.metric) for row in rows)
     candidates = dict.fromkeys(row.comparison.candidate_label for row in rows)
     return (
         f"{', '.join(metrics)} of {', '.join(candidates)} (candidate) against "

@@ -12,6 +12,7 @@ from typing import Any
 
 import dpbench
 import dpbench.parallel
+from tests.documentation import ROOT
 
 PARALLEL = {
     "DataParallel": "module device_ids output_device dim * threads_per_replica loss_reduction"
@@ -19,22 +20,24 @@ PARALLEL = {
     "DistributedDataParallel": "module device_ids output_device dim broadcast_buffers init_sync"
     " process_group bucket_cap_mb find_unused_parameters check_reduction gradient_as_bucket_view"
     " static_graph * device_mesh forward_sync_buffers bucket_cap_mb_list overlap",
-    "LocalSGD": "module every * process_group",
-    "NoScatter": "value",
     "ShardedOptimizer": "model optimizer",
-    "accumulate": "wrapper batches",
-    "any_rank": "flag * process_group",
     "broadcast_checkpoint": "module * src process_group",
     "check_sync": "module * process_group gradients",
-    "fit": "wrapper batches optimizer loss * epochs",
     "gather": "outputs device dim",
-    "predict": "wrapper batches",
     "scatter": "obj devices dim",
-    "sync_gradients": "module * process_group",
 }
 """Callables that both `dpbench.parallel` and `dpbench` export; * starts the keyword-only ones."""
 
-PARALLEL_ALONE = {"balanced_split": "n parts"}
+PARALLEL_ALONE = {
+    "LocalSGD": "module every * process_group",
+    "NoScatter": "value",
+    "accumulate": "wrapper batches",
+    "any_rank": "flag * process_group",
+    "balanced_split": "n parts",
+    "fit": "wrapper batches optimizer loss * epochs",
+    "predict": "wrapper batches",
+    "sync_gradients": "module * process_group",
+}
 """Callables that only `dpbench.parallel` exports."""
 
 OTHERS = {
@@ -89,6 +92,21 @@ def test_public_names_are_importable_and_listed() -> None:
         assert (module.__name__, missing) == (module.__name__, [])
         assert set(names) <= set(module.__all__)
         assert set(names) <= set(dir(module))
+
+
+def test_one_table_of_the_documentation_has_each_public_name() -> None:
+    pages = [(ROOT / "docs" / name).read_text() for name in ("api.md", "parallel.md")]
+    tables = [re.findall(r"^\| name \|.*\n((?:\|.*\n)+)", page, re.MULTILINE) for page in pages]
+    cells = [
+        line.split("|")[1]
+        for found in tables
+        for table in found
+        for line in table.split("\n")[1:-1]
+    ]
+    listed = [name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)]
+    alone = set(dpbench.parallel.__all__) - set(dpbench.__all__)
+    assert sorted(listed) == sorted([*dpbench.__all__, *(f"parallel.{name}" for name in alone)])
+    assert len(dpbench.__all__) <= 29
 
 
 def test_public_callables_take_their_parameters() -> None:

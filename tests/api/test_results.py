@@ -158,3 +158,8 @@ def test_what_is_no_results_folder_is_a_store_error(tmp_path: Path, name: str) -
     (tmp_path / "file.csv").touch()
     with pytest.raises(StoreError, match=name):
         dpbench.load(tmp_path / name)
+
+
+def test_headlines_are_short_to_read() -> None:
+    headlines = dpbench.load("results/examples/two-cores").headlines
+    assert len(repr(headlines)) < 200

@@ -127,7 +127,8 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module of the user's own, importable, with a whole and an unfinished architecture."""
     (tmp_path / "outside_models.py").write_text(OUTSIDE)
     (tmp_path / "outside_broken.py").write_text("import json\n\n1 / 0\n")
-    (tmp_path / "outside_syntax.py").write_text("def make(:\n")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "outside_syntax.py").write_text("def make(:\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "outside_models", raising=False)
@@ -218,7 +219,7 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
         ("outside_models.py:number", r"returned an int; expected \(model, batch, loss\)"),
         ("outside_models.py:ends", "raised SystemExit: usage: train.py"),
         ("outside_broken.py:Small", r"loading it raised ZeroDivisionError.*broken.py, line 3\)"),
-        ("outside_syntax.py:make", r"loading it raised SyntaxError: .*outside_syntax.py, line 1"),
+        ("sub/outside_syntax.py:make", r"SyntaxError: .* \(sub/outside_syntax.py, line 1\)$"),
         ("outside_missing.py:make", "no file outside_missing.py here"),
         ("json:loads", "architecture 'json:loads': s has no default; expected the option s=…$"),
         ("outside_models.py:model", "model is a model; expected a function that returns a new one"),

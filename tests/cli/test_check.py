@@ -132,7 +132,7 @@ def test_the_candidate_alternates_with_its_baseline(
 ) -> None:
     target = ("--results-dir", tmp_path, "--name", "now")
     assert dpbench("check", "--against", "torch-ddp", *SIZES, *target) == 0
-    assert "images_per_second of ddp (candidate) against torch-ddp" in capsys.readouterr().out
+    assert "throughput of ddp (candidate) against torch-ddp" in capsys.readouterr().out
     names = [r.trial.implementation for r in store.load(tmp_path / "now").records]
     pass_of = ["ddp", "torch-ddp"]
     assert names == [*pass_of, *reversed(pass_of)] * 2 + pass_of

@@ -111,7 +111,7 @@ def test_a_change_that_makes_steps_longer_is_caught_against_the_revision_before(
     write(project, 0.3)
     done = check(*OPTIONS, *THREE_PASSES, "--against-ref", "HEAD")
     assert done.returncode == 3, done.stdout + done.stderr
-    assert done.stdout.startswith("regressed: images_per_second: ")
+    assert done.stdout.startswith("regressed: throughput: ")
     assert "of the working directory (candidate) against HEAD (baseline)" in done.stdout
     assert f"HEAD is commit {git('rev-parse', 'HEAD', cwd=project)[:12]}" in done.stderr
     now, before = (load(project / "results" / name) for name in ("now", "now-baseline"))
@@ -139,7 +139,7 @@ def test_another_architecture_is_compared_although_its_name_differs(
     done = check(*OPTIONS, "--against-arch", "other.py:build")
     assert done.returncode == 0, done.stderr
     assert "(candidate) against other.py:build (baseline)" in done.stdout
-    assert done.stdout.startswith("pass: images_per_second: ")
+    assert done.stdout.startswith("pass: throughput: ")
     baseline = load(project / "results" / "now-baseline").spec.workload
     assert baseline.architecture == "other.py:build"
 

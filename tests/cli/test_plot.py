@@ -64,6 +64,12 @@ def test_all_draws_what_there_is_and_says_what_there_is_not(
     assert not (folder / "report").exists()
 
 
+def test_the_folder_may_come_first(folder: Path, tmp_path: Path) -> None:
+    output = ["--format", "svg", "--output", str(tmp_path)]
+    assert run(["plot", str(folder), "throughput", *output]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["throughput.svg"]
+
+
 def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
     output = ["--format", "svg", "--output", str(tmp_path)]
     assert run(["plot", "implementations,projection", str(PUBLISHED), *output]) == 0

@@ -60,6 +60,15 @@ def test_without_a_network_a_law_goes_through_what_was_measured(
     assert "assumed: additional replicas have the same hardware" in capsys.readouterr().out
 
 
+def test_what_is_left_out_names_the_width_that_it_did_not_fit(
+    alone: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run(["project", alone]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "left out to fit 40 columns: " in said
+
+
 def test_a_network_is_simulated_with_its_assumptions(
     alone: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,7 +67,7 @@ def test_cpu_means_a_process_for_each_core() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "the following arguments are required: training_script"),
+        ([], "name a script: dpbench launch FILE"),
         (["missing.py"], "got 'missing.py', expected a Python script: there is no such file"),
         (["--no-python", "no-such-program"], "expected a program: there is none that can be run"),
         (["-m", "no_such_module.x"], "there is no module 'no_such_module' to import"),

@@ -96,7 +96,7 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
         ("fewer", r"returned 1 sample; expected as many as asked for \(models.py, line 15\)$"),
         ("rows", r"batch\(2\) returned a tensor \(2, 3\); expected .*\(models.py, line 19\)$"),
         ("sparse", r"batch\(2\) raised DataError: inputs: got a torch.sparse_coo tensor"),
-        ("short", r"batch\(2\) raised TypeError: .*takes 1 positional argument"),
+        ("short", r"expected batch\(samples, generator\), which takes two arguments \("),
         ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 31\)$"),
         ("unseeded", r"different samples for the same seed; draw .*\(models.py, line 41\)$"),
     ],

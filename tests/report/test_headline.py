@@ -44,6 +44,11 @@ def test_without_a_speed_the_verdict_has_the_reason() -> None:
     assert line == "No fastest configuration: no trial was recorded."
 
 
+def test_copies_without_communication_are_said_not_to_be_ranked() -> None:
+    (line,) = verdict(subject([run(trial("independent", "none"), 100.0)]).headlines)
+    assert line == "No fastest configuration: independent is not ranked."
+
+
 def test_numbers_of_a_cost_model_are_called_synthetic() -> None:
     model = {"e0": replace(capture(), launcher=SYNTHETIC)}
     (line,) = verdict(subject(sample_records(), environments=model).headlines)

@@ -108,6 +108,14 @@ def test_rows_of_an_unavailable_backend_become_one_line() -> None:
     assert "nccl" in render(summarize(sample_records()), format="markdown").text
 
 
+def test_final_losses_after_different_numbers_of_steps_are_no_usual_column() -> None:
+    first, second = summarize([run(trial(), 100.0), run(trial(group_size=2), 190.0)])
+    assert "Final loss" in render([first, second]).text
+    longer = replace(second, timed_steps=2 * (second.timed_steps or 1))
+    assert "Final loss" not in render([first, longer]).text
+    assert "Final loss" in render([first, longer], columns="final_loss").text
+
+
 def test_outliers_are_notes() -> None:
     steps = [0.099, 0.1, 0.101] * 4 + [0.41]
     spec = trial(timed_steps=len(steps))

@@ -22,17 +22,15 @@ from tests.analysis.builders import (
 
 
 def test_the_first_line_is_the_verdict_with_its_interval() -> None:
-    assert headline(ALL_PASS.verdict) == (
-        "pass: images_per_second: 0.0 % (-1.1 to +1.2 %), tolerance 3 %"
-    )
+    assert headline(ALL_PASS.verdict) == ("pass: throughput: 0.0 % (-1.1 to +1.2 %), tolerance 3 %")
     text = headline(REGRESSED.verdict)
-    assert text.startswith("regressed: images_per_second, mean of 2 rows: 4.9 % slower (")
+    assert text.startswith("regressed: throughput, mean of 2 rows: 4.9 % slower (")
     assert text.endswith("; regressed in 1 of 2 rows (ddp/gloo ×1, batch 32)")
 
 
 def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     text = headline(INCONCLUSIVE.verdict)
-    assert text.startswith("inconclusive: images_per_second: 3 % slower (-")
+    assert text.startswith("inconclusive: throughput: 3 % slower (-")
     assert text.endswith("too noisy to decide here: raise the tolerance, or find a quieter machine")
     found = assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]})
     assert headline(found.verdict).endswith(
@@ -51,7 +49,7 @@ def test_a_mean_that_passes_does_not_speak_for_a_row_that_is_inconclusive(
     assert found.verdict.outcome == outcome
     text = headline(found.verdict)
     if strict:
-        assert text.startswith("inconclusive: images_per_second, mean of 2 rows: ")
+        assert text.startswith("inconclusive: throughput, mean of 2 rows: ")
         assert "; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32); " in text
         assert found.unsettled()
     else:
@@ -100,7 +98,7 @@ def test_every_metric_has_a_table_that_fits_the_terminal(
     lines = answer(both, (), exit_status=0).text.splitlines()
     assert "step_seconds_p95" in lines
     assert max(map(len, lines)) <= 80
-    assert "1 more below" in " ".join(lines)
+    assert "; 2 metrics: see below" in " ".join(lines)
     wild = assessment({16: [1000.0, 1500.0, 600.0, 1200.0, 800.0]})
     assert max(map(len, answer(wild, (), exit_status=0).text.splitlines())) <= 80
 

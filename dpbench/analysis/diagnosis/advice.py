@@ -93,6 +93,11 @@ def _advice(factor: Factor, explained: Explanation, others: Sequence[Explanation
     if is_waiting and slowest and explained.slow_data_seconds >= HALF * seconds:
         kind = "data"
         words = f"loading data on rank {slowest.rank} ({slowest.device})", LOADING
+    elif is_waiting and not explained.communicates:
+        words = (
+            "copies that are slower than the typical one",
+            "look for other work on their devices",
+        )
     elif is_waiting:
         words = STRAGGLERS if kind == "stragglers" else _waiting(explained.slowest_rank)
     elif kind == "communication":

@@ -64,6 +64,11 @@ class Explanation:
     """Notes on effects that could not be separated, and what to measure for that."""
 
     @property
+    def communicates(self) -> bool:
+        """Whether its ranks wait for each other, unlike independent copies."""
+        return IMPLEMENTATIONS[self.trial.implementation].communicates
+
+    @property
     def is_too_noisy(self) -> bool:
         """Whether its speed or efficiency is too noisy to state, and so to explain."""
         found = self.factors.efficiency

@@ -87,6 +87,12 @@ def _draw(
     highest = max([value.value for value in values] + [1.0] * (name == "efficiency"))
     ends = max(value.ends[1] for value in values)  # room for intervals, unless they are very wide
     top = max(1.12 * highest, min(1.03 * ends, 2 * highest))
+    lines = {
+        batch: {x: y for x, size in enumerate(sizes) if (y := ideal(rows, size)) is not None}
+        for batch in shown
+        if (rows := [row for row, _ in found if (row.batch_size or 0) == batch])
+    }
+    top = max([top, *(1.03 * y for line in lines.values() for y in line.values())])
     figure, axes = panels(len(shown), share_y=True)
     for axis, batch_size in zip(axes, shown, strict=True):
         pairs = [(row, value) for row, value in found if (row.batch_size or 0) == batch_size]
@@ -108,10 +114,8 @@ def _draw(
                     for row, value in own
                 ]
                 draw_points(axis, points, label=label, **styles[implementation, backend])
-        rows = [row for row, _ in pairs]
-        line = {x: y for x, size in enumerate(sizes) if (y := ideal(rows, size)) is not None}
         label = "linear" if is_relative else "linear from one replica"
-        if line:
+        if line := lines[batch_size]:
             axis.plot([*line], [*line.values()], color=MUTED, linewidth=1.0, zorder=1, label=label)
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         axis.set_title(f"batch size {batch_size:,}" if batch_size else "")

@@ -24,7 +24,7 @@ from dpbench.report.collectives import (
 from dpbench.report.doctor import machine_lines
 from dpbench.report.explanation import READING, advice_lines, factors_table
 from dpbench.report.footnotes import notes, warnings
-from dpbench.report.headline import speed_of, verdict
+from dpbench.report.headline import NO_WINNER, speed_of, verdict
 from dpbench.report.numbers import percentage
 from dpbench.report.page.content import Page, Section, Tile
 from dpbench.report.page.pictures import Pictures
@@ -177,7 +177,8 @@ def _headline_tiles(headline: Headline) -> Iterator[Tile]:
         return f"{label}; statistically tied with {nearest}{more}"
 
     if (best := headline.fastest) is not None:
-        yield Tile(title="Fastest", value=speed_of(best.value), about=about(best))
+        title = NO_WINNER if best.rivals else "Fastest"
+        yield Tile(title=title, value=speed_of(best.value), about=about(best))
     if (best := headline.scaling) is not None:
         value = f"{percentage(best.value)} of linear"
         title = f"Best scaling to {best.row.group_size:,} replicas"

@@ -38,9 +38,13 @@ class Thresholds:
         """How much is measured whatever the budget is, and the seconds that this takes (or why
         they are not known)."""
         takes = seconds if isinstance(seconds, str) else f"about {units.seconds(seconds)}"
+        budget = units.seconds(self.budget_seconds)
+        least = f"{self.repetitions} repetitions, {takes}"
+        if not isinstance(seconds, str) and seconds > self.budget_seconds:
+            return f"{least}: more than --budget {budget}, so none are added"
         return (
-            f"at least {self.repetitions} repetitions, {takes}, whatever --budget is; more while "
-            f"inconclusive, until {units.seconds(self.budget_seconds)} in all are used"
+            f"at least {least}, whatever --budget is; more while inconclusive, until {budget} in "
+            "all are used"
         )
 
 

@@ -41,16 +41,21 @@ NOISE_BYTES = 16 * 2**20
 """Smallest growth that is assumed, so that noise predicts no batch that is too large."""
 
 
-def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
-    """The options with the largest batch as a plain number.
-
-    Raises UsageError if no batch fits or it cannot be found.
-    """
+def require_one_answer(options: SweepOptions) -> None:
+    """Raise UsageError if the largest batch differs between rows of the sweep."""
     if len(options.arch) > 1 or "strong" in options.scaling:
         raise UsageError(
             f"{OPTION}: the largest batch of a replica differs between architectures and group "
             "sizes; expected one --arch and --scaling weak, or a number"
         )
+
+
+def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
+    """The options with the largest batch as a plain number.
+
+    Raises UsageError if no batch fits or it cannot be found.
+    """
+    require_one_answer(options)
     spec, _ = build_sweep_spec(
         options.model_copy(update={"batch_sizes": (1,), "exclude": ()}), machine
     )

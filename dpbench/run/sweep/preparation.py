@@ -160,6 +160,9 @@ def plan_sweep(options: SweepOptions) -> tuple[list[Planned[TrialSpec]], str]:
     than this machine has devices.
     """
     if options.searches_batch:
+        from dpbench.run.sweep.largest_batch import require_one_answer
+
+        require_one_answer(options)
         known = options.known_batch_sizes or (FIRST_BATCH,)
         say(
             f"--batch-sizes {LARGEST_BATCH}: the batch is found when the sweep starts; this plan "

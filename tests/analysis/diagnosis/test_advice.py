@@ -11,6 +11,7 @@ from dpbench.analysis.diagnosis.advice import Advice, advise
 from dpbench.analysis.diagnosis.explanation import explain
 from dpbench.analysis.summary import summarize
 from dpbench.records.trial import TrialRecord
+from dpbench.report.explanation import factors_table
 from tests.analysis.builders import steps_of, weak_sweep
 
 MS = 1e-3
@@ -104,6 +105,22 @@ def test_a_slow_rank_is_named() -> None:
         ]
     kinds = {advice.kind: advice.text for advice in advice_on(LABEL, records)}
     assert kinds["balance"].startswith("waiting for rank 1 (cpu), the slowest in all 3 repetitions")
+
+
+def test_independent_copies_wait_for_nobody() -> None:
+    records = []
+    for repetition in range(PASSES):
+        at = {"repetition": repetition}
+        records += [
+            steps_of("single", [10 * MS], **at),
+            steps_of("independent", [10 * MS, 16 * MS], **at),
+        ]
+    (found,) = advice_on("independent ×2, batch 32", records)
+    assert (found.kind, found.loss) == ("balance", "copies that are slower than the typical one")
+    causes = [
+        row.cells[-1].text for row in factors_table(explain(records, summarize(records))).rows
+    ]
+    assert "the slowest copy against the typical one" in causes
 
 
 def test_one_process_is_sent_to_ddp() -> None:

@@ -122,6 +122,15 @@ def test_no_colour_means_two_things() -> None:
     assert len(every) == len(set(every))
 
 
+@pytest.mark.parametrize("kind", ["throughput", "speedup"])
+def test_the_linear_line_is_whole_where_speedups_are_far_below_it(kind: str) -> None:
+    runs = [run(trial(group_size=size), 100.0 + size) for size in (1, 8)]
+    with house_style():
+        (axes,) = CHARTS[kind].draw(source(runs)).axes
+    (linear,) = (line for line in axes.lines if str(line.get_label()).startswith("linear"))
+    assert axes.get_ylim()[1] > linear.get_ydata()[-1]
+
+
 def test_at_most_six_batch_sizes_have_a_panel() -> None:
     runs = [
         run(trial(group_size=n, batch_size=batch), 100.0 * n)

@@ -30,6 +30,7 @@ from tests.analysis.builders import record, run, trial
 from tests.report.charts.pictured import figure
 from tests.report.sample import sample_records, subject
 from tests.report.test_collectives import sample as sample_collectives
+from tests.report.test_headline import measured
 
 PUBLISHED = Path(__file__).parents[3] / "results" / "published"
 HOSTILE = "<script>alert(1)</script>&\x1b[31m\u202e\" onload='x"
@@ -100,13 +101,19 @@ def test_throughput_is_first_and_open() -> None:
 
 def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
     shown = {tile.title: tile for tile in whole().tiles}
-    assert shown["Fastest"].value.endswith("images/s")
+    assert shown["No clear winner"].value.endswith("images/s")
     assert shown["Best scaling to 2 replicas"].value.endswith("% of linear")
     assert shown["Gradients verified"].about.startswith("configurations")
     nothing = build_page(subject([]), Pictures())
     assert nothing.tiles == ()
     one = build_page(subject([run(trial(), 100.0)]), Pictures())
     assert [tile.title for tile in one.tiles] == ["Fastest", "Gradients verified"]
+
+
+def test_a_tie_has_no_winner_on_the_page_either() -> None:
+    page = build_page(measured(spread=0.1), Pictures())
+    assert page.tiles[0].title == "No clear winner"
+    assert "; statistically tied with " in page.tiles[0].about
 
 
 def test_warnings_are_a_banner_and_no_notes() -> None:

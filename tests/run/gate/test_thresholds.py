@@ -22,6 +22,9 @@ def test_the_defaults_are_three_percent_of_the_speed() -> None:
         "at least 5 repetitions, about 1 min 30 s, whatever --budget is; more while inconclusive, "
         "until 5 min 0 s in all are used"
     )
+    assert found(budget="30s").describe_plan(50.0) == (
+        "5 repetitions, about 50 s: more than --budget 30 s, so none are added"
+    )
 
 
 def test_a_metric_may_have_a_tolerance_of_its_own() -> None:
@@ -35,7 +38,8 @@ def test_a_metric_may_have_a_tolerance_of_its_own() -> None:
         ({"metric": ["speed"]}, "--metric: got 'speed'"),
         ({"metric": ["efficiency", "efficiency=1%"]}, "efficiency is listed twice"),
         ({"metric": ["efficiency=1"]}, "--metric efficiency: got '1'"),
-        ({"tolerance": "x"}, "--tolerance: got 'x'"),
+        ({"tolerance": "x"}, "--tolerance: got 'x'; expected a percentage"),
+        ({"tolerance": "5"}, "--tolerance: got '5'; did you mean 5%\\? expected a percentage"),
         ({"repetitions": "1"}, "--repetitions: got '1'"),
         ({"budget": "soon"}, "--budget: got 'soon'"),
     ],

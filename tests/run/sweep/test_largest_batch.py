@@ -23,6 +23,7 @@ from dpbench.run.sweep.largest_batch import (
     by_trying,
     with_largest,
 )
+from dpbench.run.sweep.preparation import plan_sweep
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import TrialSpec
 from tests.cli.typed import parsed_options
@@ -87,6 +88,9 @@ def test_where_it_cannot_be_looked_for_it_is_an_error(found: Callable[..., Any])
         build_sweep_spec(parsed_options(**OPTIONS, batch_sizes="max"), MACHINE)
     with pytest.raises(UsageError, match="--scaling weak"):
         found(batch_sizes="max", scaling="strong")
+    for several in ({"scaling": "strong"}, {"arch": "mlp,gpt"}):
+        with pytest.raises(UsageError, match="expected one --arch and --scaling weak"):
+            plan_sweep(parsed_options(**OPTIONS | several, batch_sizes="max"))
 
 
 @settings(max_examples=60)
