@@ -45,6 +45,7 @@ class Results:
     """Contents of a results folder when it was read: a sweep, collectives, or both.
 
     Columns of frames are stable and have their unit in the name; unmeasured values are missing.
+    Frames keep the numbers that tables replace by "too noisy".
     """
 
     def __init__(
@@ -136,8 +137,8 @@ class Results:
         """A chart, as `dpbench plot` draws it; `work` is a key of `headlines`, required if there
         are several.
 
-        Raises UnknownName for a kind or a work that is not known, UsageError for a chart that has
-        nothing to show here and for one of several works.
+        Raises UnknownName for an unknown kind, and UsageError for another `work` or a chart that
+        has nothing to show here.
         """
         from dpbench.report.charts.kinds import CHARTS
         from dpbench.run.plotted import charts_of
@@ -145,14 +146,12 @@ class Results:
         if kind not in CHARTS:
             raise UnknownName("chart", kind, CHARTS)
         charts = charts_of(CHARTS[kind], self._subject, self.folder)
-        if work is None and len(charts) > 1:
-            raise UsageError(
-                f"plot: a chart is of one work, and there are {'; '.join(charts)}; expected one of "
-                f"them, as in work={next(iter(charts))!r}"
-            )
-        if work is not None and work not in charts:
-            raise UnknownName("work", work, charts)
-        draw = next(iter(charts.values())) if work is None else charts[work]
+        if work is None and len(charts) == 1:
+            (work,) = charts
+        if work not in charts:
+            known = " or ".join(map(repr, charts)) if len(charts) > 1 else "none, as there is one"
+            raise UsageError(f"plot: got work={work!r}; expected {known}")
+        draw = charts[work]
         try:
             with house_style():
                 figure = draw()

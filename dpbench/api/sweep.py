@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dpbench.api import host_program
@@ -10,10 +11,10 @@ from dpbench.errors import UsageError
 from dpbench.options.bridge import PYTHON, describe, keyed
 from dpbench.options.sweep import SweepOptions
 
-PROGRESS = "Print on stderr what the command prints there."
+PROGRESS = {"progress": (True, "Print progress and notes on stderr. Default: True.")}
 CALL_FLAGS = {
-    "report": "Write the tables and the page that the command writes.",
-    "progress": PROGRESS,
+    "report": (False, "Write the tables and the page that the command writes. Default: False."),
+    **PROGRESS,
 }
 
 
@@ -24,22 +25,20 @@ def sweep(arch: Any = None, **options: Any) -> Results:
         >>> results.rows[["implementation", "group_size", "speedup"]]
 
     Every option of the command is an argument: `--batch-sizes 32,64` is `batch_sizes=[32, 64]`.
-    Omit an argument, or pass None, for its default or the value of the `preset`. Each trial is
-    stored in a folder in `results_dir` as soon as it ends.
+    Omit an argument, or pass None, for its default or the value of the `preset`. `arch` is a name,
+    because each rank imports the model: "mlp", "my_model.py:make" or "my_package.models:make".
+    Each trial is stored in a folder in `results_dir` as soon as it ends.
     """
-    flags = {name: options.pop(name, False) for name in CALL_FLAGS}
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise UsageError(f"{name}: expected True or False, got {value!r}")
+    report, progress = take_flags(options, CALL_FLAGS)
     given = keyed(SweepOptions, PYTHON, {"arch": arch, **options})
     for name in ("arch", "data", "step"):
         check_importable(given.get(name), name)
     with (
         host_program.alone(),
-        host_program.listening(progress=flags["progress"]) as said,
+        host_program.listening(progress=progress) as said,
     ):
-        results = _measure(given, quiet=not flags["progress"], said=said)
-    if flags["report"]:
+        results = _measure(given, quiet=not progress, said=said)
+    if report:
         results.write_report(charts=given.get("charts", True))
     return results
 
@@ -71,15 +70,28 @@ def _measure(given: dict[str, Any], *, quiet: bool, said: list[str]) -> Results:
     return Results(sweep=measure_sweep(options, embedded=True), said=said)
 
 
+def take_flags(options: dict[str, Any], flags: Mapping[str, tuple[bool, str]]) -> list[bool]:
+    """Remove the flags of a call from its options and return their values, or the defaults.
+
+    Raises UsageError for a value that is not a bool.
+    """
+    taken = {name: options.pop(name, default) for name, (default, _) in flags.items()}
+    for name, value in taken.items():
+        if not isinstance(value, bool):
+            raise UsageError(f"{name}: expected True or False, got {value!r}")
+    return [*taken.values()]
+
+
 def check_importable(named: object, what: str) -> None:
     """Raises UsageError for what ranks, which are processes of their own, cannot import."""
     for one in named if isinstance(named, list | tuple) else [named]:
         if one is not None and not isinstance(one, str):
             raise UsageError(
-                f"{what}: expected a name, or 'package.module:factory', got {type(one).__name__}"
+                f"{what}: got a {type(one).__name__}; expected a name that ranks can import, as in "
+                "'my_model.py:make' or 'my_package.models:make'"
             )
         if one is not None and one.startswith(("__main__:", "__mp_main__:")):
             raise UsageError(
                 f"{what} {one!r}: ranks are processes of their own and cannot import what was "
-                "defined in a script or a notebook; put it into a module, as in 'my_models:Net'"
+                "defined in a script or a notebook; put it into a file, as in 'my_model.py:make'"
             )

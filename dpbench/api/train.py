@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench.api import host_program
-from dpbench.api.sweep import PROGRESS, check_importable
+from dpbench.api.sweep import PROGRESS, check_importable, take_flags
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
 from dpbench.options.bridge import PYTHON, describe, keyed
@@ -135,9 +135,7 @@ def train(arch: Any = None, **options: Any) -> Trained:
     The run folder is created in `runs_dir`. Under a launcher, the call trains as one of its ranks
     and returns on every rank.
     """
-    progress = options.pop("progress", False)
-    if not isinstance(progress, bool):
-        raise UsageError(f"progress: expected True or False, got {progress!r}")
+    (progress,) = take_flags(options, PROGRESS)
     given = keyed(TrainOptions, PYTHON, {"arch": arch, **options})
     check_importable(given.get("arch"), "arch")
     asked = TrainArguments(given=given, embedded=True)
@@ -163,7 +161,7 @@ def train(arch: Any = None, **options: Any) -> Trained:
 describe(
     train,
     TrainOptions,
-    flags={"progress": PROGRESS},
+    flags=PROGRESS,
     end="""\
 Returns:
     The run folder, its log and its models.

@@ -313,12 +313,15 @@ def _shown(default: Any, names: str) -> str | bool:
 
 
 def describe(
-    function: Callable[..., Any], model: type[Options], flags: Mapping[str, str], end: str
+    function: Callable[..., Any],
+    model: type[Options],
+    flags: Mapping[str, tuple[bool, str]],
+    end: str,
 ) -> None:
     """Documents a Python call that takes the options of a model.
 
-    Its signature has the options of the first panel of help, and `flags`, which are off by default;
-    its text describes all options by panel, followed by `end`.
+    Its signature has the options of the first panel of help, and `flags`, each with its default and
+    help; its text describes all options by panel, followed by `end`.
     """
     panels: dict[str, dict[str, str]] = {"Args": {}}
     for name, one in options_of(model).items():
@@ -332,13 +335,13 @@ def describe(
     parameters = [
         kinds(arch, kinds.POSITIONAL_OR_KEYWORD, default=None),
         *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in others),
-        *(kinds(name, kinds.KEYWORD_ONLY, default=False) for name in flags),
+        *(kinds(name, kinds.KEYWORD_ONLY, default=on) for name, (on, _) in flags.items()),
         kinds("settings", kinds.VAR_KEYWORD),
     ]
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         parameters, return_annotation=function.__annotations__["return"]
     )
-    panels["Args"] |= flags
+    panels["Args"] |= {name: text for name, (_, text) in flags.items()}
     paragraphs = [
         "\n".join([f"{panel}:", *(f"    {name}: {text}" for name, text in texts.items())])
         for panel, texts in panels.items()

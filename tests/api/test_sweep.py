@@ -17,7 +17,7 @@ import pytest
 import dpbench
 from dpbench import store
 from dpbench.api import host_program
-from dpbench.errors import DpbenchError, UsageError
+from dpbench.errors import UsageError
 from dpbench.options.bridge import options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -55,8 +55,8 @@ def test_help_has_a_short_signature_and_describes_all_options_of_the_command() -
         ({"steps": 2.5}, "--steps: got 2.5; expected a whole number"),
         ({"precision": 0.01}, "--precision: got 0.01; expected a percentage"),
         ({"progress": 1}, "progress: expected True or False, got 1"),
-        ({"arch": dict}, "arch: expected a name, or 'package.module:factory', got type"),
-        ({"arch": "__main__:Net"}, "put it into a module"),
+        ({"arch": dict}, "arch: got a type; expected a name that ranks can import"),
+        ({"arch": "__main__:Net"}, "put it into a file"),
         ({"resume": True}, "--resume needs the --name"),
         ({"optimiser": "sgd"}, "'optimiser'. Did you mean 'optimizer'?"),
         ({"batch_size": 8}, "batch_size is given twice, under two names"),
@@ -71,18 +71,21 @@ def test_what_cannot_be_is_a_usage_error(here: Path, options: dict[str, Any], wo
 
 
 @needs_no_ranks
-def test_a_sweep_stores_its_records_and_prints_nothing(
+def test_a_sweep_stores_its_records_and_prints_its_progress(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    results = dpbench.sweep(**SMALL, name="quiet")
-    assert capfd.readouterr() == ("", "")
-    assert results.folder == Path("results/quiet")
+    results = dpbench.sweep(**SMALL, name="mine")
+    out, err = capfd.readouterr()
+    assert (out, "[10/10]" in err) == ("", True)
+    assert results.folder == Path("results/mine")
     assert results.notes[0] == "--data digits, the default of mnist_cnn"
-    stored = store.load(here / "results/quiet")
+    stored = store.load(here / "results/mine")
     assert stored.command[:3] == ("sweep", "--implementations", "ddp,torch-ddp")
     assert len(results.trials) == len(stored.records) == 10
-    assert not (here / "results/quiet/report").exists()
-    assert dpbench.load("results/quiet").rows.equals(results.rows)
+    assert not (here / "results/mine/report").exists()
+    assert dpbench.load("results/mine").rows.equals(results.rows)
+    dpbench.sweep(**SMALL, name="quiet", progress=False)
+    assert capfd.readouterr() == ("", "")
 
 
 @needs_no_ranks
@@ -197,8 +200,9 @@ def test_architectures_are_a_name_or_a_list_of_them(here: Path) -> None:
     assert [one.architecture for one in several.spec.workloads] == ["mlp:width=8,layers=2", "gpt"]
     assert {*several.headlines} == {"mlp:width=8,layers=2", "gpt"}
     assert "gpt: " in several.summary
-    with pytest.raises(UsageError, match="a chart is of one work, and there are gpt; mlp"):
-        several.plot("speedup")
-    with pytest.raises(DpbenchError, match="unknown work 'gtp'"):
-        several.plot("speedup", work="gtp")
+    for wrong in (None, "gtp"):
+        with pytest.raises(UsageError, match=f"got work={wrong!r}; expected 'gpt' or 'mlp:width"):
+            several.plot("speedup", work=wrong)
+    with pytest.raises(UsageError, match="got work='gpt'; expected none, as there is one"):
+        one.plot("speedup", work="gpt")
     assert several.plot("speedup", work="gpt").get_suptitle() == "Speedup by group size: gpt"
