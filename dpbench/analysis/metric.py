@@ -46,24 +46,14 @@ class Metric(Field):
     scale: Scale = ""
     better: Literal["", "higher", "lower"] = ""
     """Which direction is better; "" if `compare` and `check` do not compare it."""
-    reference: Reading | None = None
-    """Reference of values that may be zero or negative: their difference is compared as a part of
-    the baseline's mean reference. Other values are compared by their ratio."""
-    reference_words: str = ""
     relative: bool = False
     """True if `trial` counts per replica against group size 1 of the same repetition."""
     is_speed: bool = True
     """Whether better means faster."""
-    counts_steps: bool = False
-    """Whether it depends on the number of steps."""
 
     @property
     def higher_is_better(self) -> bool:
         return self.better == "higher"
-
-    @property
-    def additive(self) -> bool:
-        return self.reference is not None
 
     @property
     def of_losses(self) -> bool:

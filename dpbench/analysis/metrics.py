@@ -168,8 +168,6 @@ DECLARED: tuple[Metric, ...] = (
         shown="if measured",
         row=attrgetter("duration"),
         trial=lambda record: record.duration_seconds,
-        better="lower",
-        counts_steps=True,
     ),
     Metric(
         key="speedup",
@@ -227,9 +225,6 @@ DECLARED: tuple[Metric, ...] = (
         shown="always",
         trial=timed(throughput.exposed_communication_seconds),
         scale="linear",
-        better="lower",
-        reference=throughput.slowest_rank_step_seconds,
-        reference_words="mean step",
     ),
     Metric(
         key="initial_loss",
@@ -260,11 +255,6 @@ DECLARED: tuple[Metric, ...] = (
         style="significant",
         trial=of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
         scale="loss",
-        better="higher",
-        reference=of_losses(lambda values, _: values[0] / len(values)),
-        reference_words="first loss per step",
-        is_speed=False,
-        counts_steps=True,
     ),
     Metric(
         **stored("loss_delta_per_second"),
@@ -275,11 +265,6 @@ DECLARED: tuple[Metric, ...] = (
         style="significant",
         trial=of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
         scale="loss",
-        better="higher",
-        reference=of_losses(lambda values, seconds: values[0] / seconds),
-        reference_words="first loss per second",
-        is_speed=False,
-        counts_steps=True,
     ),
     Metric(
         **stored("final_loss"),
@@ -290,9 +275,6 @@ DECLARED: tuple[Metric, ...] = (
         shown="always",
         trial=of_losses(lambda values, _: values[-1]),
         scale="loss",
-        better="lower",
-        is_speed=False,
-        counts_steps=True,
     ),
     Metric(
         key="flops_per_item",

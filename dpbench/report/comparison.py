@@ -157,10 +157,8 @@ def outcome_words(row: Comparison, within: float) -> str:
 def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]:
     """How the numbers of the table are to be read."""
     first, second = ("A", "B") if metric.higher_is_better else ("B", "A")
-    ratio = f"{first} ÷ {second}"
-    if metric.additive:
-        ratio = f"1 + ({first} - {second}) ÷ A's {metric.reference_words}"
-    yield f"{'slowdown' if metric.is_speed else 'worsening'} is {ratio}; above 1, B is worse"
+    name = "slowdown" if metric.is_speed else "worsening"
+    yield f"{name} is {first} ÷ {second}; above 1, B is worse"
     measured = [row for row in comparisons if row.slowdown and row.slowdown.interval]
     if measured:
         paired = [row.paired for row in measured]
@@ -170,10 +168,9 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
         both = (
             " (A, B)" if any(len({*r.repetitions}) > 1 for r in comparisons if r.slowdown) else ""
         )
-        scale = "" if metric.additive else ", on logarithms"
         yield (
-            f"± is the 95 % interval over repetitions ({how}{scale}); n: repetitions of each "
-            f"side{both}; p is corrected for the number of rows (Holm)"
+            f"± is the 95 % interval over repetitions ({how}, on logarithms); n: repetitions of "
+            f"each side{both}; p is corrected for the number of rows (Holm)"
         )
     if any(row.outcome == "inconclusive" and row.difference is not None for row in measured):
         yield (

@@ -65,9 +65,9 @@ def test_two_sweeps_and_two_parts_of_one(sweep: Sweeps, capsys: Capture) -> None
 def test_metrics_limit_and_format_are_options(sweep: Sweeps, capsys: Capture) -> None:
     sweep("a")
     sweep("b", 1.01)
-    out, _ = compare(capsys, "a", "b", "--json", "--metric", "images_per_second,final_loss")
+    out, _ = compare(capsys, "a", "b", "--json", "--metric", "images_per_second,step_seconds_p50")
     metrics = [row["metric"] for row in json.loads(out)["rows"]]
-    assert metrics == 2 * ["images_per_second"] + 2 * ["final_loss"]
+    assert metrics == 2 * ["images_per_second"] + 2 * ["step_seconds_p50"]
     assert "same within 3 % in 2" in compare(capsys, "a", "b")[0]
     assert "same within" not in compare(capsys, "a", "b", "--within", "0.5%")[0]
     out, _ = compare(capsys, "a", "b", "--format", "csv", "--output", "rows.csv")
@@ -88,7 +88,7 @@ def test_metrics_limit_and_format_are_options(sweep: Sweeps, capsys: Capture) ->
         ("a b --format jsn", 2, "Did you mean 'json'"),
         ("a b --json --format csv", 2, "contradict"),
         ("a b --output absent/file", 2, "cannot write"),
-        ("a b --metric exposed_communication_seconds", 5, "was measured on neither side"),
+        ("a b --metric efficiency", 5, "was measured on neither side"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(

@@ -93,9 +93,7 @@ def test_markup_has_its_notes_aside() -> None:
     ("metric", "words"),
     [
         ("peak_memory_bytes", ("300 MiB", "worsening is B ÷ A", "in 4 of 6 rows")),
-        ("duration_seconds", ("1.000 ± 0 s", "slowdown is B ÷ A", "; 2 are inconclusive.")),
-        ("final_loss", (" 1.5 ", "the same within 3 %", "worsening is B ÷ A")),
-        ("loss_delta_per_second", ("worsening is 1 + (A - B) ÷ A's first loss per second",)),
+        ("step_seconds_p50", (" ms", "slowdown is B ÷ A")),
     ],
 )
 def test_every_kind_of_metric_is_written_in_its_unit(metric: str, words: tuple[str, ...]) -> None:
@@ -103,13 +101,13 @@ def test_every_kind_of_metric_is_written_in_its_unit(metric: str, words: tuple[s
         assert expected in text(sample(), metric)
 
 
-def test_exposed_communication_and_efficiency() -> None:
+def test_efficiency() -> None:
     def sweep(label: str, factor: float):
         return side(
             label,
             *(
                 [
-                    run(trial(group_size=size, repetition=i), speed * factor, without_sync=0.01)
+                    run(trial(group_size=size, repetition=i), speed * factor)
                     for i, speed in enumerate((1000.0 * size**0.9, 1010.0 * size**0.9))
                 ]
                 for size in (1, 2)
@@ -117,9 +115,6 @@ def test_exposed_communication_and_efficiency() -> None:
         )
 
     matched = match(sweep("a", 1.0), sweep("b", 0.5))
-    exposed = text(matched, "exposed_communication_seconds")
-    assert "slowdown is 1 + (B - A) ÷ A's mean step" in exposed
-    assert "(Welch's t); n: repetitions of" in exposed
     efficiency = text(matched, "efficiency")
     assert "93.3 ± 0 %" in efficiency
     assert "efficiency was measured on neither side: ddp/gloo ×1, batch 32" in efficiency

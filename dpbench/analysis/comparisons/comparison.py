@@ -11,13 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Literal
 
 import numpy as np
 
-from dpbench import units
-from dpbench.analysis import throughput
 from dpbench.analysis.comparisons.differences import (
     ALPHA,
     Differences,
@@ -27,8 +24,7 @@ from dpbench.analysis.comparisons.differences import (
     welch,
 )
 from dpbench.analysis.comparisons.matching import Group, Matched, Pair
-from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, LARGEST_REACH, Estimate
-from dpbench.analysis.losses.loss_curve import are_one_sample, is_finite, losses
+from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, LARGEST_REACH, Estimate, Floats
 from dpbench.analysis.metric import Metric, Reading
 
 ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
@@ -54,11 +50,9 @@ class Comparison:
     seconds: float = 0.0
     """Duration of the trials of both sides together."""
     slowdown: Estimate | None = None
-    """Ratio by which the candidate takes longer, or needs more: above 1 it is worse. For an
-    additive metric 1 + difference ÷ the baseline's reference, such as its mean step time."""
+    """Ratio by which the candidate takes longer, or needs more: above 1 it is worse."""
     difference: Differences | None = None
-    """The slowdown with its error, on the scale where no change is 0: its logarithm, or the
-    slowdown - 1 if `additive`."""
+    """The logarithm of the slowdown, with its error."""
     p_value_corrected: float | None = None
     """p-value, corrected for the number of rows (Holm)."""
     outcome: ComparisonOutcome = "inconclusive"
@@ -66,10 +60,9 @@ class Comparison:
     """Reason why it is inconclusive."""
     paired: bool = False
     """True where runs were compared repetition by repetition."""
-    additive: bool = False
     costs: tuple[Values, Values] = ({}, {})
-    """The values of the baseline and of the candidate by repetition, on the scale of the
-    difference: more is worse."""
+    """Logarithms of the values of the baseline and of the candidate by repetition: more is
+    worse."""
 
     @property
     def p_value(self) -> float | None:
@@ -82,18 +75,14 @@ class Comparison:
         if self.difference is None:
             return None
         error, freedom = self.difference.standard_error, self.difference.degrees_of_freedom
-        effect = self.as_slowdown(float(detectable_difference(error, freedom)))
+        effect = as_slowdown(detectable_difference(error, freedom))
         return None if effect is None else effect - 1
 
-    def limit(self, tolerance: float) -> float:
-        """A slowdown of 1 + tolerance on the scale of the difference."""
-        return tolerance if self.additive else math.log1p(tolerance)
 
-    def as_slowdown(self, difference: float) -> float | None:
-        """The slowdown for a value on that scale; None for NaN, and for what no float holds."""
-        if not math.isfinite(difference) or abs(difference) > LARGEST_REACH:
-            return None
-        return 1 + difference if self.additive else math.exp(difference)
+def as_slowdown(logarithm: float | Floats) -> float | None:
+    """The slowdown with this logarithm; None for NaN, and for what no float holds."""
+    reach = abs(float(logarithm))
+    return math.exp(logarithm) if reach <= LARGEST_REACH else None
 
 
 def compare(matched: Matched, metric: Metric, *, within: float) -> tuple[Comparison, ...]:
@@ -123,27 +112,21 @@ def compare(matched: Matched, metric: Metric, *, within: float) -> tuple[Compari
 def _compared(
     pair: Pair, matched: Matched, metric: Metric, first: Reading, second: Reading
 ) -> Comparison | None:
-    """The values of a pair on the scale of costs, or why they have no ratio; None if the pair
-    completed and neither side has the metric.
+    """The costs of a pair, or why they have no ratio; None if the pair completed and neither side
+    has the metric.
 
     `first` and `second` read it from runs of the baseline and of the candidate.
     """
     baseline, candidate = _values(pair.baseline, first), _values(pair.candidate, second)
     if (pair.baseline or pair.candidate) and not (baseline or candidate):
         return None
-    reference = 1.0
-    if metric.reference is not None:
-        reference = fmean(_values(pair.baseline, metric.reference).values() or [0.0])
     shared = baseline.keys() & candidate.keys()
     paired = matched.same_sweep and len(shared) >= FEWEST_PAIRS
-    reason = _obstacle(pair, baseline, candidate, metric, reference)
+    reason = _obstacle(pair, baseline, candidate)
     sign = -1.0 if metric.higher_is_better else 1.0
 
     def costs(values: Values) -> Values:
-        return {
-            repetition: sign * (value / reference if metric.additive else math.log(value))
-            for repetition, value in values.items()
-        }
+        return {repetition: sign * math.log(value) for repetition, value in values.items()}
 
     unit = metric.unit.replace("items", pair.item)
     return Comparison(
@@ -163,7 +146,6 @@ def _compared(
         ),
         reason=reason,
         paired=paired,
-        additive=metric.additive,
         costs=({}, {}) if reason else (costs(baseline), costs(candidate)),
     )
 
@@ -179,8 +161,8 @@ def _measured(row: Comparison) -> Comparison:
         for costs in row.costs
     ]
     found = mean_difference(sides[1] - sides[0]) if row.paired else welch(*sides)
-    value = row.as_slowdown(float(found.center))
-    low, high = (row.as_slowdown(float(end)) for end in found.bounds(CONFIDENCE))
+    value = as_slowdown(found.center)
+    low, high = map(as_slowdown, found.bounds(CONFIDENCE))
     known = low is not None and high is not None
     slowdown = None
     if value is not None:
@@ -203,8 +185,7 @@ def _measured(row: Comparison) -> Comparison:
 def _outcome(row: Comparison, corrected: float, metric: Metric, within: float) -> ComparisonOutcome:
     assert row.slowdown is not None, "rows with a difference have a slowdown"
     low, high = row.slowdown.ends
-    least = 1 - within if row.additive else 1 / (1 + within)
-    if least <= low and high <= 1 + within:
+    if 1 / (1 + within) <= low and high <= 1 + within:
         return "same"
     if corrected >= ALPHA:
         return "inconclusive"
@@ -218,9 +199,7 @@ def _values(records: Group, read: Reading) -> dict[int, float]:
     return {repetition: value for repetition, value in values.items() if value is not None}
 
 
-def _obstacle(
-    pair: Pair, baseline: Values, candidate: Values, metric: Metric, reference: float
-) -> str | None:
+def _obstacle(pair: Pair, baseline: Values, candidate: Values) -> str | None:
     """Why the two sides have no ratio; None if they have one."""
     sides = (("baseline", pair.baseline, baseline), ("candidate", pair.candidate, candidate))
     for name, records, values in sides:
@@ -229,38 +208,6 @@ def _obstacle(
         if not values:
             return f"not measured in the {name}"
     for name, _, values in sides:
-        if not metric.additive and min(values.values()) <= 0:
+        if min(values.values()) <= 0:
             return f"values of the {name} that are not positive"
-    if metric.counts_steps and (different := _different_steps(pair)):
-        return different
-    if metric.of_losses and (curve := _single_curve(pair)):
-        return curve
-    return None if reference > 0 else "nothing positive to relate the difference to"
-
-
-def _different_steps(pair: Pair) -> str | None:
-    """A note such as "timed steps differ: 50 -> 100"."""
-    groups = (pair.baseline.values(), pair.candidate.values())
-    timed = [{len(throughput.step_seconds(record)) for record in group} for group in groups]
-    warmup = [{record.trial.warmup_steps for record in group} for group in groups]
-    for name, (first, second) in (("timed", timed), ("warmup", warmup)):
-        if len(first | second) > 1:
-            return f"{name} steps differ: {units.span(first)} -> {units.span(second)}"
-    return None
-
-
-def _single_curve(pair: Pair) -> str | None:
-    """Names a side whose repetitions are one sample, unless both sides train alike.
-
-    Repetitions have the same seed, so their spread is rounding, and anything would be beyond it.
-    """
-    first, second = (
-        [curve for record in group.values() if is_finite(curve := losses(record))]
-        for group in (pair.baseline, pair.candidate)
-    )
-    if are_one_sample([*first, *second]):
-        return None
-    for name, curves in (("baseline", first), ("candidate", second)):
-        if len(curves) > 1 and are_one_sample(curves):
-            return f"repetitions of the {name} follow one loss curve: only other seeds tell"
     return None

@@ -5,8 +5,7 @@ What disturbs one repetition disturbs all of its rows, and the mean of r rows is
 as one, so that more rows decide sooner. The candidate regressed if that change is surely above the
 tolerance, and passes if it is surely below it. "Surely" means Student's t over the repetitions or
 an exact sign test of them, each at half the level: the first needs few repetitions, the second is
-right whatever their spread. Five repetitions or more that are all more than three times the
-tolerance slower need no test.
+right whatever their spread.
 
 Each row has a verdict of its own, because a mean hides rows. A single row that is slower than its
 tolerance is a regression (one-sided t at half the level, corrected for the number of rows by Holm).
@@ -31,7 +30,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from dpbench.analysis.comparisons.comparability import check_environments
-from dpbench.analysis.comparisons.comparison import Comparison, compare
+from dpbench.analysis.comparisons.comparison import Comparison, as_slowdown, compare
 from dpbench.analysis.comparisons.differences import (
     ALPHA,
     Differences,
@@ -50,9 +49,6 @@ from dpbench.specs import TrialSpec
 VerdictOutcome = Literal["regressed", "pass", "inconclusive"]
 ALPHA_OF_A_LOOK = 0.02
 """Level of each one-sided test, for data that is looked at again as it grows."""
-LARGE = 3.0
-"""Multiples of the tolerance that are a regression if exceeded in every repetition."""
-FEWEST_LARGE = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +136,7 @@ def judge(
 
 def _judged_alone(group: Sequence[Comparison], tolerance: float, alpha: float) -> list[RowVerdict]:
     """Each row by itself; rows without an interval are inconclusive."""
-    limit, large = group[0].limit(tolerance), group[0].limit(LARGE * tolerance)
+    limit = math.log1p(tolerance)
     p_values = [
         np.nan if row.difference is None else row.difference.p_above(limit) for row in group
     ]
@@ -148,7 +144,7 @@ def _judged_alone(group: Sequence[Comparison], tolerance: float, alpha: float) -
     rows = []
     for row, regressed in zip(group, guarded, strict=True):
         found, changes, _ = _mean_change([row])
-        _, passed = decide(found, changes, limit, large, alpha)
+        _, passed = decide(found, changes, limit, alpha)
         rows.append(
             RowVerdict(
                 comparison=row,
@@ -170,9 +166,9 @@ def _judged_together(
 ) -> MetricVerdict:
     first = group[0]
     found, changes, repetitions = _mean_change(group)
-    limit, large = first.limit(tolerance), first.limit(LARGE * tolerance)
-    regressed, _ = decide(found, changes, limit, large, alpha_of_regressions)
-    _, passed = decide(found, changes, limit, large, alpha)
+    limit = math.log1p(tolerance)
+    regressed, _ = decide(found, changes, limit, alpha_of_regressions)
+    _, passed = decide(found, changes, limit, alpha)
     low, high = found.bounds(CONFIDENCE)
     outcome: VerdictOutcome = "inconclusive"
     if regressed or any(row.outcome == "regressed" for row in rows):
@@ -192,9 +188,9 @@ def _judged_together(
         candidate=first.candidate_label,
         outcome=outcome,
         tolerance=tolerance,
-        slowdown=first.as_slowdown(float(found.center)),
-        low=first.as_slowdown(float(low)),
-        high=first.as_slowdown(float(high)),
+        slowdown=as_slowdown(found.center),
+        low=as_slowdown(low),
+        high=as_slowdown(high),
         repetitions=repetitions,
         repetitions_needed=needed,
         seconds_per_repetition=sum(row.seconds for row in group) / max(*repetitions, 1),
@@ -233,7 +229,6 @@ def decide(
     pooled: Differences,
     changes: Floats | None,
     limit: float,
-    large: float,
     alpha: float = ALPHA,
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Whether the mean change is surely above the limit, and whether it is surely below it.
@@ -242,8 +237,7 @@ def decide(
         pooled: the mean change, with its error.
         changes: the change in each repetition along the last axis; None where the two sides were
             not measured in the same repetitions, so that only the t test applies.
-        limit: the tolerance on the scale of the changes.
-        large: the change beyond which a regression needs no test.
+        limit: the logarithm of 1 + the tolerance.
         alpha: the level of each decision.
     """
     if changes is None:
@@ -251,9 +245,10 @@ def decide(
     count, half = changes.shape[-1], alpha / 2
     above, below = ((sign * (changes - limit) > 0).sum(axis=-1) for sign in (1, -1))
     by_sign = [binom.sf(number - 1, count, 0.5) < half for number in (above, below)]
-    beyond = (changes > large).all(axis=-1) if count >= FEWEST_LARGE else False
-    regressed = (pooled.p_above(limit) < half) | by_sign[0] | beyond
-    return regressed, (pooled.p_below(limit) < half) | by_sign[1]
+    return (
+        (pooled.p_above(limit) < half) | by_sign[0],
+        (pooled.p_below(limit) < half) | by_sign[1],
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

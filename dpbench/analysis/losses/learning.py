@@ -20,7 +20,7 @@ from dpbench.analysis.losses.loss_curve import (
     is_finite,
     losses,
 )
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.metrics import DECLARED
 from dpbench.records.trial import TrialRecord
 
 SLOPE_BLOCKS = ((100, 20), (20, 10))
@@ -50,7 +50,7 @@ def learning(usable: Sequence[TrialRecord], speed: Estimate) -> tuple[dict[str, 
             "loss delta; see the slopes"
         )
     elif runs:
-        for metric in METRICS.values():
+        for metric in DECLARED:
             if metric.of_losses:
                 read = [metric.read(record) for _, record in runs]
                 values = [value for value in read if value is not None]

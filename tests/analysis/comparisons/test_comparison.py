@@ -13,7 +13,7 @@ from dpbench.analysis.comparisons.comparison import Comparison, compare
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
-from tests.analysis.builders import record, run, runs, side, throughputs, trial
+from tests.analysis.builders import record, runs, side, throughputs, trial
 
 SPEED = METRICS["images_per_second"]
 QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)
@@ -23,13 +23,6 @@ NOISY = (100.0, 120.0, 80.0, 110.0, 90.0)
 def only(matched: Matched, metric: str = "images_per_second") -> Comparison:
     (row,) = compare(matched, METRICS[metric], within=0.03)
     return row
-
-
-def exposed(label: str, steps: tuple[float, ...], without: float) -> list:
-    """One rank of 32 samples a step: step times with, and one without synchronization."""
-    return [
-        run(trial(repetition=i), 32 / step, without_sync=without) for i, step in enumerate(steps)
-    ]
 
 
 def test_a_ratio_is_that_of_geometric_means_with_welch_on_logarithms() -> None:
@@ -139,23 +132,6 @@ def test_a_configuration_that_failed_is_a_row_with_its_reason() -> None:
     assert only(match(side("a", failed), side("b", other))).baseline is None
 
 
-def test_exposed_communication_is_told_as_a_part_of_the_step() -> None:
-    # Steps of 0.1 s with 0.01 s exposed, against 0.03 s exposed: 20 % of a step more.
-    before = exposed("a", (0.100, 0.101, 0.099), 0.09)
-    after = exposed("b", (0.100, 0.101, 0.099), 0.07)
-    row = only(match(side("a", before), side("b", after)), "exposed_communication_seconds")
-    assert row.slowdown is not None
-    assert row.slowdown.value == pytest.approx(1.2)
-    assert row.difference is not None
-    assert row.difference.standard_error == pytest.approx(math.sqrt(2 / 3) * 0.001 / 0.1)
-    assert row.outcome == "slower"
-    negative = exposed("b", (0.100, 0.101, 0.099), 0.11)
-    row = only(match(side("a", before), side("b", negative)), "exposed_communication_seconds")
-    assert row.slowdown is not None
-    assert row.slowdown.value == pytest.approx(0.8)
-    assert row.outcome == "faster"
-
-
 def test_memory_is_better_or_worse_and_equal_memory_the_same() -> None:
     matched = throughputs({16: QUIET}, {16: QUIET})
     assert only(matched, "peak_memory_bytes").outcome == "same"
@@ -178,49 +154,3 @@ def test_a_thing_against_itself_is_rarely_called_different() -> None:
     assert sum(row.outcome in ("faster", "slower") for row in rows) <= 1
     covered = sum(row.slowdown is not None and row.slowdown.contains(1.0) for row in rows)
     assert 0.93 <= covered / 500 <= 0.98
-
-
-@pytest.mark.parametrize(
-    ("metric", "reason"),
-    [
-        ("final_loss", "timed steps differ: 4 -> 8"),
-        ("loss_delta_per_step", "timed steps differ: 4 -> 8"),
-        ("loss_delta_per_second", "timed steps differ: 4 -> 8"),
-        ("duration_seconds", "timed steps differ: 4 -> 8"),
-        ("images_per_second", None),
-        ("setup_seconds", None),
-    ],
-)
-def test_what_depends_on_the_number_of_steps_has_no_ratio_where_they_differ(
-    metric: str, reason: str | None
-) -> None:
-    longer = runs(trial(timed_steps=8), QUIET, losses=np.linspace(2.0, 1.0, 8).tolist())
-    row = only(match(side("a", runs(trial(), QUIET)), side("b", longer)), metric)
-    assert row.reason == reason
-    assert row.baseline is not None
-    assert row.candidate is not None
-
-
-def curves(*final: float) -> list:
-    """Repetitions that end at these losses."""
-    return [
-        run(trial(repetition=i), 100.0 + i / 100, losses=(2.0, 1.0, loss))
-        for i, loss in enumerate(final)
-    ]
-
-
-def test_repetitions_of_one_seed_are_one_sample_of_the_loss() -> None:
-    row = only(
-        match(side("a", curves(0.5, 0.5, 0.5)), side("b", curves(0.52, 0.52, 0.52))), "final_loss"
-    )
-    assert row.outcome == "inconclusive"
-    assert row.reason == "repetitions of the baseline follow one loss curve: only other seeds tell"
-    assert row.p_value is None
-    assert row.baseline is not None
-    assert row.candidate is not None
-    assert (row.baseline.value, row.baseline.interval) == (0.5, None)
-    assert (row.candidate.value, row.candidate.interval) == (0.52, None)
-    one_side = match(side("a", curves(0.5, 0.6, 0.4)), side("b", curves(0.52, 0.52)))
-    reason = only(one_side, "loss_delta_per_second").reason
-    assert reason is not None
-    assert reason.startswith("repetitions of the candidate follow one loss curve")
