@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.analysis.comparisons.comparability import environment_notes
-from dpbench.analysis.configuration import ConfigurationSummary, by_work, completed
+from dpbench.analysis.configuration import ConfigurationSummary, by_work
 from dpbench.analysis.diagnosis.advice import Advice, advise
 from dpbench.analysis.diagnosis.explanation import Explanation, explain
 from dpbench.analysis.diagnosis.hints import hints, is_untrustworthy, load_notes
 from dpbench.analysis.headline import Headline, headline
-from dpbench.analysis.losses.loss_agreement import agreement_notes, loss_agreements
 from dpbench.analysis.precision import precision_note
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
@@ -35,10 +34,8 @@ class Subject:
     name: str
     rows: tuple[ConfigurationSummary, ...] = ()
     warnings: tuple[str, ...] = ()
-    """Warnings before a number is believed: about machines, or wrong losses."""
+    """Warnings before a number is believed: about machines, or the model's loss."""
     hints: tuple[str, ...] = ()
-    loss_notes: tuple[str, ...] = ()
-    """Notes on whether configurations that train on the same samples learn alike."""
     explanations: tuple[Explanation, ...] = ()
     """Explanations of the rows that are not too noisy."""
     advice: tuple[tuple[Advice, ...], ...] = ()
@@ -51,7 +48,7 @@ class Subject:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes to show below a table of the rows."""
-        return (*self.warnings, *self.hints, *self.loss_notes)
+        return (*self.warnings, *self.hints)
 
     @property
     def headlines(self) -> dict[str, Headline]:
@@ -80,22 +77,18 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
     rows = summarize(records, environments=environments)
     explanations = tuple(one for one in explain(records, rows) if not one.is_too_noisy)
     precision, speeds = sweep.spec.precision, [(row.label, row.throughput) for row in rows]
-    agreements = loss_agreements(completed(records))
-    wrong = [one for one in agreements if one.is_error]
     return Subject(
         name=name,
         rows=rows,
         warnings=(
             *load_notes(records),
             *environment_notes(records, environments),
-            *agreement_notes(wrong),
             *([NOT_A_MEAN] if any(map(_is_not_a_mean, records)) else []),
         ),
         hints=(
             *hints(records, environments),
             *([] if precision is None else [precision_note(speeds, precision)]),
         ),
-        loss_notes=tuple(agreement_notes([one for one in agreements if not one.is_error])),
         explanations=explanations,
         advice=advise(explanations),
         sweep=sweep,

@@ -192,8 +192,8 @@ class Results:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """More notes: defaults that were used, hints, agreement of losses."""
-        return (*self._said, *self._subject.hints, *self._subject.loss_notes)
+        """More notes: defaults that were used, and hints."""
+        return (*self._said, *self._subject.hints)
 
     @property
     def spec(self) -> SweepSpec | None:

@@ -34,7 +34,7 @@ def notes(subject: Subject) -> tuple[str, ...]:
     """What else a reader of the table may want to know, the same on a terminal and on the page:
     neither warnings nor reasons, which both show by themselves."""
     elsewhere = {*warnings(subject), *reasons(subject.rows)}
-    every = dict.fromkeys((*footnotes(subject.rows), *subject.hints, *subject.loss_notes))
+    every = dict.fromkeys((*footnotes(subject.rows), *subject.hints))
     return tuple(note for note in every if note not in elsewhere)
 
 

@@ -129,19 +129,19 @@ def loss_band(curves: Sequence[LossCurve]) -> LossBand | None:
 
 
 AGREEMENT_STEPS = 50
-"""Steps of two runs that are compared. Rounding grows with every step; a wrong scale or a lost
-shard shows much earlier."""
+"""Steps of two runs that are compared; rounding grows with every step."""
 AGREEMENT_TOLERANCE = 1e-3
 """Relative difference up to which two runs follow the same curve. Float32 leaves 2e-7 (mlp) to 3e-6
 (gpt) after 50 steps between 1 and 2 replicas; the rest is room for deeper models, more replicas and
 other kernels."""
 
 
-def max_relative_difference(curves: Sequence[Sequence[float]]) -> float:
-    """Over the first steps that all curves have, the largest (largest - smallest) ÷ |mean| of a
-    step.
+def are_one_sample(curves: Sequence[Sequence[float]]) -> bool:
+    """Whether runs follow the same curve, as repetitions with the same seed do: the largest
+    (largest - smallest) ÷ |mean| of their first steps is small.
 
-    It is infinite if one curve is zero or not finite and another is not.
+    Their spread is rounding: it says nothing about other seeds. A curve that is zero or not finite
+    where another is not differs from it.
     """
     steps = min(AGREEMENT_STEPS, *map(len, curves))
     table = np.array([curve[:steps] for curve in curves], dtype=np.float64)
@@ -150,12 +150,4 @@ def max_relative_difference(curves: Sequence[Sequence[float]]) -> float:
         relative = spread / np.abs(table.mean(axis=0))
     relative[spread == 0] = 0.0
     relative[np.isnan(relative)] = np.inf
-    return float(relative.max(initial=0.0))
-
-
-def are_one_sample(curves: Sequence[Sequence[float]]) -> bool:
-    """Whether runs follow the same curve, as repetitions with the same seed do.
-
-    Their spread is rounding: it says nothing about other seeds.
-    """
-    return max_relative_difference(curves) <= AGREEMENT_TOLERANCE
+    return bool(relative.max(initial=0.0) <= AGREEMENT_TOLERANCE)

@@ -11,9 +11,9 @@ import pytest
 from dpbench.analysis.losses.loss_curve import (
     LossBand,
     LossCurve,
+    are_one_sample,
     loss_band,
     loss_curve,
-    max_relative_difference,
 )
 from tests.analysis.builders import loss_run, rank, record, trial, window
 
@@ -84,6 +84,6 @@ LOSSES = [2.0, 1.5, 1.2]
 OTHER = [2.0, 1.65, 1.2]
 
 
-def test_the_difference_is_that_of_the_worst_step() -> None:
-    # 0.15 around a mean of 1.575.
-    assert max_relative_difference([LOSSES, OTHER]) == pytest.approx(0.15 / 1.575)
+def test_repetitions_are_one_sample_if_no_step_differs_by_more_than_rounding() -> None:
+    assert are_one_sample([LOSSES, [loss * (1 + 1e-6) for loss in LOSSES]])
+    assert not are_one_sample([LOSSES, OTHER])
