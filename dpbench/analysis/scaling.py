@@ -80,11 +80,18 @@ def analyze_scaling(
 ) -> tuple[ScalingPoint, ...]:
     """Compute speedup, efficiency and the Karp–Flatt fraction of each group size.
 
-    `baseline` is the time or throughput of one replica, or of a group of `baseline_group_size`:
-    speedups are then over that group.
+        >>> two, four = dpbench.analyze_scaling(120.0, {2: 65.0, 4: 35.0})
+        >>> round(four.speedup, 2), round(four.efficiency, 2)
+        (3.43, 0.86)
 
-    `analyze_scaling(120.0, {2: 65.0, 4: 35.0})` gives speedups 1.846 and 3.429. Raises ValueError
-    for a value that is not a positive number, and for a group size that is not a whole number >= 1.
+    Args:
+        baseline: The time or throughput of one replica, or of `baseline_group_size` replicas.
+        values: The time or throughput of each group size, in the unit of `baseline`.
+        kind: "time" of a fixed amount of work, or "throughput".
+        baseline_group_size: The group size that speedups are over.
+
+    Raises:
+        ValueError: A value is not a positive number, or a group size not a whole number >= 1.
     """
     if kind not in SPEED_KINDS:
         raise ValueError(f"kind {kind!r}: expected one of {', '.join(SPEED_KINDS)}")

@@ -35,8 +35,8 @@ def all_reduce(tensor: Tensor, op: str = "sum", group: dist.ProcessGroup | None 
 
     Args:
         tensor: this rank's tensor, of the same shape and dtype on all ranks.
-        op: one of OPERATIONS. "avg" is the sum divided by the number of ranks, so it works on every
-            backend.
+        op: "sum", "avg", "product", "min", "max", "band", "bor" or "bxor". "avg" is the sum divided
+            by the number of ranks, so it works on every backend.
         group: the ranks; None means the default group.
 
     Returns:

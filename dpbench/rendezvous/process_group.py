@@ -60,6 +60,9 @@ def process_group(
 ) -> Iterator[Ranks]:
     """Join the default process group of a launcher's ranks, and leave it after the block.
 
+        >>> with dpbench.process_group("shm") as ranks:
+        ...     model = dpbench.DistributedDataParallel(module.to(ranks.device))
+
     Reads RANK, WORLD_SIZE, MASTER_ADDR (default 127.0.0.1) and MASTER_PORT (default 29500), which
     torchrun and dpbench launch set. The group is destroyed at the end, even if joining failed.
 
@@ -77,6 +80,9 @@ def process_group(
             nccl is asked for, else the CPU. "cuda" without an index means the GPU of
             `local_device`.
         debug: let torch.distributed and NCCL log more to stderr while the block runs.
+
+    Yields:
+        This process's `rank`, the `size` of the group, its `backend`, and the `device` to use.
 
     Raises:
         TypeError, ValueError: an argument or an environment variable is invalid.

@@ -51,10 +51,10 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import ConfigDict, Field, validate_call
+from pydantic import Field
 from torch import Tensor, nn
 
-from dpbench.training.dp_train.arguments import Callback, check, replica_devices
+from dpbench.training.dp_train.arguments import Callback, check, checked, replica_devices
 from dpbench.training.dp_train.replicas import make_models
 from dpbench.training.dp_train.steps import TrainingResult, train
 
@@ -64,7 +64,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Devices = Annotated[list[Any] | tuple[Any, ...], Field(min_length=1)]
 
 
-@validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))
+@checked
 def dp_train(
     make_model: Callable[[], nn.Module],
     data: Any,

@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
+from pydantic import ConfigDict, ValidationError, validate_call
 from torch import nn
 
+from dpbench.messages import printable
 from dpbench.parallel.devices import parse_device
 
 Callback = Callable[[int, Sequence[nn.Module]], None]
 """Called with the iteration, from 1, and all replicas."""
 Task = SimpleNamespace
 """The arguments of `dp_train` but for make_model, by name; `devices` has one for each replica."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+LONGEST_SHOWN = 60
+"""Characters of a wrong value that an error shows."""
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function to check its arguments against their annotations.
+
+    A wrong value is a ValueError of one line; a missing or unknown argument is a TypeError, as
+    always in Python.
+    """
+    config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+    validated, signature = validate_call(config=config)(function), inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        signature.bind(*args, **kwargs)
+        try:
+            return validated(*args, **kwargs)
+        except ValidationError as error:
+            if error.title != function.__name__:  # from a function of the user
+                raise
+            first = error.errors(include_url=False)[0]
+        where = first["loc"][0]
+        name = [*signature.parameters][where] if isinstance(where, int) else where
+        expected = str(first["msg"]).replace("Input should be", "expected")
+        got = printable(repr(first["input"]), LONGEST_SHOWN)
+        raise ValueError(f"{function.__name__}: {name}: got {got}; {expected}")
+
+    return call
 
 
 def replica_devices(n_gpu: int | None, devices: Sequence[Any] | None) -> list[torch.device]:
