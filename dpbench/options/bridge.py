@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -329,7 +330,9 @@ def describe(
             default = model.model_fields[name].default
             usual = one.usual or _shown(default, option_names(one, name)[0])
             text = f"{one.help} Default: {usual}." if usual else one.help
-            panels.setdefault(one.panel or "Args", {})[name] = text
+            # Help of a call names other options as arguments: --lr as `lr`.
+            named = re.sub(r"--([a-z-]+)", lambda found: f"`{_key(found[1])}`", text)
+            panels.setdefault(one.panel or "Args", {})[name] = named
     arch, *others = panels["Args"]
     kinds = inspect.Parameter
     parameters = [

@@ -42,6 +42,8 @@ def test_help_has_a_short_signature_and_describes_all_options_of_the_command() -
     for name in of_python | {"progress", "report"}:
         assert f"\n    {name}: " in described
     assert "Default: 32,64,128." in described
+    assert "Default: 1 to `gpus`; above 4: 1, 2, 4, …." in described
+    assert "--" not in described.partition("Args:")[2]
     for part in (">>> results = dpbench.sweep(", "\nReturns:\n", "\nRaises:\n"):
         assert part in described
 
