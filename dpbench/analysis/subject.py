@@ -15,13 +15,8 @@ from dpbench.analysis.precision import precision_note
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.records.environment import SYNTHETIC
-from dpbench.records.trial import TrialRecord
+from dpbench.records.trial import NOT_A_MEAN, TrialRecord
 from dpbench.store import StoredCollectives, StoredSweep
-
-NOT_A_MEAN = (
-    'your loss is not a mean over samples (reduction="mean"), so its gradients depend on the '
-    "number of ranks"
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,6 +30,7 @@ from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.unused import without_gradient
 from dpbench.parallel.tree import tensors
+from dpbench.records.trial import NOT_A_MEAN
 
 SAMPLES = 2
 
@@ -57,10 +58,7 @@ def _notes(architecture: Architecture, module: torch.nn.Module, samples: Dataset
     if unused := [name for name, one in trained if one.grad is None]:
         yield f"{architecture.name}: {without_gradient(unused)}"
     if isinstance(architecture, GivenParts) and not _is_mean(architecture, module, samples):
-        yield (
-            f'{architecture.name}: the loss is not a mean over samples (reduction="mean"), so its '
-            f"gradients depend on the number of ranks{place_of(architecture.loss)}"
-        )
+        yield f"{architecture.name}: {NOT_A_MEAN}{place_of(architecture.loss)}"
 
 
 def _is_mean(architecture: Architecture, module: torch.nn.Module, samples: Dataset) -> bool:

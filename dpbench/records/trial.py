@@ -31,6 +31,13 @@ class Status(enum.Enum):
         return self.value.replace("_", " ")
 
 
+NOT_A_MEAN = (
+    'the loss is not a mean over samples (reduction="mean"), so its gradients depend on the number '
+    "of ranks"
+)
+"""Warning if `Verification.is_sample_mean` is False, or will be."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verification:
     """The comparison of a configuration's gradients with one process, with SGD."""

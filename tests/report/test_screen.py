@@ -31,7 +31,7 @@ def test_a_loss_that_is_not_a_mean_is_a_warning() -> None:
     text = screen(
         subject([run(trial(repetition=n), 100.0 + n, verification=proof) for n in (0, 1)])
     )
-    assert "Warning: your loss is not a mean over samples" in text
+    assert "Warning: the loss is not a mean over samples" in text
 
 
 BACKENDS = {"dp": "threads", "ddp": "gloo", "torch-ddp": "gloo", "independent": "none"}
