@@ -13,7 +13,6 @@ from dpbench.architecture.naming import folder_name as folder_name
 from dpbench.architecture.naming import is_theirs as is_theirs
 from dpbench.architecture.naming import make_importable as make_importable
 from dpbench.architecture.naming import split_names as split_names
-from dpbench.architecture.naming import with_input_shape as with_input_shape
 from dpbench.architecture.protocol import Architecture as Architecture
 from dpbench.architecture.protocol import CountsCorrect as CountsCorrect
 from dpbench.architecture.protocol import items_per_sample as items_per_sample

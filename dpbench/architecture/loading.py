@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from dpbench.architecture import sources
-from dpbench.architecture.naming import INPUT_SHAPE, Name, input_shape, parse_name
+from dpbench.architecture.naming import Name, parse_name
 from dpbench.architecture.options import Option, convert, options_of
 from dpbench.architecture.protocol import Architecture, missing_members
 from dpbench.architecture.user_errors import user_errors_in
@@ -27,12 +27,7 @@ def load(text: str) -> Architecture:
     name = parse_name(text)
     factory = sources.factory_of(name)
     is_theirs = name.source in ("module", "file")
-    typed = {
-        option: value
-        for option, value in name.options.items()
-        if option != INPUT_SHAPE or not is_theirs
-    }
-    keywords = convert(typed, factory, name.title)
+    keywords = convert(name.options, factory, name.title)
 
     make = partial(factory, **keywords)
     if not is_theirs:
@@ -63,18 +58,11 @@ def options(text: str) -> tuple[Option, ...]:
 
 
 def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture:
-    """The architecture for the result of a user's factory: parts, a model, or an architecture."""
+    """The architecture for the result of a user's factory: parts or an architecture."""
     from torch import nn
 
     from dpbench.architecture import user_models
 
-    shape = input_shape(name)
-    if isinstance(made, nn.Module):
-        return user_models.from_model(name.text, make, made, shape)
-    if shape is not None:
-        raise UsageError(
-            f"{name.title}: the factory defines the model's inputs itself; leave {INPUT_SHAPE} out"
-        )
     returned = f"{name.title}: {name.factory}() returned {user_models.described(made)}"
     if type(made) in (tuple, list) and len(made) == 3:
         model, batch, loss = made

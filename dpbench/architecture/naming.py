@@ -23,9 +23,6 @@ from dpbench.errors import UsageError
 NOT_BEFORE_OPTION = re.compile(r",(?!\s*\w+\s*=)")
 """A comma between names that may have options: only the second one of mlp:width=4,depth=3,gpt."""
 LIBRARIES = ("timm", "torchvision", "transformers")
-INPUT_SHAPE = "input_shape"
-"""Option for factories that return only a model: the shape of one input."""
-SIZES = re.compile(r"[1-9][0-9]*(x[1-9][0-9]*)*")
 LONGEST_FOLDER_NAME = 120
 """Longest folder name, out of the 255 bytes of file systems, since a time is put before it and a
 number after it."""
@@ -133,31 +130,3 @@ def folder_name(text: str) -> str:
     """The name as a part of a folder's name; of a file without its folder and suffix."""
     name = PurePath(text).name.replace(".py:", ":")
     return re.sub(r"[^\w.,=-]", "-", name)[:LONGEST_FOLDER_NAME]
-
-
-def with_input_shape(text: str, shape: str) -> str:
-    """The name with the option input_shape, from --input-shape 3,32,32.
-
-    The sizes are checked when the architecture is loaded. Raises UsageError for one that is not the
-    user's.
-    """
-    name = parse_name(text)
-    if name.source not in ("module", "file"):
-        raise UsageError(
-            f"--input-shape: {text!r} knows its own inputs; expected it with "
-            "path/to/file.py:factory or package.module:factory"
-        )
-    sizes = "x".join(part.strip() for part in shape.split(","))
-    return f"{text}{',' if name.options else ':'}{INPUT_SHAPE}={sizes}"
-
-
-def input_shape(name: Name) -> tuple[int, ...] | None:
-    """The shape of one sample, without the batch dimension; None if not given."""
-    text = name.options.get(INPUT_SHAPE)
-    if text is None:
-        return None
-    if not SIZES.fullmatch(text):
-        raise UsageError(
-            f"{name.title}: {INPUT_SHAPE}: got {text!r}, expected sizes such as 3x32x32"
-        )
-    return tuple(map(int, text.split("x")))

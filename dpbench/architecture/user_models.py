@@ -1,4 +1,4 @@
-"""Architectures from the result of a user's factory: (model, batch, loss), or only a model."""
+"""Architectures from the result of a user's factory: (model, batch, loss)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from dpbench.architecture.protocol import GeneratedArchitecture
 from dpbench.architecture.seeding import seeded
-from dpbench.architecture.user_errors import place_of, user_errors_in
+from dpbench.architecture.user_errors import place_of
 from dpbench.errors import UsageError
 
 
@@ -27,12 +27,10 @@ class GivenParts(GeneratedArchitecture):
         factory: Callable[[], Any],
         batch: Callable[..., tuple[Any, Any]],
         loss: Callable[[Any, Any], torch.Tensor],
-        notes: tuple[str, ...] = (),
     ) -> None:
-        """`factory` returns the model, or a tuple that begins with it; `batch(n, generator)` makes
-        n inputs and their targets."""
+        """`factory` returns a tuple that begins with the model; `batch(n, generator)` makes n
+        inputs and their targets."""
         self.name = name
-        self.notes = notes
         self.factory = factory
         self.batch = batch
         self.loss = loss
@@ -43,8 +41,7 @@ class GivenParts(GeneratedArchitecture):
 
         Raises UsageError if it is the one built before, which has been trained already.
         """
-        made = self.factory()
-        model: nn.Module = made if isinstance(made, nn.Module) else made[0]
+        model: nn.Module = self.factory()[0]
         if self._last_built is not None and self._last_built() is model:
             raise UsageError(
                 f"architecture {self.name!r}: the factory returned the same model again; expected "
@@ -72,42 +69,6 @@ class GivenParts(GeneratedArchitecture):
         return inputs, targets
 
 
-def from_model(
-    name: str, make: Callable[[], nn.Module], model: nn.Module, shape: tuple[int, ...] | None
-) -> GivenParts:
-    """Architecture from a model alone: random inputs, and a mean-squared error to random targets.
-
-    Raises UsageError without the shape of one input, for a model that does not take it, and for
-    outputs that are no tensor (n, …).
-    """
-    if shape is None:
-        raise UsageError(
-            f"architecture {name!r}: the factory returned only a model; give the shape of an input "
-            "as --input-shape 3,32,32 or the option input_shape=3x32x32, or return (model, batch, "
-            "loss)"
-        )
-    title = f"architecture {name!r}"
-    doing = f"the model with random inputs {(2, *shape)}"
-    with user_errors_in(title, doing, make), torch.no_grad():
-        outputs = model.eval()(torch.zeros(2, *shape))
-    if not isinstance(outputs, torch.Tensor) or outputs.shape[:1] != (2,):
-        raise UsageError(
-            f"{title}: the model of 2 inputs returned {described(outputs)}; expected a tensor "
-            "(2, …), or return (model, batch, loss) from the factory"
-        )
-    target_shape = outputs.shape[1:]
-
-    def batch(n: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        inputs = torch.randn(n, *shape, generator=generator)
-        return inputs, torch.randn(n, *target_shape, generator=generator)
-
-    note = (
-        f"{name} has no data: it trains on random inputs {shape} and random targets "
-        f"{tuple(target_shape)}, so its loss means nothing"
-    )
-    return GivenParts(name, make, batch, nn.functional.mse_loss, (note,))
-
-
 def takes(function: Callable[..., Any], *arguments: Any) -> bool:
     """Whether the function accepts so many arguments; also if its signature is not known."""
     try:
@@ -132,6 +93,6 @@ def described(value: Any) -> str:
 
 
 EXPECTED = (
-    "; expected (model, batch, loss) as in the file that dpbench init writes, or a model, or an "
-    "object like dpbench.architecture.Architecture"
+    "; expected (model, batch, loss), where batch(samples, generator) returns (inputs, targets), "
+    "as in the file that dpbench init writes, or an object like dpbench.architecture.Architecture"
 )

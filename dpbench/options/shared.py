@@ -16,7 +16,6 @@ from dpbench.options.types import (
     Count,
     FilePath,
     Gpus,
-    Kind,
     OrWord,
     WholeNumber,
     expected_name,
@@ -104,20 +103,6 @@ Dataset = Annotated[str, BeforeValidator(_dataset)]
 """A dataset of dpbench's, or "file.py:function" of the user's."""
 
 
-class _Shape(Kind):
-    def parse(self, value: Any) -> str:
-        items = value if isinstance(value, list | tuple) else str(value).split(",")
-        try:
-            sizes = [WholeNumber(least=1).parse(one) for one in items]
-        except ValueError:
-            raise ValueError("expected sizes with commas between them, as in 3,32,32") from None
-        return ",".join(map(str, sizes))
-
-
-Shape = Annotated[str, _Shape()]
-SHAPE_HELP = "Shape of one sample, if --arch gives only a model."
-
-
 class GpuOptions(Options):
     """The devices that are used."""
 
@@ -169,7 +154,6 @@ class DataOptions(Options):
         usual="the architecture's own",
     )
     data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR", scope="node")
-    input_shape: Shape | None = option(None, SHAPE_HELP, "N,N")
     step: str | None = option(
         None, "Your own training step: file.py:function.", "FILE:NAME", usual="dpbench's"
     )

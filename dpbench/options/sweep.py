@@ -304,12 +304,6 @@ class SweepOptions(
                 asked = f"--{field.replace('_', '-')} {','.join(map(str, values))}"
                 require_setting(field, asked, names, chosen="implementations")
         refuse_if(
-            self.input_shape is not None and len(self.arch) > 1,
-            f"--input-shape {self.input_shape} with --arch {','.join(self.arch)}: expected one "
-            "architecture, or the shape in its name, as in model.py:make:input_shape=3x32x32",
-            "input_shape",
-        )
-        refuse_if(
             bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in names),
             f"--backends {','.join(self.backends or ())}: none of the implementations "
             f"{', '.join(names)} has a choice of backend; leave --backends out",

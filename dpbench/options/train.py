@@ -23,13 +23,11 @@ from dpbench.options.shared import (
     OPTIMIZER_HELP,
     OUTPUT_PANEL,
     SETTINGS_PANEL,
-    SHAPE_HELP,
     SYNC_EVERY_HELP,
     THREADS_HELP,
     USUAL_BACKEND,
     Backend,
     Implementation,
-    Shape,
     config_option,
     json_option,
     name_option,
@@ -132,7 +130,6 @@ class TrainDataOptions(Options):
         None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
     )
     data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR", scope="node")
-    input_shape: Shape | None = option(None, SHAPE_HELP, "N,N")
     download: bool = option(False, "Download the MNIST files that --data-dir lacks.", scope="start")
     limit_train: Count | None = option(None, "Train on the first N samples.", "N", usual="all")
 
@@ -220,14 +217,6 @@ class TrainOptions(
     config: FilePath | None = config_option()
     name: str | None = name_option("Name of the run folder.", "the time and the architecture")
     as_json: bool = json_option()
-
-    @property
-    def architecture(self) -> str:
-        """The name to load: --arch with --input-shape."""
-        from dpbench.architecture import with_input_shape
-
-        shape = self.input_shape
-        return self.arch if shape is None else with_input_shape(self.arch, shape)
 
     @property
     def run(self) -> TrainingRun:

@@ -63,12 +63,12 @@ OTHERS = {
     "process_group": "backend * init_method store rank world_size timeout wait_for_workers device"
     " debug",
     "scale_lr": "base ratio rule",
-    "sweep": "arch * input_shape implementations backends batch_sizes group_sizes step data"
+    "sweep": "arch * implementations backends batch_sizes group_sizes step data"
     " data_dir scaling optimizer lr seed dtypes compile accumulate sync_every bucket_cap_mb"
     " comm_hook overlap prefetch data_workers warmup steps threads exclude repetitions precision"
     " budget lr_scaling time_limit gpus oversubscribe results_dir"
     " stop_after_failure preset name resume charts report progress",
-    "train": "arch * input_shape data data_dir download limit_train epochs max_steps batch_size"
+    "train": "arch * data data_dir download limit_train epochs max_steps batch_size"
     " seed optimizer lr gamma lr_scaling lr_warmup accumulate last_window dtype compile max_norm"
     " implementation backend gpus threads oversubscribe sync_every bucket_cap_mb"
     " balance timeout debug prefetch evaluate log_interval check_sync_every checkpoint"

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from dpbench.architecture.naming import (
     Name,
     folder_name,
-    input_shape,
     is_theirs,
     parse_name,
-    with_input_shape,
 )
 from dpbench.errors import UsageError
 
@@ -65,27 +63,7 @@ def test_half_a_name_says_what_is_missing(text: str, message: str) -> None:
         parse_name(text)
 
 
-def test_an_input_shape_becomes_part_of_the_name() -> None:
-    plain = with_input_shape("net.py:make", "3, 32,32")
-    assert plain == "net.py:make:input_shape=3x32x32"
-    assert input_shape(parse_name(plain)) == (3, 32, 32)
-    assert with_input_shape("a.b:f:depth=3", "5") == "a.b:f:depth=3,input_shape=5"
-    assert input_shape(parse_name("net.py:make")) is None
-
-
 def test_a_folder_has_the_name_of_the_file_and_its_options() -> None:
     assert folder_name("../models/net.py:make:depth=3,width=2") == "net-make-depth=3,width=2"
     assert folder_name("resnet:depth=50") == "resnet-depth=50"
     assert folder_name("a.b:C") == "a.b-C"
-
-
-def test_a_shape_is_for_code_of_the_user_and_checked_when_it_is_loaded() -> None:
-    with pytest.raises(UsageError, match="'mlp' knows its own inputs"):
-        with_input_shape("mlp", "3")
-    for shape in ("3;32", "0,2", "3,"):
-        with pytest.raises(
-            UsageError, match=r"input_shape: got '.*', expected sizes such as 3x32x32"
-        ):
-            input_shape(parse_name(with_input_shape("net.py:make", shape)))
-    with pytest.raises(UsageError, match="option input_shape is given twice"):
-        parse_name(with_input_shape("net.py:make:input_shape=3", "3"))

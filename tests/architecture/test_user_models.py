@@ -1,4 +1,4 @@
-"""Factories that return (model, batch, loss), or only a model."""
+"""Factories that return (model, batch, loss)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ def same():
 
 def two(): return Net(2), batch
 def swapped(): return batch, Net(2), nn.functional.mse_loss
-def alone(*, outputs: int = 5): return nn.Sequential(nn.Flatten(), nn.Linear(12, outputs))
-def strange(): return nn.LSTM(3, 2)
+def alone(): return Net(2)
 def careless(): return Net(2), lambda n, generator: (torch.rand(n), torch.rand(n)), max
 """
 
@@ -86,28 +85,12 @@ def test_batches_are_the_same_everywhere_even_of_who_forgets_the_generator() -> 
         assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_model_alone_gets_a_task_and_says_so() -> None:
-    made = architecture.load("net.py:alone:outputs=2,input_shape=3x4")
-    inputs, targets = made.synthetic_batch(6, generator())
-    assert (inputs.shape, targets.shape) == ((6, 3, 4), (6, 2))
-    assert made.loss(made.build_model()(inputs), targets).dim() == 0
-    (note,) = architecture.notes(made)
-    assert "random inputs (3, 4)" in note
-    assert "its loss means nothing" in note
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("two", r"returned a tuple of \(Net, function\); expected \(model, batch, loss\)"),
         ("swapped", r"returned a tuple of \(function, Net, function\)"),
-        (
-            "alone",
-            "only a model; give the shape of an input as --input-shape 3,32,32 or the option",
-        ),
-        ("alone:input_shape=5", r"random inputs \(2, 5\) raised RuntimeError"),
-        ("strange:input_shape=4x3", r"2 inputs returned a tuple of \(Tensor, tuple\)"),
-        ("make:input_shape=3", "defines the model's inputs itself; leave input_shape out"),
+        ("alone", r"returned a Net; expected .*, where batch\(samples, generator\) returns"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(name: str, message: str) -> None:

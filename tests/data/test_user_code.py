@@ -71,7 +71,7 @@ def test_options_name_code_unless_dpbench_or_a_library_brings_it() -> None:
 
 def test_code_of_an_order_is_compared_with_that_of_the_command() -> None:
     assert is_same_code("vgg16", "mine.py:Net")
-    assert is_same_code("mine.py:Net:input_shape=3x8x8", "mine.py:Net")
+    assert is_same_code("mine.py:Net:depth=3", "mine.py:Net")
     assert not is_same_code("os:getpid", "mlp")
     assert not is_same_code("mine.py:Other", "mine.py:Net")
     with pytest.raises(UsageError, match="expected path/to"):

@@ -140,11 +140,7 @@ def _versions(
             paths += filter(None, [os.environ.get("PYTHONPATH")])
             then.environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         elif other.arch is not None:
-            shape = options.input_shape
-            name = other.arch
-            if shape is not None and is_theirs(name):
-                name = architecture.with_input_shape(name, shape)
-            architecture.check(name)
+            architecture.check(other.arch)
             then.words = options.model_copy(update={"arch": (other.arch,)}).words()
         yield then, now
 

@@ -54,9 +54,6 @@ def build_sweep_spec(
         architecture.check_function(options.step, "step")
     if options.has_own_data:
         architecture.check_function(str(options.data), "dataset")
-    if options.input_shape is not None:
-        named = architecture.with_input_shape(options.arch[0], options.input_shape)
-        options = options.model_copy(update={"arch": (named,), "input_shape": None})
     if len(hosts) > 1 and options.fills_window:  # the orders of other hosts name no steps
         options = options.model_copy(update={"steps": (STEPS,)})
     notes: list[str] = []

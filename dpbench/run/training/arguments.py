@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import architecture
-from dpbench.architecture import make_importable, with_input_shape
+from dpbench.architecture import make_importable
 from dpbench.data.user_code import code_in
 from dpbench.errors import UsageError
 from dpbench.options.bridge import Given, Layer, file_layers, options_of, read
@@ -52,7 +52,7 @@ class TrainArguments:
         arch = next((one.values["arch"] for one in layers[::-1] if "arch" in one.values), "")
         make_importable(str(arch))
         options = read(TrainOptions, *layers)
-        architecture.check(options.architecture)
+        architecture.check(options.arch)
         own = TrainOptions.model_construct(**{name: getattr(options, name) for name in self.given})
         command = ["train", *own.words()] if self.embedded else sys.argv[1:]
         return TrainRequest(options=options, command=command, embedded=self.embedded)
@@ -62,8 +62,7 @@ class TrainArguments:
         values = dict[str, Any]()
         for layer in (*self._files(), Layer("", self.given)):
             values.update(layer.values)
-        arch, shape = str(values.get("arch", ARCHITECTURE)), values.get("input_shape")
-        return arch if shape is None else with_input_shape(arch, str(shape))
+        return str(values.get("arch", ARCHITECTURE))
 
     def _files(self) -> Iterator[Layer]:
         for layer in file_layers(TrainOptions, self.given, presets.find_training):

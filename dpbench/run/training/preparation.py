@@ -84,15 +84,15 @@ def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
 def build_spec(request: TrainRequest, devices: Sequence[str], threads: int) -> TrainingSpec:
     """The training with a replica on each of `devices`; prints notes. Raises UsageError."""
     options, notes = request.options, list[str]()
-    loaded = load_tried(options.architecture)
+    loaded = load_tried(options.arch)
     notes += architecture.notes(loaded)
     dataset = options.data
     if dataset is None:
         dataset = loaded.default_dataset
         if dataset not in DATASETS:
-            raise UnknownName(f"default dataset of {options.architecture}", dataset, DATASETS)
-        notes.append(f"--data {dataset}, the default of {options.architecture}")
-    check_fits(dataset, loaded, named=options.architecture)
+            raise UnknownName(f"default dataset of {options.arch}", dataset, DATASETS)
+        notes.append(f"--data {dataset}, the default of {options.arch}")
+    check_fits(dataset, loaded, named=options.arch)
     notes += unread_notes(options.data_dir, (dataset,))
     epochs, gamma = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
     left_out = [f"--epochs {epochs}"] * (options.epochs is None)
@@ -102,7 +102,7 @@ def build_spec(request: TrainRequest, devices: Sequence[str], threads: int) -> T
     own_settings = {name: getattr(options, name, None) for name in OPTIONAL_SETTINGS}
     process_backend = options.backend or ("gloo" if devices[0] == "cpu" else "nccl")
     workload = WorkloadSpec(
-        architecture=options.architecture,
+        architecture=options.arch,
         dataset=dataset,
         optimizer=options.optimizer,
         dtype=options.dtype,
