@@ -27,7 +27,7 @@ AXES = tuple(
 """Options that say what is measured."""
 MEASURING = (*AXES, "repetitions", "budget", *PLACE)
 """Options that have no effect where nothing is measured."""
-BASELINES = ("baseline", "against", "against_ref", "against_arch")
+BASELINES = ("baseline", "against", "against_ref")
 """Options that name what the candidate is compared with."""
 
 
@@ -57,10 +57,9 @@ def check(given: dict[str, Any]) -> int:
     elif options.against is not None:
         found = check_against(thresholds, options.against, axes, target)
     else:
-        from dpbench.run.gate.beside import Other, check_beside
+        from dpbench.run.gate.beside import check_beside
 
-        other = Other(ref=options.against_ref, arch=options.against_arch)
-        found = check_beside(thresholds, other, axes, target)
+        found = check_beside(thresholds, str(options.against_ref), axes, target)
     assessment, exit_status = found
     _write(options, assessment, thresholds.describe(), exit_status)
     return exit_status
@@ -73,8 +72,8 @@ def _check_combination(options: CheckOptions, given: Set[str]) -> None:
     if len(baselines) != 1:
         raise UsageError(
             f"{'two baselines' if baselines else 'nothing to compare with'}: expected one of "
-            "--against-ref REV (your code at a Git revision), --against NAME (an implementation), "
-            "--against-arch NAME (a model) and CANDIDATE --baseline DIR (stored results)"
+            "--against-ref REV (your code at a Git revision), --against NAME (an implementation) "
+            "and CANDIDATE --baseline DIR (stored results)"
         )
     if baseline is not None and candidate is None:
         raise UsageError(

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbench.files import write_text
 from dpbench.options.bridge import Layer, command, read, read_value
 from dpbench.options.compare import CompareOptions
 from dpbench.options.types import Choice
@@ -29,10 +28,7 @@ def compare(typed: dict[str, Any]) -> None:
     for name in options.metric:
         read_value("--metric", Annotated[str, Choice(tuple(METRICS))], name)
     text, aside = _compared(options)
-    if options.output is None:
-        typer.echo(text, nl=False)
-    else:
-        write_text(options.output, text)
+    typer.echo(text, nl=False)
     for note in aside:
         typer.echo(note, err=True)
 

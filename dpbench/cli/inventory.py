@@ -35,9 +35,6 @@ def inventory(
             help="List one kind with descriptions, e.g. implementations; or results folders.",
         ),
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder with the MNIST files.")
-    ] = None,
     results_dir: Annotated[
         Path | None,
         typer.Option(
@@ -60,7 +57,7 @@ def inventory(
 
     rows = [
         Listed(kind=kind, name=name, reason=reason, description=description)
-        for kind, name, reason, description in _names(data_dir)
+        for kind, name, reason, description in _names()
         if only in (None, kind)
     ]
     found = names_answer(rows) if only else overview(rows, KINDS)
@@ -89,7 +86,7 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
     typer.echo(results_answer(found).render(as_json=as_json), nl=False)
 
 
-def _names(data_dir: Path | None) -> Iterator[tuple[str, str, str | None, str]]:
+def _names() -> Iterator[tuple[str, str, str | None, str]]:
     """Kind, name, reason why it cannot be used here (None if it can), and description."""
     from dpbench import architecture
     from dpbench.data.registry import DATASETS, unusable_reason
@@ -113,7 +110,7 @@ def _names(data_dir: Path | None) -> Iterator[tuple[str, str, str | None, str]]:
     for backend in BACKENDS.values():
         yield "backend", backend.name, machine.missing_reason(backend.name), backend.description
     for dataset in DATASETS.values():
-        reason = unusable_reason(dataset.name, data_dir)
+        reason = unusable_reason(dataset.name)
         yield "dataset", dataset.name, reason, dataset.description
     files = presets.SWEEPS | presets.TRAININGS
     for name, path in files.items():

@@ -61,7 +61,7 @@ def plot(typed: dict[str, Any]) -> None:
         for work, draw in charts_of(kind, subject, path, options).items()
     ]
     folder = options.output or folder_inside(path, REPORT_FOLDER, CHART_FOLDER)
-    paths, empty = save_charts(drawings, folder, options.format)
+    paths, empty = _save_charts(drawings, folder, options.format)
     for written in paths:
         typer.echo(written)
     if empty and (ALL not in options.kinds or len(empty) == len(drawings)):
@@ -69,7 +69,7 @@ def plot(typed: dict[str, Any]) -> None:
     say(*empty)
 
 
-def save_charts(
+def _save_charts(
     drawings: Iterable[Drawing], folder: Path, images: Sequence[str]
 ) -> tuple[list[Path], list[str]]:
     """Writes folder/<name>.<image>. Returns the files, and why some charts have nothing to show.

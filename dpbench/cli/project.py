@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import typer
 
-from dpbench.cli.plot import save_charts
 from dpbench.options.bridge import Layer, command, read
 from dpbench.options.project import ProjectOptions
 
@@ -30,17 +28,3 @@ def project(typed: dict[str, Any]) -> None:
     found = projected(options)
     text = answer(found.projections, notes=found.notes, verbose=options.verbose)
     typer.echo(text.render(as_json=options.as_json), nl=False)
-    if options.output is not None:
-        from dpbench.report.charts.projection import projection
-        from dpbench.report.charts.source import ChartSource
-
-        source = ChartSource(
-            rows=(),
-            records=found.sweep.records if found.sweep else (),
-            environments=found.sweep.environments if found.sweep else {},
-            name=options.path.name,
-        )
-        draw = partial(projection, found.projections, source)
-        paths, empty = save_charts([("projection", "", draw)], options.output, ("png", "svg"))
-        for line in (*empty, *(f"projection in {path}" for path in paths)):
-            typer.echo(line, err=True)

@@ -16,7 +16,6 @@ from dpbench.options.sweep import SweepOptions
 if TYPE_CHECKING:
     from dpbench.launch.placement import Placement
     from dpbench.report.plan import Planned
-    from dpbench.specs import TrialSpec
     from dpbench.store import StoredSweep
 
 
@@ -103,7 +102,7 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
     return exit_status(stored.records, stored.spec.implementations)
 
 
-def _show_plan(rows: Sequence[Planned[TrialSpec]], summary: str, *, as_json: bool) -> int:
+def _show_plan(rows: Sequence[Planned], summary: str, *, as_json: bool) -> int:
     from dpbench.report.plan import sweep_answer
 
     typer.echo(sweep_answer(rows, summary).render(as_json=as_json), nl=False)

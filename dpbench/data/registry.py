@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from dpbench.errors import DataError, UnknownName, UsageError
+from dpbench.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from dpbench.architecture import Architecture
@@ -157,17 +157,12 @@ def _prepare(name: str, split: Split | None, data_dir: Path | None, folder: Path
     return PreparedData(folder=folder, samples=len(targets))
 
 
-def unusable_reason(name: str, data_dir: Path | None) -> str | None:
+def unusable_reason(name: str) -> str | None:
     """Why dataset `name` cannot be used here, or None if it can; loads no data."""
     if DATASETS[name].ships_with_sklearn and importlib.util.find_spec("sklearn") is None:
         return "needs scikit-learn: pip install 'dpbench[tables]'"
     if name == MNIST:
-        from dpbench.data import mnist
-
-        try:
-            mnist.find(data_dir, "train")
-        except DataError as error:
-            return str(error)
+        return "needs its files in --data-dir, where dpbench train --download puts them"
     return None
 
 

@@ -108,7 +108,6 @@ class CheckOptions(
     baseline: str | None = option(None, "Stored results to compare CANDIDATE with.", "DIR")
     against: str | None = option(None, "Compare with this implementation.", "NAME")
     against_ref: str | None = option(None, "Compare with this Git revision of your code.", "REV")
-    against_arch: str | None = option(None, "Compare with this model.", "NAME")
     config: FilePath | None = config_option()
     name: str | None = name_option("Name of the results folder.", "the time and the command")
     as_json: bool = json_option("Print the verdict as JSON on stdout.")

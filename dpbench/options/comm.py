@@ -10,9 +10,6 @@ from pydantic import BeforeValidator
 from dpbench.options.bridge import Options, option
 from dpbench.options.shared import (
     BACKENDS_HELP,
-    MACHINE_PANEL,
-    THREADS_HELP,
-    USUAL_THREADS,
     Backend,
     FolderOptions,
     GpuOptions,
@@ -21,7 +18,6 @@ from dpbench.options.shared import (
     charts_option,
     json_option,
     name_option,
-    printed,
 )
 from dpbench.options.types import (
     Choice,
@@ -128,12 +124,8 @@ class MeasuredOptions(Options):
 class CommOptions(FolderOptions, MachineOptions, MeasuredOptions, GpuOptions):
     """Every option of `dpbench comm`; None leaves it to dpbench."""
 
-    threads: Count | None = option(
-        None, THREADS_HELP, "N", panel=MACHINE_PANEL, usual=USUAL_THREADS
-    )
     name: str | None = name_option(
         "Name of the results folder; adds to the folder of a sweep.", "the time and collectives"
     )
     charts: bool = charts_option()
-    dry_run: bool = printed("Print what would be measured, and exit.")
     as_json: bool = json_option()

@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from dpbench.options.bridge import Options, option
 from dpbench.options.shared import json_option, refuse_if, require_one_format
-from dpbench.options.types import CommaList, FilePath, Percent
+from dpbench.options.types import CommaList, Percent
 
 
 class CompareOptions(Options):
@@ -37,7 +37,6 @@ class CompareOptions(Options):
         None, "Format: text, markdown, latex, html, csv or json.", "NAME", usual="text"
     )
     as_json: bool = json_option("Same as --format json.")
-    output: FilePath | None = option(None, "Write to this file instead of stdout.", "FILE")
 
     @model_validator(mode="after")
     def _names_two_sides_and_one_format(self) -> CompareOptions:

@@ -1,9 +1,9 @@
-"""Text and JSON of `dpbench doctor`: the machine and its backends, or how quiet it is."""
+"""Text and JSON of `dpbench doctor`: the machine and its backends."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, Protocol
 
@@ -21,17 +21,6 @@ class Checked(Protocol):
 
     @property
     def text(self) -> str: ...
-
-
-class Judged(Checked, Protocol):
-    """One property of the machine that a limit judges."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def verdict(self) -> str: ...
-    @property
-    def advice(self) -> str: ...
 
 
 def machine_answer(here: Environment, backends: Mapping[str, Checked]) -> Answer:
@@ -93,23 +82,3 @@ def _torch_warning(here: Environment) -> Iterator[tuple[str, str]]:
     for name, version in here.versions:
         if name == "torch" and (warning := untried_torch(version)):
             yield "warning", f"torch {version} is {warning}"
-
-
-def quiet_answer(findings: Sequence[Judged], seconds: float) -> Answer:
-    """Whether the machine is quiet enough to measure on, after looking for so many seconds."""
-    lines = []
-    for one in findings:
-        is_warning = one.verdict == "warning"
-        lines.append(f"{'!' if is_warning else ' '} {one.kind:<11} {one.text}")
-        lines += [f"  {'':<11} -> {one.advice}"] if is_warning else []
-    warnings = sum(one.verdict == "warning" for one in findings)
-    count = units.counted(warnings, "warning") if warnings else "no warning"
-    unknown = [one.kind for one in findings if one.verdict == "not readable"]
-    rest = f"; not known to be good, because not readable: {', '.join(unknown)}" if unknown else ""
-    return Answer(
-        paragraphs=("\n".join([*lines, f"{count} in {units.seconds(seconds)}{rest}"]),),
-        data={
-            "seconds": seconds,
-            "findings": [{**asdict(one), "verdict": one.verdict} for one in findings],
-        },
-    )

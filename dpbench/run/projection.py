@@ -10,7 +10,7 @@ from dpbench.analysis.provenance import FARTHEST
 from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.options.bridge import option_name
-from dpbench.options.project import DEFAULT_LATENCY_US, ProjectOptions
+from dpbench.options.project import LATENCY_US, ProjectOptions
 from dpbench.options.shared import RowFilter
 from dpbench.run.results import filter_choices, is_table
 
@@ -33,8 +33,6 @@ class Projected:
 
     projections: tuple[Projection, ...]
     notes: tuple[str, ...] = ()
-    sweep: StoredSweep | None = None
-    """The sweep that was read; None for a published table."""
 
 
 def project(options: ProjectOptions) -> Projected:
@@ -45,7 +43,7 @@ def project(options: ProjectOptions) -> Projected:
         if options.simulates:
             raise UsageError(
                 f"{options.path}: a published table has no gradient trace to simulate steps from; "
-                "leave out --topology, --bandwidth and --comm"
+                "leave out --topology and --bandwidth"
             )
         for name in ("implementations", "backends", "batch_sizes"):
             if getattr(options, name):
@@ -141,8 +139,7 @@ def _network(options: ProjectOptions) -> Network | None:
     from dpbench.analysis.communication.network import MEASURED, flat_network, load_topology
 
     if options.bandwidth is not None:
-        latency = DEFAULT_LATENCY_US if options.latency is None else options.latency
-        return flat_network(options.bandwidth, latency)
+        return flat_network(options.bandwidth, LATENCY_US)
     if options.topology in (None, MEASURED):
         return None
     return load_topology(options.topology)
@@ -151,9 +148,9 @@ def _network(options: ProjectOptions) -> Network | None:
 def _collectives(options: ProjectOptions) -> tuple[CollectiveRecord, ...]:
     from dpbench.store import holds_collectives, load_collectives
 
-    if options.comm is None and not holds_collectives(options.path):
+    if not holds_collectives(options.path):
         return ()
-    stored = load_collectives(options.comm or options.path)
+    stored = load_collectives(options.path)
     warn(*stored.warnings)
     return stored.records
 
@@ -192,4 +189,4 @@ def _answer(
         raise UsageError(f"nothing to show: {rows[0].reason}")
     machines = environment_notes(sweep.records, sweep.environments) if sweep else ()
     notes = tuple(dict.fromkeys((*left_out, *machines)))
-    return Projected(projections=tuple(found), notes=notes, sweep=sweep)
+    return Projected(projections=tuple(found), notes=notes)

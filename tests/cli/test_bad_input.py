@@ -71,7 +71,7 @@ OTHERS = [
     ("init --example mine.py", "--example takes no FILE; got 'mine.py'"),
     ("check", "nothing to compare with: expected one of --against-ref REV"),
     ("check --against torch", "--against: got 'torch'; did you mean 'torch-dp'?"),
-    ("comm --backends nccl --gpus 2 --oversubscribe --dry-run", "--backends nccl: "),
+    ("comm --backends nccl --gpus 2 --oversubscribe", "--backends nccl: "),
     ("compare a", "compare a: name the candidate, too"),
     ("project missing.csv", "missing.csv"),
 ]

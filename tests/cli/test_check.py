@@ -170,7 +170,7 @@ def test_repetitions_grow_while_it_is_inconclusive(
     [
         (["--baseline", "a", "--against", "dp"], "two baselines"),
         (
-            ["old", "--against-arch", "mlp"],
+            ["old", "--against-ref", "HEAD"],
             "measures both now; leave old out, or compare what is stored: --baseline DIR",
         ),
         (["--against", "ddp"], "it would be compared with itself"),

@@ -129,21 +129,6 @@ def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TEST_LAUNCHERS, VARIABLES[TEST_LAUNCHERS])
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("synthetic")
-@pytest.mark.timeout(LIMIT_SECONDS)
-def test_another_architecture_is_compared_although_its_name_differs(
-    project: Path, check: Check
-) -> None:
-    (project / "other.py").write_text(MODEL)
-    done = check(*OPTIONS, "--against-arch", "other.py:build")
-    assert done.returncode == 0, done.stderr
-    assert "(candidate) against other.py:build (baseline)" in done.stdout
-    assert done.stdout.startswith("pass: throughput: ")
-    baseline = load(project / "results" / "now-baseline").spec.workload
-    assert baseline.architecture == "other.py:build"
-
-
 @pytest.fixture
 def one_sweep_a_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every further pass of a version is a copy of its first."""
@@ -188,7 +173,6 @@ def test_an_unchanged_revision_is_said_runs_no_hook_and_leaves_no_worktree(
         (["--against-ref", "HEAD", "--arch", "new.py:build"], "has no package/new.py; expected"),
         (["--against-ref", "HEAD", "--arch", "mlp"], "--arch mlp is not a file in this repository"),
         (["--against-ref", "HEAD", "--against", "dp"], "expected one of --against-ref"),
-        (["--against-arch", "other.py:build", "--arch", "model.py:build"], "no file other.py here"),
     ],
 )
 def test_what_cannot_be_compared_takes_one_line(

@@ -75,15 +75,6 @@ def test_a_folder_of_collectives_is_reported(tmp_path: Path, capsys: Captured) -
     assert capsys.readouterr().out.startswith("collective,backend,")
 
 
-def test_a_dry_run_stores_nothing(tmp_path: Path, capsys: Captured) -> None:
-    assert comm(tmp_path, "--dry-run") == 0
-    shown = capsys.readouterr()
-    assert "6 sizes, 4 B to 4 KiB" in shown.out
-    assert max(map(len, shown.out.splitlines())) <= 100
-    assert "5 min 0 s each at most; nothing was stored" in shown.err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_failure_is_a_row_and_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

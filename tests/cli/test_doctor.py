@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
 
 from dpbench.cli.app import run
-from dpbench.launch import quiet, selftest
+from dpbench.launch import selftest
 from dpbench.launch.machine import Machine, inspect_machine
-from dpbench.launch.quiet import MachineFinding
 from dpbench.launch.selftest import SelfTest
 from dpbench.records.environment import usable_cores
 from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
@@ -85,18 +83,3 @@ def test_too_few_gpus_are_exit_status_1(
     found = inspect_machine().gpu_count
     assert run(["doctor", "--gpus", str(found + 1)]) == 1
     assert f"--gpus {found + 1}: this machine has {found} usable GPUs" in capsys.readouterr().err
-
-
-def test_a_machine_that_is_not_quiet_is_a_warning_with_advice(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    well = MachineFinding(kind="x", value=0.0, unit="%", limit=5.0, text="well", advice="wait")
-    busy = replace(well, kind="load", value=38.0, text="others keep 38 % busy")
-    unknown = replace(well, kind="gpu users", value=None)
-    monkeypatch.setattr(quiet, "look", lambda machine: (busy, well, unknown))
-    assert run(["doctor", "--quiet-machine"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "! load        others keep 38 % busy"
-    assert lines[1] == "              -> wait"
-    assert lines[-1].startswith("1 warning in ")
-    assert lines[-1].endswith("; not known to be good, because not readable: gpu users")

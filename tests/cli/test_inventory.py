@@ -62,7 +62,7 @@ def test_what_cannot_be_used_here_has_a_reason_and_the_rest_has_none(
     assert set(reasons) == {"torch-dp", "nccl", "mnist"}
     assert "CUDA" in (reasons["torch-dp"] or "")
     assert "nccl" in (reasons["nccl"] or "")
-    assert "train-images-idx3-ubyte" in (reasons["mnist"] or "")
+    assert "--download" in (reasons["mnist"] or "")
 
 
 def test_without_a_kind_each_kind_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

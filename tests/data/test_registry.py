@@ -15,9 +15,9 @@ def test_what_cannot_be_used_here_is_named(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(UnknownName, match=r"unknown dataset 'mnst'. Did you mean 'mnist'\?"):
         registry.prepare("mnst", data_dir=None, cache=tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    reason = registry.unusable_reason("iris", None)
+    reason = registry.unusable_reason("iris")
     assert reason == "needs scikit-learn: pip install 'dpbench[tables]'"
-    assert registry.unusable_reason("digits", None) is None
+    assert registry.unusable_reason("digits") is None
 
 
 def test_a_data_folder_that_no_dataset_reads_is_told() -> None:

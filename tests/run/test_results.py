@@ -23,8 +23,7 @@ SWEEP = (
     " --batch-sizes 8 --gpus 2 --threads 1 --warmup 1 --steps 2 --repetitions 2"
 )
 COMM = (
-    "comm --quiet --no-charts --backends gloo --gpus 2 --threads 1"
-    " --sizes 4KB,64KB --repetitions 1 --samples 2"
+    "comm --quiet --no-charts --backends gloo --gpus 2 --sizes 4KB,64KB --repetitions 1 --samples 2"
 )
 
 

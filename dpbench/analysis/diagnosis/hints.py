@@ -55,8 +55,7 @@ def load_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     cores = units.counted(max(load.cores for load in loads), "core")
     trials = f"{len(busy):,} of {units.counted(len(looked_at), 'trial')}"
     verdict = (
-        "free the machine and measure again (dpbench doctor --quiet-machine checks whether it is "
-        "free)"
+        "free the machine and measure again"
         if is_untrustworthy(records)
         else "their intervals may be wide; add --repetitions"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,6 @@ from dpbench.launch.machine import Machine
 from dpbench.messages import say
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status
-from dpbench.report.plan import Planned
 from dpbench.report.progress.trials import Reporter
 from dpbench.run.interrupts import as_exceptions, end_at_once
 from dpbench.run.this_machine import environment_here, test_launchers
@@ -83,19 +81,6 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
                 f"to finish: the same command with --name {job.folder.name}",
             ) from None
     return store.load_collectives(job.folder)
-
-
-def plan_collectives(job: Job, machine: Machine) -> list[Planned[CollectiveSpec]]:
-    """The planned measurements, one row per configuration by first run; skipped ones have a
-    reason. Raises UsageError if none can run here."""
-    waiting = _waiting(job)
-    store.check_place(job.folder)
-    unusable = _unusable(job.specs, _launcher(job, machine))
-    runs = Counter(one.configuration for one in waiting)
-    return [
-        Planned(spec=spec, runs=0 if spec in unusable else count, reason=unusable.get(spec))
-        for spec, count in runs.items()
-    ]
 
 
 def _unusable(

@@ -38,9 +38,7 @@ def build_collective_specs(options: CommOptions, machine: Machine) -> tuple[Coll
             "with --oversubscribe where there is one core or GPU"
         )
     say(*notes)
-    threads = threads_for(
-        options.threads, machine.cores, max(group_sizes), oversubscribe=oversubscribe
-    )
+    threads = threads_for(None, machine.cores, max(group_sizes), oversubscribe=oversubscribe)
     first_pass = []
     for group_size in group_sizes:
         used = devices[:group_size]

@@ -23,7 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-from dpbench import architecture, store, units
+from dpbench import store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK
 from dpbench.analysis.throughput import is_measured, throughput
@@ -58,18 +58,6 @@ GROWTH = 1.5
 """How many times as many repetitions the next look has."""
 MEASURED = (0, 1, 6)
 """Exit statuses of a sweep that stored its trials, whether or not all of them completed."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Other:
-    """The version that the candidate is compared with: one of the two is given."""
-
-    ref: str | None
-    arch: str | None
-
-    @property
-    def label(self) -> str:
-        return str(self.ref or self.arch)
 
 
 @dataclass(kw_only=True)
@@ -110,15 +98,15 @@ class _Version:
 
 
 def check_beside(
-    wanted: Thresholds, other: Other, axes: Mapping[str, Any], target: MeasuredFolder
+    wanted: Thresholds, revision: str, axes: Mapping[str, Any], target: MeasuredFolder
 ) -> Judged:
-    """Measure the code as it stands and the other version in turn, and judge them."""
+    """Measure the code as it stands and as it was at a Git revision in turn, and judge them."""
     options, spec, machine = plan_sweep(parse_sweep(axes), target, wanted.tolerances)
-    own_files = _require_own_files(spec) if other.ref is not None else []
+    own_files = _require_own_files(spec)
     folder = target.folder()
-    with as_exceptions(), _versions(other, own_files, options, target) as (then, now):
+    with as_exceptions(), _versions(revision, own_files, options, target) as (then, now):
         _announce(wanted, spec, machine, target, folder)
-        sides, seconds = _measure(wanted, other, then, now, folder, target)
+        sides, seconds = _measure(wanted, then, now, folder, target)
     say(f"records are in {folder} and {_baseline_folder(folder)}")
     assessment = assessed(wanted, sides, alpha=ALPHA_OF_A_LOOK).with_pace(seconds)
     return conclude(assessment, wanted, sides, now.records)
@@ -126,28 +114,22 @@ def check_beside(
 
 @contextmanager
 def _versions(
-    other: Other, own_files: Sequence[str], options: SweepOptions, target: MeasuredFolder
+    revision: str, own_files: Sequence[str], options: SweepOptions, target: MeasuredFolder
 ) -> Iterator[tuple[_Version, _Version]]:
     """The baseline and the candidate."""
     words = options.words()
     if target.data_dir is not None:
         words += ["--data-dir", str(target.data_dir.resolve())]
     now = _Version(label=NOW, words=words, directory=Path.cwd(), environ=dict(os.environ))
-    with ExitStack() as stack:
-        then = replace(now, label=other.label, records=[], environments={})
-        if other.ref is not None:
-            then.directory, paths = stack.enter_context(_worktree(other.ref, own_files))
-            paths += filter(None, [os.environ.get("PYTHONPATH")])
-            then.environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        elif other.arch is not None:
-            architecture.check(other.arch)
-            then.words = options.model_copy(update={"arch": (other.arch,)}).words()
+    with _worktree(revision, own_files) as (directory, paths):
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        then = _Version(label=revision, words=words, directory=directory, environ=environ)
         yield then, now
 
 
 def _measure(
     thresholds: Thresholds,
-    other: Other,
     then: _Version,
     now: _Version,
     folder: Path,
@@ -193,7 +175,7 @@ def _measure(
                 before, after = (_speeds(found[id(one)][1]) for one in (then, now))
                 progress.finished(f"{before} before, {after} now")
             done = wanted
-            sides = _sides(other, then, now, folder)
+            sides = _sides(then, now, folder)
             if not assessed(thresholds, sides, alpha=ALPHA_OF_A_LOOK).unsettled():
                 break
         return sides, (monotonic() - started) / done
@@ -250,16 +232,14 @@ class _Progress(Bar):
         self.log(f"[{self._done}/{self._total}] {speeds}{rest}")
 
 
-def _sides(other: Other, then: _Version, now: _Version, folder: Path) -> Sides:
+def _sides(then: _Version, now: _Version, folder: Path) -> Sides:
     """Both as sides of one sweep, so that they are compared by repetition."""
 
     def side(version: _Version) -> Side:
-        names = {record.trial.workload.architecture for record in version.records}
         return Side(
             label=version.label,
             records=tuple(version.records),
             environments=version.environments,
-            where={"architecture": names.pop()} if other.arch is not None else {},
             source=str(folder),
         )
 

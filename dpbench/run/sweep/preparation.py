@@ -152,7 +152,7 @@ def measure_sweep(
     return prepare(options, *find_folder(options), embedded=embedded).measure()
 
 
-def plan_sweep(options: SweepOptions) -> tuple[list[Planned[TrialSpec]], str]:
+def plan_sweep(options: SweepOptions) -> tuple[list[Planned], str]:
     """The rows that the sweep would measure, in the order of their first run, and a summary with
     an estimate of its time; nothing is stored.
 
@@ -173,9 +173,7 @@ def plan_sweep(options: SweepOptions) -> tuple[list[Planned[TrialSpec]], str]:
     return _planned(prepare(widened, *find_folder(options)), oversubscribe=options.oversubscribe)
 
 
-def _planned(
-    prepared: PreparedSweep, *, oversubscribe: bool
-) -> tuple[list[Planned[TrialSpec]], str]:
+def _planned(prepared: PreparedSweep, *, oversubscribe: bool) -> tuple[list[Planned], str]:
     spec, machine = prepared.measurement.spec, prepared.machine
     there_are = machine.gpu_count if machine.has_cuda else machine.cores
     if machine.has_cuda and len(spec.devices) > there_are and not oversubscribe:
