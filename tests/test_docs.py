@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 import typer
 
+from dpbench.analysis.comparisons.matching import IDENTITY
 from dpbench.cli.app import app
 from dpbench.cli.help import DESCRIBE_ALL, LongCommand
-from dpbench.specs.sweep import FIELDS
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from tests.documentation import DOCUMENTS, ROOT, outputs
 from tests.documentation.blocks import Block, blocks
@@ -144,11 +144,9 @@ def test_every_implementation_and_backend_is_described() -> None:
         assert re.search(row, TEXTS["docs/measuring.md"], re.MULTILINE), name
 
 
-def test_every_condition_of_rules_is_named() -> None:
-    (named,) = re.findall(
-        r"^Conditions are about (.*?)\.$", TEXTS["docs/measuring.md"], re.M | re.S
-    )
-    assert [name.replace("-", "_") for name in re.findall(r"`(.+?)`", named)] == [*FIELDS]
+def test_every_key_that_chooses_a_side_is_named() -> None:
+    (named,) = re.findall(r"^Keys are (.*?)\.$", TEXTS["docs/reading-results.md"], re.M | re.S)
+    assert re.findall(r"`(.+?)`", named) == [*IDENTITY]
 
 
 def test_the_targets_of_make_exist() -> None:

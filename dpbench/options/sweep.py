@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError, model_validator
+from pydantic import model_validator
 
 from dpbench.options.bridge import Options, Scope, option
 from dpbench.options.shared import (
@@ -51,12 +51,8 @@ from dpbench.options.types import (
     Percent,
     PositiveNumber,
     WholeNumber,
-    expected_name,
-    split_commas,
 )
-from dpbench.specs import AXES, COMM_HOOKS, COMPILE_MODES, OPTIMIZERS, SCALINGS
-from dpbench.specs.sweep import FIELDS, condition
-from dpbench.specs.traits import BACKENDS as BACKENDS_OF_ROWS
+from dpbench.specs import COMM_HOOKS, COMPILE_MODES, OPTIMIZERS, SCALINGS
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
 from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
@@ -71,58 +67,9 @@ BUDGET_SECONDS = 600.0
 """Default of --budget, which goes with --precision."""
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
-ROW_OPTIONS = {
-    "implementation": "implementations",
-    "group_size": "group_sizes",
-    "batch_size": "batch_sizes",
-    **{field: axis.name for field, axis in AXES.items()},
-}
-"""The option whose values a field of a row has, by that field."""
 # A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
 BucketCap = Annotated[float | None, OrWord(PositiveNumber(most=1e6, unit="MiB"), "auto")]
 Prefetch = Annotated[int | None, OrWord(WholeNumber(most=1024), "resident")]
-
-
-def _rules(value: Any) -> tuple[str, ...]:
-    """Rules with commas between them, or a list of rules, each in its one spelling."""
-    texts: list[str] = []
-    for part in split_commas(value):
-        name = str(part).partition("=")[0].strip().replace("-", "_")
-        last = texts[-1].split()[-1] if texts else ""
-        if name not in FIELDS and last.startswith("architecture="):  # an option of its name
-            texts[-1] += f",{part}"
-        else:
-            texts.append(str(part))
-    return tuple(dict.fromkeys(map(_rule, texts)))
-
-
-def _rule(text: str) -> str:
-    found: dict[str, str] = {}
-    for word in text.split():
-        name, _, value = word.partition("=")
-        field = name.replace("-", "_")
-        if field not in FIELDS:
-            raise ValueError(
-                f"{name!r} is not a setting of a row; {expected_name(field, tuple(FIELDS))}, each "
-                "with a value, as in 'implementation=dp group_size=4'"
-            )
-        if field in found or not value:
-            raise ValueError(f"expected one value for {field}; write a rule for each value")
-        found[field] = condition(field, _value_of(field, value))
-    return " ".join(found[field] for field in FIELDS if field in found)
-
-
-def _value_of(field: str, text: str) -> Any:
-    """The value of a row's field, read as the option of a sweep reads it."""
-    if field == "backend":  # rows may have backends that no option names
-        return Choice(tuple(BACKENDS_OF_ROWS)).parse(text)
-    annotation = SweepOptions.model_fields[ROW_OPTIONS[field]].rebuild_annotation()
-    try:
-        (value,) = TypeAdapter(annotation).validate_python(text)
-    except ValidationError as error:
-        message = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{field}={text}: {message}") from None
-    return value
 
 
 class ArchitecturesOption(Options):
@@ -181,9 +128,6 @@ class AxisOptions(Options):
     steps: CommaList[Count] | None = option(
         None, "Timed steps.", "N,N", usual=f"enough for one second, or {STEPS}"
     )
-    exclude: Annotated[tuple[str, ...], BeforeValidator(_rules)] = option(
-        (), "Rows to leave out: 'batch_size=8 group_size=4'.", "RULE,RULE"
-    )
 
 
 class TrialOptions(Options):
@@ -206,6 +150,13 @@ class TrialOptions(Options):
     time_limit: Duration = option(300.0, "Time limit of each trial.", "TIME", usual="5m")
     stop_after_failure: bool = option(
         False, "Skip the larger group sizes of a row that failed.", scope="node"
+    )
+    single: bool = option(
+        True,
+        f"Measure {SINGLE} as the baseline; dpbench check does without where it can.",
+        names=("--single/--no-single",),
+        scope="shell",
+        hidden=True,
     )
     debug: bool = option(False, DEBUG_HELP, panel=MACHINE_PANEL, scope="shell")
 

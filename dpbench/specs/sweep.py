@@ -1,15 +1,14 @@
-"""The specification of a sweep: axes of its grid, and rows that are left out."""
+"""The specification of a sweep: the axes of its grid."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, product
 from typing import Any
 
-from dpbench.specs.axes import AXES
 from dpbench.specs.shares import placed
-from dpbench.specs.trial import BASELINE, COMPARED, TrialSettings, TrialSpec
+from dpbench.specs.trial import COMPARED, TrialSettings, TrialSpec
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
 
 AxisValue = str | int | float | None
@@ -38,8 +37,8 @@ class SweepSpec(TrialSettings):
     """Workloads of the further architectures, each with its own data and files."""
     axes: dict[str, tuple[AxisValue, ...]] = field(default_factory=dict)
     """The settings of which rows are measured with several values, each by its key in AXES."""
-    exclude: tuple[tuple[str, ...], ...] = ()
-    """Rows that are left out: those to which all of "backend=gloo", "group_size=4" … apply."""
+    measures_baseline: bool = True
+    """Whether BASELINE is measured beside the implementations."""
     nodes: tuple[int, ...] = ()
     """Replicas that each host offers, in their order; () when there is one. `devices` then list
     those of the first host, of the second, …, each as its own host calls it."""
@@ -74,7 +73,7 @@ class SweepSpec(TrialSettings):
         return varied if varied.prefetch else replace(varied, data_workers=0)
 
     def values_of(self, name: str) -> tuple[Any, ...]:
-        """Every value that rows have of a setting, those of excluded ones too, in their order."""
+        """Every value that rows have of a setting, in their order."""
         return self.axes.get(name) or (self.setting(name),)
 
     @property
@@ -97,39 +96,3 @@ class SweepSpec(TrialSettings):
             for first, count in zip(firsts, counts, strict=False)
             for replica in range(count)
         )
-
-
-Rule = tuple[str, ...]
-"""Conditions on one row, as in ("backend=gloo", "group_size=4")."""
-
-FIELDS = ("implementation", "backend", "group_size", "batch_size", *AXES)
-"""Fields that conditions may name."""
-
-
-def condition(name: str, value: Any) -> str:
-    """A field of a row with its value: "group_size=4", "prefetch=resident"."""
-    return f"{name}={AXES[name].text(value) if name in AXES else value}"
-
-
-def applies(rule: Rule, trial: TrialSpec) -> bool:
-    names = (word.partition("=")[0] for word in rule)
-    return all(
-        word == condition(name, trial.setting(name)) for word, name in zip(rule, names, strict=True)
-    )
-
-
-def kept(trials: Iterable[TrialSpec], rules: Sequence[Rule]) -> tuple[TrialSpec, ...]:
-    """The rows that stay: no rule applies to them, or they are the baseline of others that stay and
-    no rule names it."""
-    rows = tuple(trials)
-    staying = {row for row in rows if not any(applies(rule, row) for rule in rules)}
-    baselines = {row.baseline for row in staying}
-    naming = [rule for rule in rules if condition("implementation", BASELINE) in rule]
-    staying |= {
-        row
-        for row in rows
-        if row.implementation == BASELINE
-        and row.baseline in baselines
-        and not any(applies(rule, row) for rule in naming)
-    }
-    return tuple(row for row in rows if row in staying)

@@ -65,7 +65,7 @@ OTHERS = {
     "scale_lr": "base ratio rule",
     "sweep": "arch * implementations backends batch_sizes group_sizes step data"
     " data_dir scaling optimizer lr seed dtypes compile accumulate sync_every bucket_cap_mb"
-    " comm_hook overlap prefetch data_workers warmup steps threads exclude repetitions precision"
+    " comm_hook overlap prefetch data_workers warmup steps threads repetitions precision"
     " budget lr_scaling time_limit gpus oversubscribe results_dir"
     " stop_after_failure preset name resume charts report progress",
     "train": "arch * data data_dir download limit_train epochs max_steps batch_size"

@@ -42,7 +42,6 @@ SWEEP = [
     ("--nnodes 2 --node-rank 2", "--node-rank 2: expected from 0 to 1, as --nnodes is 2"),
     ("--nnodes 2 --node-rank 0", "needs --rdzv-endpoint: where node 0 can be reached"),
     (f"{NODE} a", "--rdzv-endpoint 'a': expected HOST:PORT with a port from 1 to 65535"),
-    ("--exclude group_size", "expected one value for group_size"),
     ("--arch resnet50", "unknown architecture 'resnet50'. Did you mean 'resnet:depth=50'?"),
     ("--arch mnist_cn", "unknown architecture 'mnist_cn'. Did you mean 'mnist_cnn'?"),
     ("--arch nowhere:Model", "no module 'nowhere' found"),

@@ -40,7 +40,7 @@ def build(width: int = 4):
 def step(*arguments):
     raise RuntimeError("two\\nlines")
 """
-CONFIG = "batch-sizes = [8]\ndtypes = ['f32', 'bf16']\nexclude = 'dtype=bf16'\n"
+CONFIG = "batch-sizes = [8]\ndtypes = ['f32']\n"
 PUBLISHED = "group_size,images_per_second,backend,batch_size\n1,100,gloo,32\n2,190,gloo,32\n"
 
 

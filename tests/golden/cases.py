@@ -23,8 +23,6 @@ CASES: dict[str, tuple[str, ...]] = {
         SWEEP + " --name one --implementations ddp --backends gloo --batch-sizes 32",
         "sweep --dry-run --gpus 4 --threads 1 --oversubscribe --scaling strong"
         " --batch-sizes 64 --implementations ddp,fsdp2 --backends gloo",
-        "sweep --dry-run --gpus 2 --threads 1 --implementations ddp"
-        " --batch-sizes 16,32 --exclude 'group_size=2 batch_size=32'",
     ),
     "errors": (
         "sweep --batch-sizes 32,abc",
@@ -32,7 +30,6 @@ CASES: dict[str, tuple[str, ...]] = {
         "sweep --arch mlp:depth=3",
         "sweep --gpus 0",
         "sweep --sync-every 2 --implementations ddp",
-        "sweep --exclude nonsense",
         "sweep --config wrong.toml",
         "sweep --model mlp",
         "sweep --name base",

@@ -96,9 +96,7 @@ def plan_sweep(
     relative = any(METRICS[name].relative for name in metrics)
     narrowed = not relative and BASELINE not in options.measured_implementations
     if narrowed:
-        options = options.model_copy(
-            update={"exclude": (*options.exclude, f"implementation={BASELINE}")}
-        )
+        options = options.model_copy(update={"single": False})
     placed = options.model_copy(update={"data_dir": target.data_dir})
     spec, notes = build_sweep_spec(placed, machine)
     say(*notes)

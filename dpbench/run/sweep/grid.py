@@ -16,7 +16,6 @@ from dpbench.codec import content_hash
 from dpbench.launch.launcher import Launcher, TrialOutcome, attempts
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import BASELINE, SweepSpec, TrialSettings, TrialSpec
-from dpbench.specs.sweep import kept
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
@@ -28,9 +27,8 @@ Unsettled = Callable[[Sequence[TrialRecord]], frozenset[TrialSpec]]
 def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
     """All trials in the order they run: a palindrome over repetitions (A B C, C B A, A B C …).
 
-    A drift of the machine then falls on all configurations alike. `single` at group size 1 is
-    always among them: the absolute speedup needs it; only a rule of `spec.exclude` that names it
-    leaves it out. `repetitions` may differ from the sweep's own where they grow.
+    A drift of the machine then falls on all configurations alike. `repetitions` may differ from the
+    sweep's own where they grow.
     """
     first_pass = [*rows(spec)]
     return tuple(
@@ -138,17 +136,14 @@ def _series(trial: TrialSpec) -> TrialSpec:
 
 
 def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
-    """The measured rows, each once: those left of the grid."""
-    return kept(configurations(spec), spec.exclude)
+    """The measured rows, each once.
 
-
-def configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
-    """The whole grid, nothing excluded.
-
-    Rows that are compared most often run closest together in time. An implementation has no further
-    rows for settings that it lacks.
+    Rows that are compared most often run closest together in time. `single` at group size 1 is
+    among them, as the absolute speedup needs it. An implementation has no further rows for settings
+    that it lacks.
     """
-    names = dict.fromkeys((BASELINE, *spec.implementations))
+    names = [BASELINE] if spec.measures_baseline else []
+    names = [*dict.fromkeys((*names, *spec.implementations))]
     found: dict[TrialSpec, None] = {}
     for batch_size in spec.batch_sizes:
         for group_size in dict.fromkeys((1, *spec.group_sizes)):
@@ -156,7 +151,7 @@ def configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
                 for trial in _with_backends(name, group_size, batch_size, spec):
                     varied = (spec.varied(trial, values) for values in spec.variants())
                     found |= dict.fromkeys(varied)
-    return iter(found)
+    return tuple(found)
 
 
 def _with_backends(

@@ -19,7 +19,7 @@ from dpbench.messages import say
 from dpbench.options.shared import LARGEST_BATCH
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
-from dpbench.run.sweep.grid import configurations, rows
+from dpbench.run.sweep.grid import rows
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import TrialSpec, series_name
 from dpbench.temporary import temporary_folder
@@ -56,11 +56,9 @@ def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
     Raises UsageError if no batch fits or it cannot be found.
     """
     require_one_answer(options)
-    spec, _ = build_sweep_spec(
-        options.model_copy(update={"batch_sizes": (1,), "exclude": ()}), machine
-    )
+    spec, _ = build_sweep_spec(options.model_copy(update={"batch_sizes": (1,)}), machine)
     largest_group = max(row.group_size for row in rows(spec))
-    alone = configurations(replace(spec, group_sizes=(1,)))
+    alone = rows(replace(spec, group_sizes=(1,)))
     row = next(row for row in alone if row.implementation == options.measured_implementations[0])
     trial = replace(row, warmup_steps=1, timed_steps=2 * row.sync_every, window_seconds=None)
     with temporary_folder() as scratch:

@@ -32,7 +32,7 @@ from dpbench.run.sweep.measuring import (
     unusable_rows,
 )
 from dpbench.run.sweep.resume import check_resumable, finishing_command
-from dpbench.run.sweep.spec import build_sweep_spec, exclusion_notes
+from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.trial import MOST_FILLING_STEPS
@@ -107,11 +107,10 @@ def prepare(
 
         options = with_largest(options, machine)
     spec, notes = build_sweep_spec(options, machine, () if team is None else team.nodes)
-    left_out = exclusion_notes(spec)
     if earlier is not None:
         warn(*earlier.warnings)
         check_resumable(earlier, spec)
-    say(*notes, *left_out)
+    say(*notes)
     measurement = Measurement(
         spec=spec,
         folder=folder,

@@ -41,7 +41,6 @@ OPTIONS_OF_FIELDS = {
     "precision": "--precision",
     "budget_seconds": "--budget",
     "time_limit_seconds": "--time-limit",
-    "exclude": "--exclude",
     "dataset": "--data",
     "step": "--step",
     "learning_rate_rule": "--lr-scaling",

@@ -14,7 +14,6 @@ from dpbench.launch.unusable import optimizer_reason
 from dpbench.measure.try_out import load_tried, try_dataset, try_step
 from dpbench.options.shared import LARGEST_BATCH
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
-from dpbench.run.sweep.grid import configurations, rows
 from dpbench.run.this_machine import (
     Host,
     default_group_sizes,
@@ -23,13 +22,11 @@ from dpbench.run.this_machine import (
 )
 from dpbench.specs import (
     AXES,
-    BASELINE,
     WORKLOAD_SETTINGS,
     SweepSpec,
     WorkloadSpec,
 )
 from dpbench.specs.shares import placed
-from dpbench.specs.sweep import applies
 from dpbench.specs.traits import INDEPENDENT
 
 if TYPE_CHECKING:
@@ -95,7 +92,7 @@ def build_sweep_spec(
         budget_seconds=options.budget_seconds,
         **{name: value for name, value in base.items() if name not in WORKLOAD_SETTINGS},
         axes={field: values for field, values in axes.items() if len(values) > 1},
-        exclude=tuple(tuple(rule.split()) for rule in options.exclude),
+        measures_baseline=options.single,
         time_limit_seconds=options.time_limit,
     ).with_comparisons
     notes += unread_notes(options.data_dir, (one.dataset for one in spec.workloads))
@@ -187,38 +184,3 @@ def _threads(
 
     several: tuple[int | None, ...] = options.threads or (None,)
     return tuple(shared(threads) for threads in several)
-
-
-def exclusion_notes(spec: SweepSpec) -> list[str]:
-    """How many rows each rule leaves out, and what is then missing.
-
-    Raises UsageError if nothing is left.
-    """
-    if not spec.exclude:
-        return []
-    grid, measured = [*configurations(spec)], rows(spec)
-    if not measured:
-        raise UsageError(
-            f"--exclude: the rules leave out all of {units.counted(len(grid), 'row')}; expected at "
-            "least one to stay"
-        )
-    notes = []
-    for rule in spec.exclude:
-        applying = {row for row in grid if applies(rule, row)}
-        count = len(applying - {*measured})
-        spared = applying & {*measured}
-        kept = f"; {BASELINE} stays as the baseline of others" if spared else ""
-        notes.append(
-            f"--exclude {' '.join(rule)}: leaves out {count} of "
-            f"{units.counted(len(grid), 'row')}{kept}"
-        )
-    lonely = {row.batch_size for row in measured} - {
-        row.batch_size for row in measured if row.implementation == BASELINE
-    }
-    if lonely:
-        sizes = ", ".join(map(str, sorted(lonely)))
-        notes.append(
-            f"--exclude: without {BASELINE} at group size 1 rows of batch size {sizes} have no "
-            "absolute speedup and no absolute efficiency (dpbench explain)"
-        )
-    return notes
