@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -31,12 +30,10 @@ from dpbench.messages import say
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that is full, over its quota or broken, or of a limit on file sizes."""
 PROGRAM = "dpbench"
-COMPLETION_VARIABLE = "_DPBENCH_COMPLETE"
 WIDEST_HELP = 120
 """Columns of help on a wide terminal."""
 
-MEASURE, UNDERSTAND, COMPARE = "Measure", "Understand", "Compare and gate"
-PREDICT, SET_UP = "Predict", "Set up"
+USUAL, MORE = "Commands", "More commands"
 HELP_NAMES = ("-h", "--help")
 LONG: dict[str, Any] = {
     "cls": LongCommand,
@@ -46,6 +43,7 @@ LONG: dict[str, Any] = {
 
 
 app = typer.Typer(
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     cls=Group,
@@ -57,19 +55,19 @@ def _add(panel: str, function: Callable[..., Any], name: str | None = None, **mo
     app.command(name=name, rich_help_panel=panel, **{"cls": Command} | more)(function)
 
 
-_add(MEASURE, sweep, **LONG)
-_add(MEASURE, train, **LONG)
-_add(MEASURE, comm)
-_add(MEASURE, launch, cls=Verbatim)
-_add(UNDERSTAND, report)
-_add(UNDERSTAND, explain)
-_add(UNDERSTAND, plot)
-_add(COMPARE, compare)
-_add(COMPARE, check, **LONG)
-_add(PREDICT, project)
-_add(SET_UP, init)
-_add(SET_UP, inventory, "list")
-_add(SET_UP, doctor)
+_add(USUAL, sweep, **LONG)
+_add(USUAL, report)
+_add(USUAL, explain)
+_add(USUAL, compare)
+_add(USUAL, check, **LONG)
+_add(MORE, init)
+_add(MORE, inventory, "list")
+_add(MORE, doctor)
+_add(MORE, train, **LONG)
+_add(MORE, plot)
+_add(MORE, comm)
+_add(MORE, project)
+_add(MORE, launch, cls=Verbatim)
 
 
 def _print_version(wanted: bool) -> None:
@@ -118,8 +116,6 @@ def run(arguments: Sequence[str]) -> int:
 
 def _invoke(arguments: Sequence[str]) -> Any:
     """Calls the command; typer's `main` would print errors in its own way and end the process."""
-    if COMPLETION_VARIABLE in os.environ:  # a shell asks, and typer's `main` answers
-        app(prog_name=PROGRAM)
     try:
         group = commands()
         words = list(arguments) or ["--help"]

@@ -2,7 +2,7 @@
 
 A kind has a function of its name ("-" is "_" there), in a module of that name or in one that it
 shares with its like. It is imported when it is used: names and sentences are there without
-matplotlib, for help and completion.
+matplotlib, for help.
 """
 
 from __future__ import annotations
