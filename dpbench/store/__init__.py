@@ -11,7 +11,6 @@ from dpbench.store.folder import StoredCollectives as StoredCollectives
 from dpbench.store.folder import StoredSweep as StoredSweep
 from dpbench.store.folder import SweepStore as SweepStore
 from dpbench.store.folder import check_name as check_name
-from dpbench.store.folder import check_place as check_place
 from dpbench.store.folder import holds_collectives as holds_collectives
 from dpbench.store.folder import holds_sweep as holds_sweep
 from dpbench.store.folder import load as load

@@ -183,7 +183,11 @@ class CollectiveStore(OpenStore[CollectiveRecord]):
 
         Raises StoreError if something else is there.
         """
-        check_place(folder)
+        if not (is_free(folder) or holds_sweep(folder) or holds_collectives(folder)):
+            raise StoreError(
+                f"{folder} exists and is no results folder; expected one to add to, or another "
+                "--name"
+            )
         _make(folder)
         if not holds_collectives(folder):
             write_versioned(folder / COMM_FILE, {"command": command})
@@ -192,14 +196,6 @@ class CollectiveStore(OpenStore[CollectiveRecord]):
 
     def _identity(self, record: CollectiveRecord) -> dict[str, str]:
         return {"collective_id": record.collective.collective_id}
-
-
-def check_place(folder: Path) -> None:
-    """Raise StoreError if collectives cannot be added to the folder: something else is there."""
-    if not (is_free(folder) or holds_sweep(folder) or holds_collectives(folder)):
-        raise StoreError(
-            f"{folder} exists and is no results folder; expected one to add to, or another --name"
-        )
 
 
 def require_free(folder: Path) -> None:

@@ -45,7 +45,10 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
     """
     from dpbench.launch.collectives import run_collectives
 
-    waiting, environment = _waiting(job), environment_here(machine)
+    waiting, environment = _missing(job), environment_here(machine)
+    if len(waiting) < len(job.specs):
+        stored = len(job.specs) - len(waiting)
+        say(f"stored already: {stored} of {units.counted(len(job.specs), 'measurement')}")
     launcher = _launcher(job, machine)
     unusable = _unusable(job.specs, launcher)
     for why in dict.fromkeys(unusable.values()):
@@ -95,14 +98,6 @@ def _unusable(
         backends = ",".join(dict.fromkeys(spec.backend for spec in found))
         raise UsageError(f"--backends {backends}: {'; '.join(dict.fromkeys(found.values()))}")
     return found
-
-
-def _waiting(job: Job) -> list[CollectiveSpec]:
-    waiting = _missing(job)
-    if len(waiting) < len(job.specs):
-        stored = len(job.specs) - len(waiting)
-        say(f"stored already: {stored} of {units.counted(len(job.specs), 'measurement')}")
-    return waiting
 
 
 def _launcher(job: Job, machine: Machine) -> HostCollectives:
