@@ -149,8 +149,9 @@ class Results:
         if work is None and len(charts) == 1:
             (work,) = charts
         if work not in charts:
-            known = " or ".join(map(repr, charts)) if len(charts) > 1 else "none, as there is one"
-            raise UsageError(f"plot: got work={work!r}; expected {known}")
+            known = f"expected {' or '.join(map(repr, charts))}"
+            only = "leave it out, as these results have only one"
+            raise UsageError(f"plot: got work={work!r}; {known if len(charts) > 1 else only}")
         draw = charts[work]
         try:
             with house_style():

@@ -40,6 +40,8 @@ STANDARD_DEVIATION = 0.3081
 """Standard deviation of the same pixels."""
 SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist"
 """The mirror, which torchvision uses too."""
+PLACE = "in --data-dir, where dpbench train --download puts them"
+"""Where the files are expected."""
 SOURCE_VARIABLE = "DPBENCH_MNIST_URL"
 """Environment variable that names another mirror."""
 
@@ -74,8 +76,8 @@ def find(data_dir: Path | None, split: Split) -> list[Path]:
     if data_dir is None or missing:
         where = "got no data folder" if data_dir is None else f"{data_dir} lacks files"
         raise DataError(
-            f"dataset 'mnist': {where}; expected {' and '.join(missing)} in --data-dir, where "
-            "dpbench train --download puts them; --data digits needs no files"
+            f"dataset 'mnist': {where}; expected {' and '.join(missing)} {PLACE}; "
+            "--data digits needs no files"
         )
     return [data_dir / name for name in PUBLISHED[split]]
 

@@ -162,7 +162,9 @@ def unusable_reason(name: str) -> str | None:
     if DATASETS[name].ships_with_sklearn and importlib.util.find_spec("sklearn") is None:
         return "needs scikit-learn: pip install 'dpbench[tables]'"
     if name == MNIST:
-        return "needs its files in --data-dir, where dpbench train --download puts them"
+        from dpbench.data import mnist
+
+        return f"needs its files {mnist.PLACE}"
     return None
 
 

@@ -26,7 +26,7 @@ class NetworkOptions(Options):
     )
     bandwidth: Annotated[float, PositiveNumber(least=1e-6, most=1e6)] | None = option(
         None,
-        f"Simulate on a network with this bandwidth per replica, and {LATENCY_US:g} µs.",
+        f"Simulate a network of this bandwidth per replica, with {LATENCY_US:g} µs per message.",
         "GB/s",
     )
 
