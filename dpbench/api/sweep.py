@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from dpbench.api import host_program
 from dpbench.api.results import Results
 from dpbench.errors import UsageError
-from dpbench.options.bridge import PYTHON, describe, keyed
+from dpbench.options.bridge import PYTHON, Options, describe, keyed, option_names, options_of
 from dpbench.options.sweep import SweepOptions
 
 PROGRESS = {"progress": (True, "Print progress and notes on stderr. Default: True.")}
@@ -34,6 +36,7 @@ def sweep(arch: Any = None, **options: Any) -> Results:
     for name in ("arch", "data", "step"):
         check_importable(given.get(name), name)
     with (
+        named_as_arguments(SweepOptions),
         host_program.alone(),
         host_program.listening(progress=progress) as said,
     ):
@@ -68,6 +71,25 @@ def _measure(given: dict[str, Any], *, quiet: bool, said: list[str]) -> Results:
     from dpbench.run.sweep.preparation import measure_sweep
 
     return Results(sweep=measure_sweep(options, embedded=True), said=said)
+
+
+@contextmanager
+def named_as_arguments(model: type[Options]) -> Iterator[None]:
+    """Errors in the block name options as a call does: `batch_sizes` instead of --batch-sizes, and
+    `oversubscribe=True` instead of --oversubscribe."""
+    arguments = {
+        name.partition("/")[0]: f"{field}=True"
+        if model.model_fields[field].annotation is bool
+        else field
+        for field, declared in options_of(model).items()
+        for name in option_names(declared, field)
+    }
+    try:
+        yield
+    except UsageError as error:
+        text = re.sub(r"--[a-z-]+", lambda found: arguments.get(found[0], found[0]), str(error))
+        error.args = (text,)
+        raise
 
 
 def take_flags(options: dict[str, Any], flags: Mapping[str, tuple[bool, str]]) -> list[bool]:

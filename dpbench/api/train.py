@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench.api import host_program
-from dpbench.api.sweep import PROGRESS, check_importable, take_flags
+from dpbench.api.sweep import PROGRESS, check_importable, named_as_arguments, take_flags
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
 from dpbench.options.bridge import PYTHON, describe, keyed
@@ -141,7 +141,11 @@ def train(arch: Any = None, **options: Any) -> Trained:
     asked = TrainArguments(given=given, embedded=True)
     launched = "RANK" in os.environ
     alone = nullcontext() if launched else host_program.alone(call="dpbench.train")
-    with alone, host_program.listening(progress=progress) as said:
+    with (
+        named_as_arguments(TrainOptions),
+        alone,
+        host_program.listening(progress=progress) as said,
+    ):
         from dpbench.report.progress.training import TrainOutput
 
         output = TrainOutput(quiet=not progress, to_stderr=True)

@@ -51,7 +51,7 @@ def test_help_has_a_short_signature_and_describes_all_options_of_the_command() -
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch_sizes": [32, "x"]}, "--batch-sizes: got 'x'; expected a whole number"),
+        ({"batch_sizes": [32, "x"]}, "batch_sizes: got 'x'; expected a whole number"),
         ({"batch_sizes": []}, "--batch-sizes: got []; expected at least one value"),
         ({"batch_sizes": {32}}, "expected text, a number or a list"),
         ({"steps": 2.5}, "--steps: got 2.5; expected a whole number"),
@@ -59,7 +59,7 @@ def test_help_has_a_short_signature_and_describes_all_options_of_the_command() -
         ({"progress": 1}, "progress: expected True or False, got 1"),
         ({"arch": dict}, "arch: got a type; expected a name that ranks can import"),
         ({"arch": "__main__:Net"}, "put it into a file"),
-        ({"resume": True}, "--resume needs the --name"),
+        ({"resume": True}, "resume=True needs the name"),
         ({"optimiser": "sgd"}, "'optimiser'. Did you mean 'optimizer'?"),
         ({"batch_size": 8}, "batch_size is given twice, under two names"),
         ({"dry_run": True}, "dry_run is an option of the command line only"),

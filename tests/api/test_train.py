@@ -93,7 +93,7 @@ def test_a_call_asks_for_what_the_command_asks_for(
         ({"epochs": [[1]]}, "--epochs: got [[1]]; expected"),
         ({"download": "maybe"}, "--download: got 'maybe'; expected a valid boolean"),
         ({"arch": "__main__:Net"}, "put it into a file"),
-        ({"runs_dir": ""}, "--runs-dir: got ''; expected the name of a file or folder"),
+        ({"runs_dir": ""}, "runs_dir: got ''; expected the name of a file or folder"),
         ({"epoch": 3}, "'epoch'. Did you mean 'epochs'?"),
         ({"progress": 1}, "progress: expected True or False, got 1"),
     ],
