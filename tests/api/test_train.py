@@ -90,8 +90,8 @@ def test_a_call_asks_for_what_the_command_asks_for(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": [[1]]}, "--epochs: got [[1]]; expected"),
-        ({"download": "maybe"}, "--download: got 'maybe'; expected a valid boolean"),
+        ({"epochs": [[1]]}, "epochs: got [[1]]; expected"),
+        ({"download": "maybe"}, "download: got 'maybe'; expected a valid boolean"),
         ({"arch": "__main__:Net"}, "put it into a file"),
         ({"runs_dir": ""}, "runs_dir: got ''; expected the name of a file or folder"),
         ({"epoch": 3}, "'epoch'. Did you mean 'epochs'?"),
