@@ -77,18 +77,22 @@ def _measure(given: dict[str, Any], *, quiet: bool, said: list[str]) -> Results:
 def named_as_arguments(model: type[Options]) -> Iterator[None]:
     """Errors in the block name options as a call does: `batch_sizes` instead of --batch-sizes, and
     `oversubscribe=True` instead of --oversubscribe."""
-    arguments = {
-        name.partition("/")[0]: f"{field}=True"
-        if model.model_fields[field].annotation is bool
-        else field
+    fields = {
+        name.partition("/")[0]: field
         for field, declared in options_of(model).items()
         for name in option_names(declared, field)
     }
+
+    def as_argument(found: re.Match[str]) -> str:
+        typed, colon = found.groups()
+        field = fields.get(typed, typed)
+        is_flag = field in fields.values() and model.model_fields[field].annotation is bool
+        return f"{field}=True" if is_flag and not colon else f"{field}{colon}"
+
     try:
         yield
     except UsageError as error:
-        text = re.sub(r"--[a-z-]+", lambda found: arguments.get(found[0], found[0]), str(error))
-        error.args = (text,)
+        error.args = (re.sub(r"(--[a-z-]+)(:?)", as_argument, str(error)),)
         raise
 
 
