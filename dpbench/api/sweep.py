@@ -86,7 +86,7 @@ def named_as_arguments(model: type[Options]) -> Iterator[None]:
     def as_argument(found: re.Match[str]) -> str:
         typed, colon = found.groups()
         field = fields.get(typed, typed)
-        is_flag = field in fields.values() and model.model_fields[field].annotation is bool
+        is_flag = typed in fields and model.model_fields[field].annotation is bool
         return f"{field}=True" if is_flag and not colon else f"{field}{colon}"
 
     try:
