@@ -80,16 +80,3 @@ def test_a_sweep_ends_where_a_file_changes_while_it_runs(
     edit(2)
     assert dpbench(*SWEEP, "a", "--resume") == 0
     assert len(load(Path("results/a")).records) == 4
-
-
-def test_before_and_after_a_change_are_compared_and_it_is_said(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert dpbench(*SWEEP, "before") == 0
-    edit(3)
-    assert dpbench(*SWEEP, "after") == 0
-    capsys.readouterr()
-    assert dpbench("compare", "results/before", "results/after") == 0
-    assert f"· {CHANGED} between the two: SHA-256 " in capsys.readouterr().out
-    before, after = (load(Path("results", name)).spec.workload for name in ("before", "after"))
-    assert None is not before.files_sha256 != after.files_sha256

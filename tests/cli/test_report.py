@@ -22,7 +22,6 @@ from tests.cli.command import invoker
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 RTX3090 = PUBLISHED / "torch_ddp_rtx3090.csv"
-TABICL = PUBLISHED / "tabtune_tabicl.csv"
 
 invoke = invoker(report)
 
@@ -65,24 +64,6 @@ def sweep_folder(tmp_path: Path) -> Path:
             )
         )
     return folder
-
-
-def test_published_table_prints_the_known_speedups() -> None:
-    result = invoke(RTX3090)
-    lines = [line for line in result.stdout.splitlines() if line.startswith("published")]
-    for backend, speedups, efficiencies in (
-        ("gloo", ("1.311", "1.478", "1.667", "1.724"), ("65.6", "73.9", "83.3", "86.2")),
-        ("nccl", ("1.688", "1.790", "1.897", "1.878"), ("84.4", "89.5", "94.9", "93.9")),
-    ):
-        cells = [line.split() for line in lines if line.split()[1:3] == [backend, "2"]]
-        assert tuple(line[5] for line in cells) == speedups
-        assert tuple(line[6] for line in cells) == efficiencies
-
-
-def test_published_times_print_the_known_speedups() -> None:
-    stdout = invoke(TABICL).stdout
-    for expected in ("1.846", "3.429", "6.000", "92.3 %", "85.7 %", "75.0 %", "(claimed)"):
-        assert expected in stdout
 
 
 def test_a_csv_file_writes_nothing_unless_asked(tmp_path: Path) -> None:
@@ -163,20 +144,6 @@ def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) ->
         invoke(tmp_path / "table.csv")
 
 
-def test_seed_columns_are_the_four_of_the_readme() -> None:
-    lines = invoke(RTX3090, "--columns", "seed").stdout.splitlines()
-    assert lines[:3] == [
-        "Backend | Proc Group | Batch | Images/s |",
-        "--------+------------+-------+----------|",
-        "gloo    | 1          | 32    | 1724.4   |",
-    ]
-    assert lines[-2:] == [
-        "nccl    | 2          | 256   | 4024.5   |",
-        "--------+------------+-------+----------|",
-    ]
-    assert len(lines) == 19
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
@@ -197,16 +164,6 @@ def test_bad_options_are_usage_errors(
 ) -> None:
     with pytest.raises(error, match=words):
         invoke(RTX3090, *arguments)
-
-
-def test_what_is_no_results_is_an_error(tmp_path: Path) -> None:
-    for name in ("absent", "absent.csv"):
-        with pytest.raises(StoreError, match=name):
-            invoke(tmp_path / name)
-    path = tmp_path / "trials.jsonl"
-    path.touch()
-    with pytest.raises(UsageError, match=r"expected a results folder or a \.csv file"):
-        invoke(path)
 
 
 @pytest.mark.parametrize("found", [True, False])

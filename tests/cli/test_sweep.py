@@ -201,17 +201,6 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
     assert records[-1].status is Status.COMPLETED
 
 
-@pytest.mark.usefixtures("synthetic")
-def test_a_dry_run_prints_the_plan_and_stores_nothing(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["sweep", "--gpus", "1", "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    assert "48 trials of 5 + 20 to 1,000 steps" in out
-    assert "about " in out
-    assert not (here / "results").exists()
-
-
 def records(*statuses: Status) -> list[TrialRecord]:
     trials = plan_trials(sweep_spec())[: len(statuses)]
     measured = run_trials(trials, SyntheticLauncher(), environment_id="", time_limit_seconds=1)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from dpbench.data.registry import prepare
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.trials import HostLauncher
-from dpbench.records.trial import Status
 from tests.builders import WORKLOAD, trial_spec
 
 MLP = replace(WORKLOAD, architecture="mlp:width=16")
@@ -51,27 +49,3 @@ def test_losses_are_equal_to_the_bit_however_samples_are_loaded(launcher: HostLa
         )
     assert len(found[0]) == 2
     assert found[1:] == found[:1] * 3
-
-
-def test_an_item_that_fails_in_a_worker_ends_the_trial_with_its_line(
-    launcher: HostLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "theirs.py"
-    file.write_text(
-        "import os, torch\n"
-        "class Items:\n"
-        "    def __len__(self): return 64\n"
-        "    def __getitem__(self, index):\n"
-        "        if os.environ['RANK'] == '1': raise LookupError('no such image')\n"
-        "        return torch.ones(1, 28, 28), 3\n"
-        "def dataset(): return Items()\n"
-    )
-    workload = replace(MLP, dataset=f"{file}:dataset")
-    outcome = launcher.run(trial_spec(workload=workload, prefetch=1, data_workers=1), 60)
-    assert outcome.status is Status.FAILED
-    assert outcome.reason is not None
-    assert "rank 1 raised DataError: a data worker: taking samples raised " in outcome.reason
-    assert "LookupError: no such image" in outcome.reason
-    assert "theirs.py, line 5" in outcome.reason
-    (log,) = launcher.logs.glob("*/rank1.stderr")
-    assert "LookupError: no such image" in log.read_text()

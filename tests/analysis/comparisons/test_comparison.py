@@ -142,15 +142,3 @@ def test_memory_is_better_or_worse_and_equal_memory_the_same() -> None:
     }
     row = only(replace(matched, pairs=(replace(pair, candidate=doubled),)), "peak_memory_bytes")
     assert row.outcome == "worse"
-
-
-def test_a_thing_against_itself_is_rarely_called_different() -> None:
-    rng = np.random.default_rng(5)
-    before, after = 100 * np.exp(rng.normal(scale=0.05, size=(2, 500, 4)))
-    rows = compare(
-        throughputs(dict(enumerate(before, 1)), dict(enumerate(after, 1))), SPEED, within=0.03
-    )
-    assert len(rows) == 500
-    assert sum(row.outcome in ("faster", "slower") for row in rows) <= 1
-    covered = sum(row.slowdown is not None and row.slowdown.contains(1.0) for row in rows)
-    assert 0.93 <= covered / 500 <= 0.98

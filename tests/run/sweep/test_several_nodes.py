@@ -94,22 +94,6 @@ def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     assert VARIABLE not in dict(variables())
 
 
-@pytest.mark.slow
-def test_nodes_with_other_options_are_refused_on_both(here: Path) -> None:
-    port = free_port()
-    nodes = [
-        start(
-            *("sweep", *SYNTHETIC, "--name", "s", *meeting(rank, port), "--batch-sizes", size),
-            cwd=here,
-            **{VARIABLE: TOKEN},
-        )
-        for rank, size in enumerate(("8", "16"))
-    ]
-    for node, sizes in zip(nodes, ("16 and 8", "8 and 16"), strict=True):
-        assert f"have different plans: --batch-sizes {sizes};" in node.communicate(timeout=100)[1]
-        assert node.returncode == 2
-
-
 @pytest.mark.full
 @pytest.mark.timeout(200)
 def test_two_nodes_measure_two_architectures_on_datasets_of_their_own(here: Path) -> None:
