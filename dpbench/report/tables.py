@@ -75,9 +75,9 @@ def render(
         table = text_table(TORCH_DDP_HEADERS, torch_ddp_cells(rows), words=TORCH_DDP_HEADERS)
         text = torch_ddp_text(rows) if format is None else f"{write_table(table, name)}\n"
         return RenderedTable(text=text, notes_aside=(*torch_ddp_notes(rows), *notes))
-    chosen, unmeasured = usual_columns(rows) if columns is None else (_asked(columns), [])
     is_short = name == DEFAULT and columns is None
     shown, above = _without_unavailable(rows) if is_short else (rows, [])
+    chosen, unmeasured = usual_columns(shown) if columns is None else (_asked(columns), [])
     table = configurations(shown, chosen, with_reasons=name != DEFAULT)
     if is_short:
         table, common = _without_common(table, shown)

@@ -105,6 +105,9 @@ def test_rows_of_an_unavailable_backend_become_one_line() -> None:
         "nccl: skipped, nccl needs a CUDA device a rank; none is visible (2 rows)\n"
     )
     assert " nccl " not in text.partition("\n")[2]
+    rows = summarize(sample_records())
+    usual = [row for row in rows if row.status.value in ("completed", "skipped")]
+    assert "Status" not in render(usual).text, "all rows that the table shows completed"
     assert "nccl" in render(summarize(sample_records()), format="markdown").text
 
 
