@@ -87,16 +87,18 @@ def _require_columns(columns: str | None) -> None:
 
 def _report(stored: StoredSweep, options: SweepOptions) -> int:
     """Prints the table, writes tables and charts, and returns the exit status of the sweep."""
-    from dpbench.cli.show_results import show_sweep
     from dpbench.run.sweep.preparation import exit_status
 
-    show_sweep(
-        stored,
-        as_json=options.as_json,
-        columns=options.columns,
-        charts=options.charts,
-        verbose=options.verbose,
-    )
+    if options.summary:
+        from dpbench.cli.show_results import show_sweep
+
+        show_sweep(
+            stored,
+            as_json=options.as_json,
+            columns=options.columns,
+            charts=options.charts,
+            verbose=options.verbose,
+        )
     if options.as_json:
         say(f"records are in {stored.folder}")
     return exit_status(stored.records, stored.spec.implementations)

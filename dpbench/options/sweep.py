@@ -158,6 +158,13 @@ class TrialOptions(Options):
         scope="shell",
         hidden=True,
     )
+    summary: bool = option(
+        True,
+        "Print the table and write a report; dpbench check does without.",
+        names=("--summary/--no-summary",),
+        scope="shell",
+        hidden=True,
+    )
     debug: bool = option(False, DEBUG_HELP, panel=MACHINE_PANEL, scope="shell")
 
 

@@ -74,7 +74,7 @@ class _Version:
     def run(self, number: int, scratch: Path) -> tuple[SweepSpec, list[TrialRecord]]:
         """Measure one repetition; raises UsageError, in the sweep's words, if it cannot begin."""
         results = scratch / f"{len(list(scratch.iterdir()))}"
-        place = ("--results-dir", str(results), "--name", "pass", "--quiet", "--no-charts")
+        place = ("--results-dir", str(results), "--name", "pass", "--quiet", "--no-summary")
         finished = subprocess.run(
             [sys.executable, "-m", "dpbench", "sweep", *self.words, "--repetitions", "1", *place],
             cwd=self.directory,
