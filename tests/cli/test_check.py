@@ -12,16 +12,14 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.records.environment import Environment, capture
+from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.store import SweepStore
 from tests.analysis.builders import NOISY, QUIET, WRONG, record, runs, slower, trial
-from tests.builders import sweep_spec
+from tests.cli.stored import HERE, stored
 from tests.cli.synthetic import dpbench, make_noisy
 
 pytestmark = pytest.mark.usefixtures("synthetic")
 
-HERE = capture()
 BOTH = ("--gpus", "2", "--quiet")
 SIZES = (*BOTH, "--group-sizes", "2")
 Sweeps = Callable[..., Path]
@@ -37,12 +35,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeps:
         *more: TrialRecord,
         environment: Environment = HERE,
     ) -> Path:
-        records = [*runs(trial(), throughputs), *more]
-        with SweepStore.create(tmp_path / name, sweep_spec(), ["sweep"]) as results:
-            results.add_environment(environment)
-            for one in records:
-                results.append(replace(one, environment_id=environment.environment_id))
-        return tmp_path / name
+        return stored(tmp_path / name, [*runs(trial(), throughputs), *more], environment)
 
     return write
 

@@ -12,13 +12,10 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.records.environment import Environment, capture
-from dpbench.store import SweepStore
 from tests.analysis.builders import runs, trial
-from tests.builders import sweep_spec
+from tests.cli.stored import stored
 
 SPEEDS = (100.0, 101.0, 99.0, 100.5, 99.5)
-HERE = capture()
 Capture = pytest.CaptureFixture[str]
 Sweeps = Callable[..., Path]
 
@@ -27,17 +24,16 @@ Sweeps = Callable[..., Path]
 def sweep(here: Path) -> Sweeps:
     """Writes a sweep of ddp on gloo and shm, the latter a tenth faster."""
 
-    def write(name: str, factor: float = 1.0, environment: Environment = HERE) -> Path:
-        with SweepStore.create(Path(name), sweep_spec(), ["dpbench", "sweep"]) as store:
-            store.add_environment(environment)
-            for backend, gain in (("gloo", 1.0), ("shm", 1.1)):
-                for record in runs(
-                    trial(backend=backend),
-                    [speed * factor * gain for speed in SPEEDS],
-                    environment_id=environment.environment_id,
-                ):
-                    store.append(record)
-        return Path(name)
+    def write(name: str, factor: float = 1.0) -> Path:
+        gains = {"gloo": 1.0, "shm": 1.1}
+        return stored(
+            Path(name),
+            [
+                record
+                for backend, gain in gains.items()
+                for record in runs(trial(backend=backend), [x * factor * gain for x in SPEEDS])
+            ],
+        )
 
     return write
 

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.records.environment import capture
-from dpbench.records.trial import Status, TrialRecord
-from dpbench.store import SweepStore
+from dpbench.records.trial import Status
 from tests.analysis.builders import noisy_sweep, record, runs, trial, weak_sweep
 from tests.analysis.builders import run as throughput
-from tests.builders import sweep_spec
+from tests.cli.stored import stored
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "torch_ddp_rtx3090.csv"
-
-
-def stored(folder: Path, records: Sequence[TrialRecord]) -> Path:
-    with SweepStore.create(folder, sweep_spec(), ["dpbench", "sweep"]) as store:
-        store.add_environment(capture())
-        for one in records:
-            store.append(one)
-    return folder
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.analysis.communication.collective_records import (
     collective_spec,
 )
 from tests.analysis.projection.sweeps import PUBLISHED, swept
-from tests.cli.test_explain import stored
+from tests.cli.stored import stored
 
 WEAK = str(PUBLISHED / "weak_scaling.csv")
 H100 = ["--topology", "h100-nvswitch-ndr"]

@@ -13,12 +13,10 @@ from dpbench.analysis.metrics import CONFIGURATION_FIELDS
 from dpbench.cli.report import report
 from dpbench.errors import StoreError, UnknownName, UsageError
 from dpbench.options import report as options
-from dpbench.records.environment import capture
 from dpbench.records.trial import Status
-from dpbench.specs import SweepSpec
-from dpbench.store import SweepStore
 from tests.analysis.builders import record, run, trial
 from tests.cli.command import invoker
+from tests.cli.stored import stored
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 RTX3090 = PUBLISHED / "torch_ddp_rtx3090.csv"
@@ -28,42 +26,16 @@ invoke = invoker(report)
 
 @pytest.fixture
 def sweep_folder(tmp_path: Path) -> Path:
-    spec = trial()
-    sweep = SweepSpec(
-        workload=spec.workload,
-        implementations=("ddp",),
-        backends=("gloo",),
-        group_sizes=(1, 2),
-        batch_sizes=(32,),
-        devices=("cpu", "cpu"),
-        warmup_steps=2,
-        timed_steps=4,
-        repetitions=3,
-        threads_per_replica=1,
-        time_limit_seconds=60.0,
+    passes = enumerate([(100.0, 180.0), (102.0, 181.0), (99.0, 178.0)])
+    records = [
+        run(trial(group_size=group_size, repetition=repetition), speed)
+        for repetition, speeds in passes
+        for group_size, speed in zip((1, 2), speeds, strict=True)
+    ]
+    skipped = record(
+        trial(backend="nccl"), status=Status.SKIPPED, reason="no CUDA device is visible"
     )
-    environment = capture()
-    folder = tmp_path / "demo"
-    with SweepStore.create(folder, sweep, ["dpbench", "sweep"]) as store:
-        store.add_environment(environment)
-        for repetition, (one, two) in enumerate([(100.0, 180.0), (102.0, 181.0), (99.0, 178.0)]):
-            for group_size, speed in ((1, one), (2, two)):
-                store.append(
-                    run(
-                        trial(group_size=group_size, repetition=repetition),
-                        speed,
-                        environment_id=environment.environment_id,
-                    )
-                )
-        store.append(
-            record(
-                trial(backend="nccl"),
-                status=Status.SKIPPED,
-                reason="no CUDA device is visible",
-                environment_id=environment.environment_id,
-            )
-        )
-    return folder
+    return stored(tmp_path / "demo", [*records, skipped])
 
 
 def test_a_csv_file_writes_nothing_unless_asked(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from dpbench.errors import UsageError
 from dpbench.launch import trials
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
+from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.run.sweep import largest_batch
 from dpbench.run.sweep.largest_batch import (
@@ -26,7 +27,6 @@ from dpbench.run.sweep.largest_batch import (
 from dpbench.run.sweep.preparation import plan_sweep
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import TrialSpec
-from tests.cli.typed import parsed_options
 from tests.launch.synthetic import SyntheticLauncher
 
 MIB = 2**20
@@ -61,7 +61,7 @@ class Failing(Filling):
 def found(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int | str, ...]]:
     monkeypatch.setattr(trials, "HostLauncher", Filling)
     monkeypatch.setattr(largest_batch, "available_bytes", lambda: 2000 * MIB)
-    return lambda **typed: with_largest(parsed_options(**OPTIONS | typed), MACHINE).batch_sizes
+    return lambda **typed: with_largest(SweepOptions(**OPTIONS | typed), MACHINE).batch_sizes
 
 
 def test_the_replicas_of_the_largest_group_share_half_of_the_free_memory(
@@ -85,12 +85,12 @@ def test_a_failure_that_is_not_of_memory_ends_the_search(
 
 def test_where_it_cannot_be_looked_for_it_is_an_error(found: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match="only dpbench sweep on one node"):
-        build_sweep_spec(parsed_options(**OPTIONS, batch_sizes="max"), MACHINE)
+        build_sweep_spec(SweepOptions(**OPTIONS, batch_sizes="max"), MACHINE)
     with pytest.raises(UsageError, match="--scaling weak"):
         found(batch_sizes="max", scaling="strong")
     for several in ({"scaling": "strong"}, {"arch": "mlp,gpt"}):
         with pytest.raises(UsageError, match="expected one --arch and --scaling weak"):
-            plan_sweep(parsed_options(**OPTIONS | several, batch_sizes="max"))
+            plan_sweep(SweepOptions(**OPTIONS | several, batch_sizes="max"))
 
 
 @settings(max_examples=60)

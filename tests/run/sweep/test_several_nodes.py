@@ -15,6 +15,7 @@ from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.machine import Machine
+from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import variables
 from dpbench.records.trial import Status
 from dpbench.run.sweep.measuring import lasting
@@ -26,7 +27,6 @@ from dpbench.store import load
 from tests.analysis.builders import record, trial
 from tests.analysis.builders import run as completed
 from tests.cli.command import start
-from tests.cli.typed import parsed_options
 from tests.ports import free_port
 
 SYNTHETIC = ("--arch", "mlp", "--gpus", "1", "--no-charts")
@@ -136,7 +136,7 @@ def lent(machine: Machine, *devices: str) -> Host:
 
 
 def built(*hosts: Host, **options: str) -> SweepSpec:
-    parsed = parsed_options(**{"arch": "mlp", "data": "digits", **options})
+    parsed = SweepOptions(**{"arch": "mlp", "data": "digits", **options})
     return build_sweep_spec(parsed, hosts[0].machine, hosts)[0]
 
 

@@ -1,0 +1,23 @@
+"""Results folders of records by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from dpbench.records.environment import Environment, capture
+from dpbench.records.trial import TrialRecord
+from dpbench.store import SweepStore
+from tests.builders import sweep_spec
+
+HERE = capture()
+
+
+def stored(folder: Path, records: Iterable[TrialRecord], environment: Environment = HERE) -> Path:
+    """A sweep with these records, all of one environment."""
+    with SweepStore.create(folder, sweep_spec(), ["dpbench", "sweep"]) as results:
+        results.add_environment(environment)
+        for record in records:
+            results.append(replace(record, environment_id=environment.environment_id))
+    return folder
