@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpbench.records.collectives import CollectiveSpec
 from dpbench.specs import SweepSpec, TrialSpec, WorkloadSpec
 
 WORKLOAD = WorkloadSpec(architecture="mnist_cnn", dataset="digits")
@@ -44,17 +43,3 @@ def sweep_spec(**changes: Any) -> SweepSpec:
     }
     values.update(changes)
     return SweepSpec(**values)
-
-
-def collective_spec(**changes: Any) -> CollectiveSpec:
-    """all_reduce on gloo at two sizes; `devices` follows `group_size`."""
-    values: dict[str, Any] = {
-        "collective": "all_reduce",
-        "backend": "gloo",
-        "group_size": 2,
-        "sizes_bytes": (4, 1024),
-        "threads_per_replica": 1,
-    }
-    values.update(changes)
-    values.setdefault("devices", ("cpu",) * values["group_size"])
-    return CollectiveSpec(**values)

@@ -12,7 +12,7 @@ import dpbench
 from dpbench import store
 from dpbench.api.results import Results
 from dpbench.cli.app import run
-from dpbench.errors import StoreError, UnknownName, UsageError
+from dpbench.errors import UnknownName, UsageError
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import SYNTHETIC, capture
 from dpbench.records.trial import Status, TrialRecord
@@ -151,13 +151,6 @@ def test_what_a_record_says_is_never_markup_in_a_notebook() -> None:
     }
     assert "<script>alert(1)</script>" in found.text
     assert all(c.isprintable() or c == "\n" for c in html)
-
-
-@pytest.mark.parametrize("name", ["nowhere", "file.csv"])
-def test_what_is_no_results_folder_is_a_store_error(tmp_path: Path, name: str) -> None:
-    (tmp_path / "file.csv").touch()
-    with pytest.raises(StoreError, match=name):
-        dpbench.load(tmp_path / name)
 
 
 def test_headlines_are_short_to_read() -> None:

@@ -9,8 +9,12 @@ from jsonschema import Draft202012Validator
 
 from dpbench.records.environment import capture
 from dpbench.store import CollectiveStore, SweepStore
-from tests.analysis.communication.collective_records import affine, collective_record
-from tests.builders import collective_spec, sweep_spec
+from tests.analysis.communication.collective_records import (
+    affine,
+    collective_record,
+    collective_spec,
+)
+from tests.builders import sweep_spec
 from tests.records.schemas import FOLDER, schemas, text
 from tests.report.sample import sample_records
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingSpec
@@ -49,22 +49,3 @@ def checkpoint(step: int = 7, **changes: Any) -> Checkpoint:
         samples_sha256="5a" * 32,
     )
     return replace(made, **changes)
-
-
-def same(first: Any, second: Any) -> bool:
-    """Whether nested plain values are equal, tensors to the bit."""
-    if isinstance(first, Tensor):
-        return (
-            isinstance(second, Tensor)
-            and (first.dtype, first.shape) == (second.dtype, second.shape)
-            and _bytes(first) == _bytes(second)
-        )
-    if isinstance(first, dict):
-        return first.keys() == second.keys() and all(same(first[k], second[k]) for k in first)
-    if isinstance(first, (list, tuple)):
-        return len(first) == len(second) and all(map(same, first, second))
-    return bool(first == second)
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

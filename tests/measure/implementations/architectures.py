@@ -7,24 +7,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from tests.launch.faulty import Healthy
 
-class Rows:
+
+class Rows(Healthy):
     """Rows of four numbers; their first two, doubled, are the target."""
-
-    name = "rows"
-    item = "rows"
-    default_dataset = "synthetic"
-    items_per_sample = 1
 
     def build_model(self) -> nn.Module:
         return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
-
-    def synthetic_batch(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        inputs = torch.randn(n, 4, generator=generator)
-        return inputs, inputs[:, :2] * 2
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.mse_loss(outputs, targets)
 
 
 class Weighted(Rows):
