@@ -145,11 +145,3 @@ def test_make_runs_both_halves_of_the_suite_and_fails_if_one_does(
     assert (status == 0) is (together == alone == 0)
     assert first.startswith("-m pytest -m not full and not alone -n 5 ")
     assert second == "-m pytest -m alone"
-
-
-@needs_make
-@pytest.mark.parametrize("status", [0, 1])
-def test_make_runs_the_long_tests_and_fails_if_one_does(tmp_path: Path, status: int) -> None:
-    done, runs = make("full", tmp_path, TOGETHER=status)
-    assert (done == 0) is (status == 0)
-    assert [run.partition(" --")[0] for run in runs] == ["-m pytest -m full -n 5"]

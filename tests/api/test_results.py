@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from tests.analysis.communication.collective_records import (
 )
 from tests.builders import sweep_spec
 from tests.launch import synthetic
+from tests.report.page.test_page import Seen
 
 pytestmark = pytest.mark.usefixtures("synthetic")
 
@@ -125,31 +125,14 @@ def test_a_folder_with_both_has_both(tmp_path: Path) -> None:
     assert found.summary == "No fastest configuration: no trial was recorded."
 
 
-class Elements(HTMLParser):
-    """Which elements there are, and the text between them."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.names.add(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_what_a_record_says_is_never_markup_in_a_notebook() -> None:
     failed = record(trial(), status=Status.FAILED, reason=HOSTILE)
     html = of_records(failed, folder=f"results/{HOSTILE}")._repr_html_()
-    found = Elements(html)
-    assert found.names <= {
+    assert {*Seen(html).tags} <= {
         *("div", "p", "strong", "code", "table", "thead", "tbody", "tr", "th", "td"),
         *("details", "summary", "ul", "li"),
     }
-    assert "<script>alert(1)</script>" in found.text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert all(c.isprintable() or c == "\n" for c in html)
 
 

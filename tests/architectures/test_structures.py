@@ -119,3 +119,11 @@ def test_the_class_of_vit_depends_on_where_a_patch_is() -> None:
         assert not torch.allclose(model(images), model(swapped))
         model.positions.zero_()
         torch.testing.assert_close(model(images), model(swapped))
+
+
+def test_mnist_cnn_turns_images_into_log_probabilities() -> None:
+    cnn = architecture.load("mnist_cnn")
+    inputs, _ = cnn.synthetic_batch(3, seeded())
+    outputs = cnn.build_model()(inputs)
+    assert outputs.shape == (3, 10)
+    torch.testing.assert_close(outputs.exp().sum(dim=1), torch.ones(3))

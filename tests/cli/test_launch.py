@@ -15,6 +15,7 @@ from dpbench.cli.app import run
 from dpbench.cli.launch import OPTIONS
 from tests.cli.command import start
 from tests.launch.tidy import after_torchrun
+from tests.waiting import wait_until
 
 STUBBORN = """
 import os, signal, time
@@ -27,10 +28,7 @@ time.sleep(60)
 
 
 def workers(folder: Path) -> list[psutil.Process]:
-    deadline = time.monotonic() + 60
-    while len(list(folder.glob("pid?"))) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: len(list(folder.glob("pid?"))) == 2)
     return [psutil.Process(int(path.read_text())) for path in folder.glob("pid?")]
 
 

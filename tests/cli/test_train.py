@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from dpbench.training.events import Finished, Started, StepLine
 from dpbench.training.run_folder import RunFolder, RunStatus
 from tests.cli import command
 from tests.cli.training import TINY, last_object, run_json, tiny, train
+from tests.waiting import is_alive, wait_until
 
 pytestmark = pytest.mark.usefixtures("signals", "here")
 
@@ -25,20 +24,6 @@ def result(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, 
     capsys.readouterr()
     assert tiny("--json", *arguments) == 0
     return last_object(capsys.readouterr().out)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(

@@ -10,7 +10,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ import torch
 from dpbench.data.items import Collated
 from dpbench.data.prefetch import Prefetcher, taken_by_workers
 from dpbench.errors import DataError
+from tests.waiting import is_alive, wait_until
 
 
 def threads() -> list[threading.Thread]:
@@ -133,15 +133,4 @@ def test_a_worker_that_hangs_ends_with_a_rank_that_is_killed() -> None:
     time.sleep(0.3)  # it has begun its item
     os.kill(rank.pid or 0, signal.SIGKILL)
     rank.join()
-    deadline = time.monotonic() + 60
-    while is_running(worker) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_running(worker)
-
-
-def is_running(pid: int) -> bool:
-    """A zombie that nobody in a container collects has ended as well."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    wait_until(lambda: not is_alive(worker))

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 TINY = "--arch tests.launch.faulty:TakesLong --gpus 1 --threads 1"
 COMMANDS = {
-    "sweep": f"sweep {TINY} --implementations ddp --batch-sizes 4 --steps 2 --warmup 0 "
+    "sweep": f"sweep {TINY} --implementations single --batch-sizes 4 --steps 2 --warmup 0 "
     " --repetitions 1 --no-charts --name s",
     "launch": "launch --nproc-per-node 1 long.py",
 }

@@ -13,7 +13,6 @@ from dpbench.data.registry import prepare
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.trials import HostLauncher
-from dpbench.launch.unusable import missing_package_reason
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -57,14 +56,12 @@ def completed(launcher: HostLauncher) -> Completed:
 
 
 def configurations() -> list[tuple[str, int]]:
-    """Every implementation that runs on a CPU at group sizes 1 and 2, and dp at 4."""
+    """Every implementation that needs a CPU alone at group sizes 1 and 2, and dp at 4."""
     pairs = [
         (name, size)
         for name, traits in IMPLEMENTATIONS.items()
         for size in (1, 2)
-        if size <= (traits.largest_group or size)
-        and name != "torch-dp"
-        and missing_package_reason(name) is None
+        if size <= (traits.largest_group or size) and name != "torch-dp" and traits.requires is None
     ]
     return [*pairs, ("dp", 4)]
 

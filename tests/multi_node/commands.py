@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -71,10 +70,3 @@ def statuses(commands: Sequence[subprocess.Popen[str]]) -> list[int]:
 def said(folder: Path, host: int) -> str:
     """All that dpbench has said on that host."""
     return (folder / f"{host}.txt").read_text()
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + BUSY_SECONDS
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

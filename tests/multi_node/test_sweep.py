@@ -9,8 +9,9 @@ import pytest
 
 from dpbench import store
 from dpbench.records.trial import Status, TrialRecord
-from tests.multi_node.commands import BUSY_SECONDS, said, statuses, sweeping, wait_until
+from tests.multi_node.commands import BUSY_SECONDS, said, statuses, sweeping
 from tests.multi_node.hosts import Host
+from tests.waiting import wait_until
 
 SWEEP = (
     *("--arch", "mlp", "--data", "synthetic", "--implementations", "ddp", "--backends", "gloo"),
@@ -31,7 +32,7 @@ def latest(folder: Path) -> dict[str, TrialRecord]:
 
 def wait_for_a_collective(host: Host) -> None:
     before = host.sent_bytes()
-    wait_until(lambda: host.sent_bytes() > before + GRADIENTS_ARE_FLOWING)
+    wait_until(lambda: host.sent_bytes() > before + GRADIENTS_ARE_FLOWING, BUSY_SECONDS)
 
 
 @pytest.mark.full

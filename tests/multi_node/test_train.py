@@ -10,8 +10,9 @@ from subprocess import Popen
 import pytest
 
 from dpbench.cli.app import run
-from tests.multi_node.commands import BUSY_SECONDS, PORT, ended, said, start, statuses, wait_until
+from tests.multi_node.commands import BUSY_SECONDS, PORT, ended, said, start, statuses
 from tests.multi_node.hosts import ADDRESSES, INTERFACE, Host
+from tests.waiting import wait_until
 
 TRAIN = (
     *("train", "--arch", "mlp", "--data", "synthetic", "--limit-train", "512", "--epochs", "2"),
@@ -54,7 +55,7 @@ def test_a_training_that_lost_a_host_ends_as_one_that_did_not(
 
     checkpoints = tmp_path / "run" / "checkpoints"
     with training(hosts, "--name", "run", folder=tmp_path) as commands:
-        wait_until(lambda: any(checkpoints.glob("step-*")))
+        wait_until(lambda: any(checkpoints.glob("step-*")), BUSY_SECONDS)
         hosts[1].kill_everything()
         assert statuses(commands) == [1, -9]
     survivor = said(tmp_path, 0)

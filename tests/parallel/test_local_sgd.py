@@ -10,6 +10,7 @@ from torch import nn
 
 from dpbench.parallel.agreement import check_sync
 from dpbench.parallel.synchronization import LocalSGD
+from tests.parallel.ddp.one_process import batches, perceptron
 from tests.parallel.worlds import World
 
 world = World(backend="gloo")
@@ -19,17 +20,12 @@ RATE = 0.1
 
 def model() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)).double()
-
-
-def batch(rank: int, step: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(10 * step + rank)
-    return torch.randn(3, 4, generator=generator).double()
+    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)).double()
 
 
 def train(module: nn.Module, optimizer: torch.optim.Optimizer, rank: int, step: int) -> None:
     optimizer.zero_grad()
-    module(batch(rank, step)).square().mean().backward()
+    module(batches(step)[rank]).square().mean().backward()
     optimizer.step()
 
 
@@ -46,8 +42,7 @@ def assert_close(module: nn.Module, expected: nn.Module) -> None:
 @world.body
 def every_step_with_sgd_is_what_ddp_does(rank: int) -> None:
     """Without batch norm's buffers, which DDP does not average."""
-    torch.manual_seed(0)
-    plain = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+    plain = perceptron()
     reference = nn.parallel.DistributedDataParallel(copy.deepcopy(plain))
     local = LocalSGD(plain, every=1)
     optimizers = sgd(plain), sgd(reference)

@@ -7,28 +7,18 @@ import torch
 from torch import nn
 
 from dpbench.parallel.synchronization import sync_gradients
+from tests.parallel.ddp.one_process import batches, perceptron
 from tests.parallel.worlds import World
 
 world = World(backend="gloo")
 
-BATCH = 3
-
-
-def model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)).double()
-
-
-def batch(rank: int) -> torch.Tensor:
-    return torch.randn(BATCH, 4, generator=torch.Generator().manual_seed(rank)).double()
-
 
 @world.body
 def gradients_are_those_of_one_process(rank: int) -> None:
-    module, alone = model(), model()
-    module(batch(rank)).square().mean().backward()
+    module, alone = perceptron(), perceptron()
+    module(batches(0)[rank]).square().mean().backward()
     sync_gradients(module)
-    alone(torch.cat([batch(0), batch(1)])).square().mean().backward()
+    alone(batches(0).flatten(0, 1)).square().mean().backward()
     for ours, theirs in zip(module.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-12, atol=1e-14)
 
@@ -58,7 +48,7 @@ def every_dtype_is_averaged(rank: int) -> None:
 
 @world.body
 def a_wrapped_module_is_refused(rank: int) -> None:
-    wrapped = nn.parallel.DistributedDataParallel(model())
+    wrapped = nn.parallel.DistributedDataParallel(perceptron())
     for module in (wrapped, nn.Sequential(wrapped)):
         with pytest.raises(RuntimeError, match="is or contains a DistributedDataParallel"):
             sync_gradients(module)

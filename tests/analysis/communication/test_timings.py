@@ -7,9 +7,8 @@ from math import exp, sqrt
 
 import pytest
 
-from dpbench.analysis.communication.timings import (
-    measured,
-)
+from dpbench.analysis.communication.bandwidth import bus_factor
+from dpbench.analysis.communication.timings import measured
 from dpbench.records.collectives import SizeTiming
 from dpbench.records.trial import Status
 from tests.analysis.communication.collective_records import (
@@ -75,3 +74,18 @@ def test_failures_are_kept_with_their_reasons_and_runs_again_count_once() -> Non
     (found,) = measured(records)
     assert found.repetitions == 1
     assert found.failures == ((Status.TIMED_OUT, "after 60 s"),)
+
+
+@pytest.mark.parametrize(
+    ("collective", "group_size", "factor"),
+    [
+        ("all_reduce", 2, 1.0),
+        ("all_reduce", 8, 1.75),
+        ("all_gather", 4, 0.75),
+        ("reduce_scatter", 4, 0.75),
+        ("broadcast", 8, 1.0),
+        ("all_reduce", 1, 0.0),
+    ],
+)
+def test_the_factor_is_that_of_nccl_tests(collective: str, group_size: int, factor: float) -> None:
+    assert bus_factor(collective, group_size) == factor

@@ -8,7 +8,6 @@ import os
 import random
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from itertools import product
@@ -22,6 +21,7 @@ from torch.futures import Future
 from dpbench.parallel.shm import ShmProcessGroup, creation, memory, zeros
 from dpbench.rendezvous.available_backends import missing_reason
 from tests.parallel.worlds import World
+from tests.waiting import wait_until
 
 SMALL, LARGE = 5, 300_000
 CPU = torch.device("cpu")
@@ -60,7 +60,7 @@ def memory_that_one_rank_cannot_open_is_an_error_on_every_rank(rank: int) -> Non
         patch.setattr(memory, "open_of", refuse)
         with pytest.raises(RuntimeError, match=r"share memory: rank 1: \[Errno 13\] Permission"):
             dist.new_group(backend="shm")
-    _wait_until(lambda: _resources()[0] <= files)
+    wait_until(lambda: _resources()[0] <= files)
 
 
 @world.body
@@ -163,20 +163,13 @@ def memory_is_freed_with_its_tensors(rank: int) -> None:
     dist.all_reduce(view)
     assert (view == 2).all()
     del alive, view, tensor, space
-    _wait_until(lambda: _mapped() <= before)
+    wait_until(lambda: _mapped() <= before)
 
 
 def _mapped() -> int:
     """Regions of memory that groups share; a thread may hold one for a moment."""
     gc.collect()
     return Path("/proc/self/maps").read_text().count("memfd:dpbench-shm")
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, _resources()
-        time.sleep(0.02)
 
 
 @world.body
@@ -303,7 +296,7 @@ def destroyed_groups_leave_nothing(rank: int) -> None:
         del group
         before = before or _resources()
     # Threads of groups end a moment after them.
-    _wait_until(lambda: all(map(int.__le__, _resources(), before)))
+    wait_until(lambda: all(map(int.__le__, _resources(), before)))
 
 
 def _resources() -> tuple[int, int, int]:

@@ -1,8 +1,8 @@
-"""One figure of every kind, of numbers that never change."""
+"""One figure of every kind, of numbers that never change; and what a chart says of its source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from dpbench.analysis.projection.law import project
 from dpbench.analysis.projection.row import Projection
+from dpbench.analysis.summary import summarize
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Phases, RankMeasurement, TrialRecord
 from dpbench.report.charts.kinds import CHARTS
@@ -17,8 +18,18 @@ from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import house_style
 from tests.analysis.communication.collective_records import collective_record, collective_spec
 from tests.analysis.projection.sweeps import curve
-from tests.report.charts.sources import source
 from tests.report.sample import sample_records
+
+
+def source(records: Sequence[TrialRecord]) -> ChartSource:
+    return ChartSource(
+        rows=summarize(records), records=tuple(records), environments={}, name="demo"
+    )
+
+
+def caption(figure: Figure) -> str:
+    """The text below a chart, on one line."""
+    return figure.get_supxlabel().replace("\n", " ")
 
 
 @cache
@@ -80,9 +91,9 @@ def _instrumented(rank: RankMeasurement) -> RankMeasurement:
     return replace(rank, phases=phases(0.5), phases_without_sync=alone)
 
 
-_NOWHERE = ChartSource(rows=(), environments={}, name="demo")
+NOWHERE = ChartSource(rows=(), environments={}, name="demo")
 _FIGURES: dict[str, Callable[[], Figure]] = {
-    "bandwidth": lambda: CHARTS["bandwidth"].draw(collectives(2, 4), _NOWHERE),
-    "projection": lambda: CHARTS["projection"].draw([projected()], _NOWHERE),
+    "bandwidth": lambda: CHARTS["bandwidth"].draw(collectives(2, 4), NOWHERE),
+    "projection": lambda: CHARTS["projection"].draw([projected()], NOWHERE),
 }
 """Those that are not of sweeps."""

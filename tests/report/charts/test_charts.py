@@ -15,7 +15,7 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.report.charts import step_shares, style
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.source import NothingToDraw
 from dpbench.report.charts.style import house_style
 from tests.analysis.builders import run, trial
 from tests.analysis.communication.collective_records import (
@@ -23,8 +23,15 @@ from tests.analysis.communication.collective_records import (
     collective_record,
     collective_spec,
 )
-from tests.report.charts.pictured import collectives, figure, projected, sweep
-from tests.report.charts.sources import caption, source
+from tests.report.charts.pictured import (
+    NOWHERE,
+    caption,
+    collectives,
+    figure,
+    projected,
+    source,
+    sweep,
+)
 
 CURVES: dict[str, Callable[[ConfigurationSummary], Estimate | None]] = {
     "throughput": lambda row: row.throughput,
@@ -232,6 +239,12 @@ def test_predicted_group_sizes_are_hollow() -> None:
             for one in axes.containers
         }
         assert hollow == {0: False, 1: False, 2: True, 3: True}
-    nowhere = ChartSource(rows=(), environments={}, name="demo")
     with pytest.raises(NothingToDraw, match="fewer than two group sizes"):
-        CHARTS["projection"].draw([projected(2)], nowhere)
+        CHARTS["projection"].draw([projected(2)], NOWHERE)
+
+
+@pytest.mark.parametrize("kind", CHARTS)
+def test_of_nothing_there_is_nothing_to_draw(kind: str) -> None:
+    chart = CHARTS[kind]
+    with pytest.raises(NothingToDraw, match=r"^[^A-Z]"):
+        chart.draw(NOWHERE) if chart.source == "sweep" else chart.draw((), NOWHERE)
