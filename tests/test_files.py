@@ -26,7 +26,6 @@ from dpbench.files import (
     temporary_beside,
     write_file,
     write_named,
-    write_text,
     write_whole,
 )
 
@@ -159,13 +158,6 @@ def umask() -> int:
     return mask
 
 
-def test_nothing_is_left_of_one_that_failed(tmp_path: Path) -> None:
-    path = tmp_path / "a.pt"
-    with pytest.raises(ValueError, match="half way"), temporary_beside(path):
-        raise ValueError("half way")
-    assert names(tmp_path) == []
-
-
 def test_what_a_dead_writer_left_goes_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
     (tmp_path / "a.pt.0123abcd.tmp").write_bytes(b"half")
     (tmp_path / "a.pt").write_bytes(b"whole")
@@ -210,12 +202,6 @@ DIRECT = re.compile(
 def test_what_lies_inside_folders_is_opened_by_this_module_alone(module: str) -> None:
     lines = (Path(files.__file__).parent / module).read_text().splitlines()
     assert not [line for line in lines if DIRECT.search(line)]
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
-def test_a_full_disk_is_an_error_that_names_the_file() -> None:
-    with pytest.raises(StoreError, match="cannot write /dev/full: No space left on device"):
-        write_text(Path("/dev/full"), "text")
 
 
 def test_a_failed_write_names_the_file_and_leaves_what_was_there(tmp_path: Path) -> None:

@@ -162,21 +162,6 @@ def test_an_unknown_name_gets_the_nearest_one_suggested(use: object, spelled: st
         use(spelled)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("mlp:widht=8", r"unknown option .*'widht'. Did you mean 'width'\? Known: width, layers"),
-        ("mlp:width=wide", "architecture 'mlp:width=wide': width: got 'wide', expected int"),
-        ("mlp:input_shape=3", r"unknown option .*'input_shape'.* Known: width, layers"),
-        ("mlp:width=0", "architecture 'mlp:width=0': width: got 0, expected at least 1"),
-        ("mlp:width", "no module 'mlp' found; expected one of"),
-    ],
-)
-def test_an_option_that_cannot_be_used_is_a_usage_error(name: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        architecture.load(name)
-
-
 @pytest.mark.parametrize("spelled", ["outside_models", "outside_models.py", "./outside_models.py"])
 def test_a_factory_of_a_module_or_a_file_is_called_with_its_options(
     outside: str, spelled: str

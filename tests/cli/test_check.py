@@ -98,14 +98,6 @@ def test_another_environment_is_refused_unless_forced(
     assert "--against-ref REV measures both versions of your code in turn" in said
 
 
-def test_thresholds_may_stand_in_a_file(sweep: Sweeps, tmp_path: Path) -> None:
-    new, old = sweep("new", slower(QUIET, 0.10)), sweep("old", QUIET)
-    (tmp_path / "check.toml").write_text('tolerance = "20%"\n')
-    words = ["check", str(new), "--baseline", str(old), "--config", "check.toml"]
-    assert run(words) == 0
-    assert run([*words, "--tolerance", "3%"]) == 3
-
-
 def test_every_output_tells_the_same(
     sweep: Sweeps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,18 +46,6 @@ def compare(capsys: Capture, *words: str) -> tuple[str, str]:
     return out, err
 
 
-def test_two_sweeps_and_two_parts_of_one(sweep: Sweeps, capsys: Capture) -> None:
-    sweep("before")
-    sweep("after", 1.2)
-    out, err = compare(capsys, "before", "after")
-    assert "B is faster in 2 of 2 rows." in out
-    assert err == ""
-    out, _ = compare(capsys, "before:backend=gloo", "before:backend=shm")
-    assert "ddp ×1, batch 32" in out
-    assert "t within each repetition" in out
-    assert "B is faster in 1" in out
-
-
 def test_metrics_limit_and_format_are_options(sweep: Sweeps, capsys: Capture) -> None:
     sweep("a")
     sweep("b", 1.01)

@@ -48,18 +48,6 @@ def sizes(one: dict[str, Any]) -> dict[int, str]:
     return {row["group_size"]: row["kind"] for row in one["rows"]}
 
 
-def test_without_a_network_a_law_goes_through_what_was_measured(
-    alone: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second = series([alone], capsys)
-    assert (first["network"], first["batch_size"], second["batch_size"]) == (None, 32, 128)
-    assert sizes(first) == {1: "measured", 2: "measured", 4: "extrapolated", 8: "extrapolated"}
-    step = first["rows"][2]["step_seconds"]
-    assert (step["confidence"], step["basis"], step["kind"]) == (0.9, "model", "extrapolated")
-    assert run(["project", alone, "--verbose", "--batch-size", "32"]) == 0
-    assert "assumed: additional replicas have the same hardware" in capsys.readouterr().out
-
-
 def test_what_is_left_out_names_the_width_that_it_did_not_fit(
     alone: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,7 +52,11 @@ CASES: dict[str, tuple[str, ...]] = {
         "report results/base --level rank --columns implementation,group_size,rank,samples"
         " --implementation ddp --backend shm --batch-size 16 --group-size 2",
     ),
-    "explain": ("explain example", "explain results/base --verbose"),
+    "explain": (
+        "explain example",
+        "explain results/base --verbose",
+        "explain example --implementations dp --group-sizes 2 --batch-sizes 32 --verbose",
+    ),
     "compare": (
         "compare example:backend=gloo example:backend=shm",
         "compare results/base:implementation=torch-ddp results/base:implementation=ddp --json",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 from dpbench.analysis.diagnosis.advice import advise
 from dpbench.analysis.diagnosis.explanation import explain, fastest
 from dpbench.analysis.summary import summarize
-from dpbench.records.trial import Phases, ReplicaPhases, Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.answer import Answer
 from dpbench.report.explanation import answer
 from tests.analysis.builders import record, steps_of, trial, weak_sweep
@@ -19,17 +18,15 @@ def sweep(passes: int = 3) -> list[TrialRecord]:
     return [record for i in range(passes) for record in weak_sweep(i, slower=1 + 0.01 * i)]
 
 
-def answer_on(
-    records: Sequence[TrialRecord], *, every: bool = True, verbose: bool = False
-) -> Answer:
+def answer_on(records: Sequence[TrialRecord], *, every: bool = True) -> Answer:
     rows = summarize(records)
     found = explain(records, rows)
     shown = found if every else fastest(found)
-    return answer(found, advise(found), shown=shown, rows=rows, notes=["a note"], verbose=verbose)
+    return answer(found, advise(found), shown=shown, rows=rows, notes=["a note"])
 
 
-def text_of(records: Sequence[TrialRecord], *, every: bool = True, verbose: bool = False) -> str:
-    return " ".join(answer_on(records, every=every, verbose=verbose).text.split())
+def text_of(records: Sequence[TrialRecord], *, every: bool = True) -> str:
+    return " ".join(answer_on(records, every=every).text.split())
 
 
 def test_the_fastest_configuration_has_a_verdict_and_its_factors() -> None:
@@ -45,13 +42,6 @@ def test_the_fastest_configuration_has_a_verdict_and_its_factors() -> None:
     assert "0.700 ± 0 30.0 ± 0 % communication not hidden by overlap" in text
     assert "granularity" not in text
     assert "2 other configurations: choose with --implementations" in text
-
-
-def test_factors_that_cannot_be_separated_stand_in_one_row() -> None:
-    dp = steps_of("dp", [0.02], [0.015], group_size=2)
-    text = text_of([*weak_sweep(), dp])
-    assert "wrapper and balance and stragglers" in text
-    assert "wrapper, balance and stragglers cannot be separated: dp drives all" in text
 
 
 def test_every_large_loss_has_one_line() -> None:
@@ -91,41 +81,6 @@ def test_rows_without_a_speed_are_listed_with_their_reason() -> None:
     text = text_of([*sweep(), skipped])
     assert "skipped, ddp/nccl ×1, batch 32: no CUDA device" in text
     assert "· a note" in text
-
-
-def test_verbose_tells_the_phases_that_were_measured() -> None:
-    def instrumented(backward_seconds: float) -> Phases:
-        return Phases(
-            data_seconds=(0.001,),
-            forward_seconds=(0.005,),
-            backward_seconds=(backward_seconds,),
-            optimizer_seconds=(0.002,),
-        )
-
-    parts = ReplicaPhases(
-        scatter_seconds=(0.001,),
-        replicate_seconds=(0.0005,),
-        compute_seconds=(0.016,),
-        gather_seconds=(0.0015,),
-        reduce_seconds=(0.0031,),
-    )
-    *others, ddp = weak_sweep()
-    ranks = [
-        replace(
-            one,
-            phases=instrumented(0.015),
-            phases_without_sync=instrumented(0.011),
-            replica_phases=parts,
-        )
-        for one in ddp.ranks
-    ]
-    records = [*others, replace(ddp, ranks=tuple(ranks))]
-    assert (
-        "data 1 ms, forward 5 ms, backward 11 ms, communication 4 ms, optimizer 2 ms; within "
-        "forward and backward: scatter 1 ms, replicate 500 µs, compute 16 ms, gather 1.5 ms, "
-        "reduce 3.1 ms"
-    ) in text_of(records, verbose=True)
-    assert "scatter" not in text_of(records)
 
 
 def test_json_holds_every_number_with_its_interval() -> None:

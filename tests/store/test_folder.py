@@ -119,13 +119,6 @@ def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
         store.load(tmp_path)
 
 
-def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
-    written(tmp_path / "s")
-    with pytest.raises(StoreError, match="exists already"):
-        SweepStore.create(tmp_path / "s", SPEC, [])
-    assert store.load(tmp_path / "s").records == RECORDS[:3]
-
-
 def test_two_sweeps_cannot_write_to_one_folder(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
     with SweepStore(folder), pytest.raises(StoreError, match="is in use"):

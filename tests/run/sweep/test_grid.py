@@ -21,7 +21,7 @@ from dpbench.run.sweep.grid import (
     trial_number,
 )
 from dpbench.specs import TrialSpec
-from tests.builders import sweep_spec, trial_spec
+from tests.builders import WORKLOAD, sweep_spec, trial_spec
 from tests.launch.synthetic import SyntheticLauncher
 
 
@@ -137,7 +137,11 @@ def test_sizes_within_a_host_come_before_those_across() -> None:
 
 
 def test_another_node_finds_a_trial_by_its_number() -> None:
-    spec = sweep_spec(window_seconds=1.0, repetitions=2)
+    names = ("mlp", "tabular")
+    one, other = (replace(WORKLOAD, architecture=name) for name in names)
+    spec = sweep_spec(axes={"architecture": names}, window_seconds=1.0, repetitions=2)
+    spec = spec.with_workloads([one, replace(other, dataset="iris")])
+    assert {trial.workload.dataset for trial in plan_trials(spec, 3)} == {"digits", "iris"}
     for trial in plan_trials(spec, 3):
         assert numbered_trial(spec, trial_number(spec, trial)) == trial
 

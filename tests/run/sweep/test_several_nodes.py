@@ -23,7 +23,6 @@ from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import Host
 from dpbench.specs import SweepSpec
-from dpbench.store import load
 from tests.analysis.builders import record, trial
 from tests.analysis.builders import run as completed
 from tests.cli.command import start
@@ -92,34 +91,6 @@ def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     assert VARIABLE not in os.environ
     monkeypatch.setenv(VARIABLE, TOKEN)
     assert VARIABLE not in dict(variables())
-
-
-@pytest.mark.full
-@pytest.mark.timeout(200)
-def test_two_nodes_measure_two_architectures_on_datasets_of_their_own(here: Path) -> None:
-    port = free_port()
-    options = (
-        *("--arch", "mlp,tabular:width=32,layers=1", "--gpus", "1", "--threads", "1"),
-        *("--implementations", "ddp", "--backends", "gloo", "--group-sizes", "2"),
-        *("--batch-sizes", "8", "--warmup", "1", "--repetitions", "2"),
-        *("--oversubscribe", "--no-charts", "--name", "s"),
-    )
-    nodes = [
-        start("sweep", *options, *meeting(rank, port), cwd=here, **{VARIABLE: TOKEN})
-        for rank in range(2)
-    ]
-    said = [node.communicate(timeout=180)[1] for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], said
-    measured = {
-        (one.trial.workload.architecture, one.trial.workload.dataset, one.trial.nodes): one.status
-        for one in load(here / "results" / "s").records
-    }
-    assert measured == {
-        ("mlp", "digits", ()): Status.COMPLETED,
-        ("mlp", "digits", (1, 1)): Status.COMPLETED,
-        ("tabular:width=32,layers=1", "breast_cancer", ()): Status.COMPLETED,
-        ("tabular:width=32,layers=1", "breast_cancer", (1, 1)): Status.COMPLETED,
-    }
 
 
 def test_trials_that_a_lost_node_left_over_are_run_again_and_count_as_failure() -> None:
