@@ -12,10 +12,7 @@ from dpbench import store
 from dpbench.api.results import Results
 from dpbench.cli.app import run
 from dpbench.errors import UnknownName, UsageError
-from dpbench.records.collectives import CollectiveRecord
-from dpbench.records.environment import SYNTHETIC, capture
-from dpbench.records.trial import Status, TrialRecord
-from dpbench.store import StoredCollectives, StoredSweep
+from dpbench.records.trial import Status
 from tests.analysis.builders import record, trial
 from tests.analysis.communication.collective_records import (
     affine,
@@ -25,34 +22,11 @@ from tests.analysis.communication.collective_records import (
 from tests.builders import sweep_spec
 from tests.launch import synthetic
 from tests.report.page.test_page import Seen
+from tests.report.sample import stored, stored_collectives
 
 pytestmark = pytest.mark.usefixtures("synthetic")
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\n../../etc"
-ENVIRONMENT = capture(launcher=SYNTHETIC)
-
-
-def of_records(*records: TrialRecord, folder: str = "results/mine") -> Results:
-    stored = StoredSweep(
-        folder=Path(folder),
-        spec=sweep_spec(),
-        command=("sweep",),
-        environments={"e0": ENVIRONMENT},
-        records=records,
-        warnings=(),
-    )
-    return Results(sweep=stored)
-
-
-def of_collectives(*records: CollectiveRecord) -> Results:
-    stored = StoredCollectives(
-        folder=Path("results/comm"),
-        command=("comm",),
-        environments={},
-        records=records,
-        warnings=("one line cut",),
-    )
-    return Results(collectives=stored)
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +80,9 @@ def test_a_chart_is_a_figure_that_notebooks_show(measured: Results) -> None:
 
 
 def test_collectives_alone_are_results_too() -> None:
-    found = of_collectives(
-        collective_record(collective_spec(sizes_bytes=(4, 1024)), affine(1e-4, 1e9))
-    )
+    record = collective_record(collective_spec(sizes_bytes=(4, 1024)), affine(1e-4, 1e9))
+    cut = stored_collectives([record], "results/comm", warnings=("one line cut",))
+    found = Results(collectives=cut)
     assert (found.spec, len(found.rows), len(found.collectives)) == (None, 0, 2)
     assert found.warnings == ("one line cut",)
     assert repr(found) == "<Results 'results/comm': 1 collective>"
@@ -127,7 +101,7 @@ def test_a_folder_with_both_has_both(tmp_path: Path) -> None:
 
 def test_what_a_record_says_is_never_markup_in_a_notebook() -> None:
     failed = record(trial(), status=Status.FAILED, reason=HOSTILE)
-    html = of_records(failed, folder=f"results/{HOSTILE}")._repr_html_()
+    html = Results(sweep=stored([failed], name=f"results/{HOSTILE}"))._repr_html_()
     assert {*Seen(html).tags} <= {
         *("div", "p", "strong", "code", "table", "thead", "tbody", "tr", "th", "td"),
         *("details", "summary", "ul", "li"),

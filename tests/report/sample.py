@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.analysis.subject import Subject, of_folder
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.store import StoredSweep
+from dpbench.store import StoredCollectives, StoredSweep
 from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
 from tests.builders import sweep_spec
 
@@ -115,3 +116,16 @@ def stored(
 def subject(records: Sequence[TrialRecord], **changes: Any) -> Subject:
     """The same, analysed."""
     return of_folder(stored(records, **changes))
+
+
+def stored_collectives(
+    records: Sequence[CollectiveRecord], name: str = "c", warnings: tuple[str, ...] = ()
+) -> StoredCollectives:
+    """Collectives as if they were read from the folder `name`."""
+    return StoredCollectives(
+        folder=Path(name),
+        command=("comm",),
+        environments={},
+        records=tuple(records),
+        warnings=warnings,
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,12 +14,12 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.collectives import collectives_table, stored_answer
 from dpbench.report.table import Table
-from dpbench.store import StoredCollectives
 from tests.analysis.communication.collective_records import (
     collective_record,
     collective_spec,
     failed_record,
 )
+from tests.report.sample import stored_collectives
 
 MIB = 2**20
 
@@ -48,15 +47,7 @@ def sample(
 
 
 def answer(records: Sequence[CollectiveRecord]) -> Answer:
-    return stored_answer(
-        StoredCollectives(
-            folder=Path("c"),
-            command=("comm",),
-            environments={},
-            records=tuple(records),
-            warnings=(),
-        )
-    )
+    return stored_answer(stored_collectives(records))
 
 
 def row_of(table: Table, backend: str = "gloo", ranks: str = "2") -> dict[str, str]:

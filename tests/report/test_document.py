@@ -11,8 +11,7 @@ from dpbench.analysis.subject import Subject, of_folder, of_published
 from dpbench.errors import StoreError
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.document import write_report
-from dpbench.store import StoredCollectives
-from tests.report.sample import sample_records, subject
+from tests.report.sample import sample_records, stored_collectives, subject
 from tests.report.test_collectives import sample as sample_collectives
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
@@ -61,14 +60,11 @@ def test_no_rows_at_all(tmp_path: Path) -> None:
 
 
 def test_collectives_have_their_table_and_chart(tmp_path: Path) -> None:
-    stored = StoredCollectives(
-        folder=tmp_path, command=("comm",), environments={}, records=(), warnings=()
-    )
-    full = replace(stored, records=tuple(sample_collectives()))
+    full = stored_collectives(sample_collectives())
     write_report(tmp_path / "full", of_folder(None, full))
     files = {"collectives.txt", "collectives.json", "index.html"}
     assert names(tmp_path / "full") == files | {"charts/bandwidth.svg"}
-    few = replace(stored, records=tuple(sample_collectives()[-1:]))
+    few = stored_collectives(sample_collectives()[-1:])
     written = write_report(tmp_path / "few", of_folder(None, few))
     assert names(tmp_path / "few") == files
     assert "two sizes or more" in written.read_text()

@@ -31,11 +31,6 @@ def test_balanced_split_covers_all_in_near_equal_parts(n: int, parts: int) -> No
     assert min(sizes) >= 1
 
 
-def test_balanced_split_leaves_no_device_idle_where_chunk_does() -> None:
-    assert balanced_split(6, 4) == [2, 2, 1, 1]
-    assert balanced_split(9, 8) == [2, 1, 1, 1, 1, 1, 1, 1]
-
-
 @pytest.mark.parametrize(("n", "parts"), [(0, 2), (-1, 2), (3, 0)])
 def test_balanced_split_refuses_nothing_to_split(n: int, parts: int) -> None:
     with pytest.raises(ValueError, match=r"got (0|-1)"):

@@ -25,10 +25,9 @@ from dpbench.report.page.content import Page
 from dpbench.report.page.html import to_html, visible
 from dpbench.report.page.pictures import Pictures, draw, inline_parts
 from dpbench.report.tables import render
-from dpbench.store import StoredCollectives
 from tests.analysis.builders import record, run, trial
 from tests.report.charts.pictured import figure
-from tests.report.sample import sample_records, subject
+from tests.report.sample import sample_records, stored_collectives, subject
 from tests.report.test_collectives import sample as sample_collectives
 from tests.report.test_headline import measured
 
@@ -127,13 +126,7 @@ def test_published_numbers_and_collectives_have_a_page() -> None:
     published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"), Pictures())
     assert "not measured here" in published.about
     assert titles(published) == ["Results"]
-    stored = StoredCollectives(
-        folder=Path("c"),
-        command=("comm",),
-        environments={},
-        records=tuple(sample_collectives()),
-        warnings=(),
-    )
+    stored = stored_collectives(sample_collectives())
     page = build_page(of_folder(None, stored), Pictures())
     assert titles(page) == ["Communication", "Reproduce"]
 
