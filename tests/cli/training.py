@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.cli.app import run
-from dpbench.run.training.arguments import TrainArguments
 
 TINY = (
     *("--arch", "tests.launch.faulty:Healthy", "--limit-train", "48", "--batch-size", "4"),
@@ -35,8 +34,3 @@ def run_json(folder: Path) -> dict[str, Any]:
     content = json.loads((folder / "run.json").read_text())
     assert isinstance(content, dict)
     return content
-
-
-def asked(**given: Any) -> TrainArguments:
-    """The options of a training as they would be typed."""
-    return TrainArguments(given=given)

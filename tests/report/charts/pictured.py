@@ -16,9 +16,9 @@ from dpbench.records.trial import Phases, RankMeasurement, TrialRecord
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import house_style
-from tests.analysis.communication.collective_records import collective_record, collective_spec
 from tests.analysis.projection.sweeps import curve
 from tests.report.sample import sample_records
+from tests.report.test_collectives import sample as sample_collectives
 
 
 def source(records: Sequence[TrialRecord]) -> ChartSource:
@@ -48,13 +48,9 @@ def figure(kind: str) -> Figure:
 def collectives(*group_sizes: int) -> list[CollectiveRecord]:
     """Three repetitions on gloo: 100 µs and 1.5 GB/s, within 2 %; copies of 10 GB/s."""
     return [
-        collective_record(
-            collective_spec(backend="gloo", group_size=group_size, repetition=repetition),
-            lambda size, factor=factor: factor * (100e-6 + size / 1.5e9),
-            copy_bytes_per_second=10e9,
-        )
-        for repetition, factor in enumerate((0.98, 1.0, 1.02))
-        for group_size in group_sizes
+        record
+        for record in sample_collectives()
+        if record.collective.backend == "gloo" and record.collective.group_size in group_sizes
     ]
 
 

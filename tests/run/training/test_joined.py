@@ -22,12 +22,13 @@ from dpbench.errors import UsageError
 from dpbench.launch.ranks import run_ranks
 from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
 from dpbench.rendezvous.store import STORE_FILE
+from dpbench.run.training.arguments import TrainArguments
 from dpbench.run.training.joined import Launch, RankDescription, follow, plan_of_world
 from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Started
 from dpbench.training.run_folder import RunFolder
 from tests.builders import WORKLOAD
-from tests.cli.training import TINY, asked
+from tests.cli.training import TINY
 from tests.training.jobs import training_spec
 
 Printed = tuple[int, str, str]
@@ -128,14 +129,14 @@ def description(**changes: Any) -> RankDescription:
 def test_ranks_that_do_not_go_together_are_refused(
     tmp_path: Path, ranks: list[RankDescription], options: dict[str, str], message: str
 ) -> None:
-    request = asked(arch="mlp", runs_dir=tmp_path, **options).read()
+    request = TrainArguments(given={"arch": "mlp", "runs_dir": tmp_path, **options}).read()
     with pytest.raises(UsageError, match=message):
         plan_of_world(request, ranks)
 
 
 def test_threads_are_those_of_the_host_with_the_least_for_each(tmp_path: Path) -> None:
     ranks = [description(cores=8), description(cores=8), description(host="b", cores=3)]
-    request = asked(arch="mlp", runs_dir=tmp_path).read()
+    request = TrainArguments(given={"arch": "mlp", "runs_dir": tmp_path}).read()
     spec = plan_of_world(request, ranks).spec
     assert spec.threads_per_replica == 3
     assert spec.devices == ("cpu",) * 3
@@ -167,7 +168,7 @@ def test_no_order_imports_code_that_the_command_does_not_name(
         forger, other = threads.map(launch, range(2))
     forger.say("orders", orders)
     with pytest.raises(UsageError, match=r"the order is for code in .*evil.py:net"):
-        follow(other, asked(arch="mlp"))
+        follow(other, TrainArguments(given={"arch": "mlp"}))
     assert not (tmp_path / "ran").exists()
     with pytest.raises(UsageError, match=r"rank 1 on .*: the order is for code in"):
         forger.hear("samples 1")
