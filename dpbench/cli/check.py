@@ -37,9 +37,12 @@ def check(given: dict[str, Any]) -> int:
 
     dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
 
+    Compares your code with a Git revision (--against-ref), implementations with
+    another one (--against), or two stored sweeps (CANDIDATE --baseline DIR).
+
     Exit status: 0 pass, or inconclusive without --strict; 1 some row failed;
-    2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate
-    cannot be compared; 6 wrong gradients; 130 interrupted.
+    2 usage; 3 regressed; 4 inconclusive with --strict; 5 no baseline, or one
+    that cannot be compared; 6 wrong gradients; 130 interrupted.
     """
     options = read(CheckOptions, *file_layers(CheckOptions, given, presets.find), Layer("", given))
     _check_combination(options, given.keys())

@@ -48,7 +48,7 @@ class CheckedOptions(RowOptions):
         "Numbers of replicas to measure.",
         "N,N",
         also=("--group-size",),
-        usual="all replicas",
+        usual="all",
     )
 
 
@@ -101,11 +101,11 @@ class CheckOptions(
 
     candidate: str | None = option(
         None,
-        "Stored results to check, with --baseline.",
+        "Stored sweep to check, with --baseline.",
         "CANDIDATE",
         argument=True,
     )
-    baseline: str | None = option(None, "Stored results to compare CANDIDATE with.", "DIR")
+    baseline: str | None = option(None, "Stored sweep to compare CANDIDATE with.", "DIR")
     against: str | None = option(None, "Compare with this implementation.", "NAME")
     against_ref: str | None = option(None, "Compare with this Git revision of your code.", "REV")
     config: FilePath | None = config_option()

@@ -15,15 +15,16 @@ from dpbench.report.answer import Answer, bullets
 from dpbench.report.comparison import plain
 from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import filled, fitted, folded
+from dpbench.report.terminal import filled, folded
 
-FOLDED = ("Verdict", "Interval", "Change", "Configuration", "Candidate", "Baseline")
+FOLDED = ("Configuration", "Candidate", "Baseline", "Change")
 """Columns that give way in a narrow terminal, the first one first."""
 LINE_OF_A_HEADER = re.compile(r" (?=\(|in|per)")
 """Blanks at which headers are broken: Change / in time / per sample."""
 LISTED = 3
 LONGEST_ADVICE_SECONDS = 3600.0
 """Repetitions that would take longer are not advised."""
+BUSY = "the machine was busy: free it and measure again"
 NO_SPREAD = 1e-6
 """Percent; runs that differ by less are equal."""
 
@@ -38,8 +39,7 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
         narrow = (
             replace(one, header=LINE_OF_A_HEADER.sub("\n", one.header)) for one in found.columns
         )
-        found = folded(replace(found, columns=tuple(narrow)), FOLDED)
-        below += [title, fitted(found, ("n",))[0]]
+        below += [title, folded(replace(found, columns=tuple(narrow)), FOLDED)]
     return Answer(
         paragraphs=(head, *below, bullets([*reading(verdict.rows), *notes])),
         data={
@@ -86,7 +86,7 @@ def headline(verdict: Verdict) -> str:
         if regressed:
             parts.append(f"regressed in {regressed}")
     if worst.outcome == "inconclusive":
-        parts.append(_what_would_decide(worst, rows))
+        parts.append(BUSY if verdict.is_untrustworthy else _what_would_decide(worst, rows))
     kinds = (
         ("metrics", {one.metric for one in verdict.metrics}),
         ("candidates", {one.candidate for one in verdict.metrics}),
@@ -155,7 +155,6 @@ def tables(rows: Sequence[RowVerdict]) -> list[tuple[str, Table]]:
 def _table(rows: Sequence[RowVerdict]) -> Table:
     seen = {row.comparison.unit for row in rows}
     rate = f" ({min(seen)})" if len(seen) == 1 and min(seen).endswith("/s") else ""
-    interval = f"{units.exact_percent(CONFIDENCE)} interval"
     change_of = f"Change in {item}" if (item := _time_per_item(rows)) else "Change"
     columns = {
         "Configuration": ("Configuration", labels(rows)),
@@ -167,28 +166,23 @@ def _table(rows: Sequence[RowVerdict]) -> Table:
             f"Candidate{rate}",
             [quantity(row.comparison.candidate, header=rate) for row in rows],
         ),
-        "Change": (change_of, [change(row) for row in rows]),
-        "Interval": (interval, [_signed(*_ends(row)) for row in rows]),
-        "n": (
-            "n",
-            [
-                sample_sizes(row.comparison.repetitions) if row.comparison.slowdown else MISSING
-                for row in rows
-            ],
-        ),
-        "Verdict": ("Verdict", [row_verdict(row) for row in rows]),
+        "Change": (change_of, [_signed_change(row) for row in rows]),
+        "n": ("n", [sample_sizes(row.comparison.repetitions) for row in rows]),
+        "Verdict": ("Verdict", [row.outcome for row in rows]),
     }
-    return text_table(
+    table = text_table(
         [header for header, _ in columns.values()],
         zip(*(cells for _, cells in columns.values()), strict=True),
         words=("Configuration", "Verdict"),
         keys=tuple(columns),
     )
+    return table if _repetitions(rows) is None else table.without(["n"])
 
 
-def row_verdict(row: RowVerdict) -> str:
-    """A row's own verdict, or the reason why it has no number."""
-    return row.comparison.reason or row.outcome
+def _repetitions(rows: Sequence[RowVerdict]) -> tuple[int, int] | None:
+    """The repetitions of baseline and candidate, if they are the same in all rows."""
+    found = {row.comparison.repetitions for row in rows}
+    return found.pop() if len(found) == 1 else None
 
 
 def _time_per_item(rows: Sequence[RowVerdict]) -> str | None:
@@ -208,12 +202,23 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
         )
     if _time_per_item(rows) is None:
         lines.append(
-            "a change in a rate, an efficiency or a loss delta is baseline ÷ candidate - 1, in "
-            "anything else candidate ÷ baseline - 1; + is worse"
+            "a change in a rate or an efficiency is baseline ÷ candidate - 1, in anything else "
+            "candidate ÷ baseline - 1"
         )
-    lines.append(f"± is the {units.exact_percent(CONFIDENCE)} interval over repetitions")
-    if any(len({*row.comparison.repetitions}) > 1 for row in rows if row.comparison.slowdown):
+    lines.append(f"+ is worse; intervals are {units.exact_percent(CONFIDENCE)}, over repetitions")
+    if common := _repetitions(rows):
+        before, now = common
+        many = f"{before} of the baseline, {now} of the candidate"
+        lines.append(
+            f"repetitions: {many}" if before != now else f"{before} repetitions of both sides"
+        )
+    elif any(len({*row.comparison.repetitions}) > 1 for row in rows):
         lines.append("n: repetitions of the baseline, of the candidate")
+    reasons: dict[str, dict[str, None]] = {}
+    for row, label in zip(rows, labels(rows), strict=True):
+        if row.comparison.reason:
+            reasons.setdefault(row.comparison.reason, {})[label] = None
+    lines += [f"{reason}: {units.some_of([*named], LISTED)}" for reason, named in reasons.items()]
     return lines
 
 
@@ -241,6 +246,18 @@ def sentence(row: RowVerdict) -> str:
     return f"{row.outcome}: {change(row)} ({_signed(*_ends(row))}), {limit}"
 
 
+def _signed_change(row: RowVerdict) -> str:
+    """Writes "+1.2 (-0.4 to +2.8) %"."""
+    slowdown = row.comparison.slowdown
+    if slowdown is None:
+        return MISSING
+    low, high = _ends(row)
+    if low is None or high is None:
+        return f"{_sign(_percent(slowdown.value, low, high))} %"
+    value, *ends = (_sign(_percent(one, low, high)) for one in (slowdown.value, low, high))
+    return f"{value} ({' to '.join(ends)}) %"
+
+
 def _ends(row: RowVerdict) -> tuple[float | None, float | None]:
     """The ends of the slowdown's interval; None where there is none."""
     slowdown = row.comparison.slowdown
@@ -251,9 +268,12 @@ def _signed(low: float | None, high: float | None) -> str:
     """An interval of changes as "-0.4 to +2.8 %"."""
     if low is None or high is None:
         return MISSING
-    ends = (_percent(low, low, high), _percent(high, low, high))
-    first, second = (end if end.startswith("-") else f"+{end}" for end in ends)
+    first, second = (_sign(_percent(end, low, high)) for end in (low, high))
     return f"{first} to {second} %"
+
+
+def _sign(percent: str) -> str:
+    return f"+{percent}" if float(percent) > 0 else percent
 
 
 def _worded(slowdown: float, low: float | None, high: float | None, metric: str) -> str:

@@ -85,6 +85,31 @@ def test_one_repetition_is_inconclusive_but_none_cannot_be_compared(
     assert run(["check", str(sweep("two", QUIET)), "--baseline", str(none)]) == 5
 
 
+def test_a_missing_baseline_cannot_be_compared_with(
+    sweep: Sweeps, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", str(sweep("new", QUIET)), "--baseline", "old"]) == 5
+    assert capsys.readouterr().err == (
+        "dpbench: --baseline old does not exist, so there is nothing to compare\n"
+    )
+
+
+def test_sides_that_were_measured_in_turn_were_measured_on_one_occasion(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(name: str, minutes: Sequence[int]) -> str:
+        records = [
+            replace(one, started_utc=f"2025-01-01T00:0{minute}:00.000Z")
+            for one, minute in zip(runs(trial(), QUIET[:2]), minutes, strict=True)
+        ]
+        return str(stored(tmp_path / name, records, HERE))
+
+    old, beside, later = write("old", [1, 4]), write("beside", [2, 3]), write("later", [5, 6])
+    for candidate, said in ((beside, False), (later, True)):
+        run(["check", candidate, "--baseline", old])
+        assert ("measured on two occasions" in capsys.readouterr().out) == said
+
+
 def test_another_environment_is_refused_unless_forced(
     sweep: Sweeps, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +146,20 @@ def test_the_candidate_alternates_with_its_baseline(
     names = [r.trial.implementation for r in store.load(tmp_path / "now").records]
     pass_of = ["ddp", "torch-ddp"]
     assert names == [*pass_of, *reversed(pass_of)] * 2 + pass_of
+
+
+def test_the_duration_of_a_repetition_is_that_of_all_candidates(
+    tmp_path: Path, signals: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    several = ("--implementations", "ddp,ddp-sharded", "--results-dir", tmp_path, "--name", "now")
+    assert dpbench("check", "--against", "torch-ddp", *several, *SIZES, "--json") in (0, 3)
+    records = store.load(tmp_path / "now").records
+    repetitions = 1 + max(record.trial.repetition for record in records)
+    pace = sum(record.duration_seconds for record in records) / repetitions
+    found = [
+        one["seconds_per_repetition"] for one in json.loads(capsys.readouterr().out)["metrics"]
+    ]
+    assert found == [pytest.approx(pace)] * 2
 
 
 def test_the_largest_group_alone_is_checked_unless_others_are_asked_for(

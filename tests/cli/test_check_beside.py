@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,8 +19,9 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.store import load
-from tests.cli.command import ROOT, environment
+from tests.cli.command import ROOT, environment, start
 from tests.launch.synthetic import TEST_LAUNCHERS, VARIABLES
+from tests.waiting import wait_until
 
 MODEL = """
 import time
@@ -163,6 +165,25 @@ def test_an_unchanged_revision_is_said_runs_no_hook_and_leaves_no_worktree(
     assert done.returncode == 0, done.stderr
     assert "have the same files: nothing has changed" in done.stderr
     assert not trap.exists()
+    assert git("worktree", "list", cwd=project).count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_SECONDS)
+def test_an_interrupted_check_names_the_command_that_judges_what_it_stored(project: Path) -> None:
+    stored = project / "results" / "now-baseline" / "trials.jsonl"
+    running = start(
+        *(*OPTIONS, "--repetitions", "50", "--against-ref", "HEAD"),
+        cwd=project,
+        PYTHONPATH=f"{ROOT}{os.pathsep}{project / 'src'}",
+        **{TEST_LAUNCHERS: VARIABLES[TEST_LAUNCHERS]},
+    )
+    wait_until(lambda: running.poll() is not None or (stored.exists() and stored.read_text() != ""))
+    os.killpg(running.pid, signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    judge = "dpbench check results/now --baseline results/now-baseline"
+    assert err.splitlines()[-1] == f"dpbench: interrupted; {judge} judges what was measured"
     assert git("worktree", "list", cwd=project).count("\n") == 1
 
 

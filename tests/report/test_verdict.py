@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dpbench.analysis.comparisons.verdict import assess
 from dpbench.records.trial import Status
-from dpbench.report.verdict import answer, headline, row_verdict, sentence, tables
+from dpbench.report.verdict import answer, headline, sentence, tables
 from tests.analysis.builders import (
     ALL_PASS,
     INCONCLUSIVE,
@@ -38,6 +40,8 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     )
     assert headline(found.with_pace(60.0).verdict).endswith("(--repetitions 23, about 23 min 0 s)")
     assert "too noisy to decide here" in headline(found.with_pace(160.0).verdict)
+    busy = replace(found.verdict, is_untrustworthy=True)
+    assert headline(busy).endswith("; the machine was busy: free it and measure again")
 
 
 @pytest.mark.parametrize(("strict", "outcome"), [(False, "pass"), (True, "inconclusive")])
@@ -84,7 +88,8 @@ def test_a_row_shows_both_sides_its_change_and_what_it_says_by_itself() -> None:
     assert max(map(len, lines)) <= 100
     assert any(line.count("(images/s)") == 2 for line in lines)
     same, slow = REGRESSED.verdict.rows
-    assert (row_verdict(same), row_verdict(slow)) == ("pass", "regressed")
+    assert (same.outcome, slow.outcome) == ("pass", "regressed")
+    assert any(line.endswith("+10.0 (+8.7 to +11.3) %  regressed") for line in lines)
     assert sentence(slow) == "regressed: 10.0 % slower (+8.7 to +11.3 %), tolerance 3 %"
     (better,) = assessment({16: slower(QUIET, -0.47)}).verdict.rows
     assert sentence(better).startswith("pass: 47.0 % faster (")
@@ -100,7 +105,22 @@ def test_every_metric_has_a_table_that_fits_the_terminal(
     assert max(map(len, lines)) <= 80
     assert "; 2 metrics: see below" in " ".join(lines)
     wild = assessment({16: [1000.0, 1500.0, 600.0, 1200.0, 800.0]})
-    assert max(map(len, answer(wild, (), exit_status=0).text.splitlines())) <= 80
+    text = answer(wild, (), exit_status=0).text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "· 5 repetitions of both sides" in text
+
+
+def test_a_row_without_a_number_has_its_reason_below_the_table() -> None:
+    other = trial(batch_size=64)
+    before = side("before", runs(trial(), QUIET), runs(other, QUIET))
+    failed = record(other, status=Status.FAILED, reason="killed")
+    found = assess(
+        [(before, side("after", [*runs(trial(), QUIET), failed]))], {"images_per_second": 0.03}
+    )
+    lines = answer(found, (), exit_status=1).text.splitlines()
+    assert "· no completed repetition of the candidate: ddp/gloo ×1, batch 64" in lines
+    (row,) = (line for line in lines if line.startswith("ddp/gloo ×1, batch 64"))
+    assert row.split()[-3:] == ["5,", "0", "inconclusive"]
 
 
 def test_the_data_have_the_verdict_of_each_metric_and_every_row() -> None:

@@ -41,6 +41,7 @@ from dpbench.analysis.comparisons.differences import (
 )
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side, match
 from dpbench.analysis.configuration import by_configuration, outcome
+from dpbench.analysis.diagnosis.hints import is_untrustworthy
 from dpbench.analysis.estimate import CONFIDENCE, Floats
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
@@ -94,6 +95,8 @@ class Verdict:
     outcome: VerdictOutcome
     metrics: tuple[MetricVerdict, ...]
     rows: tuple[RowVerdict, ...]
+    is_untrustworthy: bool = False
+    """Whether other load disturbed so many trials of a side that more of them would not help."""
 
 
 def judge(
@@ -319,8 +322,10 @@ def assess(
             )
         comparisons += found
     notes += _left_alone(matched)
+    verdict = judge(comparisons, tolerances, alpha=alpha, strict=strict)
+    measured = (side.selected() for both in matched for side in (both.baseline, both.candidate))
     return Assessment(
-        verdict=judge(comparisons, tolerances, alpha=alpha, strict=strict),
+        verdict=replace(verdict, is_untrustworthy=any(map(is_untrustworthy, measured))),
         matched=matched,
         notes=tuple(dict.fromkeys(notes)),
         failures=_failures(matched),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK
 from dpbench.analysis.throughput import is_measured, throughput
 from dpbench.architecture.naming import is_theirs, parse_name
-from dpbench.errors import UsageError
+from dpbench.errors import Interrupted, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
@@ -36,7 +37,6 @@ from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.report.progress.bar import Bar
 from dpbench.run.gate.judging import (
-    MOST_LOOKS,
     SECONDS_BETWEEN_LINES,
     Judged,
     MeasuredFolder,
@@ -47,15 +47,14 @@ from dpbench.run.gate.judging import (
     parse_sweep,
     plan_sweep,
 )
-from dpbench.run.gate.thresholds import Thresholds
+from dpbench.run.gate.thresholds import MOST_LOOKS, Thresholds
 from dpbench.run.interrupts import as_exceptions
+from dpbench.run.sweep.grid import GROWTH, budget_spent
 from dpbench.run.sweep.measuring import Measurement, launcher_for
 from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore
 
 NOW = "the working directory"
-GROWTH = 1.5
-"""How many times as many repetitions the next look has."""
 MEASURED = (0, 1, 6)
 """Exit statuses of a sweep that stored its trials, whether or not all of them completed."""
 
@@ -106,7 +105,8 @@ def check_beside(
     folder = target.folder()
     with as_exceptions(), _versions(revision, own_files, options, target) as (then, now):
         _announce(wanted, spec, machine, target, folder)
-        sides, seconds = _measure(wanted, then, now, folder, target)
+        with _naming_what_is_stored(folder):
+            sides, seconds = _measure(wanted, then, now, folder, target)
     say(f"records are in {folder} and {_baseline_folder(folder)}")
     assessment = assessed(wanted, sides, alpha=ALPHA_OF_A_LOOK).with_pace(seconds)
     return conclude(assessment, wanted, sides, now.records)
@@ -126,6 +126,20 @@ def _versions(
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         then = _Version(label=revision, words=words, directory=directory, environ=environ)
         yield then, now
+
+
+@contextmanager
+def _naming_what_is_stored(folder: Path) -> Iterator[None]:
+    """Raises Interrupted, with the command that judges what was stored, if a signal arrives."""
+    try:
+        yield
+    except (KeyboardInterrupt, Interrupted) as interrupt:
+        judge = shlex.join(
+            ["dpbench", "check", str(folder), "--baseline", str(_baseline_folder(folder))]
+        )
+        stored = f"{judge} judges what was measured" if folder.exists() else "nothing was stored"
+        number = getattr(interrupt, "signal_number", signal.SIGINT)
+        raise Interrupted(number, f"interrupted; {stored}") from None
 
 
 def _measure(
@@ -151,11 +165,8 @@ def _measure(
             wanted = math.ceil(GROWTH * done) or thresholds.repetitions
             spent, budget = monotonic() - started, thresholds.budget_seconds
             if done and (takes := (wanted - done) * spent / done) > budget - spent:
-                say(
-                    f"the budget of {units.seconds(budget)} leaves no time for "
-                    f"{units.counted(wanted - done, 'more repetition')}, about "
-                    f"{units.seconds(takes)}"
-                )
+                more = units.counted(wanted - done, "more repetition")
+                say(budget_spent(budget, spent, more, takes))
                 break
             progress.planned(done, wanted)
             for number in range(done, wanted):

@@ -27,8 +27,8 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.options.types import Choice
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.gate.thresholds import Thresholds, check_baselines_of_efficiency
-from dpbench.run.results import load_sides, new_folder, results_folder
+from dpbench.run.gate.thresholds import MOST_LOOKS, Thresholds, check_baselines_of_efficiency
+from dpbench.run.results import load_sides, new_folder, results_folder, split_selection
 from dpbench.run.sweep.grid import UntilSettled, plan_trials
 from dpbench.run.sweep.measuring import Measurement, estimate_seconds, measure
 from dpbench.run.sweep.preparation import exit_status
@@ -40,8 +40,6 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
 SECONDS_BETWEEN_LINES = 30.0
 """Between lines of progress if stderr is not a terminal, as in the log of a CI job."""
-MOST_LOOKS = 5
-"""Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 OTHER_OCCASION = (
     "measured on two occasions: what changed on the machine in between counts as a change; "
     "--against-ref REV measures both versions of your code in turn"
@@ -130,13 +128,25 @@ def assessed(wanted: Thresholds, sides: Sides, *, alpha: float) -> Assessment:
 
 
 def check_stored(wanted: Thresholds, candidate: str, baseline: str) -> Judged:
-    """Judge results that are stored; both are folders or parts of them, as in compare."""
+    """Judge results that are stored; both are folders or parts of them, as in compare.
+
+    Raises NotComparable if there is no baseline, as before the first run of a CI job.
+    """
+    if not split_selection(baseline)[0].exists():
+        raise NotComparable(f"--baseline {baseline} does not exist, so there is nothing to compare")
     before, now = load_sides(baseline, candidate)
     sides = [(before, now)]
     assessment = assessed(wanted, sides, alpha=ALPHA)
-    if before.source != now.source:
+    if before.source != now.source and _one_after_the_other(before, now):
         assessment = replace(assessment, notes=(OTHER_OCCASION, *assessment.notes))
     return conclude(assessment, wanted, sides, now.selected())
+
+
+def _one_after_the_other(*sides: Side) -> bool:
+    """Whether one side was finished before the other began, as in two sweeps."""
+    started = [sorted(record.started_utc for record in side.selected()) for side in sides]
+    first, second = sorted(started)
+    return first[-1] <= second[0]
 
 
 def check_against(
@@ -195,7 +205,9 @@ def check_against(
     say(f"records are in {folder}")
     judged = sides(stored.records, stored.environments)
     assessment = assessed(wanted, judged, alpha=ALPHA_OF_A_LOOK)
-    return conclude(assessment, wanted, judged, stored.records)
+    repetitions = 1 + max(record.trial.repetition for record in stored.records)
+    pace = sum(record.duration_seconds for record in stored.records) / repetitions
+    return conclude(assessment.with_pace(pace), wanted, judged, stored.records)
 
 
 def _unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,7 +13,11 @@ from dpbench.errors import UsageError
 from dpbench.options.bridge import read_value
 from dpbench.options.check import CheckOptions
 from dpbench.options.types import Choice, Percent
+from dpbench.run.sweep.grid import GROWTH
 from dpbench.specs import SweepSpec
+
+MOST_LOOKS = 5
+"""Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,9 +47,11 @@ class Thresholds:
         least = f"{self.repetitions} repetitions, {takes}"
         if not isinstance(seconds, str) and seconds > self.budget_seconds:
             return f"{least}: more than --budget {budget}, so none are added"
+        most = self.repetitions
+        for _ in range(MOST_LOOKS - 1):
+            most = math.ceil(GROWTH * most)
         return (
-            f"at least {least}, whatever --budget is; more while inconclusive, until {budget} in "
-            "all are used"
+            f"at least {least}; while inconclusive, up to {most} as long as --budget {budget} lasts"
         )
 
 

@@ -180,6 +180,20 @@ def _with_backends(
         yield trial.with_own_settings
 
 
+GROWTH = 1.5
+"""How many times as many repetitions the next look has."""
+
+
+def budget_spent(budget: float, spent: float, what: str, takes: float) -> str:
+    """Why a budget, in seconds, allows no more."""
+    if spent >= budget:
+        return f"the budget of {units.seconds(budget)} is used up"
+    return (
+        f"the budget of {units.seconds(budget)} leaves no time for {what}, about "
+        f"{units.seconds(takes)}"
+    )
+
+
 class UntilSettled:
     """Rounds of one pass each: the plan first, then more passes over what is unsettled.
 
@@ -216,7 +230,7 @@ class UntilSettled:
         size, looks = self._spec.repetitions, 1
         unsettled = self._look(size, records)
         while unsettled and looks != self._most_looks:
-            goal = math.ceil(1.5 * size)
+            goal = math.ceil(GROWTH * size)
             grown = [
                 trial
                 for trial in plan_trials(self._spec, goal)
@@ -252,10 +266,7 @@ class UntilSettled:
         takes = sum(lasted.get(trial.configuration, 0.0) for trial in waiting)
         spent, budget = monotonic() - self._started, units.seconds(self._budget_seconds)
         if spent + takes > self._budget_seconds:
-            self._say(
-                f"the budget of {budget} leaves no time for another repetition, about "
-                f"{units.seconds(takes)}"
-            )
+            self._say(budget_spent(self._budget_seconds, spent, "another repetition", takes))
             return ()
         if goal > self._announced:
             self._announced = goal

@@ -23,7 +23,7 @@ from dpbench.analysis.comparisons.verdict import (
     judge,
 )
 from dpbench.analysis.metrics import METRICS
-from dpbench.records.trial import Status
+from dpbench.records.trial import HostLoad, Status
 from tests.analysis.builders import (
     ALL_PASS,
     NOISY,
@@ -191,3 +191,11 @@ def test_the_passes_that_are_said_to_settle_it_do_so_in_four_of_five_checks(spre
     before, after = np.random.default_rng(11).normal(scale=spread, size=(2, CHECKS, needed))
     assert (welch(before, after).p_below(limit) < ALPHA).mean() > 0.77
     assert repetitions_to_settle(1.0, (5, 5), limit, alpha=ALPHA, paired=True) is None
+
+
+def test_a_side_that_other_load_disturbed_makes_the_verdict_untrustworthy() -> None:
+    busy, quiet = (HostLoad(cores=2, during=during, stolen=0.0) for during in (1.0, 0.0))
+    for load, expected in ((busy, True), (quiet, False)):
+        before, after = side("before", runs(trial(), QUIET)), runs(trial(), QUIET, host_load=load)
+        found = assess([(before, side("after", after))], {"images_per_second": 0.03})
+        assert found.verdict.is_untrustworthy is expected

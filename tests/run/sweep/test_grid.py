@@ -274,6 +274,8 @@ def test_the_budget_ends_it_before_a_pass_that_would_not_fit(clock: Clock) -> No
     done, said = passes(clock, lambda records: frozenset({SINGLE, DDP}), budget=7.0)
     assert sum(map(len, done)) == 6
     assert said[-1] == ("the budget of 7 s leaves no time for another repetition, about 2 s")
+    _, said = passes(clock, lambda records: frozenset({SINGLE, DDP}), budget=1.0)
+    assert said == ["the budget of 1 s is used up"]
 
 
 def test_after_the_last_look_nothing_is_added(clock: Clock) -> None:
