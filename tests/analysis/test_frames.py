@@ -11,13 +11,11 @@ from dpbench.analysis.frames import (
     collective_frame,
     rank_frame,
     step_frame,
-    to_frame,
     trial_frame,
 )
-from dpbench.analysis.metrics import CONFIGURATION_FIELDS, TRIAL_FIELDS
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.metrics import TRIAL_FIELDS
 from dpbench.records.trial import Phases, Status, TrialRecord
-from tests.analysis.builders import PASSED, rank, record, run, trial, window
+from tests.analysis.builders import PASSED, rank, record, trial, window
 
 
 def two_ranks(**changes: object) -> TrialRecord:
@@ -43,13 +41,6 @@ def two_ranks(**changes: object) -> TrialRecord:
 
 
 FAILED = record(trial(backend="nccl"), status=Status.FAILED, reason="rank 1 exited")
-
-
-def test_a_configuration_has_a_row_of_its_values_and_intervals() -> None:
-    frame = to_frame(summarize([run(trial(), 100.0), run(trial(group_size=2), 180.0)]))
-    assert [*frame.columns] == [field.key for field in CONFIGURATION_FIELDS]
-    assert frame["speedup"].tolist() == pytest.approx([1.0, 1.8])
-    assert [*to_frame(()).columns] == [*frame.columns]
 
 
 def test_a_rank_row_has_the_means_of_its_own_steps() -> None:

@@ -101,8 +101,3 @@ def test_the_variables_of_torchrun_are_forgotten_and_made() -> None:
     again = placement.find_placement(placement.rank_variables(placed))
     assert again is not None
     assert (again.rank, again.size, again.node, again.local_rank) == (5, 8, 1, 1)
-
-
-def test_the_interface_towards_a_host_is_one_of_this_host() -> None:
-    assert placement.interface_towards("127.0.0.1") == "lo"
-    assert placement.interface_towards("no-such-host.invalid") is None

@@ -56,9 +56,9 @@ def names_the_ranks_that_differ(rank: int) -> None:
     assert words.endswith("(not as on rank 0: ranks 1 and 2)")
 
 
-def model(dtype: torch.dtype = torch.float32) -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).to(dtype)
+def model(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
 
 
 def difference(module: nn.Module, *, gradients: bool = False) -> str:

@@ -11,14 +11,10 @@ from torch import nn
 from dpbench.parallel import DistributedDataParallel, check_sync
 from dpbench.parallel.synchronization import broadcast_checkpoint
 from tests.parallel.ddp.one_process import everywhere
+from tests.parallel.test_agreement import model
 from tests.parallel.worlds import World
 
 world = World(backend="gloo")
-
-
-def model(seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
 
 
 def holding(**tensors: torch.Tensor) -> nn.Module:

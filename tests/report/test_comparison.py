@@ -118,14 +118,3 @@ def test_efficiency() -> None:
     efficiency = text(matched, "efficiency")
     assert "93.3 ± 0 %" in efficiency
     assert "efficiency was measured on neither side: ddp/gloo ×1, batch 32" in efficiency
-
-
-def test_pairs_are_named_and_counted() -> None:
-    sweep = side("x", runs(trial(), STEADY), runs(trial("torch-ddp"), NOISY), source="x")
-    halves = [
-        side(name, sweep.records, source="x", where={"implementation": name})
-        for name in ("ddp", "torch-ddp")
-    ]
-    found = text(match(*halves))
-    assert "(t within each repetition, on logarithms)" in found
-    assert "1 of 1 row is inconclusive." in found

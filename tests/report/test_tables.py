@@ -38,11 +38,6 @@ def test_seed_table() -> None:
     assert text == (GOLDEN / "seed.txt").read_text()
 
 
-def test_measured_table() -> None:
-    text = render(summarize(sample_records())).text
-    assert text == (GOLDEN / "measured.txt").read_text()
-
-
 def test_json_rows_have_exactly_the_keys() -> None:
     rows = json.loads(render(summarize(sample_records()), format="json").text)
     assert not set(REQUIRED.split()) - {field.key for field in CONFIGURATION_FIELDS}
