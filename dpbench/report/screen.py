@@ -54,10 +54,11 @@ def screen(
     if verbose:
         others = [reason for reason in reasons(subject.rows) if reason not in ends]
         details = [*dict.fromkeys((*later, *said, *others, *table.left_out))]
-    elif later or said:
-        warned = [units.counted(len(later), "more warning")] if later else []
-        noted = [units.counted(len(said), "note")] if said else []
-        parts.append(f"({', '.join(warned + noted)}: --verbose)")
+    else:
+        counts = {"more warning": later, "note": said, "more column": table.dropped}
+        waiting = [units.counted(len(of), name) for name, of in counts.items() if of]
+        if waiting:
+            parts.append(f"({', '.join(waiting)}: --verbose)")
     paragraphs = (
         "\n".join(filled(line, narrow) for line in lines),
         table.text.rstrip() if subject.rows else "",

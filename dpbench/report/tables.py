@@ -33,7 +33,7 @@ IDENTITY_COLUMNS = ("implementation", "backend", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names others."""
 MOST_IMPORTANT = (
     *("images_per_second", "duration_seconds", "efficiency", "status"),
-    *("loss_slope_per_second", "speedup", "exposed_communication_seconds"),
+    *("speedup", "loss_slope_per_second", "exposed_communication_seconds"),
     *("mfu", "final_loss", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
@@ -49,6 +49,8 @@ class RenderedTable:
     notes_aside: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     """Those of the notes that are on columns of this table which were left out."""
+    dropped: tuple[str, ...] = ()
+    """Headers of the columns that the terminal is too narrow for."""
 
 
 def render(
@@ -82,7 +84,8 @@ def render(
     if is_short:
         table, common = _without_common(table, shown)
         above += common
-    left_out = []
+    left_out: list[str] = []
+    dropped: list[str] = []
     if unmeasured:
         left_out.append(f"not measured, column left out: {', '.join(unmeasured)}")
     if name == DEFAULT and width is not None:
@@ -90,7 +93,8 @@ def render(
         if is_short:
             shown_keys = [column.key for column in reversed(table.columns)]
             order = sorted((k for k in shown_keys if _importance(k) <= 0), key=_importance)
-            table, dropped = fitted(table, order, width)
+            candidates = [fitted(one, order, width) for one in (table, _hyphenated(table))]
+            table, dropped = min(candidates, key=lambda found: len(found[1]))
             if dropped:
                 names = ", ".join(dropped)
                 left_out.append(f"left out to fit {width} columns (see --columns): {names}")
@@ -100,7 +104,9 @@ def render(
     if width is not None:
         above = [filled(line, width) for line in above]
     text = "\n".join([*above, write_table(table, name), ""])
-    return RenderedTable(text=text, notes_aside=said, left_out=tuple(left_out))
+    return RenderedTable(
+        text=text, notes_aside=said, left_out=tuple(left_out), dropped=tuple(dropped)
+    )
 
 
 def configurations(rows: Rows, columns: Sequence[Column], *, with_reasons: bool = False) -> Table:
@@ -206,6 +212,15 @@ def _importance(key: str) -> int:
     if key in (*IDENTITY_COLUMNS, MOST_IMPORTANT[0]):
         return 1
     return -MOST_IMPORTANT.index(key) if key in MOST_IMPORTANT else -len(MOST_IMPORTANT)
+
+
+def _hyphenated(table: Table) -> Table:
+    """The table with its widest header, Implementation, on two lines."""
+    columns = (
+        replace(one, header="Implemen-\ntation") if one.key == "implementation" else one
+        for one in table.columns
+    )
+    return replace(table, columns=tuple(columns))
 
 
 def _without_common(table: Table, rows: Rows) -> tuple[Table, list[str]]:

@@ -54,6 +54,7 @@ def test_all_of_a_small_sweep_is_on_a_terminal_of_24_lines() -> None:
     lines = screen(small(), width=80, page=page, folder=folder).splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert len(lines) == 16 + 2 + 5  # and the prompt below
+    assert "more columns: --verbose)" in lines[-1], "some columns do not fit"
 
 
 def test_terminal_and_page_have_the_same_notes_and_columns() -> None:

@@ -78,13 +78,13 @@ def test_control_characters_do_not_reach_the_table() -> None:
 def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells() -> None:
     rows = summarize(sample_records())
     whole = render(rows, width=1000).text
-    cells = {cell for line in whole.splitlines() for cell in line.split("  ") if cell}
+    cells = {cell.strip() for line in whole.splitlines() for cell in line.split("  ")}
     for width in (60, 80, 100, 130):
         table = render(rows, width=width)
         skipped, *lines = table.text.splitlines()
         assert skipped.startswith("nccl: skipped, ")
         assert max(map(len, lines)) <= width
-        assert {cell for line in lines[3:] for cell in line.split("  ") if cell} - cells == set()
+        assert {cell.strip() for line in lines[3:] for cell in line.split("  ")} <= cells
         (note,) = (note for note in table.notes_aside if note.startswith("left out to fit"))
         assert "Peak memory" in note
     header = " ".join(render(rows, width=80).text.split())
