@@ -80,6 +80,6 @@ def results_answer(found: Sequence[ListedResults]) -> Answer:
     ]
     table = text_table(headers, cells, words=[name for name in headers if name != "Rows"])
     return Answer(
-        paragraphs=(folded(table, ["Hardware", "Status"]),),
+        paragraphs=(folded(table, ["Hardware", "Status", "Date (UTC)"]),),
         data=[{**asdict(one), "folder": str(one.folder)} for one in found],
     )

@@ -99,11 +99,13 @@ def test_compare_takes_the_two_latest_sweeps_or_asks_for_the_second(
 
 
 def test_list_results_has_a_row_for_each_folder_the_latest_first(
-    folders: Path, capsys: Capture
+    folders: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
     assert run(["list", "results"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["Folder", "Date", "(UTC)", "Rows", "Status", "Hardware"]
+    assert max(map(len, lines)) <= 60
     assert [line.split()[0] for line in lines if line.startswith("results/")] == [
         "results/sizes",
         "results/one",
