@@ -96,9 +96,11 @@ def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
     efficiency = explained.factors.efficiency or explained.row.efficiency
     reached = f"takes {time_text(explained.factors.step_seconds)} a step"
     if efficiency is not None:
-        of = "single" if explained.factors.efficiency else "its group size 1"
-        share = write(efficiency, "percent")
-        reached = f"reaches {share} of linear scaling from {of}"
+        of = "its group size 1"
+        if explained.factors.efficiency:
+            own = explained.row.efficiency
+            of = "single" if own is None else f"single ({write(own, 'percent')} from {of})"
+        reached = f"reaches {write(efficiency, 'percent')} of linear scaling from {of}"
     loss = f"the largest loss is {advice[0].loss}" if advice else NOTHING_LARGE
     return f"{explained.row.label} {reached}; {loss}."
 
