@@ -29,7 +29,8 @@ SUFFIXES = {
     ".html": "html",
     ".parquet": "parquet",
 }
-"""Endings of the files that `report --output` writes rows into, and their formats."""
+"""Endings of the files that `report --output` writes rows into, and their formats. For
+configurations .html needs --format, because it could mean the page."""
 FORMATS = ("text", *SUFFIXES.values())
 LEVELS = ("configuration", "trial", "rank", "step", "collective")
 
@@ -53,7 +54,7 @@ class ReportOptions(RowFilter):
     as_json: bool = json_option("Same as --format json.")
     output: FilePath | None = option(
         None,
-        "Folder for the report, or a .csv, .json, .md, .tex, .html or .parquet file.",
+        "Folder for the page, or a .csv, .json, .md, .tex or .parquet file.",
         "PATH",
         usual="PATH/report",
     )
@@ -88,6 +89,12 @@ class ReportOptions(RowFilter):
                     f"--output {self.output}: expected {place}a file that ends in "
                     f"{', '.join(SUFFIXES)}"
                 )
+        is_table = self.format or self.level != "configuration"
+        if self.file is not None and self.rows_format == "html" and not is_table:
+            raise UsageError(
+                f"--output {self.output}: expected a folder for the page, or --format html for a "
+                "file with only the table"
+            )
         if self.rows_format == "parquet" and self.file is None:
             raise UsageError("--format parquet is not text; name a file: --output rows.parquet")
         return self

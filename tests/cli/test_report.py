@@ -90,9 +90,9 @@ def test_a_sweep_without_a_trial_prints_why_and_no_empty_table(sweep_folder: Pat
 
 def test_every_level_goes_into_every_format(sweep_folder: Path, tmp_path: Path) -> None:
     levels = [level for level in options.LEVELS if level != "collective"]
-    for suffix, level in zip(options.SUFFIXES, [*levels, *levels], strict=False):
+    for (suffix, name), level in zip(options.SUFFIXES.items(), [*levels, *levels], strict=False):
         file = tmp_path / f"rows{suffix}"
-        invoke(sweep_folder, "--level", level, "--output", file)
+        invoke(sweep_folder, "--level", level, "--output", file, "--format", name)
         assert b"gloo" in file.read_bytes()
     assert not (sweep_folder / "report").exists()
 
@@ -123,6 +123,7 @@ def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) ->
         (["--columns", "backend,speed"], UnknownName, "unknown column 'speed'"),
         (["--columns", "backend,backend"], UsageError, "each column once"),
         (["--json", "--format", "csv"], UsageError, "contradict"),
+        (["--output", "page.html"], UsageError, "expected a folder for the page, or --format html"),
         (["--open"], UsageError, "without --output DIR"),
         (["--output", ""], UsageError, "expected the name of a file or folder"),
         (["--output", "a.xlsx"], UsageError, "expected a folder, or a file that ends in .csv"),
