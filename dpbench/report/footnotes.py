@@ -77,8 +77,8 @@ def intervals(rows: Rows) -> Iterator[str]:
     if repeated:
         yield (
             f"± is the {units.exact_percent(repeated[0].confidence)} interval over "
-            f"{units.span(e.sample_size for e in repeated)} repetitions (t; of speeds and speedups "
-            "on logarithms), or (low–high) where it is not symmetric"
+            f"{units.span(e.sample_size for e in repeated)} repetitions (Student's t; for speeds "
+            "and speedups, of their logarithms), or (low–high) where it is not symmetric"
         )
     if batched:
         which = "±" if len(batched) == len(speeds) else f"± of {len(batched)} of the rows"

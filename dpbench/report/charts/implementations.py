@@ -91,7 +91,7 @@ def implementations(source: ChartSource) -> Figure:
     _share_limits(axes, values)
     remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
     if any(row.implementation == INDEPENDENT for row in source.rows):
-        remarks.append(f"without {INDEPENDENT}, which synchronizes nothing")
+        remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
     if (drawn := sum(map(len, shown))) < (every := sum(map(len, found))):
         remarks.append(f"{drawn} of {units.counted(every, 'configuration')}")
     title = CHARTS["implementations"].title

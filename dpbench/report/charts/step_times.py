@@ -63,11 +63,12 @@ def step_times(source: ChartSource) -> Figure:
         axis.set_title(case_title(case), pad=4)
         scaled_axis(axis, "s", "step time", which="x")
     remarks = [
-        "heights: how many steps, tick: median; below the line: steps without synchronization",
-        "circles: outliers, more than 10 σ slow; slowest 3/4: slowest rank in 3 of 4 runs",
+        "height: number of steps; tick: median; below the line: steps without synchronization",
+        "circles: outliers, more than 10 σ slow",
+        "slowest 3/4: this rank was the slowest in 3 of 4 repetitions",
     ]
     if (drawn := sum(map(len, shown))) < len(found):
-        remarks.append(f"{drawn} of {len(found):,} configurations")
+        remarks.append(f"shows {drawn} of {len(found):,} configurations")
     return finish(figure, title=CHARTS["step-times"].title, caption=source.caption([], remarks))
 
 
