@@ -157,7 +157,7 @@ def _scaling(rows: Rows) -> Iterator[str]:
 
 def _losses(rows: Rows) -> Iterator[str]:
     if any(row.repetitions > 1 and row["final_loss"] for row in rows):
-        yield "losses have no interval, because repetitions share a seed"
+        yield "final losses have no interval, because repetitions share a seed"
 
 
 def _settings(rows: Rows) -> Iterator[str]:
