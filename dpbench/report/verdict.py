@@ -210,7 +210,9 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
         before, now = common
         many = f"{before} of the baseline, {now} of the candidate"
         lines.append(
-            f"repetitions: {many}" if before != now else f"{before} repetitions of both sides"
+            f"repetitions: {many}"
+            if before != now
+            else f"{units.counted(before, 'repetition')} of both sides"
         )
     elif any(len({*row.comparison.repetitions}) > 1 for row in rows):
         lines.append("n: repetitions of the baseline, of the candidate")
