@@ -112,6 +112,13 @@ def is_theirs(text: str) -> bool:
     return parse_name(text).source in ("module", "file")
 
 
+def default_data_note(name: str, dataset: str) -> str:
+    """Note on the dataset that was taken because none was named."""
+    if dataset == "synthetic" and is_theirs(name):
+        return f"--data synthetic: samples are made by {name}"
+    return f"--data {dataset}, the default of {name}"
+
+
 def split_names(text: str) -> list[str]:
     """The names in a comma-separated list; a comma before an option is part of the name."""
     return [name.strip() for name in NOT_BEFORE_OPTION.split(text)]

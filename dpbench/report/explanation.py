@@ -101,7 +101,7 @@ def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
             own = explained.row.efficiency
             of = "single" if own is None else f"single ({write(own, 'percent')} from {of})"
         reached = f"reaches {write(efficiency, 'percent')} of linear scaling from {of}"
-    loss = f"the largest loss is {advice[0].loss}" if advice else NOTHING_LARGE
+    loss = f"the largest significant loss is {advice[0].loss}" if advice else NOTHING_LARGE
     return f"{explained.row.label} {reached}; {loss}."
 
 

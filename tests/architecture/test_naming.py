@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dpbench.architecture.naming import (
     Name,
+    default_data_note,
     folder_name,
     is_theirs,
     parse_name,
@@ -67,3 +68,9 @@ def test_a_folder_has_the_name_of_the_file_and_its_options() -> None:
     assert folder_name("../models/net.py:make:depth=3,width=2") == "net-make-depth=3,width=2"
     assert folder_name("resnet:depth=50") == "resnet-depth=50"
     assert folder_name("a.b:C") == "a.b-C"
+
+
+def test_samples_of_a_model_of_ones_own_are_not_said_to_be_a_default() -> None:
+    own = default_data_note("model.py:make", "synthetic")
+    assert own == "--data synthetic: samples are made by model.py:make"
+    assert default_data_note("gpt", "synthetic") == "--data synthetic, the default of gpt"

@@ -7,6 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from dpbench import architecture, units
+from dpbench.architecture.naming import default_data_note
 from dpbench.data.registry import DATASETS, check_fits, is_function, unread_notes
 from dpbench.data.user_code import with_files
 from dpbench.errors import UnknownName, UsageError
@@ -151,7 +152,7 @@ def _workload(
         dataset = loaded.default_dataset
         if dataset not in DATASETS:
             raise UnknownName(f"default dataset of {named}", dataset, DATASETS)
-        notes.append(f"--data {dataset}, the default of {named}")
+        notes.append(default_data_note(named, dataset))
     if is_function(dataset):
         try_dataset(dataset, loaded, seed=options.seed[0])
     else:

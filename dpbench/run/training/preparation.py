@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dpbench import architecture, units
 from dpbench.architecture import load
+from dpbench.architecture.naming import default_data_note
 from dpbench.data import mnist
 from dpbench.data.datasets import synthetic_samples
 from dpbench.data.registry import DATASETS, check_fits, prepare_splits, unread_notes
@@ -91,7 +92,7 @@ def build_spec(request: TrainRequest, devices: Sequence[str], threads: int) -> T
         dataset = loaded.default_dataset
         if dataset not in DATASETS:
             raise UnknownName(f"default dataset of {options.arch}", dataset, DATASETS)
-        notes.append(f"--data {dataset}, the default of {options.arch}")
+        notes.append(default_data_note(options.arch, dataset))
     check_fits(dataset, loaded, named=options.arch)
     notes += unread_notes(options.data_dir, (dataset,))
     epochs, gamma = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
