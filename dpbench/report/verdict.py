@@ -218,7 +218,7 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
         lines.append("n: repetitions of the baseline, of the candidate")
     reasons: dict[str, dict[str, None]] = {}
     for row, label in zip(rows, labels(rows), strict=True):
-        if row.comparison.reason:
+        if row.comparison.reason and len(rows) > 1:  # the headline has that of a single one
             reasons.setdefault(row.comparison.reason, {})[label] = None
     lines += [f"{reason}: {units.some_of([*named], LISTED)}" for reason, named in reasons.items()]
     return lines

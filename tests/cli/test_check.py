@@ -76,7 +76,7 @@ def test_one_repetition_is_inconclusive_but_none_cannot_be_compared(
     one = sweep("one", QUIET[:1])
     none = sweep("none", [], record(trial(), status=Status.SKIPPED, reason="no CUDA device"))
     assert run(["check", str(one), "--baseline", str(old), "--strict"]) == 4
-    capsys.readouterr()
+    assert capsys.readouterr().out.count("one repetition of the candidate") == 1
     assert run(["check", str(none), "--baseline", str(old)]) == 5
     assert capsys.readouterr().err == (
         "dpbench: nothing could be compared: ddp/gloo ×1, batch 32: no completed repetition of the "
@@ -86,12 +86,14 @@ def test_one_repetition_is_inconclusive_but_none_cannot_be_compared(
 
 
 def test_a_missing_baseline_cannot_be_compared_with(
-    sweep: Sweeps, capsys: pytest.CaptureFixture[str]
+    sweep: Sweeps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["check", str(sweep("new", QUIET)), "--baseline", "old"]) == 5
-    assert capsys.readouterr().err == (
-        "dpbench: --baseline old does not exist, so there is nothing to compare\n"
-    )
+    sweep("new", QUIET)
+    (tmp_path / "empty").mkdir()
+    for name in ("old", "empty"):
+        assert run(["check", "new", "--baseline", name]) == 5
+        said = f"dpbench: --baseline {name}: {name} has no sweep to compare with\n"
+        assert capsys.readouterr().err == said
 
 
 def test_sides_that_were_measured_in_turn_were_measured_on_one_occasion(
@@ -100,13 +102,18 @@ def test_sides_that_were_measured_in_turn_were_measured_on_one_occasion(
     def write(name: str, minutes: Sequence[int]) -> str:
         records = [
             replace(one, started_utc=f"2025-01-01T00:0{minute}:00.000Z")
-            for one, minute in zip(runs(trial(), QUIET[:2]), minutes, strict=True)
+            for one, minute in zip(runs(trial(), QUIET), minutes, strict=False)
         ]
         return str(stored(tmp_path / name, records, HERE))
 
     old, beside, later = write("old", [1, 4]), write("beside", [2, 3]), write("later", [5, 6])
-    for candidate, said in ((beside, False), (later, True)):
-        run(["check", candidate, "--baseline", old])
+    one, next_one = write("one", [1]), write("next", [2])
+    for baseline, candidate, said in (
+        (old, beside, False),
+        (old, later, True),
+        (one, next_one, False),
+    ):
+        run(["check", candidate, "--baseline", baseline])
         assert ("measured on two occasions" in capsys.readouterr().out) == said
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import psutil
 
+from dpbench import store
 from dpbench.analysis.comparisons.differences import ALPHA
 from dpbench.analysis.comparisons.matching import NotComparable, Side, match
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, assess
@@ -132,8 +133,9 @@ def check_stored(wanted: Thresholds, candidate: str, baseline: str) -> Judged:
 
     Raises NotComparable if there is no baseline, as before the first run of a CI job.
     """
-    if not split_selection(baseline)[0].exists():
-        raise NotComparable(f"--baseline {baseline} does not exist, so there is nothing to compare")
+    folder = split_selection(baseline)[0]
+    if not (store.holds_sweep(folder) or folder.is_file()):
+        raise NotComparable(f"--baseline {baseline}: {folder} has no sweep to compare with")
     before, now = load_sides(baseline, candidate)
     sides = [(before, now)]
     assessment = assessed(wanted, sides, alpha=ALPHA)
@@ -143,9 +145,14 @@ def check_stored(wanted: Thresholds, candidate: str, baseline: str) -> Judged:
 
 
 def _one_after_the_other(*sides: Side) -> bool:
-    """Whether one side was finished before the other began, as in two sweeps."""
-    started = [sorted(record.started_utc for record in side.selected()) for side in sides]
-    first, second = sorted(started)
+    """Whether one side was finished before the other began, as in two sweeps.
+
+    Sides that are measured in turn do not differ from them before the second repetition.
+    """
+    records = [side.selected() for side in sides]
+    if not any(record.trial.repetition for side in records for record in side):
+        return False
+    first, second = sorted(sorted(record.started_utc for record in side) for side in records)
     return first[-1] <= second[0]
 
 
