@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -30,6 +31,7 @@ from dpbench.messages import say
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that is full, over its quota or broken, or of a limit on file sizes."""
 PROGRAM = "dpbench"
+EXTRA_WORD = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \(([^ )]+)")
 WIDEST_HELP = 120
 """Columns of help on a wide terminal."""
 
@@ -142,7 +144,21 @@ def _usage_message(error: Any) -> str:
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     command = context.command_path if context else PROGRAM
+    if extra := EXTRA_WORD.match(message):
+        message = f"unexpected argument {extra[1]}{_meant(extra[1])}"
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} See {command} --help."
+
+
+def _meant(word: str) -> str:
+    """The option that a word without one probably belongs to."""
+    from dpbench.architecture import names
+    from dpbench.run import presets
+
+    found = {
+        "--preset": word in presets.SWEEPS | presets.TRAININGS,
+        "--arch": ":" in word or word in names(),
+    }
+    return "".join(f"; did you mean {option} {word}?" for option, yes in found.items() if yes)
 
 
 def _say(message: str, status: int) -> int:

@@ -53,6 +53,8 @@ SWEEP = [
     ("--resume --name absent", "does not exist"),
     ("--columns sed", "'sed'. Did you mean 'seed'?"),
     ("--stepss 5", "No such option: --stepss"),
+    ("quick", "unexpected argument quick; did you mean --preset quick? See dpbench sweep --help."),
+    ("mlp --gpus 2", "unexpected argument mlp; did you mean --arch mlp?"),
     ("--preset quik", "Did you mean 'quick'?"),
     ("--results-dir file --gpus 1 --batch-sizes 4", "Not a directory"),
 ]
