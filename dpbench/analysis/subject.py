@@ -76,9 +76,9 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
         name=name,
         rows=rows,
         warnings=(
+            *([NOT_A_MEAN] if any(map(_is_not_a_mean, records)) else []),
             *load_notes(records),
             *environment_notes(records, environments),
-            *([NOT_A_MEAN] if any(map(_is_not_a_mean, records)) else []),
         ),
         hints=(
             *hints(records, environments),

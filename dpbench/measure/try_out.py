@@ -38,7 +38,7 @@ SAMPLES = 2
 def load_tried(text: str) -> Architecture:
     """The architecture of a name, tried out if dpbench assembled it from the user's parts.
 
-    It gets notes on parameters without a gradient, and on a loss that is not a mean. A shipped
+    It gets warnings of parameters without a gradient, and of a loss that is not a mean. A shipped
     architecture, or one that somebody wrote as a whole, is only loaded: its model may be large.
     Raises UsageError.
     """
@@ -53,12 +53,12 @@ def load_tried(text: str) -> Architecture:
 
 
 def _notes(architecture: Architecture, module: torch.nn.Module, samples: Dataset) -> Iterator[str]:
-    """Notes on what a step has shown."""
+    """Warnings of what a step has shown."""
     trained = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
     if unused := [name for name, one in trained if one.grad is None]:
-        yield f"{architecture.name}: {without_gradient(unused)}"
+        yield f"warning: {architecture.name}: {without_gradient(unused)}"
     if isinstance(architecture, GivenParts) and not _is_mean(architecture, module, samples):
-        yield f"{architecture.name}: {NOT_A_MEAN}{place_of(architecture.loss)}"
+        yield f"warning: {architecture.name}: {NOT_A_MEAN}{place_of(architecture.loss)}"
 
 
 def _is_mean(architecture: Architecture, module: torch.nn.Module, samples: Dataset) -> bool:
