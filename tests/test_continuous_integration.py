@@ -52,6 +52,13 @@ def test_the_file_of_thresholds_is_valid(tmp_path: Path) -> None:
     assert found.strict
 
 
+def test_the_workflow_to_copy_checks_out_what_it_installs() -> None:
+    (workflow,) = re.findall(r"```yaml\n(name: .*?)```", GUIDE, re.DOTALL)
+    steps = yaml.safe_load(workflow)["jobs"]["performance"]["steps"]
+    (installed,) = re.findall(r"pip install \./(\S+)", workflow)
+    assert installed in {step.get("with", {}).get("path") for step in steps}
+
+
 @pytest.mark.parametrize("name", ["tests.yml", "performance.yml"])
 def test_workflows_may_only_read_the_repository(name: str) -> None:
     text = (ROOT / ".github" / "workflows" / name).read_text()

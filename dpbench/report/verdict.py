@@ -61,7 +61,7 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
 
 
 def headline(verdict: Verdict) -> str:
-    """Says "regressed: throughput, mean of 2 rows: 5.2 % slower (+4.1 to +6.4 %), …".
+    """Says "regressed: throughput, mean of 2 rows: 5.2 % slower (+4.1 to +6.4 % in time), …".
 
     A pass of the mean begins with the rows that are inconclusive by themselves.
     """
@@ -73,7 +73,7 @@ def headline(verdict: Verdict) -> str:
     parts = [f"{what}: too few repetitions to compare"]
     if worst.slowdown is not None:
         change = _worded(worst.slowdown, worst.low, worst.high, worst.metric)
-        bounds = _signed(worst.low, worst.high)
+        bounds = _signed(worst.low, worst.high, worst.metric)
         parts = [f"{what}: {change} ({bounds}), tolerance {units.percent(worst.tolerance, 3)}"]
     word: str = verdict.outcome
     if len(rows) > 1:
@@ -241,11 +241,12 @@ def change(row: RowVerdict) -> str:
 
 
 def sentence(row: RowVerdict) -> str:
-    """Writes "pass: 1.2 % slower (-0.4 to +2.8 %), tolerance 3 %"; or why there is no number."""
+    """Writes "pass: 1.2 % slower (-0.4 to +2.8 % in time), tolerance 3 %"; or why it has no
+    number."""
     if row.comparison.reason:
         return f"{row.outcome}: {row.comparison.reason}"
     limit = f"tolerance {units.percent(row.tolerance, 3)}"
-    return f"{row.outcome}: {change(row)} ({_signed(*_ends(row))}), {limit}"
+    return f"{row.outcome}: {change(row)} ({_signed(*_ends(row), row.comparison.metric)}), {limit}"
 
 
 def _signed_change(row: RowVerdict) -> str:
@@ -266,12 +267,12 @@ def _ends(row: RowVerdict) -> tuple[float | None, float | None]:
     return (None, None) if slowdown is None else (slowdown.low, slowdown.high)
 
 
-def _signed(low: float | None, high: float | None) -> str:
-    """An interval of changes as "-0.4 to +2.8 %"."""
+def _signed(low: float | None, high: float | None, metric: str) -> str:
+    """An interval of changes as "-0.4 to +2.8 %"; of a speed "… in time", as more is slower."""
     if low is None or high is None:
         return MISSING
     first, second = (_sign(_percent(end, low, high)) for end in (low, high))
-    return f"{first} to {second} %"
+    return f"{first} to {second} %{' in time' if METRICS[metric].is_speed else ''}"
 
 
 def _sign(percent: str) -> str:

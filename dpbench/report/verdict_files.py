@@ -25,7 +25,9 @@ def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
         [
             f"### dpbench check: {escape(outcome)}",
             "",
-            escape(f"{sides_words(verdict.rows)}: {rest}"),
+            escape(rest),
+            "",
+            escape(sides_words(verdict.rows)),
             "",
             *shown,
             "<details><summary>Notes</summary>",

@@ -24,7 +24,9 @@ from tests.analysis.builders import (
 
 
 def test_the_first_line_is_the_verdict_with_its_interval() -> None:
-    assert headline(ALL_PASS.verdict) == ("pass: throughput: 0.0 % (-1.1 to +1.2 %), tolerance 3 %")
+    assert headline(ALL_PASS.verdict) == (
+        "pass: throughput: 0.0 % (-1.1 to +1.2 % in time), tolerance 3 %"
+    )
     text = headline(REGRESSED.verdict)
     assert text.startswith("regressed: throughput, mean of 2 rows: 4.9 % slower (")
     assert text.endswith("; regressed in 1 of 2 rows (ddp/gloo ×1, batch 32)")
@@ -36,10 +38,10 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     assert text.endswith("too noisy to decide here: raise the tolerance, or find a quieter machine")
     found = assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]})
     assert headline(found.verdict).endswith(
-        "; about 23 repetitions of both sides would settle it (--repetitions 23, about 46 s)"
+        "; about 30 repetitions of both sides would settle it (--repetitions 30, about 1 min 0 s)"
     )
-    assert headline(found.with_pace(60.0).verdict).endswith("(--repetitions 23, about 23 min 0 s)")
-    assert "too noisy to decide here" in headline(found.with_pace(160.0).verdict)
+    assert headline(found.with_pace(60.0).verdict).endswith("(--repetitions 30, about 30 min 0 s)")
+    assert "too noisy to decide here" in headline(found.with_pace(130.0).verdict)
     busy = replace(found.verdict, is_untrustworthy=True)
     assert headline(busy).endswith("; the machine was busy: free it and measure again")
 
@@ -90,7 +92,7 @@ def test_a_row_shows_both_sides_its_change_and_what_it_says_by_itself() -> None:
     same, slow = REGRESSED.verdict.rows
     assert (same.outcome, slow.outcome) == ("pass", "regressed")
     assert any(line.endswith("+10.0 (+8.7 to +11.3) %  regressed") for line in lines)
-    assert sentence(slow) == "regressed: 10.0 % slower (+8.7 to +11.3 %), tolerance 3 %"
+    assert sentence(slow) == "regressed: 10.0 % slower (+8.7 to +11.3 % in time), tolerance 3 %"
     (better,) = assessment({16: slower(QUIET, -0.47)}).verdict.rows
     assert sentence(better).startswith("pass: 47.0 % faster (")
 

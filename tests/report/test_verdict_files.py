@@ -89,7 +89,9 @@ def test_a_regression_is_a_failure_with_its_numbers() -> None:
     assert second.get("name") == "ddp/gloo ×1, batch 32"
     failure = second.find("failure")
     assert failure is not None
-    assert failure.get("message") == ("regressed: 10.0 % slower (+8.7 to +11.3 %), tolerance 3 %")
+    assert failure.get("message") == (
+        "regressed: 10.0 % slower (+8.7 to +11.3 % in time), tolerance 3 %"
+    )
 
 
 def test_a_row_without_numbers_has_its_reason() -> None:

@@ -184,7 +184,7 @@ def _judged_together(
     needed = None
     if errors and not any(map(math.isnan, errors)):
         needed = repetitions_to_settle(
-            max(errors), repetitions, limit, alpha=alpha, paired=changes is not None
+            max(errors), repetitions, limit, alpha=alpha / 2, paired=changes is not None
         )
     return MetricVerdict(
         metric=first.metric,
@@ -241,17 +241,15 @@ def decide(
         changes: the change in each repetition along the last axis; None where the two sides were
             not measured in the same repetitions, so that only the t test applies.
         limit: the logarithm of 1 + the tolerance.
-        alpha: the level of each decision.
+        alpha: the level of each decision; t decides at half of it, as a two-sided interval does.
     """
+    half = alpha / 2
+    above, below = pooled.p_above(limit) < half, pooled.p_below(limit) < half
     if changes is None:
-        return pooled.p_above(limit) < alpha, pooled.p_below(limit) < alpha
-    count, half = changes.shape[-1], alpha / 2
-    above, below = ((sign * (changes - limit) > 0).sum(axis=-1) for sign in (1, -1))
-    by_sign = [binom.sf(number - 1, count, 0.5) < half for number in (above, below)]
-    return (
-        (pooled.p_above(limit) < half) | by_sign[0],
-        (pooled.p_below(limit) < half) | by_sign[1],
-    )
+        return above, below
+    counts = ((sign * (changes - limit) > 0).sum(axis=-1) for sign in (1, -1))
+    more, fewer = (binom.sf(count - 1, changes.shape[-1], 0.5) < half for count in counts)
+    return above | more, below | fewer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -105,7 +105,7 @@ def check_beside(
     folder = target.folder()
     with as_exceptions(), _versions(revision, own_files, options, target) as (then, now):
         _announce(wanted, spec, machine, target, folder)
-        with _naming_what_is_stored(folder):
+        with _naming_what_is_stored(folder, wanted):
             sides, seconds = _measure(wanted, then, now, folder, target)
     say(f"records are in {folder} and {_baseline_folder(folder)}")
     assessment = assessed(wanted, sides, alpha=ALPHA_OF_A_LOOK).with_pace(seconds)
@@ -129,14 +129,13 @@ def _versions(
 
 
 @contextmanager
-def _naming_what_is_stored(folder: Path) -> Iterator[None]:
+def _naming_what_is_stored(folder: Path, wanted: Thresholds) -> Iterator[None]:
     """Raises Interrupted, with the command that judges what was stored, if a signal arrives."""
     try:
         yield
     except (KeyboardInterrupt, Interrupted) as interrupt:
-        judge = shlex.join(
-            ["dpbench", "check", str(folder), "--baseline", str(_baseline_folder(folder))]
-        )
+        sides = [str(folder), "--baseline", str(_baseline_folder(folder))]
+        judge = shlex.join(["dpbench", "check", *sides, *wanted.words()])
         stored = f"{judge} judges what was measured" if folder.exists() else "nothing was stored"
         number = getattr(interrupt, "signal_number", signal.SIGINT)
         raise Interrupted(number, f"interrupted; {stored}") from None

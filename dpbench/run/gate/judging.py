@@ -137,9 +137,12 @@ def check_stored(wanted: Thresholds, candidate: str, baseline: str) -> Judged:
     if not (store.holds_sweep(folder) or folder.is_file()):
         raise NotComparable(f"--baseline {baseline}: {folder} has no sweep to compare with")
     before, now = load_sides(baseline, candidate)
+    in_turn = not _one_after_the_other(before, now)
+    if in_turn:  # as by --against-ref: repetitions are compared in pairs, like those of one sweep
+        now = replace(now, source=before.source)
     sides = [(before, now)]
     assessment = assessed(wanted, sides, alpha=ALPHA)
-    if before.source != now.source and _one_after_the_other(before, now):
+    if not in_turn and before.source != now.source:
         assessment = replace(assessment, notes=(OTHER_OCCASION, *assessment.notes))
     return conclude(assessment, wanted, sides, now.selected())
 

@@ -39,6 +39,12 @@ class Thresholds:
         )
         return f"tolerance: {held}; {'strict' if self.strict else 'not strict'}"
 
+    def words(self) -> list[str]:
+        """The words to type for the metrics, their tolerances and --strict."""
+        metrics = (f"{metric}={100 * share:g}%" for metric, share in self.tolerances.items())
+        strict = ["--strict"] if self.strict else []
+        return [word for metric in metrics for word in ("--metric", metric)] + strict
+
     def describe_plan(self, seconds: float | str) -> str:
         """How much is measured whatever the budget is, and the seconds that this takes (or why
         they are not known)."""

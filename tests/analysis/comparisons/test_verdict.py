@@ -101,6 +101,14 @@ def test_the_sign_test_decides_where_one_pass_is_wild() -> None:
     assert decide(pooled, changes, limit)[0]
 
 
+def test_without_pairs_a_decided_change_has_an_interval_without_the_tolerance() -> None:
+    rng = np.random.default_rng(0)
+    for change in np.linspace(-0.3, 0.3, 50):
+        found = welch(rng.normal(0, 0.1, 4), rng.normal(change, 0.1, 4))
+        low, high = found.bounds(0.95)
+        assert [bool(one) for one in decide(found, None, 0.0)] == [low > 0, high < 0]
+
+
 def test_a_planted_slow_down_regresses_and_names_its_row() -> None:
     matched = throughputs({16: QUIET, 32: QUIET}, {16: [x / 1.1 for x in QUIET], 32: QUIET})
     verdict = judge(compare(matched, SPEED, within=0.03), {"images_per_second": 0.03})
