@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.scaling import efficiency
 from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT
 
-BUSY = "the machine was busy; do not trust these figures"
+BUSY = "the machine was busy; trust only differences far larger than the intervals"
 NOISE = "the speeds are too noisy; measure again with more --repetitions"
 Rows = Sequence[ConfigurationSummary]
 
@@ -43,6 +44,9 @@ class Headline:
     fastest: Best | None = None
     scaling: Best | None = None
     """The highest efficiency at the largest number of replicas."""
+    from_single: bool = False
+    """Whether that efficiency is against `single`, not against one replica of the same row: with a
+    slow implementation, little is lost to more replicas."""
     reason: str = ""
     """Why there is no fastest configuration."""
     synthetic: bool = False
@@ -75,15 +79,20 @@ def headline(rows: Rows, *, synthetic: bool = False, untrustworthy: bool = False
         return Headline(reason=NOISE, synthetic=synthetic)
     scaled = [row for row in usable if row.efficiency and row.group_size > 1]
     largest = max((row.group_size for row in scaled), default=0)
-    scaling = _best(
-        [row for row in scaled if row.group_size == largest], lambda row: row.efficiency
-    )
+    scaled = [row for row in scaled if row.group_size == largest]
+    from_single = all(row.absolute_speedup for row in scaled)
+    scaling = _best(scaled, _efficiency_from_single if from_single else lambda row: row.efficiency)
     return Headline(
         fastest=None if reason else fastest,
         scaling=None if scaling is None or scaling.value.is_too_noisy else scaling,
+        from_single=from_single,
         reason=reason,
         synthetic=synthetic,
     )
+
+
+def _efficiency_from_single(row: ConfigurationSummary) -> Estimate | None:
+    return row.absolute_speedup and efficiency(row.absolute_speedup, row.group_size)
 
 
 def _fastest(rows: Rows) -> Best | None:

@@ -34,7 +34,7 @@ def explain(typed: dict[str, Any]) -> None:
     from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.analysis.configuration import noise_note
     from dpbench.analysis.diagnosis.advice import advise
-    from dpbench.analysis.diagnosis.explanation import explain, fastest
+    from dpbench.analysis.diagnosis.explanation import explain, fastest, trained_together
     from dpbench.analysis.diagnosis.hints import load_notes
     from dpbench.analysis.summary import summarize
     from dpbench.report.explanation import answer
@@ -63,7 +63,7 @@ def explain(typed: dict[str, Any]) -> None:
         raise UsageError(f"{folder}: {what}; there are {there}")
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
     clear = [one for one in explanations if not one.is_too_noisy]
-    shown = explanations if chooses else fastest(clear or explanations)
+    shown = explanations if chooses else fastest(trained_together(clear) or explanations)
     if all(one.is_too_noisy for one in shown):
         raise UsageError(f"{folder}: {_too_noisy(shown, everything, rows)}")
     noisy = [one.row for one in explanations if one.is_too_noisy]

@@ -139,8 +139,8 @@ def advice_lines(
     *,
     brief: bool = False,
 ) -> Iterator[str]:
-    """A line for each advice, with the configurations that it holds for; `brief`: with their count
-    where there are several."""
+    """A line for each advice, with the configurations that it holds for; `brief`: with the
+    first of them."""
     groups: dict[str, list[tuple[str, Estimate]]] = {}
     for explanation, found in zip(explanations, advice, strict=True):
         for line in found:
@@ -151,12 +151,7 @@ def advice_lines(
         share = percentage(shares[0])
         if len(shares) > 1:
             share = f"{units.span(round(100 * one.value) for one in shares)} %"
-        is_counted = brief and len(labels) > 1
-        which = (
-            units.counted(len(labels), "configuration")
-            if is_counted
-            else units.some_of(labels, MOST_LISTED)
-        )
+        which = units.some_of(labels, 1 if brief else MOST_LISTED)
         yield f"{share} of the step is {what} ({which})"
     if any(one.factors.step_seconds.sample_size == 1 for one in explanations):
         yield "no advice on single repetitions (n = 1), which show no noise; use --repetitions 4"

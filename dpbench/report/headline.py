@@ -12,6 +12,8 @@ from dpbench.report.numbers import percentage, quantity
 
 NO_WINNER = "No clear winner"
 """Said instead of "Fastest" where others tie with the best."""
+FROM_SINGLE = " from single"
+"""Said of scaling that is against `single`."""
 
 
 def verdict(headlines: Mapping[str, Headline]) -> Iterator[str]:
@@ -33,12 +35,13 @@ def _sentence(headline: Headline) -> str:
         count = len(best.rivals)
         nearest = one_line(best.rivals[0].named_within_work.label)
         others = nearest if count == 1 else f"{count:,} others"
-        return f"{NO_WINNER.lower()}: {label} ({speed_of(best.value)}) and {others} tie"
+        return f"{NO_WINNER.lower()}: {label}, {speed_of(best.value)}, and {others} tie"
     if best.others and best.value.basis != "repetitions":
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
     said = f"fastest: {speed}"
     if scaling is not None and scaling.row == best.row:
-        said += f", {percentage(scaling.value)} of linear scaling"
+        start = FROM_SINGLE if headline.from_single else ""
+        said += f", {percentage(scaling.value)} of linear scaling{start}"
     return said
 
 

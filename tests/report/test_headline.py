@@ -35,8 +35,8 @@ def test_the_fastest_configuration_is_named_with_its_interval_and_scaling() -> N
 
 def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
     (line,) = verdict(measured(spread=0.1).headlines)
-    assert line.startswith("No clear winner: ddp/gloo ×2, batch 32 (2")
-    assert line.endswith(" images/s) and torch-ddp/gloo ×2, batch 32 tie.")
+    assert line.startswith("No clear winner: ddp/gloo ×2, batch 32, 2")
+    assert line.endswith(" images/s, and torch-ddp/gloo ×2, batch 32 tie.")
 
 
 def test_without_a_speed_the_verdict_has_the_reason() -> None:
@@ -69,7 +69,7 @@ def test_a_busy_machine_has_no_winner() -> None:
         for k in range(3)
     ]
     (line,) = verdict(subject(records).headlines)
-    assert line == ("No fastest configuration: the machine was busy; do not trust these figures.")
+    assert line.startswith("No fastest configuration: the machine was busy; trust only diff")
 
 
 def test_of_a_single_run_nothing_is_the_winner() -> None:

@@ -60,10 +60,15 @@ def advise(
 
     A factor is blamed if the whole interval of its share lies above 0 and it costs 5 % of the step
     or more; with a single repetition nothing is blamed, as there is no interval. `others` are all
-    explanations of the sweep, so that nothing is advised that it already tried.
+    explanations of the sweep, so that nothing is advised that it already tried. Where it has rows
+    of several replicas, one replica gets no advice.
     """
-    found = []
+    found: list[tuple[Advice, ...]] = []
+    several = any(one.trial.group_size > 1 for one in (*explanations, *others))
     for one in explanations:
+        if several and one.trial.group_size == 1:
+            found.append(())
+            continue
         lines = [
             _advice(factor, one, others or explanations)
             for factor in one.factors.factors

@@ -112,13 +112,18 @@ def explain(
     return tuple(explained)
 
 
-def fastest(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
-    """The fastest configuration with several replicas that train together; all if there is none."""
-    together = [
+def trained_together(explanations: Sequence[Explanation]) -> list[Explanation]:
+    """Those of several replicas that are one model."""
+    return [
         one
         for one in explanations
         if one.trial.group_size > 1 and IMPLEMENTATIONS[one.trial.implementation].communicates
     ]
+
+
+def fastest(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
+    """The fastest configuration with several replicas that train together; all if there is none."""
+    together = trained_together(explanations)
     if not together:
         return tuple(explanations)
     speeds = [one.row.throughput.value if one.row.throughput else 0.0 for one in together]

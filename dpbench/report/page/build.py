@@ -24,7 +24,7 @@ from dpbench.report.collectives import (
 from dpbench.report.doctor import machine_lines
 from dpbench.report.explanation import READING, advice_lines, factors_table
 from dpbench.report.footnotes import notes, warnings
-from dpbench.report.headline import NO_WINNER, speed_of, verdict
+from dpbench.report.headline import FROM_SINGLE, NO_WINNER, speed_of, verdict
 from dpbench.report.numbers import percentage
 from dpbench.report.page.content import Page, Section, Tile
 from dpbench.report.page.pictures import Pictures
@@ -150,9 +150,11 @@ def _about(subject: Subject) -> Iterator[str]:
     if subject.sweep is None:
         yield f"{units.counted(len(stored.records), 'measurement')} of collectives"
         return
-    done = len({record.trial.trial_id for record in subject.sweep.records})
+    records = subject.sweep.records
+    done = len({record.trial.trial_id for record in records})
     if subject.planned is None or done >= subject.planned:
-        yield units.counted(done, "trial")
+        ran = {one.trial.trial_id for one in records if one.status is not Status.SKIPPED}
+        yield units.counted(len(ran), "trial")
     else:
         yield f"{done:,} of {units.counted(subject.planned, 'trial')}; finish with --resume"
 
@@ -181,7 +183,8 @@ def _headline_tiles(headline: Headline) -> Iterator[Tile]:
         yield Tile(title=title, value=speed_of(best.value), about=about(best))
     if (best := headline.scaling) is not None:
         value = f"{percentage(best.value)} of linear"
-        title = f"Best scaling to {best.row.group_size:,} replicas"
+        start = FROM_SINGLE if headline.from_single else ""
+        title = f"Best scaling{start} to {best.row.group_size:,} replicas"
         yield Tile(title=title, value=value, about=about(best))
 
 

@@ -55,6 +55,14 @@ def test_the_largest_loss_comes_first_and_small_ones_are_not_mentioned() -> None
     )
 
 
+def test_one_replica_gets_no_advice_beside_several() -> None:
+    alone = [steps_of("ddp", [20 * MS], [20 * MS], repetition=number) for number in range(3)]
+    plain = [steps_of("single", [10 * MS], repetition=number) for number in range(3)]
+    label = LABEL.replace("×2", "×1")
+    assert [advice.kind for advice in advice_on(label, [*plain, *alone])] == ["wrapper"]
+    assert advice_on(label, [*repeated(), *alone]) == ()
+
+
 def test_a_loss_within_the_noise_gives_no_advice() -> None:
     records = []
     for repetition, step in enumerate([9 * MS, 30 * MS, 12 * MS]):

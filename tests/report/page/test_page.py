@@ -101,12 +101,18 @@ def test_throughput_is_first_and_open() -> None:
 def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
     shown = {tile.title: tile for tile in whole().tiles}
     assert shown["No clear winner"].value.endswith("images/s")
-    assert shown["Best scaling to 2 replicas"].value.endswith("% of linear")
+    assert shown["Best scaling from single to 2 replicas"].value.endswith("% of linear")
     assert shown["Gradients verified"].about.startswith("configurations")
     nothing = build_page(subject([]), Pictures())
     assert nothing.tiles == ()
     one = build_page(subject([run(trial(), 100.0)]), Pictures())
     assert [tile.title for tile in one.tiles] == ["Fastest", "Gradients verified"]
+
+
+def test_trials_that_were_skipped_are_not_counted() -> None:
+    skipped = record(trial("ddp", "nccl"), status=Status.SKIPPED, reason="no CUDA device")
+    page = build_page(subject([run(trial(), 100.0), skipped]), Pictures())
+    assert page.about.endswith(" · 1 trial")
 
 
 def test_a_tie_has_no_winner_on_the_page_either() -> None:
