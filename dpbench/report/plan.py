@@ -20,7 +20,7 @@ class Planned:
 
     spec: TrialSpec
     runs: int
-    """How often it is measured; 0 if it is skipped."""
+    """How many trials of it are left; 0 if it is skipped."""
     reason: str | None
     """Why it is skipped; None if it is measured."""
 

@@ -204,6 +204,12 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
     with monkeypatch.context() as broken:
         broken.setattr(SyntheticLauncher, "run", failing)
         assert run(arguments) == 1
+    capsys.readouterr()
+    assert run([*arguments, "--resume", "--dry-run", "--json"]) == 0
+    out, err = capsys.readouterr()
+    runs = {row["implementation"]: row["runs"] for row in json.loads(out)}
+    assert runs == {"single": 0, "dp": 1, "ddp": 0}
+    assert "Resuming: 2 of 3 trials are stored. 1 trial of 5" in err
     assert run([*arguments, "--resume"]) == 0
     assert "resuming: 2 of 3 trials are stored" in capsys.readouterr().err
     records = store.load(here / "results/n").records
@@ -249,14 +255,16 @@ def test_what_cannot_run_here_is_said_before_anything_is_measured(
     options = "--arch linear --implementations ddp --backends nccl --group-sizes 1 --gpus 1"
     words = [*f"sweep {options} --batch-sizes 4 --steps 2 --repetitions 1 --no-charts".split()]
     assert run(words) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
+    (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("dpbench: --backends nccl: torch was built without nccl (dpbench list")
     assert run([*words, "--dry-run"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == said
+    assert capsys.readouterr().err.splitlines() == [said]
     assert run([*words, "--backends", "gloo,nccl", "--dry-run"]) == 0
     capsys.readouterr()
     assert run([*words, "--backends", "gloo", "--gpus", "999", "--dry-run"]) == 0
     assert "a run needs --oversubscribe here" in " ".join(capsys.readouterr().out.split())
+    assert run([*words, "--backends", "gloo", "--batch-sizes", "max", "--dry-run"]) == 0
+    assert "starts: batch 1 stands in for it." in " ".join(capsys.readouterr().out.split())
     assert not Path("results").exists()
 
 

@@ -63,7 +63,7 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> float |
     why they are not known."""
     runs = list(trials)
     if not runs:
-        return "none of it can run here"
+        return "nothing to run"
     starts, step_seconds = list[float](), dict[TrialSpec, float]()
     for probe in dict.fromkeys(map(_probe, runs)):
         begun = monotonic()
@@ -134,6 +134,8 @@ class Measurement:
     stop_after_failure: bool = False
     to_finish: str | None = None
     """The command that finishes it after an interrupt."""
+    notes: Sequence[str] = ()
+    """What the user must see once it is known that the sweep can run."""
     embedded: bool = False
     """Whether the caller handles signals, as a program that uses dpbench does."""
     team: Team | None = None
@@ -155,6 +157,7 @@ def measure(
     """
     with launcher_for(job, machine) as launcher:
         unusable = unusable_rows(job.spec, launcher)
+        say(*job.notes)
         opened = (
             SweepStore(job.folder)
             if job.resumed

@@ -31,7 +31,7 @@ from dpbench.run.sweep.measuring import (
     measure,
     unusable_rows,
 )
-from dpbench.run.sweep.resume import check_resumable, finishing_command
+from dpbench.run.sweep.resume import check_resumable, finishing_command, lasting
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import SweepSpec, TrialSpec
@@ -96,7 +96,7 @@ def prepare(
     embedded: bool = False,
     team: Team | None = None,
 ) -> PreparedSweep:
-    """Prepare a sweep, over the nodes of a `team` if there is one; prints notes for the user.
+    """Prepare a sweep, over the nodes of a `team` if there is one.
 
     `embedded` leaves the signal handlers of the calling program alone. Raises UsageError if the
     machines cannot measure the sweep, or if it is not the one to resume.
@@ -110,7 +110,6 @@ def prepare(
     if earlier is not None:
         warn(*earlier.warnings)
         check_resumable(earlier, spec)
-    say(*notes)
     measurement = Measurement(
         spec=spec,
         folder=folder,
@@ -121,6 +120,7 @@ def prepare(
         resumed=options.resume,
         stop_after_failure=options.stop_after_failure,
         to_finish=how_to_finish(options, folder, team),
+        notes=notes,
         embedded=embedded,
         team=team,
     )
@@ -153,23 +153,24 @@ def measure_sweep(
 
 def plan_sweep(options: SweepOptions) -> tuple[list[Planned], str]:
     """The rows that the sweep would measure, in the order of their first run, and a summary with
-    an estimate of its time; nothing is stored.
+    an estimate of its time; nothing is stored. With --resume only what is left counts.
 
     Raises what a run would raise before its first trial, except that a plan may have more replicas
     than this machine has devices.
     """
+    largest = ""
     if options.searches_batch:
         from dpbench.run.sweep.largest_batch import require_one_answer
 
         require_one_answer(options)
-        known = options.known_batch_sizes or (FIRST_BATCH,)
-        say(
-            f"--batch-sizes {LARGEST_BATCH}: the batch is found when the sweep starts; this plan "
-            f"has {units.any_of(known)}"
-        )
-        options = options.model_copy(update={"batch_sizes": known})
+        known = options.known_batch_sizes
+        here = "its rows are not in this plan" if known else f"batch {FIRST_BATCH} stands in for it"
+        largest = f" --batch-sizes {LARGEST_BATCH} is found when the sweep starts: {here}."
+        options = options.model_copy(update={"batch_sizes": known or (FIRST_BATCH,)})
     widened = options.model_copy(update={"oversubscribe": True})
-    return _planned(prepare(widened, *find_folder(options)), oversubscribe=options.oversubscribe)
+    prepared = prepare(widened, *find_folder(options))
+    rows, summary = _planned(prepared, oversubscribe=options.oversubscribe)
+    return rows, summary + largest
 
 
 def _planned(prepared: PreparedSweep, *, oversubscribe: bool) -> tuple[list[Planned], str]:
@@ -184,7 +185,9 @@ def _planned(prepared: PreparedSweep, *, oversubscribe: bool) -> tuple[list[Plan
         launcher_for(prepared.measurement, prepared.machine, logs) as launcher,
     ):
         reasons = unusable_rows(spec, launcher)
-        runs = [trial for trial in trials if trial.configuration not in reasons]
+        say(*prepared.measurement.notes)
+        usable = [trial for trial in trials if trial.configuration not in reasons]
+        runs = missing(usable, lasting(prepared.earlier.records) if prepared.earlier else ())
         threads = [trial.threads_per_replica for trial in trials]
         duration = (
             f"no estimate{'' if oversubscribe else ', and a run needs --oversubscribe here'}, as "
@@ -194,13 +197,16 @@ def _planned(prepared: PreparedSweep, *, oversubscribe: bool) -> tuple[list[Plan
             else estimate_in_words(runs, launcher)
         )
         least, more = ("", "") if spec.precision is None else ("At least ", f"; {growth(spec)}")
+        stored = f"Resuming: {units.stored(len(usable) - len(runs), len(usable))}. "
         summary = (
-            f"{least}{units.counted(len(runs), 'trial')} of {_steps(spec, trials)} steps, "
+            f"{stored if prepared.earlier else ''}{least}{units.counted(len(runs), 'trial')} "
+            f"of {_steps(spec, trials)} steps, "
             f"{units.any_of(threads, 'thread')} per replica; "
-            f"{duration}{more}. Nothing was stored."
+            f"{duration}{more}. This plan stored nothing."
         )
+    left = Counter(trial.configuration for trial in runs)
     rows = [
-        Planned(spec=row, runs=0 if row in reasons else spec.repetitions, reason=reasons.get(row))
+        Planned(spec=row, runs=left[row], reason=reasons.get(row))
         for row in dict.fromkeys(trial.configuration for trial in trials)
     ]
     return rows, summary
