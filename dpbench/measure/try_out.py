@@ -162,7 +162,7 @@ def _take_step(
         detached = isinstance(returned, torch.Tensor) and not returned.requires_grad
         raise UsageError(
             f"{title}: the loss is {described(returned)}{' without a gradient' if detached else ''}"
-            "; expected the mean over the samples, a tensor () that depends on the model's "
+            "; expected the mean over the samples, a scalar that depends on the model's "
             f"parameters{place_of(architecture.loss)}"
         )
 

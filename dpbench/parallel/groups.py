@@ -19,7 +19,8 @@ def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGr
     """
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError(
-            f"{caller} needs a process group; call torch.distributed.init_process_group first"
+            f"{caller} needs a process group; call torch.distributed.init_process_group or "
+            "dpbench.process_group first"
         )
     chosen: dist.ProcessGroup | None = dist.group.WORLD if group is None else group
     if chosen is None or dist.get_rank(chosen) < 0:

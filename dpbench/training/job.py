@@ -29,7 +29,7 @@ def refuse_unusable(spec: TrainingSpec, run: TrainingRun) -> None:
     """Raise UsageError for values that do not go together."""
     name, traits = spec.implementation, IMPLEMENTATIONS[spec.implementation]
     if name not in TRAINABLE:
-        raise UsageError(f"{name}: it cannot train; expected one of {', '.join(TRAINABLE)}")
+        raise UsageError(f"{name} cannot be trained with; expected one of {', '.join(TRAINABLE)}")
     largest = traits.largest_group
     if largest is not None and spec.group_size > largest:
         raise UsageError(f"{name}: got a group size of {spec.group_size}, expected {largest}")

@@ -104,6 +104,5 @@ def opening_notes(job: TrainingJob, checkpoint: Checkpoint | None) -> Iterator[s
         yield f"{checkpoint.source} is after {done}: nothing is left to train"
     else:
         yield (
-            f"training goes on from {checkpoint.source}, after {done}, in epoch {at.epoch + 1} of "
-            f"{epochs}"
+            f"resuming from {checkpoint.source}, after {done}, in epoch {at.epoch + 1} of {epochs}"
         )

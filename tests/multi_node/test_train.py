@@ -66,7 +66,7 @@ def test_a_training_that_lost_a_host_ends_as_one_that_did_not(
 
     with training(hosts, "--name", "run", "--resume", "auto", folder=tmp_path) as commands:
         assert statuses(commands) == [0, 0]
-    assert "training goes on from" in said(tmp_path, 0)
+    assert "resuming from" in said(tmp_path, 0)
     found = result(said(tmp_path, 0))
     assert found["state_sha256"] == expected["state_sha256"]
     assert (found["world_size"], found["steps"]) == (2, 32)

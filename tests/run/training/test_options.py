@@ -42,7 +42,7 @@ CASES = [
     ("--max-steps 0", f"--max-steps: got '0'; {COUNT}"),
     (SPARSE, "--optimizer adadelta: torch's adadelta takes dense gradients"),
     (f"{SPARSE} --optimizer sgd --max-norm 1", "--max-norm 1: torch takes the norm"),
-    ("--implementation independent --gpus 2", "independent: it cannot train"),
+    ("--implementation independent --gpus 2", "independent cannot be trained with"),
     ("--implementation torch-dp", "--implementation torch-dp: torch.nn.DataParallel has no CPU"),
     ("--sync-backend cpu --implementation dp", "--backend shm: dp has no choice of backend"),
     ("--backend nccl", "--backend nccl: "),
