@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,7 +28,8 @@ def user_errors_in(
     """Turn errors inside the context into a UsageError that names the error and its place.
 
     The place is the innermost line of the user's code, and the layer of torch that raised. A script
-    that exits when it is imported counts too.
+    that exits when it is imported counts too. What the code prints goes to stderr, since stdout may
+    be the JSON of a command.
 
     Args:
         title: the code, such as "architecture 'model.py:Net'".
@@ -36,7 +37,8 @@ def user_errors_in(
         code: the function to name if no line of the user's code was running, as in a Sequential.
     """
     try:
-        yield
+        with redirect_stdout(sys.stderr):
+            yield
     except UsageError:
         raise
     except (Exception, SystemExit) as error:

@@ -7,8 +7,9 @@ UsageErrors of one line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,7 +57,10 @@ def _notes(architecture: Architecture, module: torch.nn.Module, samples: Dataset
     """Warnings of what a step has shown."""
     trained = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
     if unused := [name for name, one in trained if one.grad is None]:
-        yield f"warning: {architecture.name}: {without_gradient(unused)}"
+        yield (
+            f"warning: {architecture.name}: ddp, ddp-sharded and torch-ddp fail on "
+            f"{without_gradient(unused)}{place_of(_factory(architecture))}"
+        )
     if isinstance(architecture, GivenParts) and not _is_mean(architecture, module, samples):
         yield f"warning: {architecture.name}: {NOT_A_MEAN}{place_of(architecture.loss)}"
 
@@ -64,7 +68,7 @@ def _notes(architecture: Architecture, module: torch.nn.Module, samples: Dataset
 def _is_mean(architecture: Architecture, module: torch.nn.Module, samples: Dataset) -> bool:
     """Whether the loss of the samples is the mean of that of each; also if it cannot be taken of
     one."""
-    with torch.no_grad(), suppress(Exception):
+    with torch.no_grad(), suppress(Exception), redirect_stdout(sys.stderr):
         outputs = call(module, samples.inputs)
         if sample_count(outputs=outputs) == SAMPLES:
             parts = [slice(index, index + 1) for index in range(SAMPLES)]
@@ -142,6 +146,11 @@ def _synthetic(architecture: Architecture, title: str) -> Dataset:
     return samples
 
 
+def _factory(architecture: Architecture) -> Callable[..., Any]:
+    """The user's function that builds the model."""
+    return getattr(architecture, "factory", architecture.build_model)
+
+
 def _checksum(samples: Dataset) -> str:
     """A hash of the tensors; batches of a class of the user's have none."""
     return tensors_checksum(tensors((samples.inputs, samples.targets)))
@@ -153,10 +162,11 @@ def _take_step(
     """Take a step, dpbench's or the user's, with a new model, and return the model. Errors begin
     with `title`."""
     trainer = trainer_of(step)
-    factory = getattr(architecture, "factory", architecture.build_model)
+    factory = _factory(architecture)
 
     def loss(outputs: Any, targets: Any) -> torch.Tensor:
-        returned: Any = architecture.loss(outputs, targets)
+        with user_errors_in(title, f"the loss of {described(outputs)}", code):
+            returned: Any = architecture.loss(outputs, targets)
         if isinstance(returned, torch.Tensor) and returned.numel() == 1 and returned.requires_grad:
             return returned
         detached = isinstance(returned, torch.Tensor) and not returned.requires_grad

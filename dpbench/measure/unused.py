@@ -56,7 +56,6 @@ def without_gradient(names: Sequence[str]) -> str:
     shown = ", ".join(names[:MOST_NAMED])
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return (
-        "parameters without a gradient in a step (ddp and torch-ddp fail on these): "
-        f"{shown}{more}; use them in the loss, freeze them with requires_grad_(False), or "
-        "take dp or torch-ddp-static, which allow them"
+        f"parameters without a gradient in a step: {shown}{more}; use them in the loss, freeze "
+        "them with requires_grad_(False), or take dp or torch-ddp-static, which allow them"
     )

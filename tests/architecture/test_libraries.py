@@ -142,7 +142,10 @@ def test_a_language_model_predicts_what_its_type_is_for() -> None:
         ("timm:tiny:depth=3", "building the model raised TypeError: .*'depth'"),
         ("timm:tiny:checkpoint_path=evil.pt", "models start from random weights; leave it out"),
         ("torchvision:detector", "torchvision has no classifier 'detector'"),
-        ("torchvision:small:aux_logits=true", "2 samples raised TypeError: .*must be Tensor"),
+        (
+            "torchvision:small:aux_logits=true",
+            "loss of an Outputs raised TypeError: .*must be Tensor",
+        ),
         ("transformers:NoConfig", "transformers has no model type 'NoConfig'"),
         ("transformers:gpt:widht=3", "unknown field of GPTConfig 'widht'. Did you mean 'width'"),
         ("transformers:vit", "ViTConfig configures no language model; expected a causal"),

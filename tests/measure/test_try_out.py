@@ -59,6 +59,12 @@ def partly():
     model = nn.Linear(3, 2)
     model.spare = nn.Linear(1, 1)
     return model, batch, summed
+
+class Pair(nn.Linear):
+    def forward(self, x): return super().forward(x), None
+def pair(): return Pair(3, 2), batch, mse
+def loud(outputs, targets): return print("loss") or mse(outputs, targets)
+def noisy(): return print("made") or (nn.Linear(3, 2), batch, loud)
 """
 
 
@@ -70,13 +76,17 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["models.py:good", "models.py:globally", "models.py:Whole", "vgg16"]
+    "name",
+    ["models.py:good", "models.py:globally", "models.py:noisy", "models.py:Whole", "vgg16"],
 )
-def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
+def test_what_is_right_is_loaded_and_leaves_no_trace(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = torch.get_rng_state(), random.getstate()
     assert load_tried(name).default_dataset == "synthetic"
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
+    assert capsys.readouterr().out == ""  # which may have to be JSON
 
 
 @pytest.mark.parametrize(
@@ -97,6 +107,11 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
         ("sparse", r"batch\(2\) raised DataError: inputs: got a torch.sparse_coo tensor"),
         ("short", r"expected batch\(samples, generator\), which takes two arguments \("),
         ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 31\)$"),
+        (
+            "pair",
+            r"the loss of a tuple of \(Tensor, NoneType\) raised AttributeError: 'tuple' object "
+            r"has no attribute 'size' \(models.py, line 51\)$",
+        ),
         ("unseeded", r"different samples for the same seed; draw .*\(models.py, line 41\)$"),
     ],
 )
@@ -110,8 +125,9 @@ def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
 def test_unused_parameters_and_a_loss_that_is_no_mean_are_warned_of() -> None:
     assert architecture.notes(load_tried("models.py:good")) == ()
     unused, summed = architecture.notes(load_tried("models.py:partly"))
-    assert unused.startswith("warning: models.py:partly: parameters without a gradient")
-    assert "fail on these): spare.weight, spare.bias; use them" in unused
+    assert unused.startswith("warning: models.py:partly: ddp, ddp-sharded and torch-ddp fail on")
+    assert "without a gradient in a step: spare.weight, spare.bias; use them" in unused
+    assert unused.endswith("(models.py, line 44)")
     assert summed.startswith("warning: models.py:partly: the loss is not a mean over samples")
     assert summed.endswith("(models.py, line 43)")
 
