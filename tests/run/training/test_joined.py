@@ -99,7 +99,7 @@ def test_the_ranks_of_a_launcher_go_on_with_a_run(
     folder, printed = ran
     (status, out, err), other = printed[1]
     assert (status, other) == (0, (0, "", ""))
-    assert "goes on from" in err
+    assert "resuming from" in err
     assert json.loads(out)["steps"] == 18
     stored = RunFolder.open(folder / "runs" / "joined").header.options
     assert (stored["gpus"], stored["epochs"]) == (2, 3)
