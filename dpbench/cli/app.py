@@ -145,17 +145,20 @@ def _usage_message(error: Any) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else PROGRAM
     if extra := EXTRA_WORD.match(message):
-        message = f"unexpected argument {extra[1]}{_meant(extra[1])}"
+        message = f"unexpected argument {extra[1]}{_meant(extra[1], command)}"
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} See {command} --help."
 
 
-def _meant(word: str) -> str:
-    """The option that a word without one probably belongs to."""
+def _meant(word: str, command: str) -> str:
+    """The option of sweep or train that a word without one probably belongs to."""
     from dpbench.architecture import names
     from dpbench.run import presets
 
+    known = {f"{PROGRAM} sweep": presets.SWEEPS, f"{PROGRAM} train": presets.TRAININGS}
+    if command not in known:
+        return ""
     found = {
-        "--preset": word in presets.SWEEPS | presets.TRAININGS,
+        "--preset": word in known[command],
         "--arch": ":" in word or word in names(),
     }
     return "".join(f"; did you mean {option} {word}?" for option, yes in found.items() if yes)

@@ -63,6 +63,7 @@ OTHERS = [
     ("report .", "has no sweep.json"),
     ("list --results-dir x", "--results-dir"),
     ("list chats", "unknown kind 'chats'. Did you mean 'charts'?"),
+    ("doctor mlp", "unexpected argument mlp. See dpbench doctor --help."),
     ("doctor --gpus 0", "--gpus: got '0'; expected a whole number, 1 or more"),
     ("launch missing.py", "got 'missing.py', expected a Python script"),
     ("init model", "FILE: got 'model', expected a name that ends in .py"),
