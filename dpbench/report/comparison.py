@@ -125,7 +125,8 @@ def summary(comparisons: Sequence[Comparison], metric: Metric, within: float) ->
     undecided = counts["inconclusive"]
     verb = "is" if undecided == 1 else "are"
     if not parts:
-        return f"{undecided} of {total} {verb} inconclusive."
+        which = f"{undecided} of {total}" if len(comparisons) > 1 else "the only row"
+        return f"{which} {verb} inconclusive.".capitalize()
     first = f"{', '.join(parts[:-1])} and " if len(parts) > 1 else ""
     rest = f"; {undecided} {verb} inconclusive" if undecided else ""
     return f"B is {first}{parts[-1]} of {total}{rest}."
@@ -159,6 +160,8 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
     first, second = ("A", "B") if metric.higher_is_better else ("B", "A")
     name = "slowdown" if metric.is_speed else "worsening"
     yield f"{name} is {first} ÷ {second}; above 1, B is worse"
+    if metric.scale == "largest":
+        yield "A and B are means over repetitions; dpbench report shows the largest"
     measured = [row for row in comparisons if row.slowdown and row.slowdown.interval]
     if measured:
         paired = [row.paired for row in measured]

@@ -93,7 +93,7 @@ def render(
         if is_short:
             shown_keys = [column.key for column in reversed(table.columns)]
             order = sorted((k for k in shown_keys if _importance(k) <= 0), key=_importance)
-            candidates = [fitted(one, order, width) for one in (table, _hyphenated(table))]
+            candidates = [fitted(one, order, width) for one in (table, _abbreviated(table))]
             table, dropped = min(candidates, key=lambda found: len(found[1]))
             if dropped:
                 names = ", ".join(dropped)
@@ -214,10 +214,10 @@ def _importance(key: str) -> int:
     return -MOST_IMPORTANT.index(key) if key in MOST_IMPORTANT else -len(MOST_IMPORTANT)
 
 
-def _hyphenated(table: Table) -> Table:
-    """The table with its widest header, Implementation, on two lines."""
+def _abbreviated(table: Table) -> Table:
+    """The table with its widest header, Implementation, as "Impl."."""
     columns = (
-        replace(one, header="Implemen-\ntation") if one.key == "implementation" else one
+        replace(one, header="Impl.") if one.key == "implementation" else one
         for one in table.columns
     )
     return replace(table, columns=tuple(columns))

@@ -92,7 +92,10 @@ def test_markup_has_its_notes_aside() -> None:
 @pytest.mark.parametrize(
     ("metric", "words"),
     [
-        ("peak_memory_bytes", ("300 MiB", "worsening is B ÷ A", "in 4 of 6 rows")),
+        (
+            "peak_memory_bytes",
+            ("300 MiB", "worsening is B ÷ A", "are means over repetitions", "in 4 of 6 rows"),
+        ),
         ("step_seconds_p50", (" ms", "slowdown is B ÷ A")),
     ],
 )

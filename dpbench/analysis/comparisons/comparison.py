@@ -70,12 +70,12 @@ class Comparison:
 
     @property
     def minimum_detectable_effect(self) -> float | None:
-        """The slowdown that runs as many and as noisy as these detect in 4 of 5 cases; 0.03 is
-        3 %."""
+        """The slowdown that a two-sided test of runs as many and as noisy as these detects in 4 of
+        5 cases; 0.03 is 3 %."""
         if self.difference is None:
             return None
         error, freedom = self.difference.standard_error, self.difference.degrees_of_freedom
-        effect = as_slowdown(detectable_difference(error, freedom))
+        effect = as_slowdown(detectable_difference(error, freedom, ALPHA / 2))
         return None if effect is None else effect - 1
 
 

@@ -112,7 +112,7 @@ def _differences(center: Floats, squared_error: Floats, freedom: Floats) -> Diff
 
 
 def detectable_difference(
-    standard_error: Floats, degrees_of_freedom: Floats, alpha: float = ALPHA
+    standard_error: Floats, degrees_of_freedom: Floats, alpha: float
 ) -> Floats:
     """The smallest detectable difference for a known error, in its unit, for example of logarithms.
 

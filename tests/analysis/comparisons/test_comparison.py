@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from dpbench.analysis.comparisons.comparison import Comparison, compare
+from dpbench.analysis.comparisons.differences import Differences, welch
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
@@ -102,6 +103,16 @@ def test_p_values_are_corrected_for_the_number_of_rows() -> None:
     assert first.p_value == alone.p_value
     assert first.p_value is not None
     assert first.p_value_corrected == pytest.approx(min(1.0, 39 * first.p_value))
+
+
+def test_a_detectable_slowdown_is_detected_in_four_of_five_comparisons() -> None:
+    rng, spread = np.random.default_rng(3), 0.03
+    before, after = rng.normal(0, spread, (2, 4000, 5))
+    known = Differences(center=0.0, standard_error=spread * (2 / 5) ** 0.5, degrees_of_freedom=8.0)
+    row = replace(only(throughputs({16: QUIET}, {16: QUIET})), difference=known)
+    assert row.minimum_detectable_effect is not None
+    slower = welch(before, after + np.log1p(row.minimum_detectable_effect))
+    assert (slower.p_different() < 0.05).mean() == pytest.approx(0.8, abs=0.03)
 
 
 @pytest.mark.parametrize(
