@@ -21,7 +21,7 @@ class NetworkOptions(Options):
     panel = "Network"
     topology: str | None = option(
         None,
-        "Simulate on a network: h100-nvswitch-ndr, a TOML file, or measured (by comm).",
+        "Simulate on a network: a preset such as h100-nvswitch-ndr, or a TOML file.",
         "NAME|FILE.toml",
     )
     bandwidth: Annotated[float, PositiveNumber(least=1e-6, most=1e6)] | None = option(

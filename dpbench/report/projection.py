@@ -17,7 +17,7 @@ from dpbench.report.progress.terminal import table_width
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import fitted, folded
 
-LEAVE_FIRST = ("Simulated", "Stragglers", "Exposed comm", "Step")
+LEAVE_FIRST = ("Stragglers", "Exposed comm", "Step")
 """Columns that leave where the table is too wide for a terminal."""
 MORE = "--verbose lists the assumptions"
 BY_LAW = "Predicted by a law through the measured group sizes"
@@ -95,11 +95,6 @@ def _table(projections: Sequence[Projection], *, verbose: bool) -> Table:
         columns |= {
             "Exposed comm": lambda row: or_missing(row.exposed_seconds, time_text),
             "Stragglers": lambda row: or_missing(row.straggler_seconds, time_text),
-            "Simulated": lambda row: (
-                MISSING
-                if row.simulation_error is None
-                else units.fixed_percent(row.simulation_error, signed=True)
-            ),
         }
     columns["Kind"] = lambda row: row.kind
     lines = [
@@ -157,8 +152,6 @@ def _reading(projections: Sequence[Projection], *, verbose: bool) -> Iterable[st
         yield "exposed comm is the time that communication adds to a step"
     if any(row.straggler_seconds for row in rows):
         yield "stragglers is the time that waiting for the slowest replica adds to a step"
-    if any(row.simulation_error is not None for row in rows):
-        yield "simulated is the simulated step compared with the measured one"
 
 
 def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
@@ -183,5 +176,4 @@ def _plain(row: ProjectedRow) -> dict[str, Any]:
         "kind": row.kind,
         "reason": row.reason,
         **{name: plain_estimate(read(row), row.kind) for name, read in NUMBERS.items()},
-        "simulation_error": row.simulation_error,
     }

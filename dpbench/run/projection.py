@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.provenance import FARTHEST
 from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.options.bridge import option_name
@@ -15,16 +14,13 @@ from dpbench.options.shared import RowFilter
 from dpbench.run.results import filter_choices, is_table
 
 if TYPE_CHECKING:
-    from dpbench.analysis.communication.network import Network
     from dpbench.analysis.projection.row import ProjectedRow, Projection
     from dpbench.analysis.projection.series import Series
     from dpbench.analysis.projection.simulation import Simulation
-    from dpbench.records.collectives import CollectiveRecord
     from dpbench.store import StoredSweep
 
 FURTHER = (8, 64, 1000)
-"""Simulated group sizes besides the measured ones on a network that is given, unless others are
-asked for."""
+"""Simulated group sizes besides the measured ones, unless others are asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,52 +103,25 @@ def _by_simulation(
     left_out: Sequence[str],
     sweep: StoredSweep,
 ) -> Projected:
-    from dpbench.analysis.communication.network import measured_network
-    from dpbench.analysis.projection.simulation import (
-        project as project_by_simulation,
-    )
-    from dpbench.analysis.projection.simulation import require_simulated, simulation_of
+    from dpbench.analysis.communication.network import flat_network, load_topology
+    from dpbench.analysis.projection.simulation import project as project_by_simulation
+    from dpbench.analysis.projection.simulation import simulation_of
 
-    given, collectives = _network(options), _collectives(options)
+    if options.topology is not None:
+        network = load_topology(options.topology)
+    else:
+        assert options.bandwidth is not None, "simulates"
+        network = flat_network(options.bandwidth, LATENCY_US)
     found, refused = [], []
     for one in series:
-        measured = None
         try:
-            backend = require_simulated(one).backend
-            if given is None or any(r.collective.backend == backend for r in collectives):
-                measured = measured_network(collectives, backend)
-            network = given or measured
-            assert network is not None, "without collectives, measured_network raises"
-            simulation = simulation_of(sweep.records, one, network, measured)
+            simulation = simulation_of(sweep.records, one, network)
         except UsageError as error:
             refused.append(str(error))
             continue
-        largest = network.measured_sizes[-1:]
-        further = tuple(factor * n for n in largest for factor in (2, FARTHEST)) or FURTHER
-        sizes = options.group_sizes or (*one.group_sizes, *further)
+        sizes = options.group_sizes or (*one.group_sizes, *FURTHER)
         found.append(_projection(one, project_by_simulation(simulation, sizes), simulation))
     return _answer(options, found, [*left_out, *refused], sweep)
-
-
-def _network(options: ProjectOptions) -> Network | None:
-    """The network that is given; None for the measured one."""
-    from dpbench.analysis.communication.network import MEASURED, flat_network, load_topology
-
-    if options.bandwidth is not None:
-        return flat_network(options.bandwidth, LATENCY_US)
-    if options.topology in (None, MEASURED):
-        return None
-    return load_topology(options.topology)
-
-
-def _collectives(options: ProjectOptions) -> tuple[CollectiveRecord, ...]:
-    from dpbench.store import holds_collectives, load_collectives
-
-    if not holds_collectives(options.path):
-        return ()
-    stored = load_collectives(options.path)
-    warn(*stored.warnings)
-    return stored.records
 
 
 def _projection(

@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.store import CollectiveStore
 from tests.analysis.builders import noisy_sweep
-from tests.analysis.communication.collective_records import (
-    affine,
-    collective_record,
-    collective_spec,
-)
 from tests.analysis.projection.sweeps import PUBLISHED, swept
 from tests.cli.stored import stored
 
@@ -25,17 +19,8 @@ H100 = ["--topology", "h100-nvswitch-ndr"]
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A sweep at two batch sizes without collectives; the tests only read it."""
+    """A sweep at two batch sizes; the tests only read it."""
     return str(stored(tmp_path_factory.mktemp("it") / "alone", swept((32, 128))))
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The same with collectives."""
-    folder = stored(tmp_path_factory.mktemp("it") / "measured", swept((32, 128)))
-    with CollectiveStore.append_to(folder, ["dpbench", "comm"]) as store:
-        store.append(collective_record(collective_spec(), affine(1e-4, 2e9)))
-    return str(folder)
 
 
 def series(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -70,15 +55,6 @@ def test_a_network_is_simulated_with_its_assumptions(
     assert "Simulated on 10 GB/s, 10 µs" in capsys.readouterr().out
 
 
-def test_the_measured_network_is_asked_for_by_name(
-    measured: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, _ = series([measured, "--topology", "measured", "--group-sizes", "2,8,64"], capsys)
-    assert first["network"] == "gloo as measured"
-    assert sizes(first) == {2: "measured", 8: "extrapolated", 64: "refused"}
-    assert first["rows"][0]["simulation_error"] is not None
-
-
 def test_no_number_rests_on_a_row_that_is_too_noisy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,14 +73,13 @@ def test_no_number_rests_on_a_row_that_is_too_noisy(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["MEASURED", "--topology", "nope"], "unknown topology 'nope'"),
-        (["MEASURED", "--group-sizes", "0"], "--group-sizes"),
-        (["MEASURED", "--group-sizes", "99999999"], "1 to 10,000,000"),
-        (["MEASURED", "--bandwidth", "-1"], "--bandwidth"),
-        (["MEASURED", "--bandwidth", "1", *H100], "give one of them"),
-        (["MEASURED", "--batch-size", "7"], "no such row; there are"),
-        (["MEASURED", "--group-sizes", "64"], "nothing to show: more than 4 × the largest"),
-        (["ALONE", "--topology", "measured"], "no all_reduce of float32 on gloo"),
+        (["ALONE", "--topology", "nope"], "unknown topology 'nope'"),
+        (["ALONE", "--group-sizes", "0"], "--group-sizes"),
+        (["ALONE", "--group-sizes", "99999999"], "1 to 10,000,000"),
+        (["ALONE", "--bandwidth", "-1"], "--bandwidth"),
+        (["ALONE", "--bandwidth", "1", *H100], "give one of them"),
+        (["ALONE", "--batch-size", "7"], "no such row; there are"),
+        (["ALONE", "--group-sizes", "64"], "nothing to show: more than 4 × the largest"),
         ([WEAK, *H100], "a published table has no gradient trace"),
         ([str(PUBLISHED / "tabtune_tabicl.csv")], "strong scaling"),
         ([str(PUBLISHED / "README.md")], "expected a results folder or a .csv file"),
@@ -114,12 +89,10 @@ def test_no_number_rests_on_a_row_that_is_too_noisy(
 def test_what_has_no_answer_is_one_line_and_exit_status_2(
     arguments: list[str],
     words: str,
-    measured: str,
     alone: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    named = {"MEASURED": measured, "ALONE": alone}
-    assert run(["project", *(named.get(one, one) for one in arguments)]) == 2
+    assert run(["project", *(alone if one == "ALONE" else one for one in arguments)]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     [line] = printed.err.splitlines()

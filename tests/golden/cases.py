@@ -72,7 +72,6 @@ CASES: dict[str, tuple[str, ...]] = {
     "project": (
         "project example",
         "project results/base --group-sizes 4,8,64 --topology h100-nvswitch-ndr",
-        "project example --topology measured --implementations ddp",
         "project repository/results/published/torch_ddp_rtx3090.csv --group-sizes 4,8,16",
     ),
     "others": (

@@ -1,9 +1,7 @@
 """The time of an all-reduce on a network, for any message and group size.
 
-A network is one of two things. Measured: curves of `dpbench comm`, interpolated along the message
-size; beyond the largest measured group they grow as a ring over links like those that were
-measured. Given: latency and bandwidth of the links inside a node and between nodes, from a preset,
-a TOML file with the keys of `Topology`, or two numbers.
+A network is given by latency and bandwidth of the links inside a node and between nodes, from a
+preset, a TOML file with the keys of `Topology`, or two numbers.
 
 The models have a latency α per message and a bandwidth B per link and direction; S is the bytes
 that each of n ranks holds. Sources: Thakur, Rabenseifner and Gropp, "Optimization of collective
@@ -13,28 +11,19 @@ full bandwidth broadcast, reduction and scan", 2009 (tree).
 
 from __future__ import annotations
 
-import math
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dpbench import units
-from dpbench.analysis.communication.bandwidth import bus_factor
-from dpbench.analysis.communication.timings import SizeCost, measured
-from dpbench.analysis.provenance import FARTHEST
 from dpbench.errors import UnknownName, UsageError
-from dpbench.records.collectives import CollectiveRecord
 from dpbench.units import GIGA, MICRO
-
-MEASURED = "measured"
-"""Name of the network that `dpbench comm` measured, instead of that of a topology."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +33,6 @@ class Network:
     name: str
     all_reduce: Callable[[float, int], float]
     """Seconds of an all-reduce, from its bytes and the number of ranks (two or more)."""
-    measured_sizes: tuple[int, ...] = ()
-    """Measured group sizes, ascending; none if the network is given by its figures."""
     ranks_per_node: int | None = None
     """Ranks that share a node; None if all ranks are on one machine."""
     single_node: bool = False
@@ -53,10 +40,6 @@ class Network:
     ends: tuple[float, float] = (1.0, 1.0)
     """Factors on the time of a collective at the ends of its 90 % interval."""
     assumption: str
-
-    @property
-    def is_measured(self) -> bool:
-        return bool(self.measured_sizes)
 
     def seconds(self, nbytes: float, group_size: int) -> float:
         """Seconds of one all-reduce; 0 for one rank or no bytes."""
@@ -67,11 +50,6 @@ class Network:
         node = self.ranks_per_node
         if self.single_node and node is not None and group_size > node:
             return f"{self.name} is one node of {node} ranks; use a topology with an [inter] link"
-        if self.is_measured and group_size > FARTHEST * self.measured_sizes[-1]:
-            return (
-                f"more than {FARTHEST} × the largest group with measured collectives "
-                f"({self.measured_sizes[-1]}); describe the network with --topology"
-            )
         return None
 
 
@@ -191,7 +169,7 @@ def load_topology(name_or_path: str) -> Network:
     path = Path(name_or_path)
     if path.suffix != ".toml" and len(path.parts) == 1:
         if name_or_path not in presets():
-            known = [*presets(), MEASURED, "or a path to a .toml file"]
+            known = [*presets(), "or a path to a .toml file"]
             raise UnknownName("topology", name_or_path, known)
         return presets()[name_or_path].network(name_or_path)
     try:
@@ -214,77 +192,3 @@ def flat_network(gigabytes_per_second: float, latency_us: float) -> Network:
     name = f"{gigabytes_per_second:g} GB/s, {latency_us:g} µs"
     assumption = f"every replica has a link of {name} (from the command line)"
     return replace(given.network(name), assumption=assumption)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredCurve:
-    """Measured all-reduces at one group size."""
-
-    group_size: int
-    sizes: tuple[SizeCost, ...]
-    """Message sizes, ascending; two or more."""
-
-    def seconds(self, nbytes: float) -> float:
-        """Seconds of one call: PCHIP on logarithms between the measured sizes.
-
-        Below the smallest size it takes as long as that one; above the largest, bandwidth stays.
-        """
-        from scipy.interpolate import PchipInterpolator
-
-        first, last = self.sizes[0], self.sizes[-1]
-        if nbytes <= first.nbytes:
-            return first.seconds.value
-        if nbytes >= last.nbytes:
-            return last.seconds.value * nbytes / last.nbytes
-        known = np.log([(size.nbytes, size.seconds.value) for size in self.sizes])
-        return math.exp(PchipInterpolator(known[:, 0], known[:, 1])(math.log(nbytes)).item())
-
-    def scaled(self, nbytes: float, n: int) -> float:
-        """Seconds among n ranks: a ring over links like the measured ones."""
-        n0, first, last = self.group_size, self.sizes[0], self.sizes[-1]
-        hop = first.seconds.value / (2 * (n0 - 1))
-        seconds_per_byte = last.seconds.value / last.nbytes / bus_factor("all_reduce", n0)
-        further = nbytes * (bus_factor("all_reduce", n) - bus_factor("all_reduce", n0))
-        found = self.seconds(nbytes) + 2 * (n - n0) * hop + further * seconds_per_byte
-        return max(found, first.seconds.value / n0)
-
-
-def measured_network(records: Sequence[CollectiveRecord], backend: str) -> Network:
-    """The network as `dpbench comm` measured it with float32 all-reduces on one backend.
-
-    Raises UsageError if there are none.
-    """
-    curves = sorted(
-        (
-            MeasuredCurve(group_size=one.spec.group_size, sizes=one.sizes)
-            for one in measured(records)
-            if (one.spec.collective, one.spec.dtype) == ("all_reduce", "float32")
-            and one.spec.backend == backend
-            and one.spec.group_size > 1
-            and len(one.sizes) > 1
-        ),
-        key=lambda curve: curve.group_size,
-    )
-    if not curves:
-        raise UsageError(
-            f"no all_reduce of float32 on {backend} was measured at two sizes or more; "
-            f"measure it with dpbench comm --backends {backend}, or name a network with --topology"
-        )
-    largest = curves[-1]
-
-    def all_reduce(nbytes: float, n: int) -> float:
-        smaller = [curve for curve in curves if curve.group_size <= n]
-        return (smaller or curves)[-1 if smaller else 0].scaled(nbytes, n)
-
-    took = largest.sizes[-1].seconds
-    rate = largest.sizes[-1].bus_bandwidth.value / GIGA
-    return Network(
-        name=f"{backend} as measured",
-        all_reduce=all_reduce,
-        measured_sizes=tuple(curve.group_size for curve in curves),
-        ends=(took.ends[0] / took.value, took.ends[1] / took.value),
-        assumption=(
-            f"collectives take the time that dpbench comm measured; beyond {largest.group_size} "
-            f"ranks, that of a ring over links of {rate:.3g} GB/s"
-        ),
-    )

@@ -28,8 +28,6 @@ class ProjectedRow:
     """Seconds that communication adds to a step."""
     straggler_seconds: Estimate | None = None
     """Seconds that waiting for the slowest replica adds to a step."""
-    simulation_error: float | None = None
-    """Simulated ÷ measured step - 1, if both are known."""
 
 
 def banded(value: float, below: float, above: float, unit: str, *, sample_size: int) -> Estimate:

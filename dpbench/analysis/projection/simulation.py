@@ -3,10 +3,9 @@
 Computing is as traced on one replica, times two measured factors: how much longer it takes beside
 the other replicas of its machine (contention), and how much the slowest of n replicas takes
 (stragglers). Both come from the steps that sweeps run without gradient synchronization. The band
-moves each input to both ends of its interval, and adds how far the simulation was off where it
-could be checked and, beyond the measured sizes, the error of a law (see `law`). On the measured
-network steps are also scaled to meet the measured step of the nearest group size. That simulations
-err like laws is an assumption: nobody has published enough of them.
+moves each input to both ends of its interval, and adds, beyond the measured sizes, the error of a
+law (see `law`). That simulations err like laws is an assumption: nobody has published enough of
+them.
 """
 
 from __future__ import annotations
@@ -31,11 +30,9 @@ from dpbench.analysis.projection.step import (
     step_ratios,
     step_trace,
 )
-from dpbench.analysis.provenance import Provenance
 from dpbench.analysis.throughput import mean_rank_step_seconds, steps_without_sync
 from dpbench.errors import UsageError
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BACKENDS
 from dpbench.specs.trial import BUCKETED
 
@@ -58,8 +55,6 @@ class Simulation:
     """Step ratios of the largest group, one array per repetition; empty if not measured."""
     wire_share: float = 1.0
     """Bytes that travel ÷ bytes of the gradients."""
-    checked: Mapping[int, float]
-    """Group size → ln(simulated ÷ measured step) on the measured network."""
 
     def step_seconds(self, n: int, case: Mapping[str, float] | None = None) -> float:
         """Seconds of a step; `case` has factors on single inputs, see `cases`."""
@@ -72,7 +67,7 @@ class Simulation:
         def cost(nbytes: float) -> float:
             return moved.get("network", 1.0) * self.network.seconds(self.wire_share * nbytes, n)
 
-        return self.correction(n) * simulated_seconds(
+        return simulated_seconds(
             self.trace.scaled(factor),
             cost,
             cap_mb=self.cap_mb,
@@ -118,37 +113,6 @@ class Simulation:
             return f"{trial.backend} works on one machine only, and a node has {ranks}"
         return self.network.refusal(n)
 
-    def kind(self, n: int) -> Provenance:
-        """Source of a simulated step."""
-        if not self.network.is_measured:
-            return "projected"
-        return "interpolated" if n <= self.series.group_sizes[-1] else "extrapolated"
-
-    def correction(self, n: int) -> float:
-        """Measured ÷ simulated step at the nearest measured group size, on the measured network.
-
-        A simulation leaves out what computing and collectives take from each other.
-        """
-        nearest = self._nearest_check(n)
-        return 1.0 if nearest is None or not self.network.is_measured else math.exp(-nearest[1])
-
-    def model_error(self, n: int) -> float:
-        """How far the simulation may be off; half of a correction counts for each doubling away
-        from where it was measured, up to all of it."""
-        nearest = self._nearest_check(n)
-        if nearest is None:
-            return 0.0
-        size, error = nearest
-        share = min(1.0, abs(math.log2(n / size)) / 2) if self.network.is_measured else 1.0
-        return share * abs(error)
-
-    def _nearest_check(self, n: int) -> tuple[int, float] | None:
-        """The nearest checked group size, and ln(simulated ÷ measured step) there."""
-        if not self.checked or n == 1:
-            return None
-        size = min(self.checked, key=lambda size: abs(math.log(size / n)))
-        return size, self.checked[size]
-
     def row(self, n: int) -> ProjectedRow:
         """A simulated group size."""
         if (reason := self.refusal(n)) is not None:
@@ -163,9 +127,8 @@ class Simulation:
         ]
         octaves = max(0.0, math.log2(n / self.series.group_sizes[-1]))
         law = published_error(len(self.series.rows)).at(octaves)
-        off = self.model_error(n)
-        faster, slower = reach([*swings, *law], off)
-        gained, lost = reach([*losses, *law], off)
+        faster, slower = reach([*swings, *law])
+        gained, lost = reach([*losses, *law])
         items = self.series.items_per_replica
         assert items is not None, "sweeps have a batch size"
         speed, unit = n * items / seconds, self.series.unit
@@ -173,7 +136,7 @@ class Simulation:
         return self.series.with_speed(
             ProjectedRow(
                 group_size=n,
-                kind=self.kind(n),
+                kind="projected",
                 efficiency=banded(
                     alone / seconds, lost, gained, "of linear", sample_size=self.traces
                 ),
@@ -205,16 +168,12 @@ class Simulation:
             stragglers = (
                 "straggler delays are those of the measured steps; rarer events are not modeled"
             )
-        coupling = "computation and communication do not slow each other down"
-        if self.checked:
-            used = "corrects larger groups" if self.network.is_measured else "widens the bands"
-            coupling = f"the error of the simulation at the measured group sizes {used}"
         return (
             f"gradients ({total}) are reduced in {units.counted(len(found), 'bucket')}",
             self.network.assumption,
             contention,
             stragglers,
-            coupling,
+            "computation and communication do not slow each other down",
             "the input pipeline is fast enough, and no replica fails",
         )
 
@@ -231,37 +190,15 @@ def _contention(
     return found
 
 
-def _checked(simulation: Simulation) -> dict[int, float]:
-    """ln(simulated ÷ measured step) at each measured group size."""
-    found = {}
-    for row in simulation.series.rows:
-        measured = simulation.series.measured_row(row).step_seconds
-        if row.group_size > 1 and measured and simulation.refusal(row.group_size) is None:
-            simulated = simulation.step_seconds(row.group_size)
-            found[row.group_size] = math.log(simulated / measured.value)
-    return found
-
-
 def project(simulation: Simulation, group_sizes: Sequence[int]) -> tuple[ProjectedRow, ...]:
     """A row for each group size, ascending.
 
-    Measured steps are shown as measured, if they ran on the network that is asked for.
+    One replica needs no network and is shown as measured.
     """
-    rows = []
-    for n in sorted(set(group_sizes)):
-        same_network = simulation.network.is_measured or n == 1
-        measured = next((row for row in simulation.series.rows if row.group_size == n), None)
-        if measured is None or not same_network:
-            rows.append(simulation.row(n))
-            continue
-        error = simulation.checked.get(n)
-        rows.append(
-            replace(
-                simulation.series.measured_row(measured),
-                simulation_error=None if error is None else math.expm1(error),
-            )
-        )
-    return tuple(rows)
+    return tuple(
+        simulation.series.measured_row(simulation.series.rows[0]) if n == 1 else simulation.row(n)
+        for n in sorted(set(group_sizes))
+    )
 
 
 def _plain(value: float, sample_size: int) -> Estimate:
@@ -273,8 +210,12 @@ def _ends(value: Estimate) -> tuple[float, float]:
     return value.ends[0] / value.value, value.ends[1] / value.value
 
 
-def require_simulated(series: Series) -> TrialSpec:
-    """The trial of a series at group size 1; raises UsageError if its steps are not simulated."""
+def simulation_of(
+    records: Sequence[TrialRecord],
+    series: Series,
+    network: Network,
+) -> Simulation:
+    """Put together the simulation of one series; raises UsageError if it cannot be simulated."""
     trial = series.trial
     assert trial is not None, "simulations are of sweeps"
     if trial.implementation not in BUCKETED:
@@ -287,21 +228,6 @@ def require_simulated(series: Series) -> TrialSpec:
             f"{series.label}: a communication hook cannot be simulated, because traces have no "
             "shapes of gradients; sweep without it"
         )
-    return trial
-
-
-def simulation_of(
-    records: Sequence[TrialRecord],
-    series: Series,
-    network: Network,
-    check: Network | None = None,
-) -> Simulation:
-    """The simulation of one series; raises UsageError, with the remedy, if it cannot be simulated.
-
-    Args:
-        check: The measured network of the sweep's own machine, to see how far simulations are off.
-    """
-    trial = require_simulated(series)
     usable = {
         spec: usable_repetitions(group)
         for spec, group in by_configuration(records).items()
@@ -320,7 +246,7 @@ def simulation_of(
     groups = sorted((spec.group_size, group) for spec, group in usable.items() if group)
     ratios = [[step_ratios(record) for record in group] for _, group in groups]
     noisy = [kept for one in ratios if (kept := tuple(r for r in one if r is not None))]
-    found = Simulation(
+    return Simulation(
         series=series,
         network=network,
         trace=trace.scaled(mean / (trace.step_seconds + accumulated)),
@@ -330,6 +256,4 @@ def simulation_of(
         contention=_contention(groups, mean),
         ratios=noisy[-1] if noisy else (),
         wire_share=trial.wire_share or 1.0,
-        checked={},
     )
-    return replace(found, checked=_checked(replace(found, network=check)) if check else {})

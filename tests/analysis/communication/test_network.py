@@ -1,4 +1,4 @@
-"""All-reduces on networks: sums by hand, measured curves, and topology files."""
+"""All-reduces on networks: sums by hand, and topology files."""
 
 from __future__ import annotations
 
@@ -6,18 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.communication.network import (
-    Link,
-    Topology,
-    load_topology,
-    measured_network,
-)
+from dpbench.analysis.communication.network import Link, Topology, load_topology
 from dpbench.errors import UsageError
-from tests.analysis.communication.collective_records import (
-    affine,
-    collective_record,
-    collective_spec,
-)
 
 MB = 1e6
 INTRA = Link(latency_us=2, gigabytes_per_second=100)
@@ -85,31 +75,3 @@ def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, text: str, words
     assert str(error.value).startswith(f"{path}: ")
     assert words in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_measured_curve_goes_through_its_points_and_grows_as_a_ring() -> None:
-    """100 µs and 2 GB/s at two ranks: a hop takes 50 µs, a link carries 2 GB/s."""
-    network = measured_network([collective_record(collective_spec(), affine(1e-4, 2e9))], "gloo")
-    for nbytes in (4, 4**8, 4**14):
-        assert network.seconds(nbytes, 2) == pytest.approx(1e-4 + nbytes / 2e9, rel=1e-6)
-    between = network.seconds(3 * 4**9, 2)
-    assert between == pytest.approx(1e-4 + 3 * 4**9 / 2e9, rel=0.1)
-    large = 4**14
-    assert network.seconds(2 * large, 2) == pytest.approx(2 * network.seconds(large, 2))
-    # From 2 to 8 ranks: 12 more hops, and 2 × 7/8 instead of 2 × 1/2 of the bytes.
-    ring = 1e-4 + 12 * 5e-5 + 1.75 * large / 2e9
-    assert network.seconds(large, 8) == pytest.approx(ring, rel=1e-3)
-    assert network.refusal(8) is None
-    assert "more than 4 × the largest group" in (network.refusal(9) or "")
-
-
-def test_the_nearest_smaller_measured_group_counts() -> None:
-    records = [
-        collective_record(collective_spec(group_size=n), affine(n * 1e-4, 2e9)) for n in (2, 4)
-    ]
-    network = measured_network(records, "gloo")
-    assert network.measured_sizes == (2, 4)
-    assert network.seconds(4, 4) == pytest.approx(4e-4, rel=1e-3)
-    assert network.seconds(4, 2) == pytest.approx(2e-4, rel=1e-3)
-    with pytest.raises(UsageError, match=r"no all_reduce of float32 on shm.*--backends shm"):
-        measured_network(records, "shm")

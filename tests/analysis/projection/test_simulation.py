@@ -7,22 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.communication.network import Network, flat_network, measured_network
+from dpbench.analysis.communication.network import Network, flat_network
 from dpbench.analysis.projection.law import published_error
 from dpbench.analysis.projection.simulation import Simulation, project, simulation_of
 from dpbench.errors import UsageError
 from tests.analysis.builders import trial
-from tests.analysis.communication.collective_records import (
-    affine,
-    collective_record,
-    collective_spec,
-)
 from tests.analysis.projection.sweeps import GRADIENT_BYTES, GRADIENTS, ddp_series, swept
 
-COLLECTIVES = [
-    collective_record(collective_spec(repetition=repetition), affine(1e-4, 2e9))
-    for repetition in range(3)
-]
 FREE = Network(name="free", all_reduce=lambda nbytes, n: 0.0, assumption="")
 SLOWEST_OF_TWO = 1 + (2**0.5 / 27) / 2
 """Two replicas of 13 and 14 ms: the larger ratio in three of four draws."""
@@ -32,12 +23,6 @@ def simulation(network: Network = FREE, **changes: float) -> Simulation:
     records = swept(**changes)
     [series] = ddp_series(records)
     return simulation_of(records, series, network)
-
-
-def measured() -> Simulation:
-    records, network = swept(), measured_network(COLLECTIVES, "gloo")
-    [series] = ddp_series(records)
-    return simulation_of(records, series, network, network)
 
 
 def test_one_replica_takes_its_measured_mean_step() -> None:
@@ -59,21 +44,10 @@ def test_communication_adds_what_the_backward_pass_does_not_hide() -> None:
     network = replace(FREE, all_reduce=lambda nbytes, n: nbytes / 2e9)
     exposed = simulation(network).step_seconds(2) - simulation().step_seconds(2)
     assert exposed == pytest.approx((GRADIENTS - 1) * GRADIENT_BYTES / 2e9)
-    [row] = project(simulation(network), [2])
+    one, row = project(simulation(network), [2, 1])
+    assert (one.kind, row.kind) == ("measured", "projected")
     assert row.exposed_seconds is not None
     assert row.exposed_seconds.value == pytest.approx(exposed)
-
-
-def test_steps_on_the_measured_network_meet_the_measured_one() -> None:
-    found = measured()
-    assert found.step_seconds(2) == pytest.approx(0.020)
-    plain = simulation(measured_network(COLLECTIVES, "gloo"))
-    error = math.log(plain.step_seconds(2) / 0.020)
-    assert found.checked == {2: pytest.approx(error)}
-    assert (found.model_error(2), found.model_error(8)) == (0, pytest.approx(abs(error)))
-    one, two, eight = project(found, [1, 2, 8])
-    assert [row.kind for row in (one, two, eight)] == ["measured", "measured", "extrapolated"]
-    assert two.simulation_error == pytest.approx(math.expm1(error))
 
 
 def test_the_band_moves_the_network_to_its_ends() -> None:
@@ -102,5 +76,3 @@ def test_what_cannot_be_simulated_says_why() -> None:
     shm = replace(series, trial=trial("ddp", "shm"))
     with pytest.raises(UsageError, match="the gradient trace"):
         simulation_of(records, shm, FREE)
-    [row] = project(measured(), [9])
-    assert "more than 4 × the largest group with measured collectives" in (row.reason or "")
