@@ -146,7 +146,7 @@ def stored(key: str, **more: Any) -> dict[str, Any]:
 
 
 def of_speed(key: str, **more: Any) -> dict[str, Any]:
-    """A stored multiple of the throughput: where that is too noisy to print, so is this."""
+    """A stored value that follows from the throughput; too noisy to print where that is."""
 
     def read(row: ConfigurationSummary) -> Value:
         value: Estimate | None = row[key]

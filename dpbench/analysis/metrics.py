@@ -214,7 +214,7 @@ DECLARED: tuple[Metric, ...] = (
         scale="log",
     ),
     Metric(
-        **stored("exposed_communication_seconds"),
+        **of_speed("exposed_communication_seconds"),
         meaning="Mean step time with gradient synchronization − without it, where each step takes "
         "as long as its slowest rank, from two windows of equal length in the same processes: "
         "seconds of communication that overlap does not hide, without waiting for stragglers.",

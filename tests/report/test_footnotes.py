@@ -12,7 +12,7 @@ from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.report.footnotes import copies_need_single, steadiness, too_noisy
 from dpbench.report.table import MISSING
 from dpbench.report.values import cell
-from tests.analysis.builders import rank, record, runs, trial, window
+from tests.analysis.builders import rank, record, runs, steps_of, trial, window
 
 EVEN = [1.0] * 50
 SLOW_START = [2.0] * 5 + EVEN[5:]
@@ -62,6 +62,13 @@ def test_rows_that_are_too_noisy_get_their_advice_once() -> None:
         "of 3 are not printed; free the machine or add --repetitions"
     )
     assert list(too_noisy(summarize(runs(trial(), (100.0, 101.0))))) == []
+
+
+def test_the_communication_of_a_speed_that_is_too_noisy_is_not_printed_either() -> None:
+    wild = summarize(
+        [steps_of("ddp", [s] * 2, [0.01] * 2, repetition=n) for n, s in enumerate((0.02, 0.2))]
+    )
+    assert cell(COLUMNS["exposed_communication_seconds"], wild[0]) == "too noisy"
 
 
 def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either() -> None:

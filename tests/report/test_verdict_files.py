@@ -111,6 +111,10 @@ def test_inconclusive_is_skipped_or_if_strict_a_failure(strict: bool, tag: str) 
         assert case.get("time") == "10.000"  # 5 repetitions of both sides, a second each
 
 
+def test_the_time_of_the_whole_includes_what_starting_the_trials_took() -> None:
+    assert suite(ALL_PASS.with_pace(60.0)).get("time") == "300.000"
+
+
 def test_what_could_not_be_measured_is_an_error() -> None:
     broken = replace(
         ALL_PASS, failures=(("ddp/gloo ×2, batch 8", "failed: rank 1\x07 <died>", 1.5),)
