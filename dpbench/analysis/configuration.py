@@ -145,7 +145,7 @@ class ConfigurationSummary:
     disturbed: int = 0
     """Number of those with other processes on the cores (`diagnosis.hints.is_disturbed`)."""
     timed_steps: int | None = None
-    """Number of timed steps; with --precision, that of the shortest repetition."""
+    """Number of timed steps."""
     notes: tuple[str, ...] = ()
     claims: tuple[tuple[str, str], ...] = ()
     """(Name, value) as someone else stated it; not measured here."""

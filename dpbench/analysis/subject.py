@@ -11,7 +11,6 @@ from dpbench.analysis.diagnosis.advice import Advice, advise
 from dpbench.analysis.diagnosis.explanation import Explanation, explain
 from dpbench.analysis.diagnosis.hints import hints, is_untrustworthy, load_notes
 from dpbench.analysis.headline import Headline, headline
-from dpbench.analysis.precision import precision_note
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.records.environment import SYNTHETIC
@@ -71,7 +70,6 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
     records, environments = sweep.records, sweep.environments
     rows = summarize(records, environments=environments)
     explanations = tuple(one for one in explain(records, rows) if not one.is_too_noisy)
-    precision, speeds = sweep.spec.precision, [(row.label, row.throughput) for row in rows]
     return Subject(
         name=name,
         rows=rows,
@@ -80,10 +78,7 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
             *load_notes(records),
             *environment_notes(records, environments),
         ),
-        hints=(
-            *hints(records, environments),
-            *([] if precision is None else [precision_note(speeds, precision)]),
-        ),
+        hints=hints(records, environments),
         explanations=explanations,
         advice=advise(explanations),
         sweep=sweep,

@@ -48,7 +48,6 @@ from dpbench.options.types import (
     NameList,
     Number,
     OrWord,
-    Percent,
     PositiveNumber,
     WholeNumber,
 )
@@ -60,11 +59,8 @@ WINDOW_SECONDS, FEWEST_STEPS = 1.0, 20
 """Time that a window fills where --steps is not given, and its fewest steps."""
 STEPS = 50
 """Steps where the samples of a window must be known before it begins."""
-REPETITIONS, PRECISE_REPETITIONS = 4, 6
-"""Defaults of --repetitions, without and with --precision. Even: only whole palindromes cancel a
-drift of the machine."""
-BUDGET_SECONDS = 600.0
-"""Default of --budget, which goes with --precision."""
+REPETITIONS = 4
+"""Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
 # A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
@@ -134,18 +130,7 @@ class TrialOptions(Options):
     """How often and how long each row is measured."""
 
     panel = MEASUREMENT_PANEL
-    repetitions: Repetitions | None = option(
-        None,
-        "Runs of each row in fresh processes.",
-        "N",
-        usual=f"{REPETITIONS}; {PRECISE_REPETITIONS} with --precision",
-    )
-    precision: Percent | None = option(
-        None, "Repeat until every throughput is known to ± P %.", "P%"
-    )
-    budget: Duration | None = option(
-        None, "Time after which --precision stops.", "TIME", usual="10m"
-    )
+    repetitions: Repetitions = option(REPETITIONS, "Runs of each row in fresh processes.", "N")
     lr_scaling: Annotated[str, Choice(LR_RULES)] = option("none", LR_SCALING_HELP, "RULE")
     time_limit: Duration = option(300.0, "Time limit of each trial.", "TIME", usual="5m")
     stop_after_failure: bool = option(
@@ -217,19 +202,6 @@ class SweepOptions(
         return self.steps is None and not any(self.loading) and self.sync_every == (1,)
 
     @property
-    def fewest_repetitions(self) -> int:
-        """The repetitions of each row, before --precision adds more."""
-        usual = REPETITIONS if self.precision is None else PRECISE_REPETITIONS
-        return usual if self.repetitions is None else self.repetitions
-
-    @property
-    def budget_seconds(self) -> float | None:
-        """The time during which --precision may add repetitions."""
-        if self.precision is None:
-            return None
-        return BUDGET_SECONDS if self.budget is None else self.budget
-
-    @property
     def known_batch_sizes(self) -> tuple[int, ...]:
         """The batch sizes without `max`."""
         return tuple(size for size in self.batch_sizes if isinstance(size, int))
@@ -274,16 +246,6 @@ class SweepOptions(
                 f"to be a multiple of {every}",
                 *("sync_every", "steps"),
             )
-        refuse_if(
-            self.budget is not None and self.precision is None,
-            "--budget needs --precision; add it, or leave --budget out",
-            "budget",
-        )
-        refuse_if(
-            self.precision is not None and self.repetitions == 1,
-            "--repetitions 1 with --precision: an interval needs at least 2 repetitions",
-            *("repetitions", "precision"),
-        )
         refuse_if(
             self.has_own_data and None in self.loading,
             f"--prefetch resident: the samples of {self.data} may not fit on the device; "

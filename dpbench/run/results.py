@@ -176,7 +176,7 @@ def subject_of(sweep: StoredSweep) -> Subject:
     collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None
     return replace(
         of_folder(sweep, collectives),
-        planned=len(plan_trials(sweep.spec)) if sweep.spec.precision is None else None,
+        planned=len(plan_trials(sweep.spec)),
     )
 
 

@@ -26,11 +26,6 @@ class SweepSpec(TrialSettings):
     """A device for each replica of the largest group; smaller groups take the first ones."""
     repetitions: int
     time_limit_seconds: float
-    precision: float | None = None
-    """Relative half-width of a row's interval up to which repetitions are added, from
-    `repetitions` on; None keeps to `repetitions`."""
-    budget_seconds: float | None = None
-    """Time during which repetitions may be added."""
     largest_group_only: tuple[str, ...] = ()
     """Implementations that are measured at the largest group size alone."""
     more_workloads: tuple[WorkloadSpec, ...] = ()

@@ -65,8 +65,8 @@ OTHERS = {
     "scale_lr": "base ratio rule",
     "sweep": "arch * implementations backends batch_sizes group_sizes step data"
     " data_dir scaling optimizer lr seed dtypes compile accumulate sync_every bucket_cap_mb"
-    " comm_hook overlap prefetch data_workers warmup steps threads repetitions precision"
-    " budget lr_scaling time_limit gpus oversubscribe results_dir"
+    " comm_hook overlap prefetch data_workers warmup steps threads repetitions"
+    " lr_scaling time_limit gpus oversubscribe results_dir"
     " stop_after_failure preset name resume charts report progress",
     "train": "arch * data data_dir download limit_train epochs max_steps batch_size"
     " seed optimizer lr gamma lr_scaling lr_warmup accumulate last_window dtype compile max_norm"

@@ -55,7 +55,6 @@ def test_help_has_a_short_signature_and_describes_all_options_of_the_command() -
         ({"batch_sizes": []}, "batch_sizes: got []; expected at least one value"),
         ({"batch_sizes": {32}}, "expected text, a number or a list"),
         ({"steps": 2.5}, "steps: got 2.5; expected a whole number"),
-        ({"precision": 0.01}, "precision: got 0.01; expected a percentage"),
         ({"progress": 1}, "progress: expected True or False, got 1"),
         ({"arch": dict}, "arch: got a type; expected a name that ranks can import"),
         ({"arch": "__main__:Net"}, "put it into a file"),

@@ -32,8 +32,6 @@ SWEEP = [
     ("--scaling strong --batch-sizes 1 --group-sizes 2", "smaller than the group of 2"),
     ("--steps 0", "--steps: got '0'; expected a whole number, 1 or more"),
     ("--repetitions 0", "--repetitions: got '0'; expected a whole number, 1 to 10,000"),
-    ("--precision 1% --repetitions 1", "an interval needs at least 2 repetitions"),
-    ("--budget 1m", "--budget needs --precision"),
     ("--threads 999", "more than the"),
     ("--dtypes f16", "it needs a GPU"),
     ("--data-workers 2", "workers need --prefetch of 1 or more"),

@@ -85,32 +85,21 @@ def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
         read_options({"preset": "quick", "lr": "x"})
     with pytest.raises(UsageError, match=rf"^{config}: --seed"):  # though it is overridden
         read_options({"config": config, "seed": "1"})
-    with pytest.raises(UsageError, match=r"^--preset paper: --repetitions 1 with --precision"):
-        read_options({"preset": "paper", "repetitions": "1"})
 
 
 @pytest.mark.parametrize(
-    ("given", "steps", "repetitions", "precision", "budget"),
+    ("given", "steps"),
     [
-        ({}, (20,), 4, None, None),  # at least: a window fills a second
-        ({"prefetch": "2"}, (50,), 4, None, None),
-        ({"sync_every": "2", "implementations": "local-sgd"}, (50,), 4, None, None),
-        ({"precision": "2%"}, (20,), 6, 0.02, 600.0),
-        ({"precision": "2%", "steps": "8,9", "budget": "1m"}, (8, 9), 6, 0.02, 60.0),
-        ({"precision": "2%", "repetitions": "3"}, (20,), 3, 0.02, 600.0),
+        ({}, (20,)),  # at least: a window fills a second
+        ({"prefetch": "2"}, (50,)),
+        ({"sync_every": "2", "implementations": "local-sgd"}, (50,)),
+        ({"steps": "8,9"}, (8, 9)),
     ],
 )
-def test_amounts_follow_from_precision(
-    given: dict[str, Any],
-    steps: tuple[int, ...],
-    repetitions: int,
-    precision: float | None,
-    budget: float | None,
+def test_windows_that_cannot_fill_a_time_have_a_number_of_steps(
+    given: dict[str, Any], steps: tuple[int, ...]
 ) -> None:
-    options = SweepOptions(**given)
-    assert options.timed_steps == steps
-    assert options.fewest_repetitions == repetitions
-    assert (options.precision, options.budget_seconds) == (precision, budget)
+    assert SweepOptions(**given).timed_steps == steps
 
 
 FILE = """

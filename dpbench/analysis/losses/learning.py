@@ -43,13 +43,7 @@ def learning(usable: Sequence[TrialRecord], speed: Estimate) -> tuple[dict[str, 
     if bad := sum(bool(run) for run, _ in curves) - len(runs):
         repetitions = units.counted(bad, "completed repetition")
         notes.append(f"losses of {repetitions} are not finite and left out")
-    steps = sorted({len(run) for run, _ in runs})
-    if len(steps) > 1:
-        notes.append(
-            f"its windows hold {steps[0]} to {steps[-1]} steps, so it has no final loss and no "
-            "loss delta; see the slopes"
-        )
-    elif runs:
+    if runs:
         for metric in DECLARED:
             if metric.of_losses:
                 read = [metric.read(record) for _, record in runs]

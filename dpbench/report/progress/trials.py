@@ -84,18 +84,16 @@ class Reporter(Bar):
         console: Console | None = None,
         *,
         quiet: bool = False,
-        grows: bool = False,
         noun: str = "trial",
         pause: float = 0.0,
     ) -> None:
-        """Prints to the console, stderr unless given. `grows` if more trials than those planned may
-        follow; a trial is called `noun`. Lines of trials that ended well are at least `pause`
-        seconds apart."""
+        """Prints to the console, stderr unless given; a trial is called `noun`. Lines of trials
+        that ended well are at least `pause` seconds apart."""
         super().__init__(
             None if quiet else console or Console(stderr=True, highlight=False),
             BarColumn(),
             MofNCompleteColumn(),
-            f"{noun}s{', more may follow' if grows else ''}{{task.fields[rest]}}",
+            f"{noun}s{{task.fields[rest]}}",
             TextColumn("{task.description}", style="cyan"),
             pause=pause,
             rest="",

@@ -200,8 +200,6 @@ class UntilSettled:
     Whether a configuration is settled is only looked at when its repetitions have grown by half,
     and no more often than `most_looks`. An interval that stops at the first lucky look would be too
     short; looked at only at sizes 1.5 apart, a nominal 95 % interval keeps 92 to 94 % coverage.
-    What comes next depends on the records alone, so that a sweep that was interrupted goes on, pass
-    by pass, as if it had not been.
     """
 
     def __init__(
@@ -211,16 +209,14 @@ class UntilSettled:
         *,
         budget_seconds: float,
         say: Callable[[str], None],
-        most_looks: int | None = None,
-        spent_seconds: float = 0.0,
+        most_looks: int,
     ) -> None:
-        """`spent_seconds` is what earlier runs of the sweep took of the budget."""
         self._spec = spec
         self._unsettled = unsettled
         self._budget_seconds = budget_seconds
         self._say = say
         self._most_looks = most_looks
-        self._started = monotonic() - spent_seconds
+        self._started = monotonic()
         self._looks: dict[int, frozenset[TrialSpec]] = {}
         self._announced = 0
 

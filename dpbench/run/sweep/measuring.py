@@ -80,13 +80,6 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> float |
     return seconds
 
 
-def growth(spec: SweepSpec) -> str:
-    """How far repetitions of a sweep with `precision` grow, in words."""
-    precision = units.exact_percent(spec.precision or 0.0)
-    budget = units.seconds(spec.budget_seconds or 0.0)
-    return f"repetitions are added up to --precision {precision} or --budget {budget}"
-
-
 def _probe(trial: TrialSpec) -> TrialSpec:
     """The plain module on what one replica has to do."""
     return replace(
@@ -251,13 +244,11 @@ class _Measuring:
 
     def run(self, rounds: Rounds) -> None:
         try:
-            grows = self._job.spec.precision is not None
             pause = self._job.seconds_between_lines
-            with Reporter(quiet=self._job.quiet, grows=grows, pause=pause) as progress:
+            with Reporter(quiet=self._job.quiet, pause=pause) as progress:
                 self._say_what_cannot_run()
                 if self._job.resumed:
                     self._say_what_is_stored()
-                self._say_how_long()
                 while waiting := rounds(tuple(self._records)):
                     self._run(waiting, progress)
         except (KeyboardInterrupt, Interrupted) as error:
@@ -272,24 +263,9 @@ class _Measuring:
             series = dict.fromkeys(f"{one.implementation}/{one.backend}" for one in rows)
             say(f"skipped: {', '.join(series)}: {reason} ({units.counted(len(rows), 'row')})")
 
-    def _say_how_long(self) -> None:
-        """Print how many trials there are before repetitions are added, and their time."""
-        spec = self._job.spec
-        if spec.precision is None or self._job.quiet:
-            return
-        waiting = self._usable(missing(plan_trials(spec), self._records))
-        if waiting:
-            trials = units.counted(len(waiting), "trial")
-            with _probing(self._job.folder):
-                duration = estimate_in_words(waiting, self._launcher)
-            say(f"at least {trials}, {duration}; {growth(spec)}")
-
     def _say_what_is_stored(self) -> None:
-        job, stored = self._job, self._count(self._records)
-        if stored and job.spec.precision is not None:  # how many there will be is not known
-            say(f"resuming with {units.counted(stored, 'stored trial')}")
-        elif stored:
-            planned = self._usable(plan_trials(job.spec))
+        if stored := self._count(self._records):
+            planned = self._usable(plan_trials(self._job.spec))
             say(f"resuming: {units.stored(stored, len(planned))}")
 
     def _usable(self, trials: Iterable[TrialSpec]) -> list[TrialSpec]:

@@ -22,11 +22,10 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.plan import Planned
 from dpbench.run.results import new_folder, results_folder
-from dpbench.run.sweep.grid import Rounds, UntilSettled, missing, plan_trials
+from dpbench.run.sweep.grid import missing, plan_trials
 from dpbench.run.sweep.measuring import (
     Measurement,
     estimate_in_words,
-    growth,
     launcher_for,
     measure,
     unusable_rows,
@@ -60,20 +59,7 @@ class PreparedSweep:
 
     def measure(self) -> StoredSweep:
         """Run the trials that are not stored yet; raises what `measuring.measure` raises."""
-        spec, precision = self.measurement.spec, self.measurement.spec.precision
-        if precision is None or spec.budget_seconds is None:
-            rounds: Rounds = partial(missing, plan_trials(spec))
-            return measure(self.measurement, self.machine, rounds)
-        from dpbench.analysis.precision import too_wide
-
-        stored = self.earlier.records if self.earlier else ()
-        rounds = UntilSettled(
-            spec,
-            lambda records: too_wide(records, precision),
-            budget_seconds=spec.budget_seconds,
-            say=say,
-            spent_seconds=sum(record.duration_seconds for record in stored),
-        )
+        rounds = partial(missing, plan_trials(self.measurement.spec))
         return measure(self.measurement, self.machine, rounds)
 
 
@@ -196,13 +182,12 @@ def _planned(prepared: PreparedSweep, *, oversubscribe: bool) -> tuple[list[Plan
             if len(spec.devices) > there_are
             else estimate_in_words(runs, launcher)
         )
-        least, more = ("", "") if spec.precision is None else ("At least ", f"; {growth(spec)}")
         stored = f"Resuming: {units.stored(len(usable) - len(runs), len(usable))}. "
         summary = (
-            f"{stored if prepared.earlier else ''}{least}{units.counted(len(runs), 'trial')} "
+            f"{stored if prepared.earlier else ''}{units.counted(len(runs), 'trial')} "
             f"of {_steps(spec, trials)} steps, "
             f"{units.any_of(threads, 'thread')} per replica; "
-            f"{duration}{more}. This plan stored nothing."
+            f"{duration}. This plan stored nothing."
         )
     left = Counter(trial.configuration for trial in runs)
     rows = [

@@ -38,8 +38,6 @@ OPTIONS_OF_FIELDS = {
     "devices": "--gpus",
     "window_seconds": "--steps",
     "repetitions": "--repetitions",
-    "precision": "--precision",
-    "budget_seconds": "--budget",
     "time_limit_seconds": "--time-limit",
     "dataset": "--data",
     "step": "--step",

@@ -74,10 +74,3 @@ def test_the_delta_per_second_has_no_interval_however_often_it_ran() -> None:
     delta = found["loss_delta_per_second"]
     assert (delta.value, delta.interval) == (pytest.approx((1 / 0.3 + 1 / 0.6) / 2), None)
     assert (delta.unit, delta.basis) == ("per s", "single value")
-
-
-def test_losses_of_windows_of_different_length_have_slopes_only() -> None:
-    runs = [loss_run([2.0 - 0.01 * step for step in range(steps)]) for steps in (100, 150)]
-    found, (note,) = learning(runs, SPEED)
-    assert found.keys() == {"loss_slope_per_second"}
-    assert "its windows hold 100 to 150 steps" in note

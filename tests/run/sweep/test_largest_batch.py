@@ -72,7 +72,6 @@ def test_the_replicas_of_the_largest_group_share_half_of_the_free_memory(
     assert said[0] == "dpbench: --batch-sizes max: 2 takes 102 MiB"
     assert said[-1] == "dpbench: --batch-sizes max: 400 for dp"
     assert found(batch_sizes="max", group_sizes="1") == (900,)
-    assert found(batch_sizes="max", data="digits", group_sizes="2", precision="5%") == (400,)
 
 
 def test_a_failure_that_is_not_of_memory_ends_the_search(

@@ -97,21 +97,6 @@ def test_a_batch_that_the_dataset_has_no_samples_for_is_refused(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("synthetic")
-def test_a_sweep_with_precision_says_at_first_how_long_it_takes_at_least(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ("--arch", "mlp", "--implementations", "ddp", "--group-sizes", 1, "--batch-sizes", 4)
-    place = ("--results-dir", tmp_path, "--no-charts", "--repetitions", 2)
-    grows = ("--precision", "5%", "--budget", 1)
-    assert dpbench("sweep", *options, *place, *grows) == 0
-    err = capsys.readouterr().err
-    assert "at least 4 trials, about " in err
-    assert "; repetitions are added up to --precision 5 % or --budget 1 s" in err
-    assert dpbench("sweep", *options, *place, *grows, "--quiet") == 0
-    assert "at least" not in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("synthetic")
 def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_asked(
     tmp_path: Path,
 ) -> None:
@@ -139,9 +124,8 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
 
 def test_a_probe_that_fails_leaves_no_logs_that_no_record_names(here: Path) -> None:
     (here / "broken.py").write_text(BROKEN)
-    options = "--arch broken.py:make --implementations ddp --gpus 1 --batch-sizes 4 --name a"
-    grows = "--repetitions 2 --precision 5% --budget 1s --no-charts"
-    assert run(["sweep", *options.split(), *grows.split()]) == 1
+    options = "--arch broken.py:make --against torch-ddp --gpus 1 --batch-sizes 4 --name a"
+    assert run(["check", *options.split(), "--repetitions", "2"]) == 1
     records = store.load(here / "results/a").records
     logs = {path.name.partition("-")[0] for path in (here / "results/a/logs").iterdir()}
     assert logs == {record.trial.trial_id for record in records}
