@@ -26,7 +26,6 @@ Style = Literal[
     "traffic",
     "gigabytes",
     "gigabytes alone",
-    "percent alone",
     "grouped",
     "error",
     "check",

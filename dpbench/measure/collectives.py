@@ -1,4 +1,4 @@
-"""One rank's part in measuring one collective: every size is verified, then timed beside a copy.
+"""One rank's part in measuring one collective: every size is verified, then timed.
 
 A sample is timed from a barrier until the device is idle. Calls of less than a millisecond are
 timed several at once, so that neither the ranks' uneven start nor the clock's resolution matters.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from time import perf_counter
 
 import torch
@@ -46,35 +45,34 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | str
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dtype: torch.dtype = getattr(torch, spec.dtype)
-    timings, copies = [], []
+    timings = []
     with rank_group(spec.backend, spec.group_size) as ranks:
         for nbytes in spec.sizes_bytes:
             operation = CollectiveOperation(spec.collective, nbytes, dtype, device)
             error, wrong = operation.check()  # also the first call of the size
             if ranks.largest(wrong is not None):
                 return wrong or ""
-            timing = _time(operation, nbytes, spec.samples, device, ranks)
-            timings.append(replace(timing, largest_error=error))
-            del operation  # frees its memory before the next one allocates
-            source = torch.ones(nbytes, dtype=torch.uint8, device=device)
-            copy = torch.ones_like(source)
-            copies.append(
-                _time(lambda: copy.copy_(source), nbytes, spec.samples, device, ranks)  # noqa: B023
+            calls, seconds = _time(operation, spec.samples, device, ranks)
+            timings.append(
+                SizeTiming(
+                    nbytes=nbytes, calls_per_sample=calls, seconds=seconds, largest_error=error
+                )
             )
+            del operation  # frees its memory before the next one allocates
     return RankCollectives(
         rank=rank,
         pid=os.getpid(),
         device=str(device),
         host=socket.gethostname(),
         timings=tuple(timings),
-        copies=tuple(copies),
     )
 
 
 def _time(
-    call: Callable[[], object], nbytes: int, samples: int, device: torch.device, ranks: RankGroup
-) -> SizeTiming:
-    """Time `call`, which all ranks make at once; they agree on the number of calls."""
+    call: Callable[[], object], samples: int, device: torch.device, ranks: RankGroup
+) -> tuple[int, tuple[float, ...]]:
+    """Time `call`, which all ranks make at once: the number of calls in a sample, on which they
+    agree, and the seconds of one call in each sample."""
 
     def seconds_of(calls: int) -> float:
         synchronize(device)
@@ -96,8 +94,7 @@ def _time(
         seconds = shorter_of_two(calls)
     count = min(samples, max(int(SIZE_SECONDS / seconds), FEWEST_SAMPLES))
     with between_barriers(device, ranks):
-        taken = tuple(seconds_of(calls) / calls for _ in range(count))
-    return SizeTiming(nbytes=nbytes, calls_per_sample=calls, seconds=taken)
+        return calls, tuple(seconds_of(calls) / calls for _ in range(count))
 
 
 class CollectiveOperation:

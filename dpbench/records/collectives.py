@@ -60,9 +60,9 @@ class SizeTiming:
     nbytes: int
     calls_per_sample: int
     seconds: tuple[float, ...]
-    largest_error: Float | None = None
+    largest_error: Float
     """Largest error of this rank's result on values that have to be rounded, relative to exact
-    arithmetic; None for copies, and in records from before it was measured."""
+    arithmetic."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,9 +75,6 @@ class RankCollectives:
     host: str
     """Tells which ranks share one."""
     timings: tuple[SizeTiming, ...]
-    copies: tuple[SizeTiming, ...]
-    """Copies of as many bytes from one tensor to another by all ranks at once: what the memory
-    allows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,7 +27,7 @@ from dpbench.store import StoredCollectives
 SIZE = {field.key: field for field in SIZE_COLUMNS}
 COLUMNS: tuple[ReadField[SizeCost], ...] = (
     *(SIZE["nbytes"], SIZE["seconds"], SIZE["largest_error"]),
-    *(SIZE["algorithm_bytes_per_second"], SIZE["bus_bytes_per_second"], SIZE["share_of_copies"]),
+    *(SIZE["algorithm_bytes_per_second"], SIZE["bus_bytes_per_second"]),
     integer(
         "n",
         "Repetitions, each in fresh processes.",
@@ -36,7 +36,7 @@ COLUMNS: tuple[ReadField[SizeCost], ...] = (
     ),
 )
 
-LEAVE_FIRST = ("largest_error", "share_of_copies", "algorithm_bytes_per_second")
+LEAVE_FIRST = ("largest_error", "algorithm_bytes_per_second")
 """Columns that leave where the table is too wide for a terminal."""
 
 
@@ -64,7 +64,7 @@ def collectives_table(found: Sequence[MeasuredCollective]) -> Table:
     costs = [size for one in found for size in one.sizes]
     sizes = table_of(COLUMNS, costs)
     specs = [one.spec for one in found for _ in one.sizes]
-    table = Table(
+    return Table(
         caption="Collectives by message size",
         has_controls=True,
         columns=(
@@ -86,8 +86,6 @@ def collectives_table(found: Sequence[MeasuredCollective]) -> Table:
             for spec, cost, row in zip(specs, costs, sizes.rows, strict=True)
         ),
     )
-    has_errors = any(size.largest_error is not None for one in found for size in one.sizes)
-    return table if has_errors else table.without(["largest_error"])
 
 
 def _certain(cost: SizeCost, cells: Sequence[TableCell]) -> Iterator[TableCell]:
@@ -128,8 +126,7 @@ def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:
         "geometric mean with its 95 % t interval"
     )
     yield (
-        f"algbw: size ÷ time; busbw: algbw × the factor of nccl-tests ({factors}); of copies: "
-        "algbw ÷ the bandwidth of copying as many bytes, by all ranks at once; GB is 10⁹ bytes"
+        f"algbw: size ÷ time; busbw: algbw × the factor of nccl-tests ({factors}); GB is 10⁹ bytes"
     )
     if any(size.seconds.is_too_noisy for one in full for size in one.sizes):
         yield (

@@ -31,7 +31,6 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "significant": significant,
     "gigabytes": gigabytes,
     "gigabytes alone": gigabytes_alone,
-    "percent alone": lambda e: significant(e.scaled(100, unit="%")),
 }
 """Styles of values with an interval."""
 NUMBERS: Mapping[Style, Callable[[float], str]] = {

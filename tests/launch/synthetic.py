@@ -187,8 +187,6 @@ LATENCY_SECONDS = {"gloo": 2e-4, "nccl": 2e-5, "shm": 1e-5}
 """Latency α of two ranks; it grows with the hops of a ring, n - 1."""
 BYTES_PER_SECOND = {"gloo": 1.5e9, "nccl": 1e11, "shm": 1e10}
 """Bandwidth B of the ring's 2 (n - 1) ÷ n parts."""
-COPY_LATENCY_SECONDS = 1e-6
-COPY_BYTES_PER_SECOND = 2e10
 HOST = "synthetic"
 
 
@@ -216,10 +214,6 @@ def seconds(spec: CollectiveSpec, nbytes: int) -> float:
     return LATENCY_SECONDS[spec.backend] / 2 * hops + parts * nbytes / rate
 
 
-def copy_seconds(nbytes: int) -> float:
-    return COPY_LATENCY_SECONDS + nbytes / COPY_BYTES_PER_SECOND
-
-
 def _collective_rank(spec: CollectiveSpec, rank: int) -> RankCollectives:
     noise = random.Random(f"{spec.collective_id}/{rank}")
 
@@ -227,7 +221,9 @@ def _collective_rank(spec: CollectiveSpec, rank: int) -> RankCollectives:
         return tuple(_noisy(value, noise) for _ in range(spec.samples))
 
     def timing(nbytes: int, value: float) -> SizeTiming:
-        return SizeTiming(nbytes=nbytes, calls_per_sample=1, seconds=samples(value))
+        return SizeTiming(
+            nbytes=nbytes, calls_per_sample=1, seconds=samples(value), largest_error=0.0
+        )
 
     return RankCollectives(
         rank=rank,
@@ -235,5 +231,4 @@ def _collective_rank(spec: CollectiveSpec, rank: int) -> RankCollectives:
         device=spec.devices[rank],
         host=HOST,
         timings=tuple(timing(size, seconds(spec, size)) for size in spec.sizes_bytes),
-        copies=tuple(timing(size, copy_seconds(size)) for size in spec.sizes_bytes),
     )

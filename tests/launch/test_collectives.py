@@ -44,9 +44,8 @@ def test_ranks_measure_what_was_asked_for_with_the_largest_error_beside(
     assert (record.status, record.reason) == (Status.COMPLETED, None)
     for rank in record.ranks:
         assert [timing.nbytes for timing in rank.timings] == [4, MANY]
-        assert all(len(timing.seconds) == 3 for timing in (*rank.timings, *rank.copies))
-        assert all(timing.largest_error is not None for timing in rank.timings)
-        assert all(copied.largest_error is None for copied in rank.copies)
+        assert all(len(timing.seconds) == 3 for timing in rank.timings)
+        assert all(timing.largest_error < 1e-6 for timing in rank.timings)
     assert len({rank.pid for rank in record.ranks}) == 2
     assert len({rank.host for rank in record.ranks}) == 1
     assert not (tmp_path / "logs").exists()

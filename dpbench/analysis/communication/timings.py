@@ -9,19 +9,17 @@ cost of every small message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from statistics import median
 
-from dpbench.analysis import estimate
 from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.fields import ReadField, integer, number
 from dpbench.records.collectives import (
     CollectiveRecord,
     CollectiveSpec,
-    RankCollectives,
     SizeTiming,
 )
 from dpbench.records.trial import Status
@@ -36,15 +34,10 @@ class SizeCost:
     algorithm_bandwidth: Estimate
     """Bytes per second."""
     bus_bandwidth: Estimate
-    copy_bandwidth: Estimate | None
-    """Bytes per second of copies by all ranks at once, on the slowest one."""
-    copy_share: Estimate | None
-    """algorithm_bandwidth ÷ copy_bandwidth."""
     samples: int
     """Number of timed samples, over all repetitions."""
-    largest_error: float | None = None
-    """Largest error over all ranks and repetitions, relative to exact arithmetic; None in old
-    records."""
+    largest_error: float
+    """Largest error over all ranks and repetitions, relative to exact arithmetic."""
 
 
 SIZE_COLUMNS: tuple[ReadField[SizeCost], ...] = (
@@ -80,21 +73,6 @@ SIZE_COLUMNS: tuple[ReadField[SizeCost], ...] = (
         ends=True,
         header="busbw (GB/s)",
         style="gigabytes",
-    ),
-    number(
-        "copy_bytes_per_second",
-        "Bytes copied from one tensor to another by all ranks at once ÷ time.",
-        attrgetter("copy_bandwidth"),
-        ends=True,
-    ),
-    number(
-        "share_of_copies",
-        "algbw ÷ the bandwidth of copying as many bytes from one tensor to another by all ranks "
-        "at once, a fraction; tables show percent.",
-        attrgetter("copy_share"),
-        ends=True,
-        header="of copies (%)",
-        style="percent alone",
     ),
     number(
         "largest_error",
@@ -167,49 +145,29 @@ def _size_cost(
     spec: CollectiveSpec, nbytes: int, records: Sequence[CollectiveRecord]
 ) -> SizeCost | None:
     """Cost of a size; None if no repetition has it."""
-    calls = _slowest(_on_all_ranks(records, lambda rank: rank.timings, nbytes))
-    copies = _slowest(_on_all_ranks(records, lambda rank: rank.copies, nbytes))
+    calls = _on_all_ranks(records, nbytes)
     if not calls:
         return None
-    timings = [t for r in records for rank in r.ranks for t in rank.timings if t.nbytes == nbytes]
-    errors = [timing.largest_error for timing in timings if timing.largest_error is not None]
-    took = LogMean.of_runs([median(samples) for samples in calls])
-    copied = LogMean.of_runs([median(samples) for samples in copies]) if copies else None
-    algorithm = _bandwidth(nbytes, took)
+    # Every sample took as long as on its slowest rank.
+    samples = [list(map(max, zip(*(one.seconds for one in ranks), strict=True))) for ranks in calls]
+    took = LogMean.of_runs([median(one) for one in samples])
+    # An inverse has the same squared error of its logarithm.
+    algorithm = replace(took, value=nbytes / took.value).estimate("B/s")
     return SizeCost(
         nbytes=nbytes,
         seconds=took.estimate("s"),
         algorithm_bandwidth=algorithm,
         bus_bandwidth=algorithm.scaled(bus_factor(spec.collective, spec.group_size), unit="B/s"),
-        copy_bandwidth=None if copied is None else _bandwidth(nbytes, copied),
-        copy_share=None if copied is None else estimate.ratio(copied, took),
-        samples=sum(map(len, calls)),
-        largest_error=max(errors, default=None),
+        samples=sum(map(len, samples)),
+        largest_error=max(one.largest_error for ranks in calls for one in ranks),
     )
 
 
-def _bandwidth(nbytes: int, seconds: LogMean) -> Estimate:
-    """Bandwidth from seconds; an inverse has the same squared error of its logarithm."""
-    return replace(seconds, value=nbytes / seconds.value).estimate("B/s")
-
-
-def _on_all_ranks(
-    records: Iterable[CollectiveRecord],
-    held: Callable[[RankCollectives], Sequence[SizeTiming]],
-    nbytes: int,
-) -> list[list[SizeTiming]]:
-    """Values of every rank, for each record whose ranks all have the size."""
+def _on_all_ranks(records: Iterable[CollectiveRecord], nbytes: int) -> list[list[SizeTiming]]:
+    """Timings of every rank, for each record whose ranks all have the size."""
     found = []
     for record in records:
-        own = [t for rank in record.ranks for t in held(rank) if t.nbytes == nbytes]
+        own = [one for rank in record.ranks for one in rank.timings if one.nbytes == nbytes]
         if len(own) == len(record.ranks):
             found.append(own)
     return found
-
-
-def _slowest(records: Iterable[Sequence[SizeTiming]]) -> list[list[float]]:
-    """Seconds of the slowest rank for each sample, per record."""
-    return [
-        [max(sample) for sample in zip(*(one.seconds for one in ranks), strict=True)]
-        for ranks in records
-    ]

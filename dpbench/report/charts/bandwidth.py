@@ -1,4 +1,4 @@
-"""Bus bandwidth of collectives by message size, beside that of plain copies."""
+"""Bus bandwidth of collectives by message size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     BACKEND_COLOURS,
     MOST_PANELS,
-    MUTED,
     OTHER_COLOURS,
     category_axis,
     draw_points,
@@ -46,7 +45,6 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
     styles = series_styles([("", one.spec.backend) for one in found if one.spec.backend])
     for axis, ((collective, group_size), group) in zip(axes, shown, strict=True):
         sizes = sorted({size.nbytes for one in group for size in one.sizes})
-        copies: dict[int, float] = {}
         for one in group:
             backend = one_line(one.spec.backend)
             style = styles["", one.spec.backend]
@@ -61,23 +59,13 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
             ]
             color = BACKEND_COLOURS.get(backend, OTHER_COLOURS[0])
             draw_points(axis, points, label=backend, **{**style, "color": color})
-            for size in one.sizes:
-                if size.copy_bandwidth is not None:
-                    place = sizes.index(size.nbytes)
-                    copies[place] = max(size.copy_bandwidth.value, copies.get(place, 0.0))
-        if copies:
-            places = sorted(copies)
-            line = places, [copies[place] for place in places]
-            axis.plot(*line, color=MUTED, linewidth=1.0, zorder=1, label="copies")
         axis.set_yscale("log")
         axis.set_title(f"{collective} ×{group_size}")
         names = [units.bytes_exact(size) for size in sizes]
         category_axis(axis, names, "message size")
         scaled_axis(axis, "B/s", "bus bandwidth")
     legend(figure)
-    remarks = ["copies: as many bytes from one tensor to another, by all ranks at once"]
-    if len(shown) < len(groups):
-        remarks.append(f"first {len(shown)} of {len(groups)} panels")
+    remarks = [f"first {len(shown)} of {len(groups)} panels"] if len(shown) < len(groups) else []
     used = {identifier for one in found for identifier in one.environment_ids}
     values = [size.bus_bandwidth for one in found for size in one.sizes]
     caption = source.caption(values, remarks, used)

@@ -100,7 +100,7 @@ CHARTS = {
             name="bandwidth",
             title="Bandwidth by message size",
             shows="Bus bandwidth of collectives by message size, one panel per collective and "
-            "group size, beside that of plain copies.",
+            "group size.",
             section="communication",
             source="collectives",
         ),

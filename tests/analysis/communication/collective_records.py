@@ -42,7 +42,6 @@ def collective_record(
     seconds: Seconds,
     *,
     samples: Sequence[float] = (1.0, 1.0, 1.0),
-    copy_bytes_per_second: float | None = 10e9,
     hosts: Sequence[str] = ("a",),
 ) -> CollectiveRecord:
     """Completed; each sample takes so many times `seconds(nbytes)` on every rank."""
@@ -57,17 +56,9 @@ def collective_record(
                     nbytes=nbytes,
                     calls_per_sample=1,
                     seconds=tuple(factor * seconds(nbytes) for factor in samples),
+                    largest_error=1e-7,
                 )
                 for nbytes in spec.sizes_bytes
-            ),
-            copies=tuple(
-                SizeTiming(
-                    nbytes=nbytes,
-                    calls_per_sample=1,
-                    seconds=(nbytes / copy_bytes_per_second,) * len(samples),
-                )
-                for nbytes in spec.sizes_bytes
-                if copy_bytes_per_second is not None
             ),
         )
         for rank in range(spec.group_size)

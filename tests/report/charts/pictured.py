@@ -46,7 +46,7 @@ def figure(kind: str) -> Figure:
 
 
 def collectives(*group_sizes: int) -> list[CollectiveRecord]:
-    """Three repetitions on gloo: 100 µs and 1.5 GB/s, within 2 %; copies of 10 GB/s."""
+    """Three repetitions on gloo: 100 µs and 1.5 GB/s, within 2 %."""
     return [
         record
         for record in sample_collectives()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,11 +17,6 @@ from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import NothingToDraw
 from dpbench.report.charts.style import house_style
 from tests.analysis.builders import run, trial
-from tests.analysis.communication.collective_records import (
-    affine,
-    collective_record,
-    collective_spec,
-)
 from tests.report.charts.pictured import (
     NOWHERE,
     caption,
@@ -208,26 +202,12 @@ def test_losses_end_where_their_window_ends() -> None:
     assert ends["single ×1"] < ends["ddp/gloo ×4"]
 
 
-def test_bandwidth_is_that_of_the_analysis_below_that_of_copies() -> None:
+def test_bandwidth_is_that_of_the_analysis() -> None:
     chart = figure("bandwidth")
     assert [axes.get_title("left") for axes in chart.axes] == ["all_reduce ×2", "all_reduce ×4"]
     (one,) = measured(collectives(4))
     shown = [value for _, _, value, _, _ in bars(chart.axes[1])]
     assert shown == pytest.approx([size.bus_bandwidth.value for size in one.sizes])
-    copies = next(line for line in chart.axes[1].lines if line.get_label() == "copies")
-    assert np.asarray(copies.get_ydata()) == pytest.approx([10e9] * len(one.sizes))
-
-
-def test_copies_stand_at_their_sizes_where_backends_measured_different_ones() -> None:
-    small, large = collective_spec(sizes_bytes=(4, 16)), collective_spec(sizes_bytes=(16, 64))
-    records = [
-        collective_record(replace(large, backend="shm"), affine(1e-4, 1e9)),
-        collective_record(small, affine(1e-4, 1e9)),
-    ]
-    with house_style():
-        chart = CHARTS["bandwidth"].draw(records, source([]))
-    (copies,) = (line for line in chart.axes[0].lines if line.get_label() == "copies")
-    assert list(copies.get_xdata()) == [0, 1, 2]
 
 
 def test_predicted_group_sizes_are_hollow() -> None:
