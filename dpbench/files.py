@@ -1,17 +1,12 @@
 """Files in folders of results and of trainings: whole or not there, and never somewhere else.
 
-Such a folder may come from somebody else, and a link in it may point at any file of the reader's; a
-pipe in it would keep the reader waiting. So everything inside must be a regular file or a folder.
-What users name themselves (the folder, --output) may be a link, or a device.
-
-A file is written beside its place under a temporary name, which its writer holds a lock on. The
-lock ends with the process, so that the next writer can tell what a dead one has left.
+Such a folder may come from somebody else, and a link in it may point at any file of the reader's:
+nothing is written through one. What users name themselves (the folder, --output) may be a link, or
+a device. A file is written beside its place under a temporary name.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import re
 import shutil
@@ -24,42 +19,17 @@ from typing import IO
 
 from dpbench.errors import StoreError
 
-LARGEST_HEADER_BYTES = 2**26
-"""Largest file that is read as a whole; such files have some KiB."""
 _TEMPORARY = re.compile(r".+\.[0-9a-f]{8}\.tmp")
-_KINDS = {
-    stat.S_IFLNK: "a link, which dpbench does not follow there",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFREG: "a regular file",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
-
-
-def open_to_read(path: Path, *, named_by_user: bool = False) -> IO[bytes]:
-    """Opens a regular file, and waits for nobody.
-
-    Raises StoreError for anything else, which a link is too unless the user has named it himself;
-    OSError as `open` does.
-    """
-    follow = 0 if named_by_user else os.O_NOFOLLOW
-    return os.fdopen(_open_regular(path, os.O_RDONLY | follow), "rb")
 
 
 def open_to_append(path: Path) -> IO[bytes]:
-    """Opens a regular file that exists for reading and writing, unbuffered; raises as
-    `open_to_read`."""
-    return os.fdopen(_open_regular(path, os.O_RDWR | os.O_NOFOLLOW), "r+b", buffering=0)
+    """Opens a regular file that exists for reading and writing, unbuffered.
 
-
-def read_header(path: Path) -> bytes:
-    """The content of a small file; raises as `open_to_read`, and StoreError if it is large."""
-    with open_to_read(path) as file:
-        if os.fstat(file.fileno()).st_size > LARGEST_HEADER_BYTES:
-            raise StoreError(f"{path}: more than 64 MiB; it was not written by dpbench")
-        return file.read()
+    Raises StoreError for anything else, which a link is too, OSError.
+    """
+    require_regular(path)
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    return os.fdopen(descriptor, "r+b", buffering=0)
 
 
 def create_empty(path: Path) -> None:
@@ -73,8 +43,8 @@ def create_empty(path: Path) -> None:
 
 def require_regular(path: Path) -> None:
     """Raises StoreError unless a regular file lies there, or nothing."""
-    with suppress(FileNotFoundError):
-        _require(path, path.lstat(), stat.S_IFREG)
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+        raise StoreError(f"{path} is a link or no file; expected a regular file")
 
 
 def folder_inside(folder: Path, *names: str, make: bool = False) -> Path:
@@ -88,8 +58,8 @@ def folder_inside(folder: Path, *names: str, make: bool = False) -> Path:
         if make:
             with suppress(FileExistsError):
                 inside.mkdir()
-        with suppress(FileNotFoundError):
-            _require(inside, inside.lstat(), stat.S_IFDIR)
+        if os.path.lexists(inside) and (inside.is_symlink() or not inside.is_dir()):
+            raise StoreError(f"{inside} is a link or no folder; expected a folder")
     return inside
 
 
@@ -161,17 +131,15 @@ def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 def temporary_beside(path: Path) -> Iterator[IO[bytes]]:
     """A new file in the folder of `path`, open for writing, `.name` its path.
 
-    It is gone at the end, unless it was renamed by then.
+    It is gone if anything is raised.
     """
     temporary = path.with_name(f"{path.name}.{token_hex(4)}.tmp")
     with temporary.open("xb") as file:
         try:
-            with suppress(OSError):  # a file system without locks: leftovers then stay there
-                fcntl.flock(file, fcntl.LOCK_EX)
             yield file
-        finally:
-            if _is_at(file, temporary):
-                temporary.unlink()
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def place(file: IO[bytes], path: Path) -> None:
@@ -192,45 +160,8 @@ def flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def remove_leftovers(folder: Path) -> list[str]:
-    """Deletes the temporary files of processes that are no more; returns their names."""
-    removed = []
-    for path in sorted(folder.iterdir()):
-        if not _TEMPORARY.fullmatch(path.name):
-            continue
-        with suppress(FileNotFoundError, StoreError), open_to_read(path) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                continue  # its writer is alive, or there are no locks to tell
+def remove_leftovers(folder: Path) -> None:
+    """Deletes the temporary files of writers that died; nobody may be writing into the folder."""
+    for path in folder.iterdir():
+        if _TEMPORARY.fullmatch(path.name):
             path.unlink()
-            removed.append(path.name)
-    return removed
-
-
-def _open_regular(path: Path, flags: int) -> int:
-    """Opens a regular file, without waiting for a writer if it is a pipe."""
-    try:
-        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR):
-            require_regular(path)
-        raise
-    try:
-        _require(path, os.fstat(descriptor), stat.S_IFREG)
-    except StoreError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _require(path: Path, found: os.stat_result, kind: int) -> None:
-    """Raises StoreError unless a file is of that kind."""
-    if (got := stat.S_IFMT(found.st_mode)) != kind:
-        raise StoreError(f"{path} is {_KINDS[got]}; expected {_KINDS[kind]}")
-
-
-def _is_at(file: IO[bytes], path: Path) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    return False

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpbench.api import host_program
 from dpbench.api.sweep import PROGRESS, check_importable, named_as_arguments, take_flags
 from dpbench.errors import StoreError, UsageError
-from dpbench.files import open_to_read
 from dpbench.options.bridge import PYTHON, describe, keyed
 from dpbench.options.train import TrainOptions
 from dpbench.run.training.arguments import TrainArguments
@@ -113,8 +112,7 @@ class Trained:
         path = self.folder / "checkpoints" / Path(file or "none").name
         if not path.exists():
             raise UsageError(f"{self.folder} has no {which} checkpoint")
-        with open_to_read(path) as opened:
-            stored = checkpoint.from_bytes(opened.read(), str(path))
+        stored = checkpoint.from_bytes(path.read_bytes(), str(path))
         module = architecture.load(name).build_model()
         try:
             module.load_state_dict(stored.model)

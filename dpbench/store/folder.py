@@ -23,7 +23,7 @@ from typing import IO, Any, ClassVar, Generic, Self, TypeVar
 
 from dpbench.codec import encode, from_json
 from dpbench.errors import StoreError, UsageError
-from dpbench.files import create_empty, flush_folder, folder_inside, is_free, read_header
+from dpbench.files import create_empty, flush_folder, folder_inside, is_free
 from dpbench.messages import printable
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
@@ -308,7 +308,7 @@ def _read_environments(folder: Path) -> dict[str, Environment]:
     paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
     return {
         printable(path.stem, LONGEST_NAME): decode_at(
-            path, Environment, parse(path, read_header(path))
+            path, Environment, parse(path, path.read_bytes())
         )
         for path in paths
     }

@@ -15,8 +15,7 @@ import torch.distributed as dist
 
 from dpbench import units
 from dpbench.codec import differing_fields
-from dpbench.errors import StoreError, UsageError
-from dpbench.files import open_to_read
+from dpbench.errors import UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import Checkpoint, from_bytes
@@ -63,10 +62,7 @@ def _find(job: TrainingJob) -> tuple[str | None, bytes]:
     if path is None:
         return None, b""
     try:
-        with open_to_read(path, named_by_user=job.resume != RESUME_LATEST) as file:
-            data = file.read()
-    except StoreError as error:
-        raise UsageError(str(error)) from None
+        data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
     checkpoint = from_bytes(data, str(path))
