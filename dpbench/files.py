@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -64,19 +63,8 @@ def folder_inside(folder: Path, *names: str, make: bool = False) -> Path:
 
 
 def is_free(folder: Path) -> bool:
-    """Whether a folder can be made there: nothing is there, or only empty and half-written files of
-    a maker that died before it had begun."""
-    if not os.path.lexists(folder):
-        return True
-    if not folder.is_dir():
-        return False
-    for path in folder.rglob("*"):
-        found = path.lstat()
-        is_empty = stat.S_ISREG(found.st_mode) and not found.st_size
-        is_half_written = stat.S_ISREG(found.st_mode) and _TEMPORARY.fullmatch(path.name)
-        if not (is_empty or is_half_written or stat.S_ISDIR(found.st_mode)):
-            return False
-    return True
+    """Whether a folder can be made there: nothing is there, or it is empty."""
+    return not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> Path:

@@ -156,16 +156,11 @@ class SweepStore(OpenStore[TrialRecord]):
         require_free(folder)
         _make(folder)
         create_empty(folder / TRIALS_FILE)
-        made = cls(folder)  # from now on nobody else can make it
-        try:
-            require_free(folder)
-            header = {"command": command, "sweep": encode(spec)}
-            if options is not None:
-                header["options"] = options
-            write_versioned(folder / SWEEP_FILE, header)
-        except BaseException:
-            made.close()
-            raise
+        made = cls(folder)
+        header = {"command": command, "sweep": encode(spec)}
+        if options is not None:
+            header["options"] = options
+        write_versioned(folder / SWEEP_FILE, header)
         return made
 
     def _identity(self, record: TrialRecord) -> dict[str, str]:

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.cli.app import app, run
-from dpbench.options import sweep as sweep_options
 from dpbench.report.page import pictures
 from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.fuzz import folders
@@ -87,7 +86,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _soon_over() -> Iterator[None]:
     """Nothing is measured for long, no chart is drawn, and no folder stays importable."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep_options, "BUDGET_SECONDS", 0.05)
         patch.setattr(pictures, "CHARTS", {})
         patch.setattr(sys, "path", [*sys.path])
         with synthetic.in_use():

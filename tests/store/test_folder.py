@@ -49,16 +49,10 @@ def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> Non
         assert store.load(tmp_path / "s").records == RECORDS[:1]
 
 
-def test_a_folder_whose_maker_died_before_it_had_begun_is_free(tmp_path: Path) -> None:
-    """As after a power loss between the first name and the first file."""
-    folder = tmp_path / "s"
-    (folder / store.ENVIRONMENTS_FOLDER).mkdir(parents=True)
-    (folder / store.TRIALS_FILE).touch()
-    (folder / "sweep.json.0123abcd.tmp").write_text('{"schema_ver')
-    SweepStore.create(folder, SPEC, []).close()
-    assert store.load(folder).spec == SPEC
-    with pytest.raises(StoreError, match="s exists already"):
-        SweepStore.create(folder, SPEC, [])
+def test_a_sweep_is_made_in_an_empty_folder_once(tmp_path: Path) -> None:
+    SweepStore.create(tmp_path, SPEC, []).close()
+    with pytest.raises(StoreError, match="exists already"):
+        SweepStore.create(tmp_path, SPEC, [])
 
 
 @settings(max_examples=60, deadline=None)

@@ -224,7 +224,7 @@ def _checked(place: Place, name: str, devices: str, row: str) -> Part:
 
 def _overhead(place: Place) -> Iterator[Part]:
     """What a wrapper costs where there is nobody to talk to: against the plain module."""
-    steps = ("--steps", "20") if place.rehearse else ("--precision", "1%", "--budget", "3m")
+    steps = ("--steps", "20") if place.rehearse else ("--repetitions", "12")
     for arch in ("mlp", "gpt:layers=1,width=64,heads=2" if place.rehearse else "gpt"):
         name = f"overhead-{arch.split(':')[0]}"
         yield _sweep(
