@@ -132,19 +132,6 @@ class LogMean:
         )
 
     @classmethod
-    def of_batches(cls, value: float, batch_means: Sequence[float]) -> LogMean:
-        """One run, with the spread of its batch means: u(ln x) = u(x) / x."""
-        mean = math.fsum(batch_means) / len(batch_means)
-        relative = [batch / mean for batch in batch_means]
-        return cls(
-            value=value,
-            squared_error=variance(relative) / len(relative),
-            degrees_of_freedom=len(relative) - 1,
-            sample_size=len(relative),
-            basis="step batches",
-        )
-
-    @classmethod
     def of_single(cls, value: float) -> LogMean:
         """A single value of unknown uncertainty, such as a published one."""
         return cls(

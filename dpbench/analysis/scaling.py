@@ -148,9 +148,10 @@ class Speed:
 
     @classmethod
     def of(cls, usable: Sequence[TrialRecord]) -> Speed:
+        by_repetition = {r.trial.repetition: throughput.throughput(r) for r in usable}
         return cls(
-            throughput=throughput.throughput_mean(usable),
-            by_repetition={r.trial.repetition: throughput.throughput(r) for r in usable},
+            throughput=LogMean.of_runs([*by_repetition.values()]),
+            by_repetition=by_repetition,
             environments=frozenset(
                 comparable(name) for record in usable for name in record.environment_ids
             ),

@@ -19,7 +19,7 @@ from dpbench.analysis.configuration import (
     with_note,
 )
 from dpbench.analysis.diagnosis.hints import is_disturbed
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.losses.learning import learning
 from dpbench.analysis.metrics import SUMMARIZED
 from dpbench.analysis.resources import (
@@ -91,7 +91,7 @@ def _row(
     fewest = min(len(rank.timed.step_seconds) for record in usable for rank in record.ranks)
     return replace(
         row,
-        throughput=throughput.throughput_mean(usable).estimate(f"{item}/s"),
+        throughput=LogMean.of_runs(list(map(throughput.throughput, usable))).estimate(f"{item}/s"),
         measured={metric.key: metric.over(usable) for metric in SUMMARIZED},
         steps=summarize_steps([throughput.step_seconds(record) for record in usable]),
         timed_steps=row.timed_steps or fewest,

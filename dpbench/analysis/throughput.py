@@ -7,19 +7,15 @@ longest: training goes on when the last rank has finished.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
 import numpy as np
 
-from dpbench.analysis.estimate import Floats, LogMean
+from dpbench.analysis.estimate import Floats
 from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
-
-THROUGHPUT_BATCHES = ((200, 20), (20, 10))
-"""(Fewest steps, number of batches). With fewer steps there is no interval within a run."""
 
 SHORTEST_SECONDS = 1e-9
 
@@ -187,31 +183,3 @@ def slowest_rank(record: TrialRecord) -> int | None:
     """The rank with the longest of the steps that `rank_skew` compares."""
     steps = rank_step_seconds(record)
     return record.ranks[steps.index(max(steps))].rank if len(steps) > 1 else None
-
-
-def throughput_mean(records: Sequence[TrialRecord]) -> LogMean:
-    """Throughput over repetitions; for a single repetition, with the spread of its step batches."""
-    if len(records) > 1:
-        return LogMean.of_runs([throughput(record) for record in records])
-    batches = batch_means(step_seconds(records[0]))
-    if not batches.size:
-        return LogMean.of_single(throughput(records[0]))
-    return LogMean.of_batches(throughput(records[0]), batches.tolist())
-
-
-def batch_count(steps: int, table: Sequence[tuple[int, int]]) -> int:
-    """Number of batches that so many steps are divided into, by a table of (fewest steps, batches);
-    0 for fewer."""
-    return next((count for least, count in table if steps >= least), 0)
-
-
-def batch_means(steps: Floats) -> Floats:
-    """Means of consecutive batches along the last axis, long enough to be nearly independent.
-
-    20 batches keep the coverage of a 95 % interval at 0.93, where treating steps as independent
-    gives 0.45 (first-order autocorrelation 0.8, 1,600 steps). Few steps give no batches.
-    """
-    length = steps.shape[-1]
-    if not (count := batch_count(length, THROUGHPUT_BATCHES)):
-        return np.empty((*steps.shape[:-1], 0))
-    return np.stack([b.mean(axis=-1) for b in np.array_split(steps, count, axis=-1)], axis=-1)

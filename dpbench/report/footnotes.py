@@ -70,21 +70,15 @@ def reasons(rows: Rows) -> tuple[str, ...]:
 def intervals(rows: Rows) -> Iterator[str]:
     """What ± means, and which numbers have no interval."""
     speeds = [e for row in rows for e in (row.throughput, row.duration) if e is not None]
-    repeated, batched, single = (
+    repeated, single = (
         [speed for speed in speeds if speed.basis == basis]
-        for basis in ("repetitions", "step batches", "single value")
+        for basis in ("repetitions", "single value")
     )
     if repeated:
         yield (
             f"± is the {units.exact_percent(repeated[0].confidence)} interval over "
             f"{units.span(e.sample_size for e in repeated)} repetitions (Student's t; for speeds "
             "and speedups, of their logarithms), or (low–high) where it is not symmetric"
-        )
-    if batched:
-        which = "±" if len(batched) == len(speeds) else f"± of {len(batched)} of the rows"
-        yield (
-            f"{which} is over {units.span(e.sample_size for e in batched)} batches of steps of one "
-            "repetition: it covers the noise within a run, not between runs"
         )
     if single:
         which = "numbers" if len(single) == len(speeds) else f"speeds of {len(single)} of the rows"

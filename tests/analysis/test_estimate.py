@@ -31,14 +31,6 @@ def test_throughput_of_two_runs_is_their_geometric_mean() -> None:
     assert (estimate.sample_size, estimate.basis) == (2, "repetitions")
 
 
-def test_batches_give_the_relative_error_of_their_mean() -> None:
-    # Batches 0.9 and 1.1 of mean 1: variance 0.02, standard error 0.1.
-    speed = LogMean.of_batches(50.0, [0.9, 1.1])
-    assert speed.squared_error == pytest.approx(0.01)
-    assert speed.value == 50.0
-    assert speed.estimate("images/s").basis == "step batches"
-
-
 def test_ratio_is_welch_on_logarithms() -> None:
     a = LogMean(
         value=300.0,
@@ -66,8 +58,6 @@ def test_a_ratio_is_as_weak_as_its_weaker_side() -> None:
     runs, single = LogMean.of_runs([1.0, 1.1]), LogMean.of_single(2.0)
     assert ratio(runs, single).basis == "single value"
     assert ratio(single, runs).interval is None
-    batches = LogMean.of_batches(1.0, [0.9, 1.1])
-    assert ratio(runs, batches).basis == "step batches"
 
 
 @pytest.mark.parametrize("runs", [3, 5, 10])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dpbench.analysis import throughput
@@ -186,20 +185,10 @@ def test_repetitions_are_combined_as_each_metric_says() -> None:
     assert row["peak_memory_bytes"] is None
 
 
-@pytest.mark.parametrize(("steps", "batches"), [(19, 0), (20, 10), (199, 10), (200, 20)])
-def test_number_of_step_batches(steps: int, batches: int) -> None:
-    assert len(throughput.batch_means(np.ones(steps))) == batches
-
-
-def test_a_single_repetition_has_the_interval_of_its_batches() -> None:
-    single = record(trial(timed_steps=20), [rank(0, window([0.1, 0.2] * 10, 600))])
-    speed = throughput.throughput_mean([single])
-    assert speed.value == pytest.approx(200.0)
-    assert (speed.basis, speed.sample_size) == ("step batches", 10)
-    # Every batch of two steps is equal.
-    assert speed.squared_error == pytest.approx(0.0)
-    speed = throughput.throughput_mean([run(trial(), 100.0)])
-    assert (speed.basis, speed.squared_error) == ("single value", None)
+def test_a_single_repetition_has_no_interval() -> None:
+    (row,) = summarize([run(trial(), 100.0)])
+    assert row.throughput is not None
+    assert (row.throughput.basis, row.throughput.interval) == ("single value", None)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpbench.analysis.estimate import Floats, LogMean
+from dpbench.analysis.estimate import Floats
 from dpbench.analysis.steady_state import steady_state
 from dpbench.analysis.steps import outlier_limit, rank_steps, summarize_steps
-from dpbench.analysis.throughput import batch_means
 from tests.analysis.builders import correlated, steps_of
 
 
@@ -76,22 +75,6 @@ def test_a_warm_up_has_its_length_and_its_change() -> None:
 def test_few_steps_and_one_repetition_are_not_judged() -> None:
     assert steady_state([np.ones(19)] * 4).verdict == "not judged"
     assert steady_state([np.ones(50)]).verdict == "not judged"
-
-
-@pytest.mark.parametrize(
-    ("phi", "length", "expected"),
-    [(0.0, 400, 0.944), (0.8, 400, 0.915), (0.8, 1600, 0.935)],
-)
-def test_batch_intervals_cover_the_mean(phi: float, length: int, expected: float) -> None:
-    """The coverage of 20 batches under autocorrelation, where independent steps have 0.45."""
-    steps = 1 + 0.02 * correlated(np.random.default_rng(7), 1500, length, phi)
-    covered = sum(
-        LogMean.of_batches(steps_mean, batches).estimate("s").contains(1.0)
-        for steps_mean, batches in zip(
-            steps.mean(axis=1).tolist(), batch_means(steps).tolist(), strict=True
-        )
-    )
-    assert covered / 1500 == pytest.approx(expected, abs=0.02)
 
 
 def test_a_rank_has_the_steps_of_all_repetitions_one_after_the_other() -> None:

@@ -72,7 +72,8 @@ def loss_slope(runs: Sequence[Sequence[float]]) -> Estimate | None:
 def _slope_of_one(run: Sequence[float]) -> Estimate:
     from scipy.stats import theilslopes  # half a second, which only losses need
 
-    count = throughput.batch_count(len(run), SLOPE_BLOCKS)
+    # No blocks, and no interval, for fewer steps.
+    count = next((blocks for least, blocks in SLOPE_BLOCKS if len(run) >= least), 0)
     length = len(run) // (count or len(run))
     medians = block_medians(run, length)
     slope, _, low, high = (float(value) / length for value in theilslopes(medians))

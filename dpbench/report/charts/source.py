@@ -77,14 +77,10 @@ def noisy_words(count: int) -> list[str]:
 def interval_words(estimates: Sequence[Estimate]) -> list[str]:
     """How the intervals of a chart came about, and which values have none."""
     words = []
-    for basis, what in (
-        ("repetitions", "repetitions"),
-        ("step batches", "step batches of one run"),
-    ):
-        for confidence in sorted({e.confidence for e in estimates if e.basis == basis}):
-            alike = [e for e in estimates if (e.basis, e.confidence) == (basis, confidence)]
-            count = units.span(e.sample_size for e in alike)
-            words.append(f"bars: {units.percent(confidence)} interval over n = {count} {what}")
+    repeated = [e for e in estimates if e.basis == "repetitions"]
+    for confidence in sorted({e.confidence for e in repeated}):
+        count = units.span(e.sample_size for e in repeated if e.confidence == confidence)
+        words.append(f"bars: {units.percent(confidence)} interval over n = {count} repetitions")
     if single := sum(estimate.basis == "single value" for estimate in estimates):
         which = "all points" if single == len(estimates) > 1 else units.counted(single, "point")
         values = "single value" if single == 1 else "single values"
