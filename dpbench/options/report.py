@@ -81,15 +81,16 @@ class ReportOptions(RowFilter):
     @model_validator(mode="after")
     def _names_one_format_and_place(self) -> ReportOptions:
         require_one_format(self.as_json, self.format)
+        is_table = self.format or self.level != "configuration"
         if self.output is not None and self.file is None:
             is_folder = not self.output.suffix or self.output.is_dir()
             place = "" if self.rows_format else "a folder, or "
             if self.rows_format or not is_folder:
+                endings = [one for one in SUFFIXES if is_table or one != ".html"]
                 raise UsageError(
                     f"--output {self.output}: expected {place}a file that ends in "
-                    f"{', '.join(SUFFIXES)}"
+                    f"{', '.join(endings)}"
                 )
-        is_table = self.format or self.level != "configuration"
         if self.file is not None and self.rows_format == "html" and not is_table:
             raise UsageError(
                 f"--output {self.output}: expected a folder for the page, or --format html for a "

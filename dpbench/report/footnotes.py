@@ -176,14 +176,15 @@ def _settings(rows: Rows) -> Iterator[str]:
 
 
 def _outliers(rows: Rows) -> Iterator[str]:
-    found = [
-        f"{row.label}: {row.steps.outliers} of {row.steps.count}, "
-        f"up to {row.steps.slowest_outlier:.2g} × the median"
-        for row in rows
-        if row.steps and row.steps.slowest_outlier
-    ]
+    found = [(row.steps, row.label) for row in rows if row.steps and row.steps.slowest_outlier]
     if found:
-        yield f"outlier steps (more than 10 σ slow; counted and kept): {_some_of(found)}"
+        worst, label = max(found, key=lambda one: one[0].slowest_outlier or 0.0)
+        counted = sum(steps.outliers for steps, _ in found)
+        yield (
+            f"outlier steps (more than 10 σ slow; kept): {counted:,} in "
+            f"{units.counted(len(found), 'row')}; the slowest, {worst.slowest_outlier:.2g} × the "
+            f"median, in {label}"
+        )
 
 
 def _notes(rows: Rows) -> Iterator[str]:

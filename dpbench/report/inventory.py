@@ -27,8 +27,8 @@ class ListedResults:
     """One results folder in a few words."""
 
     folder: Path
-    written_utc: str
-    """When it was last measured into, to the minute."""
+    started_utc: str
+    """Start of its first trial, ISO 8601; "" where there is none."""
     rows: int
     status: str
     hardware: str
@@ -71,7 +71,7 @@ def results_answer(found: Sequence[ListedResults]) -> Answer:
     cells = [
         [
             str(one.folder),
-            one.written_utc[:-1].replace("T", " "),
+            one.started_utc[:16].replace("T", " "),
             f"{one.rows:,}",
             one.status,
             one.hardware,

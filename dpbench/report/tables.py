@@ -33,7 +33,7 @@ IDENTITY_COLUMNS = ("implementation", "backend", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names others."""
 MOST_IMPORTANT = (
     *("images_per_second", "duration_seconds", "efficiency", "status"),
-    *("speedup", "loss_slope_per_second", "exposed_communication_seconds"),
+    *("loss_slope_per_second", "speedup", "exposed_communication_seconds"),
     *("mfu", "final_loss", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
@@ -93,8 +93,10 @@ def render(
         if is_short:
             shown_keys = [column.key for column in reversed(table.columns)]
             order = sorted((k for k in shown_keys if _importance(k) <= 0), key=_importance)
-            candidates = [fitted(one, order, width) for one in (table, _abbreviated(table))]
-            table, dropped = min(candidates, key=lambda found: len(found[1]))
+            found = fitted(table, order, width)
+            if "Speedup" in found[1]:
+                found = fitted(_narrowed(table, shown), order, width)
+            table, dropped = found
             if dropped:
                 names = ", ".join(dropped)
                 left_out.append(f"left out to fit {width} columns (see --columns): {names}")
@@ -214,13 +216,10 @@ def _importance(key: str) -> int:
     return -MOST_IMPORTANT.index(key) if key in MOST_IMPORTANT else -len(MOST_IMPORTANT)
 
 
-def _abbreviated(table: Table) -> Table:
-    """The table with its widest header, Implementation, as "Impl."."""
-    columns = (
-        replace(one, header="Impl.") if one.key == "implementation" else one
-        for one in table.columns
-    )
-    return replace(table, columns=tuple(columns))
+def _narrowed(table: Table, rows: Rows) -> Table:
+    """The table with each backend behind its implementation, "ddp/gloo", not in its own column."""
+    series = [one_line(row.series) for row in rows]
+    return table.with_texts(0, series).without(["backend"])
 
 
 def _without_common(table: Table, rows: Rows) -> tuple[Table, list[str]]:

@@ -96,20 +96,16 @@ def describe_results(folder: Path) -> ListedResults:
     from dpbench.report.inventory import ListedResults
 
     try:
-        rows, status, hardware = _sweep(folder) if store.holds_sweep(folder) else _comm(folder)
+        found = _sweep(folder) if store.holds_sweep(folder) else _comm(folder)
     except (DpbenchError, OSError) as error:
-        rows, status, hardware = 0, f"unreadable: {error}", ""
-    written = datetime.fromtimestamp(_written(folder), UTC).isoformat(timespec="minutes")
+        found = ("", 0, f"unreadable: {error}", "")
+    started, rows, status, hardware = found
     return ListedResults(
-        folder=folder,
-        written_utc=written.removesuffix("+00:00") + "Z",
-        rows=rows,
-        status=status,
-        hardware=hardware,
+        folder=folder, started_utc=started, rows=rows, status=status, hardware=hardware
     )
 
 
-def _sweep(folder: Path) -> tuple[int, str, str]:
+def _sweep(folder: Path) -> tuple[str, int, str, str]:
     from dpbench.analysis.configuration import by_configuration, effective_status
     from dpbench.run.sweep.grid import missing, plan_trials
 
@@ -127,17 +123,20 @@ def _sweep(folder: Path) -> tuple[int, str, str]:
     words += [f"{n:,} {name}" for n, name in ((failed, "failed"), (skipped, "skipped")) if n]
     used = {name for record in stored.records for name in record.environment_ids}
     every = {*rows} | {trial.configuration for trial in waiting}
-    return len(every), ", ".join(words), environment_line(stored.environments, used)
+    started = min((record.started_utc for record in stored.records), default="")
+    return started, len(every), ", ".join(words), environment_line(stored.environments, used)
 
 
-def _comm(folder: Path) -> tuple[int, str, str]:
+def _comm(folder: Path) -> tuple[str, int, str, str]:
     stored = store.load_collectives(folder)
     last = {record.collective.collective_id: record for record in stored.records}
     statuses = Counter(record.status.words for record in last.values())
     words = ", ".join(f"{count:,} {name}" for name, count in statuses.items()) or "none"
     rows = {record.collective.configuration for record in stored.records}
     used = {record.environment_id for record in stored.records}
-    return len(rows), f"collectives: {words}", environment_line(stored.environments, used)
+    started = min((record.started_utc for record in stored.records), default="")
+    hardware = environment_line(stored.environments, used)
+    return started, len(rows), f"collectives: {words}", hardware
 
 
 def _written(folder: Path) -> float:

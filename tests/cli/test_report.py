@@ -126,7 +126,7 @@ def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) ->
         (["--output", "page.html"], UsageError, "expected a folder for the page, or --format html"),
         (["--open"], UsageError, "without --output DIR"),
         (["--output", ""], UsageError, "expected the name of a file or folder"),
-        (["--output", "a.xlsx"], UsageError, "expected a folder, or a file that ends in .csv"),
+        (["--output", "a.xlsx"], UsageError, r"a file that ends in .*\.tex, \.parquet$"),
         (["--format", "parquet"], UsageError, "name a file: --output rows.parquet"),
         (["--level", "steps"], UsageError, "did you mean 'step'"),
         (["--level", "step"], UsageError, "has configurations only"),

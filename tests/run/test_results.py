@@ -115,7 +115,8 @@ def test_list_results_has_a_row_for_each_folder_the_latest_first(
     rows = json.loads(capsys.readouterr().out)
     assert rows[0]["status"] == "collectives: 1 completed"
     assert (rows[1]["folder"], rows[1]["rows"], rows[1]["status"]) == ("results/one", 3, "finished")
-    assert rows[1]["written_utc"] == "2023-11-14T22:12Z"
+    first = (folders / "one" / "trials.jsonl").read_text().splitlines()[0]
+    assert rows[1]["started_utc"] == json.loads(first)["started_utc"], "not a file's time"
     assert run(["list", "results", "--results-dir", "elsewhere"]) == 0
     assert "elsewhere/ holds no results folder" in capsys.readouterr().err
 
