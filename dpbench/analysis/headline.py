@@ -8,16 +8,15 @@ which suits a best that was picked out of many. A best that ran only once is tie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.scaling import efficiency
 from dpbench.records.trial import Status
-from dpbench.specs.traits import INDEPENDENT
+from dpbench.specs.traits import INDEPENDENT, SINGLE
 
-BUSY = "the machine was busy; trust only differences far larger than the intervals"
 NOISE = "the speeds are too noisy; measure again with more --repetitions"
 Rows = Sequence[ConfigurationSummary]
 
@@ -53,14 +52,14 @@ class Headline:
     """Whether the numbers come from a cost model."""
 
 
-def headline(rows: Rows, *, synthetic: bool = False, untrustworthy: bool = False) -> Headline:
+def headline(rows: Rows, *, synthetic: bool = False, load: str = "") -> Headline:
     """The headline of all rows of one table.
 
-    If the machine was too busy for the figures to be trusted, or the highest speed is too noisy to
-    state, nothing is named.
+    Nothing is named if the machine was too busy for the figures to be trusted, which `load` says,
+    if the highest speed is too noisy to state, or if only the baseline `single` completed.
     """
-    if untrustworthy:
-        return Headline(reason=BUSY, synthetic=synthetic)
+    if load:
+        return Headline(reason=load, synthetic=synthetic)
     usable = [
         row
         for row in rows
@@ -75,6 +74,10 @@ def headline(rows: Rows, *, synthetic: bool = False, untrustworthy: bool = False
         reason = f"speeds are in different units: {', '.join(units)}"
     elif fastest is None:
         reason = _why_no_speed(rows)
+    elif all(row.implementation == SINGLE for row in usable) and (
+        ends := _ends(row for row in rows if row.implementation != SINGLE)
+    ):
+        reason = f"no configuration but {SINGLE} completed ({ends})"
     elif fastest.value.is_too_noisy:
         return Headline(reason=NOISE, synthetic=synthetic)
     scaled = [row for row in usable if row.efficiency and row.group_size > 1]
@@ -102,12 +105,17 @@ def _fastest(rows: Rows) -> Best | None:
     )
 
 
+def _ends(rows: Iterable[ConfigurationSummary]) -> str:
+    """How those that did not complete ended; empty if all completed."""
+    ends = {row.status.words for row in rows if row.status is not Status.COMPLETED}
+    return ", ".join(sorted(ends))
+
+
 def _why_no_speed(rows: Rows) -> str:
     if not rows:
         return "no trial was recorded"
-    ends = sorted({row.status.words for row in rows if row.status is not Status.COMPLETED})
-    if ends:
-        return f"no configuration completed ({', '.join(ends)})"
+    if ends := _ends(rows):
+        return f"no configuration completed ({ends})"
     has_speed = any(row.throughput for row in rows)
     return f"{INDEPENDENT} is not ranked" if has_speed else "no speed is known"
 

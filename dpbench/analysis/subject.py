@@ -47,9 +47,10 @@ class Subject:
     @property
     def headlines(self) -> dict[str, Headline]:
         """The main results of each work, of which a sweep of one architecture has one: ""."""
-        untrustworthy = self.sweep is not None and is_untrustworthy(self.sweep.records)
+        records = self.sweep.records if self.sweep else ()
+        load = load_notes(records)[0] if is_untrustworthy(records) else ""
         return {
-            work: headline(rows, synthetic=self.synthetic, untrustworthy=untrustworthy)
+            work: headline(rows, synthetic=self.synthetic, load=load)
             for work, rows in (by_work(self.rows) or {"": ()}).items()
         }
 

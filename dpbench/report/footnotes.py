@@ -38,8 +38,9 @@ def notes(subject: Subject) -> tuple[str, ...]:
     return tuple(note for note in every if note not in elsewhere)
 
 
-def warnings(subject: Subject) -> tuple[str, ...]:
-    """Warnings to read before a number is believed, the same wherever results are shown."""
+def warnings(subject: Subject, said: Sequence[str] = ()) -> tuple[str, ...]:
+    """Warnings to read before a number is believed, the same wherever results are shown, without
+    those that a line of `said` contains, such as the load for which there is no fastest row."""
 
     def found() -> Iterator[str]:
         for stored in (subject.sweep, subject.collectives):
@@ -52,7 +53,7 @@ def warnings(subject: Subject) -> tuple[str, ...]:
         yield from subject.warnings
         yield from steadiness(subject.rows)
 
-    return tuple(dict.fromkeys(found()))
+    return tuple(one for one in dict.fromkeys(found()) if not any(one in line for line in said))
 
 
 def reasons(rows: Rows) -> tuple[str, ...]:

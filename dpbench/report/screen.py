@@ -37,14 +37,14 @@ def screen(
 
     Raises UnknownName or UsageError for unknown columns.
     """
-    alerts = tuple(one for one in warnings(subject) if one != SYNTHETIC_NOTE)
     is_seed = columns == TORCH_DDP_LAYOUT
-    first, later = ((), alerts) if is_seed else (alerts[:1], alerts[1:])
     table = render(subject.rows, columns=columns, width=width)
     said = table.notes_aside if is_seed else notes(subject)
     failed = [row for row in subject.rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
     ends = reasons(failed)[:MOST_REASONS]
     lines = [] if is_seed or subject.sweep is None else [*verdict(subject.headlines)]
+    alerts = warnings(subject, (*lines, SYNTHETIC_NOTE))
+    first, later = ((), alerts) if is_seed else (alerts[:1], alerts[1:])
     lines += [f"Warning: {one_line(warning)}" for warning in first]
     narrow = min(width, WIDTH) if width else text_width()
     parts = [] if page is None else [f"Report: {page}"]

@@ -112,6 +112,13 @@ def test_only_failures_are_said_by_how_they_ended() -> None:
     assert found.reason == "no configuration completed (failed, timed out)"
 
 
+def test_the_baseline_is_not_the_fastest_where_what_was_asked_for_failed() -> None:
+    single = repeated("single", "none", (100, 101, 99))
+    assert best(of(single).fastest).row.label == "single ×1, batch 32"
+    found = of([*single, record(trial(), status=Status.TIMED_OUT, reason="no step in 30 s")])
+    assert found.reason == "no configuration but single completed (timed out)"
+
+
 def test_of_published_times_the_least_is_the_fastest() -> None:
     found = headline(from_csv(PUBLISHED / "tabtune_tabicl.csv"))
     assert best(found.fastest).row.group_size == 8

@@ -8,6 +8,9 @@ from dpbench.analysis.subject import Subject
 from dpbench.records.environment import SYNTHETIC, capture
 from dpbench.records.trial import HostLoad
 from dpbench.report.headline import verdict
+from dpbench.report.page.build import build_page
+from dpbench.report.page.pictures import Pictures
+from dpbench.report.screen import screen
 from tests.analysis.builders import run, trial
 from tests.report.sample import sample_records, subject
 
@@ -69,7 +72,9 @@ def test_a_busy_machine_has_no_winner() -> None:
         for k in range(3)
     ]
     (line,) = verdict(subject(records).headlines)
-    assert line.startswith("No fastest configuration: the machine was busy; trust only diff")
+    assert line.startswith("No fastest configuration: other processes used 100 % of 2 cores dur")
+    assert "Warning" not in screen(subject(records))
+    assert build_page(subject(records), Pictures()).warnings == (line,)
 
 
 def test_of_a_single_run_nothing_is_the_winner() -> None:

@@ -43,23 +43,23 @@ def is_untrustworthy(records: Sequence[TrialRecord]) -> bool:
 
 
 def load_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """Note on the load of others, the number of trials, and what to do; () on a quiet machine."""
+    """Note on the load of others, the number of trials, and what follows; () on a quiet machine."""
     looked_at = [record for record in records if record.host_load and record.ranks]
     busy = [record for record in looked_at if is_disturbed(record)]
     if not busy:
         return ()
     loads = [record.host_load for record in busy if record.host_load]
     stolen, others = sum(load.stolen for load in loads), sum(load.during for load in loads)
-    who = "other guests of this virtual machine's host" if stolen > others else "other processes"
+    who = "other virtual machines" if stolen > others else "other processes"
     used = units.span(round(100 * min(1.0, _share(load))) for load in loads)
     cores = units.counted(max(load.cores for load in loads), "core")
     trials = f"{len(busy):,} of {units.counted(len(looked_at), 'trial')}"
     verdict = (
-        "free the machine and measure again"
+        "; trust only differences far larger than the intervals"
         if is_untrustworthy(records)
-        else "their intervals may be wide; add --repetitions"
+        else ": their intervals may be wide; add --repetitions"
     )
-    return (f"{who} used {used} % of {cores} during {trials}: {verdict}",)
+    return (f"{who} used {used} % of {cores} during {trials}{verdict}",)
 
 
 def _share(load: HostLoad) -> float:
