@@ -16,7 +16,14 @@ from dpbench.report.formats import csv_text
 from dpbench.report.numbers import or_missing, plus_minus, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable
-from dpbench.report.terminal import DEFAULT, below, check_format, filled, folded, write_table
+from dpbench.report.terminal import (
+    DEFAULT,
+    below,
+    check_format,
+    filled,
+    folded_or_fewer,
+    write_table,
+)
 
 
 def render(
@@ -49,7 +56,8 @@ def render(
         )
         for row in comparisons
     ]
-    found = text_table(headers, lines, words=(headers[0], headers[-1]))
+    keys = ("Configuration", "A", "B", ratio, "p", "n", "B is")
+    found = text_table(headers, lines, words=("Configuration", "B is"), keys=keys)
     head = (
         f"A (baseline):  {matched.baseline.label}",
         f"B (candidate): {matched.candidate.label}",
@@ -58,8 +66,11 @@ def render(
     sentence = summary(comparisons, metric, within)
     said = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
     if name == DEFAULT:
-        table = write_table(folded(found, (headers[-1], *headers[:4])))
-        paragraphs = [map(filled, head), [table], [filled(sentence)], below(said, name)]
+        shown, fewer = folded_or_fewer(
+            found, ("B is", "Configuration"), [("p",), ("n",), ("A", "B")]
+        )
+        table = write_table(shown)
+        paragraphs = [map(filled, head), [table], [filled(sentence)], below((*said, *fewer), name)]
     elif name == "markdown":
         table = write_table(found, name)
         paragraphs = [below(head, name), [table], below([sentence], name), below(said, name)]

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.fields import NOISY
 from dpbench.report.table import MISSING
 from dpbench.units import CLOCK_SECONDS, GIGA, KIBI
 
@@ -120,7 +121,7 @@ def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> 
 
 def quantity(estimate: Estimate | None, *, header: str = "") -> str:
     """Writes "1.23 ± 0.04 ms", "297 MiB", "86 ± 2 %", "1,337 ± 15 images/s"; a rate whose
-    unit stands in the header of its column goes without."""
+    unit stands in the header of its column goes without; "too noisy" as in other tables."""
     if estimate is None:
         return MISSING
     if estimate.unit == "s":
@@ -130,6 +131,8 @@ def quantity(estimate: Estimate | None, *, header: str = "") -> str:
     if estimate.unit == "of linear":
         return percentage(estimate)
     if estimate.unit.endswith("/s"):
+        if estimate.is_too_noisy:
+            return NOISY
         number = plus_minus(estimate, plain_decimals=1)
         return number if f"({estimate.unit})" in header else f"{number} {estimate.unit}"
     return significant(estimate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import tabulate
 
@@ -28,8 +28,8 @@ DOCUMENTS: dict[str, Callable[[Table], str]] = {
 }
 FORMATS = (DEFAULT, *DOCUMENTS, *DATA_FORMATS)
 
-_TOGETHER = re.compile(r"(?<=[\d)]) (?=%)|(?<=batch|tects) (?=\d)|(?<=±) ")
-"""Blanks at which nobody would break: before %, after ±, in "batch 16", "detects 8 %"."""
+_TOGETHER = re.compile(r"(?<=\d) (?=%)|(?<=batch|tects) (?=\d)")
+"""Blanks at which nobody would break: before %, in "batch 16" and "detects 8 %"."""
 _GLUE = "\0"
 
 
@@ -114,6 +114,21 @@ def folded(table: Table, keys: Iterable[str] | None = None, *, limit: int | None
         broken = [filled(_TOGETHER.sub(_GLUE, text), width) for text in texts]
         table = table.with_texts(place, [text.replace(_GLUE, " ") for text in broken])
     return table
+
+
+def folded_or_fewer(
+    table: Table, words: Sequence[str], leave: Iterable[Sequence[str]]
+) -> tuple[Table, list[str]]:
+    """The table with the columns `words` folded to fit stdout, and without as many of the groups of
+    columns `leave` as it takes, because numbers are never broken; and a note that names these."""
+    left: list[str] = []
+    for keys in leave:
+        if longest_line([_tabulated(folded(table, words))]) <= table_width():
+            break
+        left += [column.key for column in table.columns if column.key in keys]
+        table = table.without(keys)
+    note = f"left out to fit {table_width()} columns (see --json): {', '.join(left)}"
+    return folded(table, words), [note] if left else []
 
 
 def _tabulated(table: Table) -> str:

@@ -15,10 +15,8 @@ from dpbench.report.answer import Answer, bullets
 from dpbench.report.comparison import plain
 from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import filled, folded
+from dpbench.report.terminal import filled, folded_or_fewer
 
-FOLDED = ("Configuration", "Candidate", "Baseline", "Change")
-"""Columns that give way in a narrow terminal, the first one first."""
 LINE_OF_A_HEADER = re.compile(r" (?=\(|in|per)")
 """Blanks at which headers are broken: Change / in time / per sample."""
 LISTED = 3
@@ -35,13 +33,20 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
     verdict = assessment.verdict
     head = "\n".join(map(filled, (headline(verdict), sides(verdict.rows))))
     below: list[str | Table] = []
+    said = [*reading(verdict.rows), *notes]
     for title, found in tables(verdict.rows):
         narrow = (
             replace(one, header=LINE_OF_A_HEADER.sub("\n", one.header)) for one in found.columns
         )
-        below += [title, folded(replace(found, columns=tuple(narrow)), FOLDED)]
+        table, fewer = folded_or_fewer(
+            replace(found, columns=tuple(narrow)),
+            ["Configuration"],
+            [("n",), ("Baseline", "Candidate")],
+        )
+        below += [title, table]
+        said += fewer
     return Answer(
-        paragraphs=(head, *below, bullets([*reading(verdict.rows), *notes])),
+        paragraphs=(head, *below, bullets(dict.fromkeys(said))),
         data={
             "outcome": verdict.outcome,
             "metrics": [asdict(one) for one in verdict.metrics],

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pytest
+
 from dpbench.report.table import text_table
 from dpbench.report.terminal import folded as folded_table
+from dpbench.report.terminal import folded_or_fewer
 
 
 def folded(
@@ -29,8 +32,8 @@ def test_only_what_is_too_wide_is_broken_and_short_cells_are_not() -> None:
 
 
 def test_the_next_column_gives_way_where_the_first_has_given_all_it_can() -> None:
-    rows = [["cannot tell", "100 (76–131) %"]]
-    assert folded(rows, [0, 1], limit=16) == [["cannot\ntell", "100\n(76–131) %"]]
+    rows = [["cannot tell", "the same within 3 %"]]
+    assert folded(rows, [0, 1], limit=19) == [["cannot\ntell", "the same\nwithin 3 %"]]
 
 
 def test_headers_count_and_words_stay_whole() -> None:
@@ -41,8 +44,20 @@ def test_headers_count_and_words_stay_whole() -> None:
     assert folded([], [0], headers=["A"]) == []
 
 
-def test_a_number_keeps_its_unit_and_its_interval_sign() -> None:
+def test_a_number_keeps_its_unit() -> None:
     assert folded([["inconclusive (detects 8.2 %)"]], [0], limit=15) == [
         ["inconclusive\n(detects 8.2 %)"]
     ]
-    assert folded([["within 1.0 ± 0.2 of it"]], [0], limit=10) == [["within 1.0\n± 0.2 of\nit"]]
+
+
+def test_columns_leave_before_a_number_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    cells = ["ddp/gloo ×2, batch 16", "1,200 (900–1,600)", "1,100 (800–1,500)", "0.007", "faster"]
+    table = text_table(["Row", "A", "B", "p", "Is"], [cells])
+    found, notes = folded_or_fewer(table, ["Is", "Row"], [["p"], ["A", "B"]])
+    assert found.lines == [["ddp/gloo ×2,\nbatch 16", *cells[1:3], "faster"]]
+    assert notes == ["left out to fit 60 columns (see --json): p"]
+    monkeypatch.setenv("COLUMNS", "40")
+    found, notes = folded_or_fewer(table, ["Is", "Row"], [["p"], ["A", "B"]])
+    assert found.lines == [["ddp/gloo ×2, batch 16", "faster"]]
+    assert notes == ["left out to fit 40 columns (see --json): p, A, B"]

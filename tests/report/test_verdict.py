@@ -109,6 +109,7 @@ def test_every_metric_has_a_table_that_fits_the_terminal(
     wild = assessment({16: [1000.0, 1500.0, 600.0, 1200.0, 800.0]})
     text = answer(wild, (), exit_status=0).text
     assert max(map(len, text.splitlines())) <= 80
+    assert "(-34 to +60) %  inconclusive" in text
     assert "· 5 repetitions of both sides" in text
 
 
