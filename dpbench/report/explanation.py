@@ -140,18 +140,20 @@ def advice_lines(
     brief: bool = False,
 ) -> Iterator[str]:
     """A line for each advice, with the configurations that it holds for; `brief`: with the
-    first of them."""
-    groups: dict[str, list[tuple[str, Estimate]]] = {}
+    implementations of several."""
+    groups: dict[str, list[tuple[ConfigurationSummary, Estimate]]] = {}
     for explanation, found in zip(explanations, advice, strict=True):
         for line in found:
-            groups.setdefault(line.text, []).append((explanation.row.label, line.share))
+            groups.setdefault(line.text, []).append((explanation.row, line.share))
     largest = {text: max(share.value for _, share in found) for text, found in groups.items()}
     for what in sorted(groups, key=lambda text: -largest[text]):
-        labels, shares = zip(*groups[what], strict=True)
+        rows, shares = zip(*groups[what], strict=True)
         share = percentage(shares[0])
         if len(shares) > 1:
             share = f"{units.span(round(100 * one.value) for one in shares)} %"
-        which = units.some_of(labels, 1 if brief else MOST_LISTED)
+        by_series = brief and len(rows) > 1
+        names = dict.fromkeys(row.series if by_series else row.label for row in rows)
+        which = units.some_of([*names], MOST_LISTED)
         yield f"{share} of the step is {what} ({which})"
     if any(one.factors.step_seconds.sample_size == 1 for one in explanations):
         yield "no advice on single repetitions (n = 1), which show no noise; use --repetitions 4"
