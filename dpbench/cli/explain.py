@@ -88,7 +88,7 @@ def _too_noisy(
 ) -> str:
     """Which speed is too noisy to explain the fastest row that is shown, and what to do."""
     from dpbench import units
-    from dpbench.analysis.diagnosis.explanation import fastest, noisiest
+    from dpbench.analysis.diagnosis.explanation import fastest, noisiest, trained_together
     from dpbench.report.numbers import plus_minus
 
     one = fastest(shown)[0]
@@ -101,7 +101,7 @@ def _too_noisy(
         else f"because the speed of {row.label}, which it is compared with, is uncertain: {known}"
     )
     remedy = f"measure again with --repetitions {max(ENOUGH_REPETITIONS, 2 * row.repetitions)}"
-    if clear := [other for other in everything if not other.is_too_noisy]:
+    if clear := trained_together([other for other in everything if not other.is_too_noisy]):
         other = fastest(clear)[0].row
         values = row_values(other).items()
         chosen = " ".join(f"{option_name(RowFilter, name)} {value}" for name, value in values)

@@ -93,7 +93,9 @@ def test_the_row_that_makes_another_too_noisy_is_named(
     ) in capsys.readouterr().err
     records = [*runs(trial(), steady), *runs(trial(group_size=2), wild)]
     assert run(["explain", str(stored(tmp_path / "clear", records))]) == 2
-    assert "ddp/gloo ×2, batch 32 is too noisy to explain (200 (0–" in capsys.readouterr().err
+    words = capsys.readouterr().err
+    assert "ddp/gloo ×2, batch 32 is too noisy to explain (200 (0–" in words
+    assert words.endswith("; measure again with --repetitions 5\n")
 
 
 def test_only_failed_rows_cannot_be_explained(
