@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpbench import units
+from dpbench.analysis.diagnosis.explanation import trained_together
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.environment import SYNTHETIC_NOTE
@@ -48,7 +49,8 @@ def screen(
     lines += [f"Warning: {one_line(warning)}" for warning in first]
     narrow = min(width, WIDTH) if width else text_width()
     parts = [] if page is None else [f"Report: {page}"]
-    if folder is not None and any(found.fastest for found in subject.headlines.values()):
+    is_named = any(found.fastest for found in subject.headlines.values())
+    if folder is not None and is_named and trained_together(subject.explanations):
         parts.append(f"Next: dpbench explain {folder}")
     details: list[str] = []
     if verbose:

@@ -24,6 +24,8 @@ def test_one_warning_is_shown_and_the_others_are_notes() -> None:
     assert last.startswith("Report: r/report/index.html   Next: dpbench explain r   (")
     assert last.endswith(" notes: --verbose)")
     assert "· another one" in screen(warned, verbose=True)
+    alone = subject([run(trial("single", "none", repetition=n), 100.0 + n) for n in (0, 1)])
+    assert "Next:" not in screen(alone, folder=folder)  # explain has nothing to explain
 
 
 def test_a_loss_that_is_not_a_mean_is_a_warning() -> None:
