@@ -12,8 +12,6 @@ from dpbench.report.numbers import percentage, quantity
 
 NO_WINNER = "No clear winner"
 """Said instead of "Fastest" where others tie with the best."""
-FROM_SINGLE = " from single"
-"""Said of scaling that is against `single`."""
 
 
 def verdict(headlines: Mapping[str, Headline]) -> Iterator[str]:
@@ -40,9 +38,13 @@ def _sentence(headline: Headline) -> str:
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
     said = f"fastest: {speed}"
     if scaling is not None and scaling.row == best.row:
-        start = FROM_SINGLE if headline.from_single else ""
-        said += f", {percentage(scaling.value)} of linear scaling{start}"
+        said += f", {percentage(scaling.value)} of linear scaling {start_of(headline)}"
     return said
+
+
+def start_of(headline: Headline) -> str:
+    """What its scaling is measured from."""
+    return "from single" if headline.from_single else "from its group size 1"
 
 
 def speed_of(value: Estimate) -> str:

@@ -24,7 +24,7 @@ from dpbench.report.collectives import (
 from dpbench.report.doctor import machine_lines
 from dpbench.report.explanation import READING, advice_lines, factors_table
 from dpbench.report.footnotes import notes, warnings
-from dpbench.report.headline import FROM_SINGLE, NO_WINNER, speed_of, verdict
+from dpbench.report.headline import NO_WINNER, speed_of, start_of, verdict
 from dpbench.report.numbers import percentage
 from dpbench.report.page.content import Page, Section, Tile
 from dpbench.report.page.pictures import Pictures
@@ -183,8 +183,7 @@ def _headline_tiles(headline: Headline) -> Iterator[Tile]:
         yield Tile(title=title, value=speed_of(best.value), about=about(best))
     if (best := headline.scaling) is not None:
         value = f"{percentage(best.value)} of linear"
-        start = FROM_SINGLE if headline.from_single else ""
-        title = f"Best scaling{start} to {best.row.group_size:,} replicas"
+        title = f"Best scaling {start_of(headline)} to {best.row.group_size:,} replicas"
         yield Tile(title=title, value=value, about=about(best))
 
 
