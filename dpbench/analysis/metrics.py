@@ -68,7 +68,7 @@ DECLARED: tuple[Metric, ...] = (
         key="group_size",
         kind="integer",
         meaning="Number of replicas that train together; across hosts, tables add the replicas of "
-        "each in brackets.",
+        "each host in parentheses.",
         header="Group",
         shown="always",
         row=lambda row: Worded(
@@ -79,8 +79,8 @@ DECLARED: tuple[Metric, ...] = (
     Metric(
         key="batch_size",
         kind="integer",
-        meaning="Samples that a replica takes in a micro-step; in strong scaling, those of all "
-        "replicas.",
+        meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
+        "together.",
         header="Batch",
         shown="always",
         row=attrgetter("batch_size"),
@@ -92,15 +92,15 @@ DECLARED: tuple[Metric, ...] = (
     Metric(
         key="global_batch_size",
         kind="integer",
-        meaning="Samples that all replicas together take in a micro-step.",
+        meaning="Samples of all replicas together in a micro-step.",
         header="Global batch",
         row=attrgetter("global_batch_size"),
         trial=lambda record: record.trial.global_batch_size,
     ),
     Metric(
         key="learning_rate",
-        meaning="Learning rate of the optimizer as it ran; tables add the rule that scaled it in "
-        "brackets.",
+        meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
+        "parentheses.",
         header="Learning rate",
         row=_learning_rate,
         trial=lambda record: record.trial.learning_rate,
@@ -130,7 +130,7 @@ DECLARED: tuple[Metric, ...] = (
         meaning="weak: each replica keeps its batch; strong: they share one.",
         **of_spec(lambda trial: trial.scaling),
     ),
-    trial_field("dataset", "Dataset that it trains on.", lambda r: r.trial.workload.dataset),
+    trial_field("dataset", "Dataset that was used.", lambda r: r.trial.workload.dataset),
     trial_field("seed", "Seed of the workload.", lambda r: r.trial.workload.seed, "integer"),
     trial_field(
         "environment_id",
@@ -141,7 +141,7 @@ DECLARED: tuple[Metric, ...] = (
     Metric(
         key="item",
         kind="text",
-        meaning="What images_per_second counts: images, tokens, rows.",
+        meaning="What images_per_second counts: images, tokens or rows.",
         row=attrgetter("item"),
         trial=lambda record: record.item,
     ),
@@ -382,8 +382,8 @@ DECLARED: tuple[Metric, ...] = (
     Metric(
         key="status",
         kind="text",
-        meaning="How it ended, and why if it did not simply complete; without completion there is "
-        "no speed.",
+        meaning="How the trials ended, and why if they did not all complete; a row without a "
+        "completed trial has no speed.",
         header="Status",
         shown="always",
         row=lambda row: Worded(row.status.value, row.status.words),
@@ -392,7 +392,7 @@ DECLARED: tuple[Metric, ...] = (
     Metric(
         key="reason",
         kind="text",
-        meaning="Why it is not simply completed.",
+        meaning="Why a trial did not complete.",
         row=attrgetter("reason"),
         trial=lambda record: record.reason,
     ),

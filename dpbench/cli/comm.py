@@ -17,7 +17,7 @@ def comm(typed: dict[str, Any]) -> int:
 
     dpbench comm --backends gloo,shm --gpus 2
 
-    Every result is checked before it is timed, and compared with what the memory allows.
+    Every result is checked before it is timed.
 
     Exit status: 0 all measurements completed or skipped, at least one completed;
     1 some failed; 2 usage; 130 interrupted.

@@ -103,7 +103,7 @@ def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:
             why = f": {one_line(reason)}" if reason else ""
             yield f"{one.spec.label}: {status.words} ({count}){why}"
         for reason in dict.fromkeys(one.tried_again_after):
-            yield f"{one.spec.label}: tried again after {one_line(reason)}"
+            yield f"{one.spec.label}: retried after {one_line(reason)}"
     full = [one for one in found if one.sizes]
     if not full:
         return
@@ -122,8 +122,8 @@ def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:
         f"{name} {BUS_FORMULAS[name]}" for name in dict.fromkeys(spec.collective for spec in specs)
     )
     yield (
-        "time: of one call on the slowest rank, the median over samples; over n repetitions the "
-        "geometric mean with its 95 % t interval"
+        "time: one call on the slowest rank, as the median over samples and the geometric mean "
+        "over n repetitions with its 95 % t interval"
     )
     yield (
         f"algbw: size ÷ time; busbw: algbw × the factor of nccl-tests ({factors}); GB is 10⁹ bytes"

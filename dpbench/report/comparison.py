@@ -184,10 +184,10 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
         )
         yield (
             f"± is the 95 % interval over repetitions ({how}, on logarithms); n: repetitions of "
-            f"each side{both}; p is corrected for the number of rows (Holm)"
+            f"each side{both}; p-values are Holm-corrected for the number of rows"
         )
     if any(row.outcome == "inconclusive" and row.difference is not None for row in measured):
         yield (
-            "inconclusive: add --repetitions; these detect the slowdown in parentheses in 4 of 5 "
-            "cases, smaller ones less often"
+            "inconclusive: add --repetitions; these would detect the slowdown in parentheses in "
+            "4 of 5 cases"
         )

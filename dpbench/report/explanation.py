@@ -28,8 +28,8 @@ COSTS: dict[Part, str] = {
     "warm-up": "slow first steps",
 }
 READING = (
-    "a factor is a ratio of step times, and the factors of a configuration multiply to its "
-    "efficiency against `single`; the share is what it adds to the measured step"
+    "a factor is a ratio of step times; the product of a configuration's factors is its "
+    "efficiency against `single`; the share is the part of the measured step that is lost to it"
 )
 COLUMNS = (
     text_column("Configuration"),
@@ -169,7 +169,8 @@ def _phases(explanations: Sequence[Explanation]) -> Iterator[str]:
                 f"{name} {time_text(e)}" for name, e in one.phases.of_replicas.items()
             )
             within = f"; within forward and backward: {inner}" if inner else ""
-            yield f"phases of {one.row.label}, waiting for the device after each: {listed}{within}"
+            timed = "each timed until the device is idle"
+            yield f"phases of {one.row.label}, {timed}: {listed}{within}"
 
 
 def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]:

@@ -139,9 +139,9 @@ def _scaling(rows: Rows) -> Iterator[str]:
     words = {"weak": "batch per replica", "strong": "global batch"}
     batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
     yield (
-        "speedup is against the same implementation and backend at group size 1 and the same "
+        "speedup is relative to the same implementation and backend at group size 1 and the same "
         f"{'work' if any(row.duration for row in rows) else batch}"
-        f"{' (for independent: against single)' if copies_need_single(rows) else ''}; "
+        f"{' (for independent: relative to single)' if copies_need_single(rows) else ''}; "
         "efficiency = speedup ÷ group size"
     )
     if none := [row.label for row, gain in stated if gain.interval and gain.contains(1.0)]:

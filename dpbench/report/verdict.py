@@ -135,7 +135,7 @@ def _what_would_decide(one: MetricVerdict, rows: Sequence[RowVerdict]) -> str:
     if needed is None or (takes := needed * one.seconds_per_repetition) > LONGEST_ADVICE_SECONDS:
         return "too noisy to decide here: raise the tolerance, or find a quieter machine"
     return (
-        f"about {needed} repetitions of both sides would settle it (--repetitions {needed}, about "
+        f"about {needed} repetitions of each side would settle it (--repetitions {needed}, about "
         f"{units.seconds(takes)})"
     )
 
@@ -202,25 +202,27 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
     lines = []
     if len(rows) > 1:
         lines.append(
-            "the verdict is on the mean change of all rows of a metric; it is also regressed if "
-            "one row is, and with --strict inconclusive if one row is"
+            "the verdict is on the mean change of all rows of a metric; one regressed row also "
+            "makes it regressed, and with --strict one inconclusive row makes it inconclusive"
         )
     if _time_per_item(rows) is None:
         lines.append(
-            "a change in a rate or an efficiency is baseline ÷ candidate - 1, in anything else "
-            "candidate ÷ baseline - 1"
+            "the change in a rate or an efficiency is baseline ÷ candidate - 1; in any other "
+            "metric it is candidate ÷ baseline - 1"
         )
-    lines.append(f"+ is worse; intervals are {units.exact_percent(CONFIDENCE)}, over repetitions")
+    lines.append(
+        f"+ is worse; ranges are {units.exact_percent(CONFIDENCE)} intervals over repetitions"
+    )
     if common := _repetitions(rows):
         before, now = common
         many = f"{before} of the baseline, {now} of the candidate"
         lines.append(
             f"repetitions: {many}"
             if before != now
-            else f"{units.counted(before, 'repetition')} of both sides"
+            else f"{units.counted(before, 'repetition')} of each side"
         )
     elif any(len({*row.comparison.repetitions}) > 1 for row in rows):
-        lines.append("n: repetitions of the baseline, of the candidate")
+        lines.append("n: repetitions of the baseline and of the candidate")
     reasons: dict[str, dict[str, None]] = {}
     for row, label in zip(rows, labels(rows), strict=True):
         if row.comparison.reason and len(rows) > 1:  # the headline has that of a single one

@@ -38,7 +38,7 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     assert text.endswith("too noisy to decide here: raise the tolerance, or find a quieter machine")
     found = assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]})
     assert headline(found.verdict).endswith(
-        "; about 30 repetitions of both sides would settle it (--repetitions 30, about 1 min 0 s)"
+        "; about 30 repetitions of each side would settle it (--repetitions 30, about 1 min 0 s)"
     )
     assert headline(found.with_pace(60.0).verdict).endswith("(--repetitions 30, about 30 min 0 s)")
     assert "too noisy to decide here" in headline(found.with_pace(130.0).verdict)
@@ -110,7 +110,7 @@ def test_every_metric_has_a_table_that_fits_the_terminal(
     text = answer(wild, (), exit_status=0).text
     assert max(map(len, text.splitlines())) <= 80
     assert "(-34 to +60) %  inconclusive" in text
-    assert "· 5 repetitions of both sides" in text
+    assert "· 5 repetitions of each side" in text
 
 
 def test_a_row_without_a_number_has_its_reason_below_the_table() -> None:

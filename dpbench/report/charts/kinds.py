@@ -92,7 +92,7 @@ CHARTS = {
         ),
         ChartKind(
             name="loss",
-            title="Loss by seconds",
+            title="Loss over time",
             shows="Training loss over time, one panel per batch size; band: range of repetitions.",
             section="learning",
         ),

@@ -125,7 +125,7 @@ def _draw(
     legend(figure)
     remarks = ["relative to the same implementation at group size 1"] if is_relative else []
     if is_relative and copies_need_single([row for row, _ in found]):
-        remarks.append("independent relative to single")
+        remarks.append("independent: relative to single")
     remarks += noisy
     if len(every) > MOST_SERIES:
         remarks.append(f"first {MOST_SERIES} of {len(every)} series")

@@ -198,7 +198,7 @@ def _gradients(subject: Subject) -> Tile | None:
         for record in subject.sweep.records
         if record.verification is not None and effective_status(record) is Status.COMPLETED
     ]
-    about = "configurations compared with one process"
+    about = "configurations match a single process"
     if checks:
         about += f"; largest relative error {max(c.max_relative_error for c in checks):.2g}"
     right = sum(row.verified is True for row in judged)
@@ -232,7 +232,7 @@ def failures_table(rows: Rows) -> Table | None:
     if not ended:
         return None
     return Table(
-        caption="Configurations that did not complete, or not in all repetitions",
+        caption="Configurations that failed or were skipped in some or all repetitions",
         columns=(
             text_column("Configuration"),
             text_column("Status"),
