@@ -122,9 +122,9 @@ class _Percentage(Kind):
         text = value.strip() if isinstance(value, str) else ""
         number = _number(text.removesuffix("%")) if text.endswith("%") else math.nan
         if not 0 < number < 100:
-            guess = f"did you mean {text}%? " if 1 <= _number(text) < 100 else ""
+            guess = f"; did you mean {text}%?" if 1 <= _number(text) < 100 else ""
             raise ValueError(
-                f"{guess}expected a percentage above 0 % and below 100 %, as in 3% or 99.5%"
+                f"expected a percentage above 0 % and below 100 %, as in 3% or 99.5%{guess}"
             )
         return number / 100
 
@@ -228,9 +228,9 @@ def expected_name(name: object, names: Collection[str] | Mapping[str, str]) -> s
     """What an error says of a name that is not known, with the nearest one that is."""
     near = nearest_name(name, names) if isinstance(name, str) else None
     spellings = names if isinstance(names, Mapping) else {one: one for one in names}
-    guess = f"did you mean {spellings[near]!r}? " if near else ""
+    guess = f"did you mean {spellings[near]!r}? Expected" if near else "expected"
     offered = dict.fromkeys(spellings.values())
-    return f"{guess}expected {'one of ' if len(offered) > 1 else ''}{', '.join(offered)}"
+    return f"{guess} {'one of ' if len(offered) > 1 else ''}{', '.join(offered)}"
 
 
 def _items(value: Any, split: Callable[[str], list[str]]) -> list[Any]:

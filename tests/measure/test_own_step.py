@@ -88,7 +88,7 @@ def loss_of_each(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.T
         (leaves_one_out, "left 1 of 2 batches; loop over all of them ("),
         (steps_twice, "it called optimizer.step() 2 times; expected once"),
         (waits_for_the_device, "it returned a float; expected"),
-        (loss_of_each, "it returned a tensor (3,); expected"),
+        (loss_of_each, "it returned a tensor of shape (3,); expected"),
     ],
 )
 def test_what_would_be_measured_as_something_else_is_refused(own: Any, message: str) -> None:

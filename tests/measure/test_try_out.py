@@ -97,13 +97,19 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(
             r"a step on 2 samples raised RuntimeError: mat1 and mat2 .* in Linear\(in_features=4, "
             r"out_features=2, bias=True\) \(models.py, line 11\)$",
         ),
-        ("vector", r"the loss is a tensor \(2,\); expected the mean .*\(models.py, line 12\)$"),
+        (
+            "vector",
+            r"the loss is a tensor of shape \(2,\); expected the mean .*\(models.py, line 12\)$",
+        ),
         ("number", r"the loss is a float; expected the mean .*\(models.py, line 20\)$"),
-        ("decorated", r"a tensor \(\) without a gradient; .*\(models.py, line 21\)$"),
-        ("detached", r"the loss is a tensor \(\) without a gradient; expected"),
+        ("decorated", r"a tensor of shape \(\) without a gradient; .*\(models.py, line 21\)$"),
+        ("detached", r"the loss is a tensor of shape \(\) without a gradient; expected"),
         ("uneven", r"batch\(2\) raised DataError: got 2 inputs\[0\] .*\(models.py, line 14\)$"),
         ("fewer", r"returned 1 sample; expected as many as asked for \(models.py, line 15\)$"),
-        ("rows", r"batch\(2\) returned a tensor \(2, 3\); expected .*\(models.py, line 19\)$"),
+        (
+            "rows",
+            r"batch\(2\) returned a tensor of shape \(2, 3\); expected .*\(models.py, line 19\)$",
+        ),
         ("sparse", r"batch\(2\) raised DataError: inputs: got a torch.sparse_coo tensor"),
         ("short", r"expected batch\(samples, generator\), which takes two arguments \("),
         ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 31\)$"),
@@ -176,7 +182,7 @@ def test_items_that_an_architecture_takes_are_right(name: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("bare", r"item 0 is a tensor \(3,\); expected \(input, target\)"),
+        ("bare", r"item 0 is a tensor of shape \(3,\); expected \(input, target\)"),
         ("uneven", "collating the items 0 and 1 raised RuntimeError: stack expects each tensor"),
         ("text", "collating the items 0 and 8 raised DataError: targets.*got str"),
         ("wide", "with architecture 'models.py:good': a step on 2 samples raised RuntimeErr"),

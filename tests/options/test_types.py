@@ -76,7 +76,7 @@ BAD = [
     (Gpus, "0,0", "distinct ids"),
     (Gpus, "0,x", "distinct ids"),
     (FilePath, "", "the current folder"),
-    (Dtype, "fp32x", "did you mean 'f32'? expected one of f32, bf16"),
+    (Dtype, "fp32x", "did you mean 'f32'? Expected one of f32, bf16"),
     (CommaList[Count], "", "a comma-separated list"),
     (CommaList[Count], [], "at least one value"),
     (CommaList[Count], "8,,16", "no empty entry"),
