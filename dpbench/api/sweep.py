@@ -26,9 +26,10 @@ def sweep(arch: Any = None, **options: Any) -> Results:
         >>> results = dpbench.sweep("mlp", batch_sizes=[32, 64], gpus=2)
         >>> results.rows[["implementation", "group_size", "speedup"]]
 
-    Every option of the command is an argument: `--batch-sizes 32,64` is `batch_sizes=[32, 64]`.
-    Omit an argument, or pass None, for its default or the value of the `preset`. `arch` is a name,
-    because each rank imports the model: "mlp", "my_model.py:make" or "my_package.models:make".
+    Every option that says what is measured is an argument: `--batch-sizes 32,64` is
+    `batch_sizes=[32, 64]`. Omit an argument, or pass None, for its default or the value of the
+    `preset`. `arch` is a name, because each rank imports the model: "mlp", "my_model.py:make" or
+    "my_package.models:make".
     Each trial is stored in a folder in `results_dir` as soon as it ends.
     """
     report, progress = take_flags(options, CALL_FLAGS)

@@ -128,9 +128,9 @@ def train(arch: Any = None, **options: Any) -> Trained:
         >>> trained = dpbench.train("mlp", epochs=5, gpus=2)
         >>> trained.finished.test_accuracy
 
-    Every option of the command is an argument (`gpus`: 2 is a count, [0, 1] are ids). Omit an
-    argument, or pass None, for its default, or its value in the file `config` or the run `resume`.
-    The run folder is created in `runs_dir`. Under a launcher, the call trains as one of its ranks
+    Every option that says what is trained is an argument (`gpus`: 2 is a count, [0, 1] are ids).
+    Omit an argument, or pass None, for its default, or its value in the file `config` or the run
+    `resume`. The run folder is created in `runs_dir`. Under a launcher, the call trains as one of its ranks
     and returns on every rank.
     """
     (progress,) = take_flags(options, PROGRESS)

@@ -17,6 +17,7 @@ from dpbench.report.numbers import percentage, time_text
 from dpbench.report.table import Table, TableCell, TableColumn, TableRow, text_column, words
 from dpbench.report.terminal import filled, fitted, folded
 from dpbench.report.values import write
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 COSTS: dict[Part, str] = {
     "granularity": "smaller batches take longer per sample",
@@ -130,6 +131,8 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 def _cost(part: Part, explained: Explanation) -> str:
     if part == "balance" and not explained.communicates:
         return "the slowest copy against the typical one"
+    if part == "wrapper" and IMPLEMENTATIONS[explained.trial.implementation].one_process:
+        return "one process drives all replicas"
     return COSTS[part]
 
 

@@ -57,7 +57,7 @@ def screen(
         others = [reason for reason in reasons(subject.rows) if reason not in ends]
         details = [*dict.fromkeys((*later, *said, *others, *table.left_out))]
     else:
-        counts = {"more warning": later, "note": said, "more column": table.dropped}
+        counts = {"more warning": later, "note": (*said, *table.left_out)}
         waiting = [units.counted(len(of), name) for name, of in counts.items() if of]
         if waiting:
             parts.append(f"({', '.join(waiting)}: --verbose)")

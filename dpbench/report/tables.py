@@ -49,8 +49,6 @@ class RenderedTable:
     notes_aside: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     """Those of the notes that are on columns of this table which were left out."""
-    dropped: tuple[str, ...] = ()
-    """Headers of the columns that the terminal is too narrow for."""
 
 
 def render(
@@ -85,7 +83,6 @@ def render(
         table, common = _without_common(table, shown)
         above += common
     left_out: list[str] = []
-    dropped: list[str] = []
     if unmeasured:
         left_out.append(f"not measured, column left out: {', '.join(unmeasured)}")
     if name == DEFAULT and width is not None:
@@ -98,17 +95,16 @@ def render(
                 found = fitted(_narrowed(table, shown), order, width)
             table, dropped = found
             if dropped:
-                names = ", ".join(dropped)
-                left_out.append(f"left out to fit {width} columns (see --columns): {names}")
+                keys = {one.key for one in table.columns}
+                names = ", ".join(key for key in reversed(order) if key not in keys)
+                left_out.append(f"left out to fit {width} characters; --columns takes {names}")
     said = (*footnotes(rows), *notes, *left_out)
     if name == DEFAULT and not rows:
         return RenderedTable(text=NO_ROWS, notes_aside=said)
     if width is not None:
         above = [filled(line, width) for line in above]
     text = "\n".join([*above, write_table(table, name), ""])
-    return RenderedTable(
-        text=text, notes_aside=said, left_out=tuple(left_out), dropped=tuple(dropped)
-    )
+    return RenderedTable(text=text, notes_aside=said, left_out=tuple(left_out))
 
 
 def configurations(rows: Rows, columns: Sequence[Column], *, with_reasons: bool = False) -> Table:

@@ -87,7 +87,7 @@ def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells() -> None:
         assert max(map(len, lines)) <= width
         assert {cell.strip() for line in lines[3:] for cell in line.split("  ")} <= cells
         (note,) = (note for note in table.notes_aside if note.startswith("left out to fit"))
-        assert "Peak memory" in note
+        assert "peak_memory_bytes" in note
     header = " ".join(render(rows, width=80).text.split())
     assert "Implementation Group Batch Images/s" in header
     assert "Efficiency Status" in header

@@ -32,7 +32,9 @@ Rows = Sequence[ConfigurationSummary]
 
 
 def throughput(source: ChartSource) -> Figure:
-    """Linear scaling starts at `single`, or at the fastest implementation at group size 1."""
+    """Linear scaling starts at `single`; in a sweep without it, at the fastest implementation at
+    group size 1."""
+    has_single = any(row.implementation == SINGLE for row in source.rows)
 
     def ideal(rows: Rows, group_size: int) -> float | None:
         ones = {
@@ -40,7 +42,7 @@ def throughput(source: ChartSource) -> Figure:
             for row in rows
             if row.group_size == 1 and row.throughput and not row.throughput.is_too_noisy
         }
-        start = ones.get(SINGLE) or max(ones.values(), default=None)
+        start = ones.get(SINGLE) if has_single else max(ones.values(), default=None)
         return None if start is None else group_size * start
 
     return _draw(source, "throughput", lambda row: row.throughput, ideal)

@@ -52,7 +52,7 @@ class Thresholds:
         budget = units.seconds(self.budget_seconds)
         least = f"{self.repetitions} repetitions, {takes}"
         if not isinstance(seconds, str) and seconds > self.budget_seconds:
-            return f"{least}: more than --budget {budget}, so none are added"
+            return f"{least}: more than --budget {budget}, which limits only what is added to them"
         most = self.repetitions
         for _ in range(MOST_LOOKS - 1):
             most = math.ceil(GROWTH * most)

@@ -23,7 +23,8 @@ def test_the_defaults_are_three_percent_of_the_speed() -> None:
         "--budget 5 min 0 s lasts"
     )
     assert found(budget="30s").describe_plan(50.0) == (
-        "5 repetitions, about 50 s: more than --budget 30 s, so none are added"
+        "5 repetitions, about 50 s: more than --budget 30 s, which limits only what is added to "
+        "them"
     )
 
 
