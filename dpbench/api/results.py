@@ -18,7 +18,7 @@ from dpbench.analysis.headline import Headline
 from dpbench.analysis.subject import Subject, of_folder
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import folder_inside
-from dpbench.messages import one_line
+from dpbench.messages import one_line, say
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.source import NothingToDraw
@@ -168,6 +168,30 @@ class Results:
         # A notebook asks for this: it knows the figures of pyplot only, which charts do not use.
         setattr(figure, "_repr_png_", png)  # noqa: B010 - a figure declares none
         return figure
+
+    def compare(self, other: Results, metric: str = "images_per_second") -> pd.DataFrame:
+        """A comparison with another sweep, the candidate: one row per configuration that both have,
+        with the keys of `dpbench compare --json` as columns.
+
+        Raises UnknownName for an unknown metric, and NotComparable if the environments differ or no
+        configuration is in both.
+        """
+        import pandas as pd
+
+        from dpbench.analysis.comparisons.comparability import check_environments
+        from dpbench.analysis.comparisons.comparison import compare
+        from dpbench.analysis.comparisons.matching import match
+        from dpbench.analysis.metrics import METRICS
+        from dpbench.options.compare import CompareOptions
+        from dpbench.report.comparison import plain
+        from dpbench.run.results import load_sides
+
+        if metric not in METRICS:
+            raise UnknownName("metric", metric, METRICS)
+        matched = match(*load_sides(str(self.folder), str(other.folder)))
+        say(*check_environments(matched))
+        rows = compare(matched, METRICS[metric], within=CompareOptions().within)
+        return pd.DataFrame([plain(row) for row in rows])
 
     def write_report(self, *, charts: bool = True) -> Path:
         """Write the tables and the page of `dpbench report` into the folder; return the page.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import dpbench
 from dpbench.cli.app import run
 from tests.analysis.builders import runs, trial
 from tests.cli.stored import stored
@@ -52,6 +53,8 @@ def test_metrics_limit_and_format_are_options(sweep: Sweeps, capsys: Capture) ->
     out, _ = compare(capsys, "a", "b", "--json", "--metric", "images_per_second,step_seconds_p50")
     metrics = [row["metric"] for row in json.loads(out)["rows"]]
     assert metrics == 2 * ["images_per_second"] + 2 * ["step_seconds_p50"]
+    frame = dpbench.load("a").compare(dpbench.load("b"), "step_seconds_p50")
+    assert frame.to_dict("records") == json.loads(out)["rows"][2:]
     assert "same within 3 % in 2" in compare(capsys, "a", "b")[0]
     assert "same within" not in compare(capsys, "a", "b", "--within", "0.5%")[0]
     out, _ = compare(capsys, "a", "b", "--format", "csv")
