@@ -130,8 +130,8 @@ def train(arch: Any = None, **options: Any) -> Trained:
 
     Every option that says what is trained is an argument (`gpus`: 2 is a count, [0, 1] are ids).
     Omit an argument, or pass None, for its default, or its value in the file `config` or the run
-    `resume`. The run folder is created in `runs_dir`. Under a launcher, the call trains as one of its ranks
-    and returns on every rank.
+    `resume`. The run folder is created in `runs_dir`. Under a launcher, the call trains as one of
+    its ranks and returns on every rank.
     """
     (progress,) = take_flags(options, PROGRESS)
     given = keyed(TrainOptions, PYTHON, {"arch": arch, **options})

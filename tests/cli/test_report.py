@@ -63,12 +63,12 @@ def test_a_sweep_prints_its_table_and_writes_its_report(sweep_folder: Path) -> N
     assert f"\nReport: {report_folder / 'index.html'}" in result.stdout
     assert f"Next: dpbench explain {sweep_folder}" in result.stdout
     assert last.endswith(" notes: --verbose)")
-    assert "speedup is against" not in result.stdout
+    assert "speedup is relative to" not in result.stdout
     assert "ddp" in (report_folder / "table.txt").read_text()
     assert (report_folder / "charts" / "throughput.svg").stat().st_size > 1000
     assert "<!doctype html>" in (report_folder / "index.html").read_text()
     assert not list(report_folder.rglob("*.tmp"))
-    assert "speedup is against" in invoke(sweep_folder, "--no-charts", "--verbose").stdout
+    assert "speedup is relative to" in invoke(sweep_folder, "--no-charts", "--verbose").stdout
 
 
 def test_json_has_plain_rows_on_stdout_and_writes_nothing(sweep_folder: Path) -> None:
