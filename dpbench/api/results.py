@@ -171,7 +171,7 @@ class Results:
 
     def compare(self, other: Results, metric: str = "images_per_second") -> pd.DataFrame:
         """A comparison with another sweep, the candidate: one row per configuration that both have,
-        with the keys of `dpbench compare --json` as columns.
+        with the keys of JSON rows of `compare` as columns.
 
         Raises UnknownName for an unknown metric, and NotComparable if the environments differ or no
         configuration is in both.
