@@ -43,7 +43,7 @@ def create_empty(path: Path) -> None:
 def require_regular(path: Path) -> None:
     """Raises StoreError unless a regular file lies there, or nothing."""
     if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
-        raise StoreError(f"{path} is a link or no file; expected a regular file")
+        raise StoreError(f"{path} is a link or not a file; expected a regular file")
 
 
 def folder_inside(folder: Path, *names: str, make: bool = False) -> Path:
@@ -58,7 +58,7 @@ def folder_inside(folder: Path, *names: str, make: bool = False) -> Path:
             with suppress(FileExistsError):
                 inside.mkdir()
         if os.path.lexists(inside) and (inside.is_symlink() or not inside.is_dir()):
-            raise StoreError(f"{inside} is a link or no folder; expected a folder")
+            raise StoreError(f"{inside} is a link or not a folder; expected a folder")
     return inside
 
 

@@ -50,7 +50,9 @@ def test_what_is_no_file_is_refused_in_one_line_and_stays_as_it_is(
     path = tmp_path / "file"
     SPECIAL[kind](path)
     before = path.lstat()
-    with pytest.raises(StoreError, match=f"^{path} is a link or no file; expected a regular file$"):
+    with pytest.raises(
+        StoreError, match=f"^{path} is a link or not a file; expected a regular file$"
+    ):
         WAYS[way](path)
     after = path.lstat()
     assert (after.st_mode, after.st_ino) == (before.st_mode, before.st_ino)
@@ -74,9 +76,9 @@ def test_a_folder_inside_is_made_and_never_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("elsewhere")
     (tmp_path / "file").touch()
     for make in (False, True):
-        with pytest.raises(StoreError, match="link is a link or no folder; expected a folder"):
+        with pytest.raises(StoreError, match="link is a link or not a folder; expected a folder"):
             folder_inside(tmp_path, "link", "b", make=make)
-        with pytest.raises(StoreError, match="file is a link or no folder"):
+        with pytest.raises(StoreError, match="file is a link or not a folder"):
             folder_inside(tmp_path, "file", make=make)
     assert not list((tmp_path / "elsewhere").iterdir())
 

@@ -170,25 +170,39 @@ class Results:
         return figure
 
     def compare(self, other: Results, metric: str = "images_per_second") -> pd.DataFrame:
-        """A comparison with another sweep, the candidate: one row per configuration that both have,
-        with the keys of JSON rows of `compare` as columns.
+        """A comparison with the sweep `other`, the candidate: one row per configuration that both
+        have. The columns are the keys of `compare`'s JSON rows.
 
-        Raises UnknownName for an unknown metric, and NotComparable if the environments differ or no
-        configuration is in both.
+        Raises UsageError for what is no sweep, UnknownName for an unknown metric, and NotComparable
+        if the environments differ or no configuration is in both.
         """
         import pandas as pd
 
         from dpbench.analysis.comparisons.comparability import check_environments
         from dpbench.analysis.comparisons.comparison import compare
-        from dpbench.analysis.comparisons.matching import match
+        from dpbench.analysis.comparisons.matching import Side, match
         from dpbench.analysis.metrics import METRICS
         from dpbench.options.compare import CompareOptions
         from dpbench.report.comparison import plain
-        from dpbench.run.results import load_sides
 
         if metric not in METRICS:
             raise UnknownName("metric", metric, METRICS)
-        matched = match(*load_sides(str(self.folder), str(other.folder)))
+        sides = []
+        for one in (self, other):
+            if not isinstance(one, Results) or one._sweep is None:
+                raise UsageError(
+                    f"other: got {one!r}; expected a sweep, as dpbench.load returns it"
+                )
+            folder, sweep = one.folder, one._sweep
+            sides.append(
+                Side(
+                    label=str(folder),
+                    records=sweep.records,
+                    environments=sweep.environments,
+                    source=str(folder.resolve()),
+                )
+            )
+        matched = match(*sides)
         say(*check_environments(matched))
         rows = compare(matched, METRICS[metric], within=CompareOptions().within)
         return pd.DataFrame([plain(row) for row in rows])

@@ -60,9 +60,11 @@ def _compared(options: CompareOptions) -> tuple[str, list[str]]:
         return to_json(everything, matched, notes), []
     if format == "csv":
         return to_csv(everything), notes
-    tables = [
-        render(rows, matched, METRICS[name], within=within, format=format, notes=notes)
-        for name, rows in found.items()
-    ]
+    tables = []
+    for name, rows in found.items():
+        measured = [row for row in rows if any(row.repetitions)] or rows
+        metric = METRICS[name]
+        table = render(measured, matched, metric, within=within, format=format, notes=notes)
+        tables.append(table)
     aside = [note for table in tables for note in table.notes_aside]
     return "\n".join(table.text for table in tables), aside

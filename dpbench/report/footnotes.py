@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from dpbench import units
 from dpbench.analysis.configuration import MOST_LISTED, ConfigurationSummary
@@ -38,9 +38,9 @@ def notes(subject: Subject) -> tuple[str, ...]:
     return tuple(note for note in every if note not in elsewhere)
 
 
-def warnings(subject: Subject, said: Sequence[str] = ()) -> tuple[str, ...]:
+def warnings(subject: Subject, said: Collection[str] = ()) -> tuple[str, ...]:
     """Warnings to read before a number is believed, the same wherever results are shown, without
-    those that a line of `said` contains, such as the load for which there is no fastest row."""
+    those that were `said`, such as the load for which there is no fastest row."""
 
     def found() -> Iterator[str]:
         for stored in (subject.sweep, subject.collectives):
@@ -53,7 +53,7 @@ def warnings(subject: Subject, said: Sequence[str] = ()) -> tuple[str, ...]:
         yield from subject.warnings
         yield from steadiness(subject.rows)
 
-    return tuple(one for one in dict.fromkeys(found()) if not any(one in line for line in said))
+    return tuple(one for one in dict.fromkeys(found()) if one not in said)
 
 
 def reasons(rows: Rows) -> tuple[str, ...]:

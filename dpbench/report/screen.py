@@ -43,14 +43,15 @@ def screen(
     said = table.notes_aside if is_seed else notes(subject)
     failed = [row for row in subject.rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
     ends = reasons(failed)[:MOST_REASONS]
-    lines = [] if is_seed or subject.sweep is None else [*verdict(subject.headlines)]
-    alerts = warnings(subject, (*lines, SYNTHETIC_NOTE))
+    headlines = {} if is_seed or subject.sweep is None else subject.headlines
+    lines = [*verdict(headlines)]
+    reasons_said = [one.reason for one in headlines.values()]
+    alerts = warnings(subject, (*reasons_said, SYNTHETIC_NOTE))
     first, later = ((), alerts) if is_seed else (alerts[:1], alerts[1:])
     lines += [f"Warning: {one_line(warning)}" for warning in first]
     narrow = min(width, WIDTH) if width else text_width()
     parts = [] if page is None else [f"Report: {page}"]
-    is_named = any(found.fastest for found in subject.headlines.values())
-    if folder is not None and is_named and trained_together(subject.explanations):
+    if folder is not None and trained_together(subject.explanations):
         parts.append(f"Next: dpbench explain {folder}")
     details: list[str] = []
     if verbose:

@@ -90,10 +90,10 @@ def render(
         if is_short:
             shown_keys = [column.key for column in reversed(table.columns)]
             order = sorted((k for k in shown_keys if _importance(k) <= 0), key=_importance)
-            found = fitted(table, order, width)
-            if "Speedup" in found[1]:
-                found = fitted(_narrowed(table, shown), order, width)
-            table, dropped = found
+            narrow, dropped = fitted(table, order, width)
+            if "Speedup" in dropped:
+                narrow, dropped = fitted(_narrowed(table, shown), order, width)
+            table = narrow
             if dropped:
                 keys = {one.key for one in table.columns}
                 names = ", ".join(key for key in reversed(order) if key not in keys)

@@ -13,7 +13,9 @@ import pytest
 
 import dpbench
 from dpbench.cli.app import run
-from tests.analysis.builders import runs, trial
+from dpbench.errors import UsageError
+from dpbench.records.trial import Status
+from tests.analysis.builders import record, runs, trial
 from tests.cli.stored import stored
 
 SPEEDS = (100.0, 101.0, 99.0, 100.5, 99.5)
@@ -55,10 +57,23 @@ def test_metrics_limit_and_format_are_options(sweep: Sweeps, capsys: Capture) ->
     assert metrics == 2 * ["images_per_second"] + 2 * ["step_seconds_p50"]
     frame = dpbench.load("a").compare(dpbench.load("b"), "step_seconds_p50")
     assert frame.to_dict("records") == json.loads(out)["rows"][2:]
+    with pytest.raises(UsageError, match=r"^other: got 'b'; expected a sweep"):
+        dpbench.load("a").compare("b")  # type: ignore[arg-type]
     assert "same within 3 % in 2" in compare(capsys, "a", "b")[0]
     assert "same within" not in compare(capsys, "a", "b", "--within", "0.5%")[0]
     out, _ = compare(capsys, "a", "b", "--format", "csv")
     assert len(out.splitlines()) == 3
+
+
+def test_rows_that_ran_on_neither_side_are_named_below_the_table(
+    here: Path, capsys: Capture
+) -> None:
+    skipped = record(trial(backend="nccl"), status=Status.SKIPPED, reason="no CUDA device")
+    for name in "ab":
+        stored(here / name, [*runs(trial(), SPEEDS), skipped])
+    out, _ = compare(capsys, "a", "b")
+    assert "the same within 3 % in 1 of 1 row." in out
+    assert "images_per_second was measured on neither side: ddp/nccl" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

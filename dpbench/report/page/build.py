@@ -57,12 +57,13 @@ Rows = Sequence[ConfigurationSummary]
 def build_page(subject: Subject, pictures: Pictures) -> Page:
     """The page of a subject with its pictures."""
     withheld = {work: one for work, one in subject.headlines.items() if one.fastest is None}
-    first = tuple(verdict(withheld)) if subject.sweep else ()
+    first = verdict(withheld) if subject.sweep else ()
+    said = [one.reason for one in withheld.values()] if subject.sweep else ()
     return Page(
         title=one_line(subject.name),
         version=__version__,
         about=" · ".join(map(one_line, _about(subject))),
-        warnings=tuple(map(one_line, (*first, *warnings(subject, first)))),
+        warnings=tuple(map(one_line, (*first, *warnings(subject, said)))),
         tiles=tuple(_tiles(subject)),
         advice=tuple(map(one_line, islice(_advice(subject), MOST_ADVICE))),
         sections=tuple(_sections(subject, pictures)),

@@ -47,9 +47,9 @@ from dpbench.run.gate.judging import (
     parse_sweep,
     plan_sweep,
 )
+from dpbench.run.gate.looks import GROWTH, budget_spent
 from dpbench.run.gate.thresholds import MOST_LOOKS, Thresholds
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.sweep.grid import GROWTH, budget_spent
 from dpbench.run.sweep.measuring import Measurement, launcher_for
 from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore

@@ -28,9 +28,10 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.options.types import Choice
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
+from dpbench.run.gate.looks import UntilSettled
 from dpbench.run.gate.thresholds import MOST_LOOKS, Thresholds, check_baselines_of_efficiency
 from dpbench.run.results import load_sides, new_folder, results_folder, split_selection
-from dpbench.run.sweep.grid import UntilSettled, plan_trials
+from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.sweep.measuring import Measurement, estimate_seconds, measure
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec

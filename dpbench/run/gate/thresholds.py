@@ -13,7 +13,7 @@ from dpbench.errors import UsageError
 from dpbench.options.bridge import read_value
 from dpbench.options.check import CheckOptions
 from dpbench.options.types import Choice, Percent
-from dpbench.run.sweep.grid import GROWTH
+from dpbench.run.gate.looks import GROWTH
 from dpbench.specs import SweepSpec
 
 MOST_LOOKS = 5
