@@ -94,28 +94,20 @@ def _after_first_segments(record: TrialRecord) -> TrialRecord:
 
 
 def free_communication_seconds(record: TrialRecord, skipped: int = 0) -> float | None:
-    """Mean of `free_communication_steps`."""
-    steps = free_communication_steps(record, skipped)
-    return None if steps is None else float(steps.mean())
+    """Mean step of ranks that wait for each other but whose communication takes no time.
 
-
-def free_communication_steps(record: TrialRecord, skipped: int = 0) -> Floats | None:
-    """Step seconds of ranks that wait for each other but whose communication takes no time, one
-    value per synchronization.
-
-    From the window without synchronization, without its `skipped` first steps: the steps of the
-    rank that happens to be slowest there. None if not measured.
+    From the window without synchronization, without its `skipped` first steps: the mean of the
+    rank that happens to be slowest in each step there. None if not measured.
     """
     if (without := steps_without_sync(record)) is None:
         return None
     spans = seconds_between_synchronizations(record)
     slowest = float(spans.mean(axis=1).max())
     if slowest < SHORTEST_SECONDS:
-        return np.array([max(without)])
+        return max(without)
     first = min(skipped // steps_between_synchronizations(record.trial), spans.shape[1] - 1)
     # As a ratio, because on CUDA the host times the window and the device its steps.
-    steps: Floats = spans[:, first:].max(axis=0) * (max(without) / slowest)
-    return steps
+    return float(spans[:, first:].max(axis=0).mean()) * (max(without) / slowest)
 
 
 def seconds_between_synchronizations(record: TrialRecord) -> Floats:

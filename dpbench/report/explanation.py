@@ -23,8 +23,7 @@ COSTS: dict[Part, str] = {
     "granularity": "smaller batches take longer per sample",
     "contention": "replicas share the machine",
     "wrapper": "hooks and buckets",
-    "balance": "one rank is slower than the others",
-    "stragglers": "some steps are slow, on any rank",
+    "waiting": "all wait for the rank that is slowest in each step",
     "communication": "communication not hidden by overlap",
     "warm-up": "slow first steps",
 }
@@ -129,7 +128,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 
 
 def _cost(part: Part, explained: Explanation) -> str:
-    if part == "balance" and not explained.communicates:
+    if part == "waiting" and not explained.communicates:
         return "the slowest copy against the typical one"
     if part == "wrapper" and IMPLEMENTATIONS[explained.trial.implementation].one_process:
         return "one process drives all replicas"

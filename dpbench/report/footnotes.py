@@ -56,15 +56,36 @@ def warnings(subject: Subject, said: Collection[str] = ()) -> tuple[str, ...]:
     return tuple(one for one in dict.fromkeys(found()) if one not in said)
 
 
+def unavailable(rows: Rows) -> dict[str, Rows]:
+    """One line for each backend that this machine does not have, with the rows that it skipped.
+
+    Nothing where no other rows are left, as these then have to show what was asked for.
+    """
+    skipped: dict[tuple[str, str], list[ConfigurationSummary]] = {}
+    for row in rows:
+        if row.status is Status.SKIPPED and row.backend and row.reason:
+            skipped.setdefault((row.backend, one_line(row.reason)), []).append(row)
+    return {
+        f"{backend}: skipped, {reason} ({units.counted(len(found), 'row')})": found
+        for (backend, reason), found in skipped.items()
+        if len(found) == sum(row.backend == backend for row in rows) < len(rows)
+    }
+
+
 def reasons(rows: Rows) -> tuple[str, ...]:
     """The full reason of every configuration that has one; equal reasons share a line."""
+    lines = unavailable(rows)
+    told = [row for found in lines.values() for row in found]
     groups: dict[tuple[Status, str], list[str]] = {}
     for row in rows:
-        if row.reason or row.status is Status.WRONG_GRADIENTS:
+        if row not in told and (row.reason or row.status is Status.WRONG_GRADIENTS):
             groups.setdefault((row.status, one_line(row.reason or "")), []).append(row.label)
-    return tuple(
-        f"{status.words}, {_some_of(labels)}{f': {reason}' if reason else ''}"
-        for (status, reason), labels in groups.items()
+    return (
+        *lines,
+        *(
+            f"{status.words}, {_some_of(labels)}{f': {reason}' if reason else ''}"
+            for (status, reason), labels in groups.items()
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from dpbench.messages import one_line
 from dpbench.records.environment import SYNTHETIC_NOTE
 from dpbench.records.trial import Status
 from dpbench.report.answer import bullets
-from dpbench.report.footnotes import notes, reasons, warnings
+from dpbench.report.footnotes import notes, reasons, unavailable, warnings
 from dpbench.report.headline import verdict
 from dpbench.report.progress.terminal import WIDTH, text_width
 from dpbench.report.tables import render
@@ -55,7 +55,8 @@ def screen(
         parts.append(f"Next: dpbench explain {folder}")
     details: list[str] = []
     if verbose:
-        others = [reason for reason in reasons(subject.rows) if reason not in ends]
+        above = {*ends, *unavailable(subject.rows)}
+        others = [reason for reason in reasons(subject.rows) if reason not in above]
         details = [*dict.fromkeys((*later, *said, *others, *table.left_out))]
     else:
         counts = {"more warning": later, "note": (*said, *table.left_out)}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields import NOISY, ReadField, Value
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.footnotes import footnotes
+from dpbench.report.footnotes import footnotes, unavailable
 from dpbench.report.formats import csv_text, json_text
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import DATA_FORMATS, DEFAULT, check_format, filled, fitted, write_table
@@ -76,7 +75,9 @@ def render(
         text = torch_ddp_text(rows) if format is None else f"{write_table(table, name)}\n"
         return RenderedTable(text=text, notes_aside=(*torch_ddp_notes(rows), *notes))
     is_short = name == DEFAULT and columns is None
-    shown, above = _without_unavailable(rows) if is_short else (rows, [])
+    without = unavailable(rows) if is_short else {}
+    skipped = [row for found in without.values() for row in found]
+    shown, above = [row for row in rows if row not in skipped], [*without]
     chosen, unmeasured = usual_columns(shown) if columns is None else (_asked(columns), [])
     table = configurations(shown, chosen, with_reasons=name != DEFAULT)
     if is_short:
@@ -229,20 +230,6 @@ def _without_common(table: Table, rows: Rows) -> tuple[Table, list[str]]:
     }
     common = [f"All {len(rows):,} rows: {', '.join(taken.values())}"] if taken else []
     return table.without(taken), common
-
-
-def _without_unavailable(rows: Rows) -> tuple[Rows, list[str]]:
-    """Takes out rows of backends that this machine does not have, with one line for each."""
-    skipped: dict[tuple[str, str], list[ConfigurationSummary]] = {}
-    for row in rows:
-        if row.status is Status.SKIPPED and row.backend and row.reason:
-            skipped.setdefault((row.backend, one_line(row.reason)), []).append(row)
-    lines, taken = [], []
-    for (backend, reason), found in skipped.items():
-        if len(found) == sum(row.backend == backend for row in rows) < len(rows):
-            lines.append(f"{backend}: skipped, {reason} ({units.counted(len(found), 'row')})")
-            taken += found
-    return [row for row in rows if row not in taken], lines
 
 
 def _data(rows: Rows, name: str, columns: str | None) -> str:

@@ -193,7 +193,7 @@ def steps_of(
 
 
 def weak_sweep(repetition: int = 0, slower: float = 1.0) -> list[TrialRecord]:
-    """Two ranks: contention 0.8, wrapper 12.5/13.5, balance 13.5/14, communication 0.7.
+    """Two ranks: contention 0.8, wrapper 12.5/13.5, waiting 13.5/14, communication 0.7.
 
     `slower` multiplies every time of the pass.
     """

@@ -85,7 +85,7 @@ def test_a_single_repetition_says_that_nothing_is_blamed() -> None:
 def test_rows_without_a_speed_are_listed_with_their_reason() -> None:
     skipped = record(trial(backend="nccl"), status=Status.SKIPPED, reason="no CUDA device")
     text = text_of([*sweep(), skipped])
-    assert "skipped, ddp/nccl ×1, batch 32: no CUDA device" in text
+    assert "nccl: skipped, no CUDA device (1 row)" in text
     assert "· a note" in text
 
 

@@ -21,17 +21,12 @@ NOTHING_LARGE = (
 HALF = 0.5
 """Share of a loss from which slow data loading is its cause."""
 ACCUMULATE_TIMES = 4
-ONE_CLOCK: tuple[Part, ...] = ("wrapper", "balance", "stragglers")
+ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
 LOADING = "try --prefetch and --data-workers, or a faster source of samples"
 AdviceKind = Part | Literal["data", "not separated"]
 Words = tuple[str, str]
 """The loss, and its remedy."""
-STRAGGLERS: Words = (
-    "stragglers, as all wait for the rank that is slow in a step",
-    "look for other work on the devices (dpbench report --level step lists all steps), pin ranks "
-    "to cores, or make samples equally long",
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,17 +89,16 @@ def _advice(factor: Factor, explained: Explanation, others: Sequence[Explanation
     trial, slowest = explained.trial, explained.slowest_rank
     traits = IMPLEMENTATIONS[trial.implementation]
     accumulate = f"--accumulate {trial.accumulation_steps * ACCUMULATE_TIMES}"
-    is_waiting = kind in ("balance", "stragglers")
-    if is_waiting and slowest and explained.slow_data_seconds >= HALF * seconds:
+    if kind == "waiting" and slowest and explained.slow_data_seconds >= HALF * seconds:
         kind = "data"
         words = f"loading data on rank {slowest.rank} ({slowest.device})", LOADING
-    elif is_waiting and not explained.communicates:
+    elif kind == "waiting" and not explained.communicates:
         words = (
             "copies that are slower than the typical one",
             "look for other work on their devices",
         )
-    elif is_waiting:
-        words = STRAGGLERS if kind == "stragglers" else _waiting(explained.slowest_rank)
+    elif kind == "waiting":
+        words = _waiting(slowest)
     elif kind == "communication":
         words = _communication(explained, others, accumulate)
     elif kind == "contention":
@@ -160,16 +154,14 @@ def _communication(explained: Explanation, others: Sequence[Explanation], accumu
 
 
 def _waiting(slowest: SlowestRank | None) -> Words:
-    if slowest is None:
-        return "waiting for the slowest rank", "look for what else runs on its device"
-    if not slowest.always:
+    if slowest is not None and slowest.always:
         return (
-            f"waiting for the slowest rank, not always the same one (rank {slowest.rank} in "
-            f"{slowest.slowest_in} of {slowest.repetitions} repetitions)",
-            "look for other work on this machine; free its cores or pin the ranks",
+            f"waiting for rank {slowest.rank} ({slowest.device}), the slowest in all "
+            f"{slowest.repetitions} repetitions",
+            "compare its device, its clock, its share of the samples and what else runs there",
         )
     return (
-        f"waiting for rank {slowest.rank} ({slowest.device}), the slowest in all "
-        f"{slowest.repetitions} repetitions",
-        "compare its device, its clock, its share of the samples and what else runs there",
+        "waiting for the rank that is slowest in each step, not always the same one",
+        "look for other work on the devices (dpbench report --level step lists all steps), pin "
+        "ranks to cores, or make samples equally long",
     )

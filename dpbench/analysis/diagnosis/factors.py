@@ -6,7 +6,6 @@ A step is followed from the ideal to what was reached, in seconds:
     sharded      mean t1(b_i)       `single` at the batch b_i that each rank really takes
     contended    typical T_i        `independent` copies at once, without communication
     wrapped      typical c_i        the implementation without synchronization
-    unbalanced   max c_i            its slowest rank
     waiting      mean_k max c_ik    the rank that is slowest in each step k
     settled                         with synchronization, without slow first steps
     reached                         with synchronization, the slowest rank's mean
@@ -16,9 +15,9 @@ Each quotient of neighbors is a factor, so their product is ideal / reached, the
 Excellence, with copies that share a machine in the place of its computation scalability.
 
 Three choices keep one cause out of another's factor. The typical copy and the typical rank are the
-fastest of two and the median of more: a mean would call a part of every straggler contention. Up
-to the slowest rank, a rank's step is its median + (mean − median) of the steps of `single`, so that
-further pauses in some steps count as waiting. And where the first steps are slow (`steady_state`),
+fastest of two and the median of more: a mean would call a part of every straggler contention. Their
+step is the median + (mean − median) of the steps of `single`, so that further pauses in some steps
+count as waiting. And where the first steps are slow (`steady_state`),
 they are left out of all stages but the last.
 
 If a time was not measured, its two neighbors still have a quotient: one factor with two parts. All
@@ -36,12 +35,11 @@ from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
-from dpbench.analysis.estimate import Estimate, Floats, LogMean, mean
+from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.scaling import BASELINE
-from dpbench.analysis.steady_state import FEWEST_STEPS, steady_state
+from dpbench.analysis.steady_state import steady_state
 from dpbench.analysis.throughput import (
     free_communication_seconds,
-    free_communication_steps,
     mean_rank_step_seconds,
     mean_step_seconds,
     slowest_rank_step_seconds,
@@ -52,15 +50,10 @@ from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
-Part = Literal[
-    "granularity", "contention", "wrapper", "balance", "stragglers", "communication", "warm-up"
-]
+Part = Literal["granularity", "contention", "wrapper", "waiting", "communication", "warm-up"]
 PARTS: tuple[Part, ...] = get_args(Part)
-IDEAL, SHARDED, CONTENDED, WRAPPED, UNBALANCED, WAITING, SETTLED, REACHED = range(8)
+IDEAL, SHARDED, CONTENDED, WRAPPED, WAITING, SETTLED, REACHED = range(7)
 """Stages of a step; part k lies between stage k and stage k + 1."""
-
-POOLING_LEVEL = 0.25
-"""Level of the test for further variance between repetitions: large, so that little is missed."""
 
 Way = tuple[float | None, ...]
 """Seconds of a step at every stage, in one repetition; None where not measured."""
@@ -135,8 +128,7 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
     """The factors of the usable repetitions of one configuration; at least one record."""
     steady = steady_state([step_seconds(record) for record in records])
     skipped = steady.first_steps if steady.verdict == "warming up" else 0
-    by_repetition = {record.trial.repetition: record for record in records}
-    ways = {one: way(record, references, skipped) for one, record in by_repetition.items()}
+    ways = {record.trial.repetition: way(record, references, skipped) for record in records}
     places, repetitions = _comparable(ways)
     trial = records[0].trial
     chosen = [
@@ -152,10 +144,6 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
         shares = [(b - a) / r for a, b, r in zip(before, after, reached, strict=True)]
         value = BASELINE if known.issuperset(parts) else _quotient(before, after, "×")
         share = mean(shares, unit="of the step")
-        if parts == ("stragglers",) and not known.issuperset(parts):
-            share = _straggler_share(
-                [by_repetition[r] for r in repetitions], before, reached, skipped
-            )
         factors.append(Factor(parts=parts, value=value, share=share))
     ideal = [seconds[0] for seconds in chosen] if places[0] == IDEAL else []
     return Factors(
@@ -165,38 +153,6 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
         repetitions=tuple(repetitions),
         missing=tuple(place for place in range(len(PARTS) + 1) if place not in places),
         slow_first_steps=skipped,
-    )
-
-
-def _straggler_share(
-    records: Sequence[TrialRecord],
-    unbalanced: Sequence[float],
-    reached: Sequence[float],
-    skipped: int,
-) -> Estimate:
-    """The share of the step that waiting in single steps costs: its mean over repetitions.
-
-    A few pauses in each repetition leave four repetitions far apart by chance. So the interval
-    comes from all steps, unless the repetitions differ by more than their steps explain (analysis
-    of variance at `POOLING_LEVEL`); then it comes from the repetitions, as it does everywhere else.
-    """
-    from scipy.stats import f_oneway
-
-    repetitions: list[Floats] = [
-        (steps - before) / after
-        for record, before, after in zip(records, unbalanced, reached, strict=True)
-        if (steps := free_communication_steps(record, skipped)) is not None
-    ]
-    by_repetition = mean([float(steps.mean()) for steps in repetitions], unit="of the step")
-    every_step = np.concatenate(repetitions)
-    if len(repetitions) < 2 or min(map(len, repetitions)) < FEWEST_STEPS:
-        return by_repetition
-    if not f_oneway(*repetitions).pvalue > POOLING_LEVEL:
-        return by_repetition
-    return replace(
-        mean(every_step.tolist(), unit="of the step"),
-        value=by_repetition.value,
-        basis="step batches",
     )
 
 
@@ -210,22 +166,22 @@ def way(record: TrialRecord, references: References, skipped: int = 0) -> Way:
     settled = reached * float(steps[skipped:].mean() / steps.mean()) if skipped else reached
     if trial.group_size == 1:
         # Nothing is sharded or contended; any extra cost of the step is the wrapper's.
-        return (ideal, ideal, ideal, settled, settled, settled, settled, reached)
+        return (ideal, ideal, ideal, settled, settled, settled, reached)
     if trial.implementation == INDEPENDENT:
         copies = typical([mean_step_seconds(rank.timed) for rank in record.ranks])
-        return (ideal, sharded, copies, copies, settled, settled, settled, reached)
+        return (ideal, sharded, copies, copies, settled, settled, reached)
     copies_at_once = references.independent(trial)
     contended = None
     if copies_at_once is not None:
-        contended = typical([_median(rank.timed) + pauses for rank in copies_at_once.ranks])
+        contended = typical([_median(rank.timed) for rank in copies_at_once.ranks]) + pauses
     if steps_without_sync(record) is None:
-        return (ideal, sharded, contended, None, None, None, settled, reached)
+        return (ideal, sharded, contended, None, None, settled, reached)
     waiting = free_communication_seconds(record, skipped)
     if trial.process_count == 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.
-        return (ideal, sharded, contended, None, None, waiting, settled, reached)
-    alone = [_median(rank.without_sync) + pauses for rank in record.ranks if rank.without_sync]
-    return (ideal, sharded, contended, typical(alone), max(alone), waiting, settled, reached)
+        return (ideal, sharded, contended, None, waiting, settled, reached)
+    wrapped = typical([_median(rank.without_sync) for rank in record.ranks if rank.without_sync])
+    return (ideal, sharded, contended, wrapped + pauses, waiting, settled, reached)
 
 
 def _median(window: Window) -> float:
@@ -241,7 +197,7 @@ def _alone(trial: TrialSpec, references: References) -> tuple[float | None, floa
     and its mean − median step, which is what pauses in some steps cost it.
 
     Shards of strong scaling may differ by one sample; then their mean counts, and the slower rank
-    with the larger shard shows up in the balance.
+    with the larger shard is waited for.
     """
     sizes = trial.replica_batch_sizes
     found = {size: references.single(trial, size) for size in {*sizes, trial.batch_size}}
@@ -266,7 +222,7 @@ def parts_of_one(trial: TrialSpec) -> set[Part]:
     if trial.group_size == 1:
         parts |= set(PARTS) - {"wrapper", "warm-up"}
     elif trial.implementation == INDEPENDENT:
-        parts |= {"wrapper", "stragglers", "communication"}
+        parts |= {"wrapper", "communication"}
     return parts
 
 
@@ -276,7 +232,7 @@ def _comparable(ways: Mapping[int, Way]) -> tuple[list[int], list[int]]:
     If some repetitions lack a stage, the others are kept; a stage that would leave none is dropped.
     """
     repetitions, places = set(ways), []
-    for place in (REACHED, SETTLED, IDEAL, WAITING, UNBALANCED, WRAPPED, CONTENDED, SHARDED):
+    for place in (REACHED, SETTLED, IDEAL, WAITING, WRAPPED, CONTENDED, SHARDED):
         having = {repetition for repetition in repetitions if ways[repetition][place] is not None}
         if having:
             repetitions = having

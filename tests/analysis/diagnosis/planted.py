@@ -14,11 +14,11 @@ from tests.analysis.builders import PASSED, rank, record, trial, window
 Cause = Literal["straggler", "loader", "wrapper", "first steps", "pauses"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 KINDS = {
-    "straggler": "balance",
+    "straggler": "waiting",
     "loader": "data",
     "wrapper": "wrapper",
     "first steps": "warm-up",
-    "pauses": "stragglers",
+    "pauses": "waiting",
 }
 """What the largest advice has to be."""
 STEP, NOISE, STEPS, REPETITIONS = 0.010, 0.05, 50, 4

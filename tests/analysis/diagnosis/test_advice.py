@@ -112,7 +112,7 @@ def test_a_slow_rank_is_named() -> None:
             steps_of("ddp", [16 * MS] * 2, [10 * MS, 16 * MS], **at),
         ]
     kinds = {advice.kind: advice.text for advice in advice_on(LABEL, records)}
-    assert kinds["balance"].startswith("waiting for rank 1 (cpu), the slowest in all 3 repetitions")
+    assert kinds["waiting"].startswith("waiting for rank 1 (cpu), the slowest in all 3 repetitions")
 
 
 def test_independent_copies_wait_for_nobody() -> None:
@@ -124,7 +124,7 @@ def test_independent_copies_wait_for_nobody() -> None:
             steps_of("independent", [10 * MS, 16 * MS], **at),
         ]
     (found,) = advice_on("independent ×2, batch 32", records)
-    assert (found.kind, found.loss) == ("balance", "copies that are slower than the typical one")
+    assert (found.kind, found.loss) == ("waiting", "copies that are slower than the typical one")
     causes = [
         row.cells[-1].text for row in factors_table(explain(records, summarize(records))).rows
     ]

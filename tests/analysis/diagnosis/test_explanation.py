@@ -93,8 +93,7 @@ def test_communication_beside_jitter_is_what_is_left() -> None:
     assert free_communication_seconds(one) == 3.0
     assert exposed_communication_seconds(one) == 1.0
     values = {f.parts: f.value.value for f in factor([one], References([])).factors}
-    assert values[("balance",)] == 1
-    assert values[("stragglers",)] == pytest.approx(2 / 3)
+    assert values[("waiting",)] == pytest.approx(2 / 3)
     assert values[("communication",)] == pytest.approx(3 / 4)
 
 

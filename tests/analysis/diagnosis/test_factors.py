@@ -47,8 +47,7 @@ def test_weak_scaling_by_hand() -> None:
             ("granularity",): 1.0,
             ("contention",): 10 / 12,
             ("wrapper",): 12 / 13,
-            ("balance",): 13 / 14,
-            ("stragglers",): 1.0,
+            ("waiting",): 13 / 14,
             ("communication",): 14 / 20,
             ("warm-up",): 1.0,
         },
@@ -76,8 +75,7 @@ def test_strong_scaling_with_shards_that_differ_by_hand() -> None:
             ("granularity",): 10 / (7 + 6),
             ("contention",): 6.5 / 7,
             ("wrapper",): 7 / 8,
-            ("balance",): 8 / 9,
-            ("stragglers",): 1.0,
+            ("waiting",): 8 / 9,
             ("communication",): 9 / 12,
             ("warm-up",): 1.0,
         },
@@ -89,8 +87,8 @@ def test_strong_scaling_with_shards_that_differ_by_hand() -> None:
 @pytest.mark.parametrize(
     ("implementation", "without_sync", "merged"),
     [
-        ("dp", [15 * MS], ("wrapper", "balance", "stragglers")),
-        ("torch-dp", None, ("wrapper", "balance", "stragglers", "communication")),
+        ("dp", [15 * MS], ("wrapper", "waiting")),
+        ("torch-dp", None, ("wrapper", "waiting", "communication")),
     ],
 )
 def test_what_one_process_cannot_tell_apart_is_one_factor(
@@ -148,7 +146,7 @@ def test_a_straggler_is_no_contention_and_no_wrapper() -> None:
     others = [steps_of("single", [10 * MS]), steps_of("independent", [10 * MS, 20 * MS])]
     found = by_parts(factors_of(steps_of("ddp", [22 * MS] * 2, [10 * MS, 20 * MS]), others))
     assert found[("contention",)] == found[("wrapper",)] == pytest.approx(1)
-    assert found[("balance",)] == pytest.approx(0.5)
+    assert found[("waiting",)] == pytest.approx(0.5)
     assert typical([3, 9, 1]) == 3
     assert typical([4, 1, 3, 2]) == 2
 
@@ -165,8 +163,8 @@ def test_pauses_in_single_steps_are_waiting() -> None:
     copies = steps_of("independent", [10 * MS] * 2, timed_steps=10)
     single = steps_of("single", [10 * MS], timed_steps=10)
     found = by_parts(factors_of(record_of(spec, ranks), [single, copies]))
-    assert [found[("wrapper",)], found[("balance",)]] == pytest.approx([1, 1])
-    assert found[("stragglers",)] == pytest.approx(0.5)
+    assert found[("wrapper",)] == pytest.approx(1)
+    assert found[("waiting",)] == pytest.approx(0.5)
 
 
 def test_slow_first_steps_are_a_factor_of_their_own() -> None:
