@@ -22,7 +22,7 @@ from dpbench.store import StoredCollectives, StoredSweep
 class Subject:
     """Rows of the table, and known reasons for their values.
 
-    A published table only has `name` and `rows`; a folder with only collectives has only those.
+    A published table only has `name` and `rows`; collectives have no rows.
     """
 
     name: str
@@ -38,6 +38,11 @@ class Subject:
     collectives: StoredCollectives | None = None
     planned: int | None = None
     """Number of trials of the whole sweep, if known."""
+
+    @property
+    def stored(self) -> StoredSweep | StoredCollectives | None:
+        """The content of a results folder."""
+        return self.sweep or self.collectives
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -61,14 +66,12 @@ class Subject:
         return any(environment.launcher == SYNTHETIC for environment in environments)
 
 
-def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None = None) -> Subject:
-    """Analyse a results folder; it holds trials, collectives or both."""
-    stored = sweep or collectives
-    assert stored is not None
+def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
+    """Analyse the content of a results folder."""
     name = stored.folder.resolve().name
-    if sweep is None:
-        return Subject(name=name, collectives=collectives)
-    records, environments = sweep.records, sweep.environments
+    if isinstance(stored, StoredCollectives):
+        return Subject(name=name, collectives=stored)
+    records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
     explanations = tuple(one for one in explain(records, rows) if not one.is_too_noisy)
     return Subject(
@@ -82,8 +85,7 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
         hints=hints(records, environments),
         explanations=explanations,
         advice=advise(explanations),
-        sweep=sweep,
-        collectives=collectives,
+        sweep=stored,
     )
 
 

@@ -42,7 +42,7 @@ MOST_ROWS = 60
 
 
 class Results:
-    """Contents of a results folder when it was read: a sweep, collectives, or both.
+    """Contents of a results folder when it was read: a sweep or collectives.
 
     Columns of frames are stable and have their unit in the name; unmeasured values are missing.
     Frames keep the numbers that tables replace by "too noisy".
@@ -55,14 +55,14 @@ class Results:
         collectives: StoredCollectives | None = None,
         said: Sequence[str] = (),
     ) -> None:
-        """Takes at least one of the two; `said` has the messages of the sweep at its start."""
+        """Takes one of the two; `said` has the messages of the sweep at its start."""
         self._sweep = sweep
         self._collectives = collectives
         self._said = tuple(said)
 
     @cached_property
     def _subject(self) -> Subject:
-        return of_folder(self._sweep, self._collectives)
+        return of_folder(self._stored)
 
     @property
     def _stored(self) -> StoredSweep | StoredCollectives:
@@ -236,7 +236,7 @@ class Results:
 
     @property
     def spec(self) -> SweepSpec | None:
-        """The specification of the sweep; None if the folder only holds collectives."""
+        """The specification of the sweep; None if the folder holds collectives."""
         return None if self._sweep is None else self._sweep.spec
 
     @property
@@ -300,7 +300,6 @@ def load(path: str | PathLike[str]) -> Results:
         NewerSchema: The folder comes from a later version of dpbench.
     """
     folder = Path(path)
-    collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None
-    if collectives is not None and not store.holds_sweep(folder):
-        return Results(collectives=collectives)
-    return Results(sweep=store.load(folder), collectives=collectives)
+    if store.holds_collectives(folder) and not store.holds_sweep(folder):
+        return Results(collectives=store.load_collectives(folder))
+    return Results(sweep=store.load(folder))

@@ -49,8 +49,7 @@ def plot(typed: dict[str, Any]) -> None:
             f"{path} is a table, which has no folder for charts; say where they go: --output FOLDER"
         )
     subject = read_subject(path)
-    for stored in (subject.sweep, subject.collectives):
-        warn(*(stored.warnings if stored else ()))
+    warn(*(subject.stored.warnings if subject.stored else ()))
     subject = select_rows(subject, options)
     kinds = list(CHARTS.values())
     if ALL not in options.kinds:

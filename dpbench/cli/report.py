@@ -47,8 +47,7 @@ def report(typed: dict[str, Any]) -> None:
         _write_level(path, options.level, options)
         return
     subject = read_subject(path)
-    has_collectives_only = subject.sweep is None and subject.collectives is not None
-    if has_collectives_only and (options.rows_format or options.columns):
+    if subject.collectives and (options.rows_format or options.columns):
         _write_level(path, "collective", options)
         return
     chosen = select_rows(subject, options)
@@ -58,8 +57,7 @@ def report(typed: dict[str, Any]) -> None:
             say(f"the table is in {options.file}")
         return
     folder = options.output or (None if is_table(path) else report_folder(path))
-    if has_collectives_only:
-        assert subject.collectives is not None
+    if subject.collectives:
         show_collectives(subject.collectives)
     else:
         results = None if is_table(path) else path
@@ -68,7 +66,7 @@ def report(typed: dict[str, Any]) -> None:
         from dpbench.report.document import write_report
 
         page = write_report(folder, subject, charts=options.charts)
-        if has_collectives_only:
+        if subject.collectives:
             typer.echo(f"\nReport: {page}")
         if options.open:
             import webbrowser

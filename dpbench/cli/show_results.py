@@ -71,8 +71,7 @@ def show_rows(subject: Subject, format: str, columns: str | None, file: Path | N
     from dpbench.report.exports import encoded, keep_columns
     from dpbench.report.tables import render
 
-    for stored in (subject.sweep, subject.collectives):
-        warn(*(stored.warnings if stored else ()))
+    warn(*(subject.stored.warnings if subject.stored else ()))
     if format == "parquet":
         from dpbench.analysis.frames import to_frame
 

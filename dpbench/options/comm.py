@@ -124,8 +124,6 @@ class MeasuredOptions(Options):
 class CommOptions(FolderOptions, MachineOptions, MeasuredOptions, GpuOptions):
     """Every option of `dpbench comm`; None leaves it to dpbench."""
 
-    name: str | None = name_option(
-        "Name of the results folder; adds to the folder of a sweep.", "the time and collectives"
-    )
+    name: str | None = name_option("Name of the results folder.", "the time and collectives")
     charts: bool = charts_option()
     as_json: bool = json_option()

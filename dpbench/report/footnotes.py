@@ -43,8 +43,7 @@ def warnings(subject: Subject, said: Collection[str] = ()) -> tuple[str, ...]:
     those that were `said`, such as the load for which there is no fastest row."""
 
     def found() -> Iterator[str]:
-        for stored in (subject.sweep, subject.collectives):
-            yield from () if stored is None else stored.warnings
+        yield from subject.stored.warnings if subject.stored else ()
         if wrong := [row.label for row in subject.rows if row.verified is False]:
             yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"
         measured = [row for row in subject.rows if row.configuration and row.throughput]

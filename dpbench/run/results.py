@@ -129,8 +129,7 @@ def _sweep(folder: Path) -> tuple[str, int, str, str]:
 
 def _comm(folder: Path) -> tuple[str, int, str, str]:
     stored = store.load_collectives(folder)
-    last = {record.collective.collective_id: record for record in stored.records}
-    statuses = Counter(record.status.words for record in last.values())
+    statuses = Counter(record.status.words for record in stored.records)
     words = ", ".join(f"{count:,} {name}" for name, count in statuses.items()) or "none"
     rows = {record.collective.configuration for record in stored.records}
     used = {record.environment_id for record in stored.records}
@@ -162,21 +161,16 @@ def read_subject(path: Path) -> Subject:
     if is_table(path):
         return of_published(path)
     if store.holds_collectives(path) and not store.holds_sweep(path):
-        return of_folder(None, store.load_collectives(path))
+        return of_folder(store.load_collectives(path))
     return subject_of(store.load(path))
 
 
 def subject_of(sweep: StoredSweep) -> Subject:
-    """A sweep with the collectives in its folder and the number of its planned trials."""
+    """A sweep with the number of its planned trials."""
     from dpbench.analysis.subject import of_folder
     from dpbench.run.sweep.grid import plan_trials
 
-    folder = sweep.folder
-    collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None
-    return replace(
-        of_folder(sweep, collectives),
-        planned=len(plan_trials(sweep.spec)),
-    )
+    return replace(of_folder(sweep), planned=len(plan_trials(sweep.spec)))
 
 
 def load_sides(*texts: str) -> list[Side]:

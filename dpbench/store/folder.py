@@ -3,13 +3,13 @@
 results/<name>/
   sweep.json          the specification, the command that was typed, the schema version
   trials.jsonl        one TrialRecord per line, flushed to disk after each trial
-  comm.json           the command that first added collectives, the schema version
+  comm.json           the command that was typed, the schema version
   collectives.jsonl   one CollectiveRecord per line, flushed as well
   environments/       one file per environment in which records were measured
   logs/               output of the ranks of failed trials
   report/             tables and charts, made from the above at any time
 
-A folder holds a sweep, collectives, or both.
+A folder holds a sweep or collectives.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class OpenStore(Generic[R]):
         except OSError as error:
             raise StoreError(
                 f"cannot write to {self.folder / self.file}: {error.strerror}; earlier records are "
-                "kept, and the same --name (for a sweep, with --resume) continues from there"
+                "kept, and dpbench sweep continues from there with the same --name and --resume"
             ) from None
 
     def add_environment(self, environment: Environment) -> None:
@@ -168,36 +168,29 @@ class SweepStore(OpenStore[TrialRecord]):
 
 
 class CollectiveStore(OpenStore[CollectiveRecord]):
-    """The results folder of a running `dpbench comm`, which may be that of a sweep."""
+    """The open results folder of a running `dpbench comm`."""
 
     file = COLLECTIVES_FILE
 
     @classmethod
-    def append_to(cls, folder: Path, command: Sequence[str]) -> CollectiveStore:
-        """Open a results folder for more collectives, or make it.
-
-        Raises StoreError if something else is there.
-        """
-        if not (is_free(folder) or holds_sweep(folder) or holds_collectives(folder)):
-            raise StoreError(
-                f"{folder} exists and is no results folder; expected one to add to, or another "
-                "--name"
-            )
+    def create(cls, folder: Path, command: Sequence[str]) -> CollectiveStore:
+        """Make the folder; raises StoreError if it exists and holds something."""
+        require_free(folder)
         _make(folder)
-        if not holds_collectives(folder):
-            write_versioned(folder / COMM_FILE, {"command": command})
         create_empty(folder / COLLECTIVES_FILE)
-        return cls(folder)
+        made = cls(folder)
+        write_versioned(folder / COMM_FILE, {"command": command})
+        return made
 
     def _identity(self, record: CollectiveRecord) -> dict[str, str]:
         return {"collective_id": record.collective.collective_id}
 
 
 def require_free(folder: Path) -> None:
-    """Raise StoreError if a new sweep would overwrite something."""
+    """Raise StoreError if new results would overwrite something."""
     if not is_free(folder):
         raise StoreError(
-            f"{folder} exists already; choose another --name, or finish it with --resume"
+            f"{folder} exists already; choose another --name, or finish a sweep with --resume"
         )
 
 

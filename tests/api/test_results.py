@@ -89,13 +89,11 @@ def test_collectives_alone_are_results_too() -> None:
     assert "one line cut" in found._repr_html_()
 
 
-def test_a_folder_with_both_has_both(tmp_path: Path) -> None:
+def test_a_sweep_without_trials_is_read(tmp_path: Path) -> None:
     spec = sweep_spec()
-    store.SweepStore.create(tmp_path / "both", spec, ["sweep"]).close()
-    with store.CollectiveStore.append_to(tmp_path / "both", ["comm"]) as results:
-        results.append(collective_record(collective_spec(sizes_bytes=(4, 8)), affine(1e-4, 1e9)))
-    found = dpbench.load(str(tmp_path / "both"))
-    assert (found.spec, len(found.collectives)) == (spec, 2)
+    store.SweepStore.create(tmp_path / "new", spec, ["sweep"]).close()
+    found = dpbench.load(str(tmp_path / "new"))
+    assert (found.spec, len(found.collectives)) == (spec, 0)
     assert found.summary == "No fastest configuration: no trial was recorded."
 
 

@@ -55,14 +55,6 @@ def test_larger_groups_double(tmp_path: Path) -> None:
     assert [record.collective.group_size for record in records] == [2, 4, 6]
 
 
-def test_the_same_command_measures_only_what_is_missing(tmp_path: Path, capsys: Captured) -> None:
-    assert comm(tmp_path, "--backends", "gloo", "--repetitions", "1") == 0
-    capsys.readouterr()
-    assert comm(tmp_path, "--backends", "gloo,shm", "--repetitions", "2") == 0
-    assert "stored already: 1 of 4 measurements" in capsys.readouterr().err
-    assert ran(tmp_path) == ["gloo 0", "shm 0", "shm 1", "gloo 1"]
-
-
 def test_a_folder_of_collectives_is_reported(tmp_path: Path, capsys: Captured) -> None:
     assert comm(tmp_path, "--quiet") == 0
     first = capsys.readouterr().out
@@ -107,7 +99,5 @@ def test_ctrl_c_keeps_what_is_measured(
     monkeypatch.setattr(SyntheticCollectives, "run", interrupted)
     assert comm(tmp_path, "--backends", "gloo,shm") == 130
     said = capsys.readouterr().err
-    assert f"interrupted; stored in {tmp_path / 'c'}: 2 of 8 measurements; to finish: " in said
-    monkeypatch.setattr(SyntheticCollectives, "run", works)
-    assert comm(tmp_path, "--backends", "gloo,shm") == 0
-    assert ran(tmp_path) == IN_TURN
+    assert f"interrupted; stored in {tmp_path / 'c'}: 2 of 8 measurements" in said
+    assert ran(tmp_path) == IN_TURN[:2]

@@ -27,11 +27,10 @@ SYNTHETIC = (
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a sweep, collectives, and a report with charts."""
+    """A folder with a sweep and a report with charts."""
     place = tmp_path_factory.mktemp("swept")
     with contextlib.chdir(place), synthetic.in_use():
         assert run(["sweep", *SYNTHETIC, "--name", "s"]) == 0
-        assert run(["comm", "--gpus", "2", "--quiet", "--name", "s"]) == 0
     return place / "results" / "s"
 
 

@@ -14,7 +14,6 @@ PREPARED = (
     " --batch-sizes 64 --repetitions 2",
     f"{SWEEP} --name failing --implementations dp,ddp --backends gloo,nccl --batch-sizes 8"
     " --repetitions 2 --stop-after-failure",
-    "comm --backends gloo,shm --gpus 2 --sizes 4KB,1MB --samples 5 --name base --quiet",
 )
 """Run once, in this order, before the cases; they make the folders that cases read."""
 

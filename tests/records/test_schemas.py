@@ -31,11 +31,16 @@ def test_the_files_of_a_results_folder_are_valid(tmp_path: Path) -> None:
         store.add_environment(capture())
         for trial in sample_records():
             store.append(trial)
-    with CollectiveStore.append_to(folder, ["dpbench", "comm"]) as collectives:
+    comm = tmp_path / "comm"
+    with CollectiveStore.create(comm, ["dpbench", "comm"]) as collectives:
         collectives.append(collective_record(collective_spec(), affine(1e-5, 1e9)))
     validators = {name: Draft202012Validator(schema) for name, schema in schemas().items()}
-    for name, file in (("trial-record", "trials"), ("collective-record", "collectives")):
-        for line in (folder / f"{file}.jsonl").read_text().splitlines():
+    files = {
+        "trial-record": folder / "trials.jsonl",
+        "collective-record": comm / "collectives.jsonl",
+    }
+    for name, file in files.items():
+        for line in file.read_text().splitlines():
             validators[name].validate(json.loads(line))
             assert not validators[name].is_valid(json.loads(line) | {"unknown": 3})
     (environment,) = (folder / "environments").iterdir()

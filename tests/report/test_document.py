@@ -61,11 +61,11 @@ def test_no_rows_at_all(tmp_path: Path) -> None:
 
 def test_collectives_have_their_table_and_chart(tmp_path: Path) -> None:
     full = stored_collectives(sample_collectives())
-    write_report(tmp_path / "full", of_folder(None, full))
+    write_report(tmp_path / "full", of_folder(full))
     files = {"collectives.txt", "collectives.json", "index.html"}
     assert names(tmp_path / "full") == files | {"charts/bandwidth.svg"}
     few = stored_collectives(sample_collectives()[-1:])
-    written = write_report(tmp_path / "few", of_folder(None, few))
+    written = write_report(tmp_path / "few", of_folder(few))
     assert names(tmp_path / "few") == files
     assert "two sizes or more" in written.read_text()
 

@@ -118,12 +118,11 @@ class MeasuredCollective:
 
 
 def measured(records: Iterable[CollectiveRecord]) -> tuple[MeasuredCollective, ...]:
-    """One per configuration, in the order they were first run; if run again, the last counts."""
-    groups: dict[CollectiveSpec, dict[int, CollectiveRecord]] = {}
+    """One per configuration, in the order they were run."""
+    groups: dict[CollectiveSpec, list[CollectiveRecord]] = {}
     for record in records:
-        spec = record.collective
-        groups.setdefault(spec.configuration, {})[spec.repetition] = record
-    return tuple(_measured(spec, [*group.values()]) for spec, group in groups.items())
+        groups.setdefault(record.collective.configuration, []).append(record)
+    return tuple(_measured(spec, group) for spec, group in groups.items())
 
 
 def _measured(spec: CollectiveSpec, records: Sequence[CollectiveRecord]) -> MeasuredCollective:

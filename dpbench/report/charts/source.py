@@ -32,7 +32,7 @@ class ChartSource:
     @classmethod
     def of(cls, subject: Subject) -> ChartSource:
         """All of it."""
-        stored = subject.sweep or subject.collectives
+        stored = subject.stored
         return cls(
             rows=subject.rows,
             records=subject.sweep.records if subject.sweep else (),

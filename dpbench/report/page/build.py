@@ -130,7 +130,7 @@ def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...]
 
 
 def _about(subject: Subject) -> Iterator[str]:
-    stored = subject.sweep or subject.collectives
+    stored = subject.stored
     if stored is None:
         yield f"{units.counted(len(subject.rows), 'row')} of published numbers, not measured here"
         return
@@ -257,7 +257,7 @@ def failures_table(rows: Rows) -> Table | None:
 
 def _environment_tables(subject: Subject) -> Iterator[Table]:
     """The first environment; warnings tell how others differ."""
-    stored = subject.sweep or subject.collectives
+    stored = subject.stored
     for machine in islice(stored.environments.values() if stored else (), 1):
         lines = [(name, one_line(value)) for name, value in machine_lines(machine)]
         table = text_table(("Name", "Value"), lines, words=("Name", "Value"))
@@ -265,11 +265,9 @@ def _environment_tables(subject: Subject) -> Iterator[Table]:
 
 
 def command_of(subject: Subject) -> str:
-    """The commands that measured, one per line; empty for published numbers."""
-    lines = []
-    for stored in (subject.sweep, subject.collectives):
-        if stored is not None and stored.command:
-            again = [word for word in stored.command if word != "--resume"]
-            again = again[1:] if again[0].endswith("dpbench") else again
-            lines.append(escaped(" ".join(["dpbench", *map(shlex.quote, again)])))
-    return "\n".join(lines)
+    """The command that measured; empty for published numbers."""
+    if subject.stored is None or not subject.stored.command:
+        return ""
+    again = [word for word in subject.stored.command if word != "--resume"]
+    again = again[1:] if again[0].endswith("dpbench") else again
+    return escaped(" ".join(["dpbench", *map(shlex.quote, again)]))

@@ -38,24 +38,18 @@ class Job:
 
 
 def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
-    """Measure what is not stored yet.
-
-    Raises UsageError if none of it can run here, and Interrupted, with what was stored, when a
-    signal ends it.
-    """
+    """Raises UsageError if none of it can run here, and Interrupted, with what was stored, when a
+    signal ends it."""
     from dpbench.launch.collectives import run_collectives
 
-    waiting, environment = _missing(job), environment_here(machine)
-    if len(waiting) < len(job.specs):
-        stored = len(job.specs) - len(waiting)
-        say(f"stored already: {stored} of {units.counted(len(job.specs), 'measurement')}")
+    environment = environment_here(machine)
     launcher = _launcher(job, machine)
     unusable = _unusable(job.specs, launcher)
     for why in dict.fromkeys(unusable.values()):
         groups = (f"{s.backend} ×{s.group_size}" for s, reason in unusable.items() if reason == why)
         say(f"skipped: {', '.join(dict.fromkeys(groups))}: {why}")
     with (
-        CollectiveStore.append_to(job.folder, job.command) as results,
+        CollectiveStore.create(job.folder, job.command) as results,
         as_exceptions(),
     ):
         results.add_environment(environment)
@@ -67,21 +61,20 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
                     environment_id=environment.environment_id,
                     time_limit_seconds=job.time_limit_seconds,
                 )
-                for record in run(spec for spec in waiting if spec.configuration in unusable):
+                for record in run(spec for spec in job.specs if spec.configuration in unusable):
                     results.append(record)
-                usable = [spec for spec in waiting if spec.configuration not in unusable]
+                usable = [spec for spec in job.specs if spec.configuration not in unusable]
                 progress.planned(usable)
                 for record in run(usable, on_start=progress.started):
                     results.append(record)
                     progress.finished(record)
         except (KeyboardInterrupt, Interrupted) as error:
             number = getattr(error, "signal_number", signal.SIGINT)
-            left = len(_missing(job))
+            done = len(store.load_collectives(job.folder).records)
             raise Interrupted(
                 number,
-                f"interrupted; stored in {job.folder}: {len(job.specs) - left} of "
-                f"{units.counted(len(job.specs), 'measurement')}; "
-                f"to finish: the same command with --name {job.folder.name}",
+                f"interrupted; stored in {job.folder}: {done} of "
+                f"{units.counted(len(job.specs), 'measurement')}",
             ) from None
     return store.load_collectives(job.folder)
 
@@ -110,23 +103,8 @@ def _launcher(job: Job, machine: Machine) -> HostCollectives:
     return HostCollectives(machine, folder_inside(job.folder, LOGS_FOLDER))
 
 
-def _missing(job: Job) -> list[CollectiveSpec]:
-    """Measurements without a completed record: failed ones are measured again."""
-    if not store.holds_collectives(job.folder):
-        return list(job.specs)
-    done = {
-        record.collective.collective_id
-        for record in store.load_collectives(job.folder).records
-        if record.status in (Status.COMPLETED, Status.SKIPPED)
-    }
-    return [spec for spec in job.specs if spec.collective_id not in done]
-
-
-def exit_status(specs: Sequence[CollectiveSpec], records: Sequence[CollectiveRecord]) -> int:
-    """1 if one of `specs` failed or none completed, else 0; of what ran twice the last run
-    counts."""
-    wanted = {spec.collective_id for spec in specs}
-    ended = {record.collective.collective_id: record.status for record in records}
-    statuses = {status for name, status in ended.items() if name in wanted}
+def exit_status(records: Sequence[CollectiveRecord]) -> int:
+    """1 if a measurement failed or none completed, else 0."""
+    statuses = {record.status for record in records}
     failed = statuses - {Status.COMPLETED, Status.SKIPPED}
     return 1 if failed or Status.COMPLETED not in statuses else 0

@@ -133,7 +133,7 @@ def test_published_numbers_and_collectives_have_a_page() -> None:
     assert "not measured here" in published.about
     assert titles(published) == ["Results"]
     stored = stored_collectives(sample_collectives())
-    page = build_page(of_folder(None, stored), Pictures())
+    page = build_page(of_folder(stored), Pictures())
     assert titles(page) == ["Communication", "Reproduce"]
 
 
