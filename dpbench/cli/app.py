@@ -113,7 +113,7 @@ def run(arguments: Sequence[str]) -> int:
             return _say("interrupted", 130)
         if not _is_usage_error(error):
             raise
-        return _say(_usage_message(error), 2)
+        return _say(_usage_message(error, arguments), 2)
 
 
 def _invoke(arguments: Sequence[str]) -> Any:
@@ -140,10 +140,11 @@ def _is_usage_error(error: Exception) -> bool:
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
-def _usage_message(error: Any) -> str:
+def _usage_message(error: Any, arguments: Sequence[str]) -> str:
     message = " ".join(error.format_message().split())
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context else PROGRAM
+    # An option without its value is found before its command has a context.
+    known = arguments[0] in commands().commands
+    command = f"{PROGRAM} {arguments[0]}" if known else PROGRAM
     if extra := EXTRA_WORD.match(message):
         message = f"unexpected argument {extra[1]}{_meant(extra[1], command)}"
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} See {command} --help."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from dpbench import units
 from dpbench.analysis.comparisons.comparison import Comparison
@@ -64,13 +64,17 @@ def render(
         f"Metric:        {metric.key}",
     )
     sentence = summary(comparisons, metric, within)
-    said = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
+    shown, fewer = found, list[str]()
     if name == DEFAULT:
         shown, fewer = folded_or_fewer(
             found, ("B is", "Configuration"), [("p",), ("n",), ("A", "B")]
         )
+    columns = {column.key for column in shown.columns}
+    reading = _reading(comparisons, metric, columns)
+    said = (*reading, *left_out(comparisons, matched, metric), *notes, *fewer)
+    if name == DEFAULT:
         table = write_table(shown)
-        paragraphs = [map(filled, head), [table], [filled(sentence)], below((*said, *fewer), name)]
+        paragraphs = [map(filled, head), [table], [filled(sentence)], below(said, name)]
     elif name == "markdown":
         table = write_table(found, name)
         paragraphs = [below(head, name), [table], below([sentence], name), below(said, name)]
@@ -148,8 +152,6 @@ def left_out(comparisons: Sequence[Comparison], matched: Matched, metric: Metric
     for name, labels in (("A", matched.only_in_baseline), ("B", matched.only_in_candidate)):
         if labels:
             yield f"only in {name}, not compared: {'; '.join(labels)}"
-    if matched.only_in_baseline and matched.only_in_candidate:
-        yield "to compare these, select: A:implementation=ddp B:implementation=ddp"
     shown = {row.label for row in comparisons}
     if missing := [pair.label for pair in matched.pairs if pair.label not in shown]:
         yield f"{metric.key} was measured on neither side: {'; '.join(missing)}"
@@ -166,11 +168,15 @@ def outcome_words(row: Comparison, within: float) -> str:
     return row.outcome
 
 
-def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]:
-    """How the numbers of the table are to be read."""
+def _reading(
+    comparisons: Sequence[Comparison], metric: Metric, columns: Collection[str]
+) -> Iterable[str]:
+    """How the numbers in these columns of the table are to be read."""
     first, second = ("A", "B") if metric.higher_is_better else ("B", "A")
-    name = "slowdown" if metric.is_speed else "worsening"
-    yield f"{name} is {first} ÷ {second}; above 1, B is worse"
+    ratio = f"{first} ÷ {second}"
+    if metric.key == "images_per_second":
+        ratio += ", the ratio of the times per sample"
+    yield f"{'slowdown' if metric.is_speed else 'worsening'} is {ratio}; above 1, B is worse"
     if metric.scale == "largest":
         yield "A and B are means over repetitions; dpbench report shows the largest"
     measured = [row for row in comparisons if row.slowdown and row.slowdown.interval]
@@ -179,13 +185,13 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
         how = "t within each repetition" if all(paired) else "Welch's t"
         if any(paired) and not all(paired):
             how = f"t, within each repetition where {FEWEST_PAIRS} or more are on both sides"
-        both = (
-            " (A, B)" if any(len({*r.repetitions}) > 1 for r in comparisons if r.slowdown) else ""
-        )
-        yield (
-            f"± is the 95 % interval over repetitions ({how}, on logarithms); n: repetitions of "
-            f"each side{both}; p-values are Holm-corrected for the number of rows"
-        )
+        parts = [f"± is the 95 % interval over repetitions ({how}, on logarithms)"]
+        if "n" in columns:
+            differ = any(len({*r.repetitions}) > 1 for r in comparisons if r.slowdown)
+            parts.append(f"n: repetitions of each side{' (A, B)' if differ else ''}")
+        if "p" in columns:
+            parts.append("p-values are Holm-corrected for the number of rows")
+        yield "; ".join(parts)
     if any(row.outcome == "inconclusive" and row.difference is not None for row in measured):
         yield (
             "inconclusive: add --repetitions; these would detect the slowdown in parentheses in "

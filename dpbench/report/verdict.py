@@ -18,11 +18,10 @@ from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import filled, folded_or_fewer
 
 LINE_OF_A_HEADER = re.compile(r" (?=\(|in|per)")
-"""Blanks at which headers are broken: Change / in time / per sample."""
+"""Blanks at which headers are broken: Change / in time / per image."""
 LISTED = 3
 LONGEST_ADVICE_SECONDS = 3600.0
 """Repetitions that would take longer are not advised."""
-BUSY = "the machine was busy: free it and measure again"
 NO_SPREAD = 1e-6
 """Percent; runs that differ by less are equal."""
 
@@ -34,14 +33,14 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
     head = "\n".join(map(filled, (headline(verdict), sides(verdict.rows))))
     below: list[str | Table] = []
     said = [*reading(verdict.rows), *notes]
-    for title, found in tables(verdict.rows):
+    for title, found in tables(verdict):
         narrow = (
             replace(one, header=LINE_OF_A_HEADER.sub("\n", one.header)) for one in found.columns
         )
         table, fewer = folded_or_fewer(
             replace(found, columns=tuple(narrow)),
             ["Configuration"],
-            [("n",), ("Baseline", "Candidate")],
+            [("Runs",), ("Baseline", "Candidate")],
         )
         below += [title, table]
         said += fewer
@@ -66,54 +65,51 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
 
 
 def headline(verdict: Verdict) -> str:
-    """Says "regressed: throughput, mean of 2 rows: 5.2 % slower (+4.1 to +6.4 % in time), …".
+    """Says "regressed: time per image, mean of 2 rows: +5.2 % (+4.1 to +6.4 %), tolerance 3 %".
 
-    A pass of the mean begins with the rows that are inconclusive by themselves.
+    It is about the first metric with the worst outcome, preferably one with inconclusive rows.
     """
-    alike = [one for one in verdict.metrics if one.outcome == verdict.outcome]
-    undecided_first = (one for one in alike if any(r.is_open for r in rows_of(one, verdict)))
-    worst = next(undecided_first, alike[0])
-    rows = rows_of(worst, verdict)
-    what = _metric_words(worst.metric) + (f", mean of {len(rows)} rows" if len(rows) > 1 else "")
-    parts = [f"{what}: too few repetitions to compare"]
+
+    def importance(one: MetricVerdict) -> tuple[bool, bool]:
+        has_open_rows = any(row.is_open for row in verdict.rows_of(one))
+        return one.outcome == verdict.outcome, has_open_rows
+
+    worst = max(verdict.metrics, key=importance)
+    rows = verdict.rows_of(worst)
+    mean = f", mean of {len(rows)} rows" if len(rows) > 1 else ""
+    found = "too few repetitions to compare"
     if worst.slowdown is not None:
-        change = _worded(worst.slowdown, worst.low, worst.high, worst.metric)
-        bounds = _signed(worst.low, worst.high, worst.metric)
-        parts = [f"{what}: {change} ({bounds}), tolerance {units.percent(worst.tolerance, 3)}"]
+        tolerance = units.percent(worst.tolerance, 3)
+        found = f"{change(worst.slowdown, worst.low, worst.high)}, tolerance {tolerance}"
+    parts = [f"{quantity_of(rows)}{mean}: {found}"]
     word: str = verdict.outcome
     if len(rows) > 1:
         undecided = _counted([row.is_open for row in rows], rows)
         regressed = _counted([row.outcome == "regressed" for row in rows], rows)
-        if undecided and worst.outcome == "pass":
-            word = f"pass on average, inconclusive in {undecided}"
-        elif undecided and worst.outcome == "inconclusive":
+        if undecided and word == "pass":
+            word = "pass on average"
+        if undecided and word != "regressed":
             parts.append(f"inconclusive in {undecided}")
         if regressed:
             parts.append(f"regressed in {regressed}")
-    if worst.outcome == "inconclusive":
-        parts.append(BUSY if verdict.is_untrustworthy else _what_would_decide(worst, rows))
-    kinds = (
-        ("metrics", {one.metric for one in verdict.metrics}),
-        ("candidates", {one.candidate for one in verdict.metrics}),
-    )
-    several = [f"{len(names)} {noun}" for noun, names in kinds if len(names) > 1]
-    more = f"; {', '.join(several)}: see below" if several else ""
-    return f"{word}: {'; '.join(parts)}{more}"
+    if word == "inconclusive":
+        parts.append(
+            "the machine was busy: free it and measure again"
+            if verdict.is_untrustworthy
+            else _what_would_decide(worst, rows)
+        )
+    if len(verdict.metrics) > 1:
+        parts.append(f"{len(verdict.metrics)} verdicts in all: see below")
+    return f"{word}: {'; '.join(parts)}"
 
 
-def _metric_words(metric: str) -> str:
-    """The metric's key, but no "images" above the samples or tokens of another model."""
-    return "throughput" if metric == "images_per_second" else metric
-
-
-def rows_of(one: MetricVerdict, verdict: Verdict) -> list[RowVerdict]:
-    """The rows that a metric's verdict is about."""
-    wanted = (one.metric, one.candidate)
-    return [
-        row
-        for row in verdict.rows
-        if (row.comparison.metric, row.comparison.candidate_label) == wanted
-    ]
+def quantity_of(rows: Sequence[RowVerdict]) -> str:
+    """What the changes are of; more of it is worse. Throughput is judged by "time per image"."""
+    metric = rows[0].comparison.metric
+    items = {row.comparison.unit.removesuffix("s/s") for row in rows}
+    if metric == "images_per_second":
+        return f"time per {items.pop() if len(items) == 1 else 'sample'}"
+    return f"1 ÷ {metric}" if METRICS[metric].higher_is_better else metric
 
 
 def _counted(which: Sequence[bool], rows: Sequence[RowVerdict]) -> str:
@@ -124,11 +120,11 @@ def _counted(which: Sequence[bool], rows: Sequence[RowVerdict]) -> str:
 
 def _what_would_decide(one: MetricVerdict, rows: Sequence[RowVerdict]) -> str:
     """How many repetitions would settle it, or what else would."""
-    reasons = [row.comparison.reason for row in rows if row.is_open]
+    reasons = [row.comparison.reason for row in rows if row.outcome == "inconclusive"]
     if reasons and all(reasons):
         return str(reasons[0])
-    if one.high is None or one.low is None:
-        return rows[0].comparison.reason or "measure at least 2 repetitions of both sides"
+    if one.low is None:
+        return "measure at least 2 repetitions of both sides"
     needed, done = one.repetitions_needed, min(one.repetitions)
     if needed is not None and needed <= done:
         return "the change is close to the tolerance: add repetitions, or change the tolerance"
@@ -141,18 +137,15 @@ def _what_would_decide(one: MetricVerdict, rows: Sequence[RowVerdict]) -> str:
 
 
 def sides(rows: Sequence[RowVerdict]) -> str:
-    """Says "throughput of ddp (candidate) against torch-ddp (baseline)"."""
-    metrics = dict.fromkeys(_metric_words(row.comparison.metric) for row in rows)
+    """Says "ddp (candidate) against torch-ddp (baseline)"."""
     candidates = dict.fromkeys(row.comparison.candidate_label for row in rows)
-    return (
-        f"{', '.join(metrics)} of {', '.join(candidates)} (candidate) against "
-        f"{rows[0].comparison.baseline_label} (baseline)"
-    )
+    baseline = rows[0].comparison.baseline_label
+    return f"{', '.join(candidates)} (candidate) against {baseline} (baseline)"
 
 
-def tables(rows: Sequence[RowVerdict]) -> list[tuple[str, Table]]:
+def tables(verdict: Verdict) -> list[tuple[str, Table]]:
     """A table for each metric, and its title: the metric if there are several, else ""."""
-    groups = [[*group] for _, group in groupby(rows, lambda row: row.comparison.metric)]
+    groups = [[*group] for _, group in groupby(verdict.rows, lambda row: row.comparison.metric)]
     titles = [group[0].comparison.metric if len(groups) > 1 else "" for group in groups]
     return [*zip(titles, map(_table, groups), strict=True)]
 
@@ -160,41 +153,24 @@ def tables(rows: Sequence[RowVerdict]) -> list[tuple[str, Table]]:
 def _table(rows: Sequence[RowVerdict]) -> Table:
     seen = {row.comparison.unit for row in rows}
     rate = f" ({min(seen)})" if len(seen) == 1 and min(seen).endswith("/s") else ""
-    change_of = f"Change in {item}" if (item := _time_per_item(rows)) else "Change"
+    found = [row.comparison for row in rows]
+    header = (
+        "Change" if (subject := quantity_of(rows)) == found[0].metric else f"Change in {subject}"
+    )
     columns = {
         "Configuration": ("Configuration", labels(rows)),
-        "Baseline": (
-            f"Baseline{rate}",
-            [quantity(row.comparison.baseline, header=rate) for row in rows],
-        ),
-        "Candidate": (
-            f"Candidate{rate}",
-            [quantity(row.comparison.candidate, header=rate) for row in rows],
-        ),
-        "Change": (change_of, [_signed_change(row) for row in rows]),
-        "n": ("n", [sample_sizes(row.comparison.repetitions) for row in rows]),
+        "Baseline": (f"Baseline{rate}", [quantity(one.baseline, header=rate) for one in found]),
+        "Candidate": (f"Candidate{rate}", [quantity(one.candidate, header=rate) for one in found]),
+        "Change": (header, [change_of(row) for row in rows]),
+        "Runs": ("Runs", [sample_sizes(one.repetitions) for one in found]),
         "Verdict": ("Verdict", [row.outcome for row in rows]),
     }
-    table = text_table(
+    return text_table(
         [header for header, _ in columns.values()],
         zip(*(cells for _, cells in columns.values()), strict=True),
         words=("Configuration", "Verdict"),
         keys=tuple(columns),
     )
-    return table if _repetitions(rows) is None else table.without(["n"])
-
-
-def _repetitions(rows: Sequence[RowVerdict]) -> tuple[int, int] | None:
-    """The repetitions of baseline and candidate, if they are the same in all rows."""
-    found = {row.comparison.repetitions for row in rows}
-    return found.pop() if len(found) == 1 else None
-
-
-def _time_per_item(rows: Sequence[RowVerdict]) -> str | None:
-    """What has changed if all rows are throughputs: "time per image"; else None."""
-    seen = {row.comparison.unit for row in rows}
-    item, slash, _ = seen.pop().partition("s/s")
-    return f"time per {item}" if slash and not seen else None
 
 
 def reading(rows: Sequence[RowVerdict]) -> list[str]:
@@ -205,24 +181,9 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
             "the verdict is on the mean change of all rows of a metric; one regressed row also "
             "makes it regressed, and with --strict one inconclusive row makes it inconclusive"
         )
-    if _time_per_item(rows) is None:
-        lines.append(
-            "the change in a rate or an efficiency is baseline ÷ candidate - 1; in any other "
-            "metric it is candidate ÷ baseline - 1"
-        )
     lines.append(
         f"+ is worse; ranges are {units.exact_percent(CONFIDENCE)} intervals over repetitions"
     )
-    if common := _repetitions(rows):
-        before, now = common
-        many = f"{before} of the baseline, {now} of the candidate"
-        lines.append(
-            f"repetitions: {many}"
-            if before != now
-            else f"{units.counted(before, 'repetition')} of each side"
-        )
-    elif any(len({*row.comparison.repetitions}) > 1 for row in rows):
-        lines.append("n: repetitions of the baseline and of the candidate")
     reasons: dict[str, dict[str, None]] = {}
     for row, label in zip(rows, labels(rows), strict=True):
         if row.comparison.reason and len(rows) > 1:  # the headline has that of a single one
@@ -239,64 +200,27 @@ def labels(rows: Sequence[RowVerdict]) -> list[str]:
     ]
 
 
-def change(row: RowVerdict) -> str:
-    """The change in percent, to the digits that its interval supports: "1.2 % slower"."""
-    slowdown = row.comparison.slowdown
-    if slowdown is None:
-        return MISSING
-    return _worded(slowdown.value, *_ends(row), row.comparison.metric)
-
-
 def sentence(row: RowVerdict) -> str:
-    """Writes "pass: 1.2 % slower (-0.4 to +2.8 % in time), tolerance 3 %"; or why it has no
+    """Writes "pass: time per image: +1.2 % (-0.4 to +2.8 %), tolerance 3 %"; or why it has no
     number."""
     if row.comparison.reason:
         return f"{row.outcome}: {row.comparison.reason}"
     limit = f"tolerance {units.percent(row.tolerance, 3)}"
-    return f"{row.outcome}: {change(row)} ({_signed(*_ends(row), row.comparison.metric)}), {limit}"
+    return f"{row.outcome}: {quantity_of([row])}: {change_of(row)}, {limit}"
 
 
-def _signed_change(row: RowVerdict) -> str:
-    """Writes "+1.2 (-0.4 to +2.8) %"."""
-    slowdown = row.comparison.slowdown
-    if slowdown is None:
-        return MISSING
-    low, high = _ends(row)
-    if low is None or high is None:
-        return f"{_sign(_percent(slowdown.value, low, high))} %"
-    value, *ends = (_sign(_percent(one, low, high)) for one in (slowdown.value, low, high))
-    return f"{value} ({' to '.join(ends)}) %"
+def change_of(row: RowVerdict) -> str:
+    """The change of one row, as `change` writes it."""
+    found = row.comparison.slowdown
+    return MISSING if found is None else change(found.value, found.low, found.high)
 
 
-def _ends(row: RowVerdict) -> tuple[float | None, float | None]:
-    """The ends of the slowdown's interval; None where there is none."""
-    slowdown = row.comparison.slowdown
-    return (None, None) if slowdown is None else (slowdown.low, slowdown.high)
-
-
-def _signed(low: float | None, high: float | None, metric: str) -> str:
-    """An interval of changes as "-0.4 to +2.8 %"; of a speed "… in time", as more is slower."""
-    if low is None or high is None:
-        return MISSING
-    first, second = (_sign(_percent(end, low, high)) for end in (low, high))
-    return f"{first} to {second} %{' in time' if METRICS[metric].is_speed else ''}"
-
-
-def _sign(percent: str) -> str:
-    return f"+{percent}" if float(percent) > 0 else percent
-
-
-def _worded(slowdown: float, low: float | None, high: float | None, metric: str) -> str:
-    """Writes "1.2 % slower", "0.4 % better", "0.0 %"."""
-    percent = _percent(slowdown, low, high)
-    if float(percent) == 0:
-        return f"{percent} %"
-    better, worse = ("faster", "slower") if METRICS[metric].is_speed else ("better", "worse")
-    return f"{percent.lstrip('-')} % {better if percent.startswith('-') else worse}"
-
-
-def _percent(slowdown: float, low: float | None, high: float | None) -> str:
-    """Percentage such as "-1.2", to the digits that the interval supports."""
+def change(slowdown: float, low: float | None, high: float | None) -> str:
+    """Writes "+1.2 % (-0.4 to +2.8 %)", to the digits that the interval supports."""
     percent = 100 * (slowdown - 1)
-    spread = 0.0 if low is None or high is None else 50 * (high - low)
-    return f"{percent:z.{decimals(spread, percent) if spread > NO_SPREAD else 1}f}"
+    if low is None or high is None:
+        return f"{percent:+z.1f} %"
+    spread = 50 * (high - low)
+    places = decimals(spread, percent) if spread > NO_SPREAD else 1
+    ends = " to ".join(f"{100 * (end - 1):+z.{places}f}" for end in (low, high))
+    return f"{percent:+z.{places}f} % ({ends} %)"

@@ -9,15 +9,14 @@ from dataclasses import replace
 from dpbench.analysis.comparisons.verdict import Assessment, Verdict, VerdictOutcome
 from dpbench.messages import one_line
 from dpbench.report.formats import escape, markdown_table
-from dpbench.report.verdict import headline, labels, reading, rows_of, sentence, tables
-from dpbench.report.verdict import sides as sides_words
+from dpbench.report.verdict import headline, labels, reading, sentence, sides, tables
 
 
 def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
     """The headline, a table for each metric, and the notes folded away."""
     shown = [
         line
-        for title, found in tables(verdict.rows)
+        for title, found in tables(verdict)
         for line in (*([escape(title), ""] if title else []), markdown_table(found), "")
     ]
     outcome, _, rest = headline(verdict).partition(": ")
@@ -27,7 +26,7 @@ def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
             "",
             escape(rest),
             "",
-            escape(sides_words(verdict.rows)),
+            escape(sides(verdict.rows)),
             "",
             *shown,
             "<details><summary>Notes</summary>",
@@ -41,18 +40,21 @@ def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
 
 
 def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started_utc: str) -> str:
-    """One testcase per metric and candidate, one per row; a regression is a failure.
+    """A testcase for each row, and for all rows of a metric and candidate together if there are
+    several; a regression is a failure.
 
     What is inconclusive is skipped, with `strict` a failure; a row that neither side has measured
     is always skipped. What could not be measured is an error. Times are those of the trials of both
-    sides; the time of the whole includes what starting them took. `started_utc` is ISO 8601 without
-    fractions.
+    sides. `started_utc` is ISO 8601 without fractions.
     """
     verdict = assessment.verdict
     cases = []
     for one in verdict.metrics:
+        rows = verdict.rows_of(one)
+        if len(rows) == 1:
+            continue
         whole = replace(verdict, outcome=one.outcome, metrics=(one,))
-        seconds = sum(row.comparison.seconds for row in rows_of(one, verdict))
+        seconds = sum(row.comparison.seconds for row in rows)
         case = _case(f"dpbench.{one.metric}", f"all rows of {one.candidate}", seconds)
         cases.append(_judged(case, one.outcome, headline(whole), strict=strict))
     for name, row in zip(labels(verdict.rows), verdict.rows, strict=True):
@@ -61,15 +63,16 @@ def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started
     for label, how, seconds in assessment.failures:
         cases.append(case := _case("dpbench.measuring", label, seconds))
         ElementTree.SubElement(case, "error", message=one_line(how), type="measuring")
-    sides = (side for both in assessment.matched for side in (both.baseline, both.candidate))
-    trials = {id(record): record.duration_seconds for side in sides for record in side.selected()}
-    paces = [one.seconds_per_repetition * max(one.repetitions) for one in verdict.metrics]
+    measured = (side for both in assessment.matched for side in (both.baseline, both.candidate))
+    trials = {
+        id(record): record.duration_seconds for side in measured for record in side.selected()
+    }
     counts = {
         "name": "dpbench check",
         "tests": str(len(cases)),
         "failures": str(sum(case.find("failure") is not None for case in cases)),
         "errors": str(len(assessment.failures)),
-        "time": _time(max(sum(trials.values()), *paces)),
+        "time": _time(sum(trials.values())),
     }
     # The schema gives the outer element no count of skipped cases.
     suites = ElementTree.Element("testsuites", counts)

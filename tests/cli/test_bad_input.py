@@ -70,6 +70,10 @@ OTHERS = [
     ("init file.py", "file.py already exists; name another FILE"),
     ("init --example mine.py", "--example takes no FILE; got 'mine.py'"),
     ("check", "nothing to compare with: expected one of --against-ref REV"),
+    (
+        "check --against-ref",
+        "Option '--against-ref' requires an argument. See dpbench check --help.",
+    ),
     ("check --against torch", "--against: got 'torch'; did you mean 'torch-dp'?"),
     ("comm --backends nccl --gpus 2 --oversubscribe", "--backends nccl: "),
     ("compare a", "compare a: name the candidate, too"),

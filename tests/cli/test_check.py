@@ -76,7 +76,7 @@ def test_one_repetition_is_inconclusive_but_none_cannot_be_compared(
     one = sweep("one", QUIET[:1])
     none = sweep("none", [], record(trial(), status=Status.SKIPPED, reason="no CUDA device"))
     assert run(["check", str(one), "--baseline", str(old), "--strict"]) == 4
-    assert capsys.readouterr().out.count("one repetition of") == 1
+    assert " ".join(capsys.readouterr().out.split()).count("one repetition of") == 1
     assert run(["check", str(none), "--baseline", str(old)]) == 5
     assert capsys.readouterr().err == (
         "dpbench: nothing could be compared: ddp/gloo ×1, batch 32: no completed repetition of the "
@@ -143,7 +143,7 @@ def test_every_output_tells_the_same(
     data = json.loads(out)
     assert (status, data["exit_status"], data["outcome"]) == (3, 3, "regressed")
     suites = ElementTree.parse(tmp_path / "j.xml").getroot()
-    assert suites.get("failures") == "2"
+    assert suites.get("failures") == "1"
     assert (tmp_path / "m.md").read_text().startswith("### dpbench check: regressed")
 
 
@@ -152,7 +152,7 @@ def test_the_candidate_alternates_with_its_baseline(
 ) -> None:
     target = ("--results-dir", tmp_path, "--name", "now")
     assert dpbench("check", "--against", "torch-ddp", *SIZES, *target) == 0
-    assert "throughput of ddp (candidate) against torch-ddp" in capsys.readouterr().out
+    assert "ddp (candidate) against torch-ddp" in capsys.readouterr().out
     names = [r.trial.implementation for r in store.load(tmp_path / "now").records]
     pass_of = ["ddp", "torch-ddp"]
     assert names == [*pass_of, *reversed(pass_of)] * 2 + pass_of

@@ -113,8 +113,8 @@ def test_a_change_that_makes_steps_longer_is_caught_against_the_revision_before(
     write(project, 0.3)
     done = check(*OPTIONS, *THREE_PASSES, "--against-ref", "HEAD")
     assert done.returncode == 3, done.stdout + done.stderr
-    assert done.stdout.startswith("regressed: throughput: ")
-    assert "of the working directory (candidate) against HEAD (baseline)" in done.stdout
+    assert done.stdout.startswith("regressed: time per sample: ")
+    assert "the working directory (candidate) against HEAD (baseline)" in done.stdout
     assert f"HEAD is commit {git('rev-parse', 'HEAD', cwd=project)[:12]}" in done.stderr
     now, before = (load(project / "results" / name) for name in ("now", "now-baseline"))
     assert len(now.records) == len(before.records) == 3

@@ -67,6 +67,14 @@ def test_the_table_of_every_outcome() -> None:
     assert text(sample()) == (GOLDEN / "comparison.txt").read_text()
 
 
+def test_columns_that_have_no_room_are_not_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    found = text(sample())
+    assert "left out to fit 70 columns (see --json): p, n" in found
+    assert "n: repetitions" not in found
+    assert "p-values" not in found
+
+
 def test_json_has_the_rows_and_what_has_no_partner() -> None:
     matched = sample()
     content = json.loads(to_json(compare(matched, SPEED, within=0.03), matched, ["a note"]))

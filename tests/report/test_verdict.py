@@ -8,7 +8,7 @@ import pytest
 
 from dpbench.analysis.comparisons.verdict import assess
 from dpbench.records.trial import Status
-from dpbench.report.verdict import answer, headline, sentence, tables
+from dpbench.report.verdict import answer, headline, quantity_of, sentence, tables
 from tests.analysis.builders import (
     ALL_PASS,
     INCONCLUSIVE,
@@ -25,16 +25,16 @@ from tests.analysis.builders import (
 
 def test_the_first_line_is_the_verdict_with_its_interval() -> None:
     assert headline(ALL_PASS.verdict) == (
-        "pass: throughput: 0.0 % (-1.1 to +1.2 % in time), tolerance 3 %"
+        "pass: time per image: +0.0 % (-1.1 to +1.2 %), tolerance 3 %"
     )
     text = headline(REGRESSED.verdict)
-    assert text.startswith("regressed: throughput, mean of 2 rows: 4.9 % slower (")
+    assert text.startswith("regressed: time per image, mean of 2 rows: +4.9 % (")
     assert text.endswith("; regressed in 1 of 2 rows (ddp/gloo ×1, batch 32)")
 
 
 def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     text = headline(INCONCLUSIVE.verdict)
-    assert text.startswith("inconclusive: throughput: 3 % slower (-")
+    assert text.startswith("inconclusive: time per image: +3 % (-")
     assert text.endswith("too noisy to decide here: raise the tolerance, or find a quieter machine")
     found = assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]})
     assert headline(found.verdict).endswith(
@@ -55,11 +55,12 @@ def test_a_mean_that_passes_does_not_speak_for_a_row_that_is_inconclusive(
     assert found.verdict.outcome == outcome
     text = headline(found.verdict)
     if strict:
-        assert text.startswith("inconclusive: throughput, mean of 2 rows: ")
+        assert text.startswith("inconclusive: time per image, mean of 2 rows: ")
         assert "; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32); " in text
         assert found.unsettled()
     else:
-        assert text.startswith("pass on average, inconclusive in 1 of 2 rows (")
+        assert text.startswith("pass on average: time per image, mean of 2 rows: ")
+        assert text.endswith("; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32)")
         assert not found.unsettled()
     assert [row.outcome for row in found.verdict.rows] == ["pass", "inconclusive"]
 
@@ -79,10 +80,13 @@ def test_a_row_that_one_side_cannot_measure_is_the_reason_and_not_repeated(stric
 
 def test_the_change_says_of_what_it_is() -> None:
     both = assessment({16: QUIET}, tolerances={"images_per_second": 0.1, "step_seconds_p95": 0.1})
-    (first, speeds), (second, steps) = tables(both.verdict.rows)
+    (first, speeds), (second, steps) = tables(both.verdict)
     assert (first, second) == ("images_per_second", "step_seconds_p95")
     assert "Change in time per image" in [column.header for column in speeds.columns]
     assert "Change" in [column.header for column in steps.columns]
+    (row, *_) = both.verdict.rows
+    efficiency = replace(row.comparison, metric="efficiency", unit="of linear")
+    assert quantity_of([replace(row, comparison=efficiency)]) == "1 ÷ efficiency"
 
 
 def test_a_row_shows_both_sides_its_change_and_what_it_says_by_itself() -> None:
@@ -91,10 +95,10 @@ def test_a_row_shows_both_sides_its_change_and_what_it_says_by_itself() -> None:
     assert any(line.count("(images/s)") == 2 for line in lines)
     same, slow = REGRESSED.verdict.rows
     assert (same.outcome, slow.outcome) == ("pass", "regressed")
-    assert any(line.endswith("+10.0 (+8.7 to +11.3) %  regressed") for line in lines)
-    assert sentence(slow) == "regressed: 10.0 % slower (+8.7 to +11.3 % in time), tolerance 3 %"
+    assert any(line.endswith("+10.0 % (+8.7 to +11.3 %)     5  regressed") for line in lines)
+    assert sentence(slow) == "regressed: time per image: +10.0 % (+8.7 to +11.3 %), tolerance 3 %"
     (better,) = assessment({16: slower(QUIET, -0.47)}).verdict.rows
-    assert sentence(better).startswith("pass: 47.0 % faster (")
+    assert sentence(better).startswith("pass: time per image: -47.0 % (")
 
 
 def test_every_metric_has_a_table_that_fits_the_terminal(
@@ -105,12 +109,11 @@ def test_every_metric_has_a_table_that_fits_the_terminal(
     lines = answer(both, (), exit_status=0).text.splitlines()
     assert "step_seconds_p95" in lines
     assert max(map(len, lines)) <= 80
-    assert "; 2 metrics: see below" in " ".join(lines)
+    assert "; 2 verdicts in all: see below" in " ".join(lines)
     wild = assessment({16: [1000.0, 1500.0, 600.0, 1200.0, 800.0]})
     text = answer(wild, (), exit_status=0).text
     assert max(map(len, text.splitlines())) <= 80
-    assert "(-34 to +60) %  inconclusive" in text
-    assert "· 5 repetitions of each side" in text
+    assert "(-34 to +60 %)" in text
 
 
 def test_a_row_without_a_number_has_its_reason_below_the_table() -> None:

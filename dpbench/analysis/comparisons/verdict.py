@@ -98,6 +98,15 @@ class Verdict:
     is_untrustworthy: bool = False
     """Whether other load disturbed so many trials of a side that more of them would not help."""
 
+    def rows_of(self, one: MetricVerdict) -> list[RowVerdict]:
+        """The rows that a metric's verdict is about."""
+        wanted = (one.metric, one.candidate)
+        return [
+            row
+            for row in self.rows
+            if (row.comparison.metric, row.comparison.candidate_label) == wanted
+        ]
+
 
 def judge(
     comparisons: Sequence[Comparison],

@@ -52,7 +52,10 @@ class Thresholds:
         budget = units.seconds(self.budget_seconds)
         least = f"{self.repetitions} repetitions, {takes}"
         if not isinstance(seconds, str) and seconds > self.budget_seconds:
-            return f"{least}: more than --budget {budget}, which limits only what is added to them"
+            return (
+                f"{least}: more than --budget {budget}, which limits only what is added to them; "
+                "fewer --repetitions take less"
+            )
         most = self.repetitions
         for _ in range(MOST_LOOKS - 1):
             most = math.ceil(GROWTH * most)

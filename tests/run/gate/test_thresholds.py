@@ -24,7 +24,7 @@ def test_the_defaults_are_three_percent_of_the_speed() -> None:
     )
     assert found(budget="30s").describe_plan(50.0) == (
         "5 repetitions, about 50 s: more than --budget 30 s, which limits only what is added to "
-        "them"
+        "them; fewer --repetitions take less"
     )
 
 
