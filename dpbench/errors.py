@@ -40,7 +40,7 @@ class UsageError(DpbenchError):
 
 
 MOST_LISTED = 30
-"""Known names that an error lists; of more than these, it lists the nearest three."""
+"""Known names that an error lists; of more than these, it suggests one, or the nearest three."""
 
 
 class UnknownName(UsageError):
@@ -52,13 +52,15 @@ class UnknownName(UsageError):
         """`near` is the name to suggest, by default the one that is spelled most like `got`."""
         names = list(known)
         near = near or nearest_name(got, names)
-        guess = f" Did you mean {near!r}?" if near else ""
-        listed = f"Known: {', '.join(names)}"
-        if len(names) > MOST_LISTED:
+        message = f"unknown {kind} {got!r}."
+        if near:
+            message += f" Did you mean {near!r}?"
+        if len(names) <= MOST_LISTED:
+            message += f" Known: {', '.join(names)}."
+        elif not near:
             similar = difflib.get_close_matches(got, names, n=3, cutoff=0)
-            nearest = dict.fromkeys((*([near] if near else []), *similar))
-            listed = f"The nearest of {len(names)}: {', '.join([*nearest][:3])}"
-        super().__init__(f"unknown {kind} {got!r}.{guess} {listed}.")
+            message += f" The nearest of {len(names)}: {', '.join(similar)}."
+        super().__init__(message)
         self.got = got
 
 

@@ -38,8 +38,9 @@ def test_an_unknown_name_is_a_usage_error_that_says_which_names_there_are() -> N
     assert error.got == "glo"
 
 
-def test_of_many_names_only_the_nearest_three_are_listed() -> None:
+def test_of_many_names_one_is_suggested_or_the_nearest_three_are_listed() -> None:
     known = [f"{letter}{number}" for letter in "abcde" for number in range(8)]
-    words = str(UnknownName("key", "c3x", known))
-    assert words.startswith("unknown key 'c3x'. Did you mean 'c3'? The nearest of 40: c3, ")
+    assert str(UnknownName("key", "c3x", known)) == "unknown key 'c3x'. Did you mean 'c3'?"
+    words = str(UnknownName("key", "3xxx", known))
+    assert words.startswith("unknown key '3xxx'. The nearest of 40: ")
     assert words.count(",") == 2

@@ -19,6 +19,8 @@ from dpbench.analysis.subject import Subject, of_folder
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import folder_inside
 from dpbench.messages import one_line, say
+from dpbench.options.bridge import read_value
+from dpbench.options.types import FilePath
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.source import NothingToDraw
@@ -296,10 +298,11 @@ def load(path: str | PathLike[str]) -> Results:
         The results, with frames of pandas such as `rows` and `trials`.
 
     Raises:
+        UsageError: `path` is not a path.
         StoreError: `path` is not a results folder.
         NewerSchema: The folder comes from a later version of dpbench.
     """
-    folder = Path(path)
+    folder = read_value("path", FilePath, path)
     if store.holds_collectives(folder) and not store.holds_sweep(folder):
         return Results(collectives=store.load_collectives(folder))
     return Results(sweep=store.load(folder))

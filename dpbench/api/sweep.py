@@ -10,7 +10,7 @@ from typing import Any
 from dpbench.api import host_program
 from dpbench.api.results import Results
 from dpbench.errors import UsageError
-from dpbench.options.bridge import PYTHON, Options, describe, keyed, option_names, options_of
+from dpbench.options.bridge import Options, describe, keyed, option_names, options_of
 from dpbench.options.sweep import SweepOptions
 
 PROGRESS = {"progress": (True, "Print progress and notes on stderr. Default: True.")}
@@ -33,7 +33,7 @@ def sweep(arch: Any = None, **options: Any) -> Results:
     Each trial is stored in a folder in `results_dir` as soon as it ends.
     """
     report, progress = take_flags(options, CALL_FLAGS)
-    given = keyed(SweepOptions, PYTHON, {"arch": arch, **options})
+    given = keyed(SweepOptions, "dpbench.sweep", {"arch": arch, **options}, of_python=True)
     for name in ("arch", "data", "step"):
         check_importable(given.get(name), name)
     with (
@@ -114,8 +114,8 @@ def check_importable(named: object, what: str) -> None:
     for one in named if isinstance(named, list | tuple) else [named]:
         if one is not None and not isinstance(one, str):
             raise UsageError(
-                f"{what}: got a {type(one).__name__}; expected a name that ranks can import, as in "
-                "'my_model.py:make' or 'my_package.models:make'"
+                f"{what}: got a value of type {type(one).__name__}; expected a name that ranks can "
+                "import, as in 'my_model.py:make' or 'my_package.models:make'"
             )
         if one is not None and one.startswith(("__main__:", "__mp_main__:")):
             raise UsageError(

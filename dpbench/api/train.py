@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpbench.api import host_program
 from dpbench.api.sweep import PROGRESS, check_importable, named_as_arguments, take_flags
 from dpbench.errors import StoreError, UsageError
-from dpbench.options.bridge import PYTHON, describe, keyed
+from dpbench.options.bridge import describe, keyed
 from dpbench.options.train import TrainOptions
 from dpbench.run.training.arguments import TrainArguments
 
@@ -134,7 +134,7 @@ def train(arch: Any = None, **options: Any) -> Trained:
     its ranks and returns on every rank.
     """
     (progress,) = take_flags(options, PROGRESS)
-    given = keyed(TrainOptions, PYTHON, {"arch": arch, **options})
+    given = keyed(TrainOptions, "dpbench.train", {"arch": arch, **options}, of_python=True)
     check_importable(given.get("arch"), "arch")
     asked = TrainArguments(given=given, embedded=True)
     launched = "RANK" in os.environ

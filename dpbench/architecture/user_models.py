@@ -83,6 +83,8 @@ def takes(function: Callable[..., Any], *arguments: Any) -> bool:
 def described(value: Any) -> str:
     """A short description of a value for messages."""
     if isinstance(value, torch.Tensor):
+        if value.ndim == 0:
+            return "a scalar"
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
         return f"a {type(value).__name__} of ({', '.join(type(part).__name__ for part in value)})"

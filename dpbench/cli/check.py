@@ -76,7 +76,7 @@ def _check_combination(options: CheckOptions, given: Set[str]) -> None:
         raise UsageError(
             f"{'two baselines' if baselines else 'nothing to compare with'}: expected one of "
             "--against-ref REV (your code at a Git revision), --against NAME (an implementation) "
-            "and CANDIDATE --baseline DIR (stored results)"
+            "or CANDIDATE --baseline DIR (stored results)"
         )
     if baseline is not None and candidate is None:
         raise UsageError(

@@ -77,8 +77,7 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
     from dpbench.run.results import describe_results, results_folders
 
     place = Path("results") if directory is None else directory
-    folders = map(describe_results, results_folders(place))
-    found = sorted(folders, key=lambda one: one.started_utc, reverse=True)
+    found = [describe_results(folder) for folder in reversed(results_folders(place))]
     if not found and not as_json:
         say(f"{place}/ holds no results folder; dpbench sweep makes one")
         return

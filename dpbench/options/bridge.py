@@ -32,7 +32,6 @@ resumption does not take over; "call" belongs to one call of the command, so tha
 "shell" has a meaning on the command line only, so that Python calls do not have it either."""
 LONGEST_SHOWN = 60
 """Characters of a wrong value that an error shows."""
-PYTHON = "the call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +180,14 @@ def as_typed(value: Any) -> str:
     return str(value)
 
 
-def keyed(model: type[Options], source: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file or a call gives, by field: every spelling of an option is accepted.
+def keyed(
+    model: type[Options], source: str, given: Mapping[str, Any], *, of_python: bool = False
+) -> dict[str, Any]:
+    """What a file, or a call `of_python`, gives by field: every spelling of an option is accepted.
 
     None leaves an option out. Raises UsageError for a key that is not known, with the nearest that
     is, for one that belongs to the command line, and for two names of one option.
     """
-    of_python = source == PYTHON
     fields: dict[str, str] = {}
     for field, option in options_of(model).items():
         names = (option_name(model, field), field, *option_names(option, field))
@@ -204,8 +204,9 @@ def keyed(model: type[Options], source: str, given: Mapping[str, Any]) -> dict[s
         if key in fields.keys() - known.keys():
             raise UsageError(f"{source}: {name} is an option of the command line only")
         if key not in known:
-            spelled = known if of_python else [one.replace("_", "-") for one in known]
-            raise UnknownName(f"{'argument' if of_python else 'key'} in {source}:", name, spelled)
+            if of_python:
+                raise UnknownName(f"argument of {source}:", name, known)
+            raise UnknownName(f"key in {source}:", name, [one.replace("_", "-") for one in known])
         if value is None:
             continue
         if known[key] in found:

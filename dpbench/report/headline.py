@@ -33,6 +33,9 @@ def _sentence(headline: Headline) -> str:
         count = len(best.rivals)
         nearest = one_line(best.rivals[0].named_within_work.label)
         others = nearest if count == 1 else f"{count:,} others"
+        if all(row.throughput and row.throughput.is_too_noisy for row in best.rivals):
+            are = "is" if count == 1 else "are"
+            return f"{NO_WINNER.lower()}: {speed}, but {others} {are} too noisy to compare with it"
         return f"{NO_WINNER.lower()}: {label}, {speed_of(best.value)}, and {others} tie"
     if best.others and best.value.basis != "repetitions":
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"

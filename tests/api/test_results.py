@@ -89,6 +89,11 @@ def test_collectives_alone_are_results_too() -> None:
     assert "one line cut" in found._repr_html_()
 
 
+def test_what_is_no_path_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match=r"^path: got 3; expected the name of a file or folder"):
+        dpbench.load(3)  # type: ignore[arg-type]
+
+
 def test_a_sweep_without_trials_is_read(tmp_path: Path) -> None:
     spec = sweep_spec()
     store.SweepStore.create(tmp_path / "new", spec, ["sweep"]).close()

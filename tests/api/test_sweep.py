@@ -56,7 +56,7 @@ def test_help_has_a_short_signature_and_describes_all_options_of_the_command() -
         ({"batch_sizes": {32}}, "expected text, a number or a list"),
         ({"steps": 2.5}, "steps: got 2.5; expected a whole number"),
         ({"progress": 1}, "progress: expected True or False, got 1"),
-        ({"arch": dict}, "arch: got a type; expected a name that ranks can import"),
+        ({"arch": dict}, "arch: got a value of type type; expected a name that ranks can import"),
         ({"arch": "__main__:Net"}, "put it into a file"),
         ({"resume": True}, "resume=True needs the name"),
         ({"optimiser": "sgd"}, "'optimiser'. Did you mean 'optimizer'?"),

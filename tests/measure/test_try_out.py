@@ -102,8 +102,8 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(
             r"the loss is a tensor of shape \(2,\); expected the mean .*\(models.py, line 12\)$",
         ),
         ("number", r"the loss is a float; expected the mean .*\(models.py, line 20\)$"),
-        ("decorated", r"a tensor of shape \(\) without a gradient; .*\(models.py, line 21\)$"),
-        ("detached", r"the loss is a tensor of shape \(\) without a gradient; expected"),
+        ("decorated", r"a scalar without a gradient; .*\(models.py, line 21\)$"),
+        ("detached", r"the loss is a scalar without a gradient; expected"),
         ("uneven", r"batch\(2\) raised DataError: got 2 inputs\[0\] .*\(models.py, line 14\)$"),
         ("fewer", r"returned 1 sample; expected as many as asked for \(models.py, line 15\)$"),
         (

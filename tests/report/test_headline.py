@@ -42,6 +42,17 @@ def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
     assert line.endswith(" images/s, and torch-ddp/gloo ×2, batch 32 tie.")
 
 
+def test_a_steady_row_whose_rivals_are_too_noisy_is_no_tie() -> None:
+    records = [
+        run(trial(name, repetition=number), 1000.0 - number * spread)
+        for name, spread in (("ddp", 1.0), ("torch-ddp", 490.0))
+        for number in range(3)
+    ]
+    (line,) = verdict(subject(records).headlines)
+    assert line.startswith("No clear winner: ddp/gloo ×1, batch 32 at 999 ± 2 ")
+    assert line.endswith(", but torch-ddp/gloo ×1, batch 32 is too noisy to compare with it.")
+
+
 def test_without_a_speed_the_verdict_has_the_reason() -> None:
     (line,) = verdict(subject([]).headlines)
     assert line == "No fastest configuration: no trial was recorded."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import ceil
 from statistics import fmean, median
 
 from rich.console import Console
@@ -114,7 +115,8 @@ class Reporter(Bar):
         self._done += 1
         self._time_left.finished(record)
         seconds = self._time_left.seconds()
-        rest = f", {units.seconds(seconds)} left" if seconds and self._done < self._total else ""
+        is_last = self._done == self._total
+        rest = f", {units.seconds(ceil(seconds))} left" if seconds and not is_last else ""
         self.update(completed=self._done, rest=rest)
         failed = record.status not in (Status.COMPLETED, Status.SKIPPED)
         if self.draws and failed:
