@@ -21,7 +21,7 @@ $(RUNS): pyproject.toml constraints.txt
 
 $(STAMP): $(RUNS)
 	@echo "Installing what tests and checks need"
-	@$(INSTALL) '.[dev,timm]'
+	@$(INSTALL) '.[dev]' timm
 	@touch $@
 
 sweep: $(RUNS) ## Install what running needs, and measure this machine for about a minute

@@ -1,13 +1,12 @@
 """Architectures: their protocol, and loading one by name.
 
-An architecture is a module in `architectures/`, a function in your own module or file, or a model
-of an installed library (`naming` has the spellings). `names`, `check` and everything else that only
-needs the name import neither torch nor an architecture.
+An architecture is a module in `architectures/`, a function in your own module or file, or a
+classifier of torchvision (`naming` has the spellings). `names`, `check` and everything else that
+only needs the name import neither torch nor an architecture.
 """
 
 from dpbench.architecture.loading import load as load
 from dpbench.architecture.loading import options as options
-from dpbench.architecture.naming import LIBRARIES as LIBRARIES
 from dpbench.architecture.naming import LONGEST_FOLDER_NAME as LONGEST_FOLDER_NAME
 from dpbench.architecture.naming import folder_name as folder_name
 from dpbench.architecture.naming import is_theirs as is_theirs
@@ -21,5 +20,5 @@ from dpbench.architecture.protocol import sparse_gradients as sparse_gradients
 from dpbench.architecture.sources import check as check
 from dpbench.architecture.sources import check_function as check_function
 from dpbench.architecture.sources import load_function as load_function
-from dpbench.architecture.sources import missing_reason as missing_reason
 from dpbench.architecture.sources import names as names
+from dpbench.architecture.sources import torchvision_reason as torchvision_reason

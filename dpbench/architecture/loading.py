@@ -36,8 +36,6 @@ def load(text: str) -> Architecture:
                 architecture: Architecture = make()
             except ValueError as error:  # an option that no model can have
                 raise UsageError(f"{name.title}: {error}") from None
-        if name.source == "library":
-            architecture.name = name.text
         return architecture
     import torch
 

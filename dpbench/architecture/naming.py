@@ -3,7 +3,7 @@
     mlp                          shipped; or mlp:width=64,layers=3
     package.module:factory       a function of an importable module
     path/to/file.py:factory      a function of a file
-    timm:NAME                    a model of a library; also torchvision:NAME, transformers:NAME
+    torchvision:NAME             an image classifier of torchvision
 
 Options follow one more colon: file.py:factory:depth=3. A step and a dataset of the user's use the
 same spelling, without options.
@@ -22,12 +22,12 @@ from dpbench.errors import UsageError
 
 NOT_BEFORE_OPTION = re.compile(r",(?!\s*\w+\s*=)")
 """A comma between names that may have options: only the second one of mlp:width=4,depth=3,gpt."""
-LIBRARIES = ("timm", "torchvision", "transformers")
+TORCHVISION = "torchvision"
 LONGEST_FOLDER_NAME = 120
 """Longest folder name, out of the 255 bytes of file systems, since a time is put before it and a
 number after it."""
 
-Source = Literal["shipped", "module", "file", "library"]
+Source = Literal["shipped", "module", "file", "torchvision"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,9 +37,9 @@ class Name:
     text: str
     source: Source
     origin: str
-    """The shipped name, the module, the file or the library."""
+    """The shipped name, the module, the file or "torchvision"."""
     factory: str
-    """The function, or the library's model."""
+    """The function, or the model of torchvision."""
     options: dict[str, str]
     what: str = "architecture"
     """Kind of thing that is named: "architecture", "step" or "dataset"."""
@@ -60,8 +60,8 @@ def parse_name(text: str) -> Name:
         expected = f"{origin}:factory, a function in the file"
     elif "/" in origin:
         raise UsageError(f"{title}: expected path/to/file.py:factory")
-    elif origin in LIBRARIES:
-        source, expected = "library", f"{origin}:NAME, a model of the library"
+    elif origin == TORCHVISION:
+        source, expected = "torchvision", "torchvision:NAME, an image classifier"
     elif origin == text or ("=" in factory and "." not in origin):
         source, factory, options = "shipped", "Architecture", rest
         expected = "the name of an architecture"
@@ -96,7 +96,7 @@ def parse_function(text: str, what: str) -> Name:
 
 
 def _origin(text: str) -> tuple[str, str]:
-    """The file, module, library or shipped name, and what follows its colon."""
+    """The file, module or shipped name, and what follows its colon."""
     if file := re.match(r"(.+?\.py)(?::|$)", text):
         return file[1], text[file.end() :]
     origin, _, rest = text.partition(":")

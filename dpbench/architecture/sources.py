@@ -1,29 +1,26 @@
-"""Finds the factory of a name (shipped, in a module, a file or a library) and the user's files."""
+"""Finds the factory of a name (shipped, in a module or a file, or torchvision's) and its file."""
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import importlib
 import importlib.util
-import os
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
-from operator import truediv
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from dpbench import shipped
-from dpbench.architecture.naming import Name, parse_function, parse_name
-from dpbench.architecture.user_errors import is_machinery, user_errors_in
+from dpbench.architecture.naming import TORCHVISION, Name, parse_function, parse_name
+from dpbench.architecture.user_errors import user_errors_in
 from dpbench.errors import UnknownName, UsageError
 
-LIBRARIES_MODULE = "dpbench.architecture.libraries"
+OTHER_LIBRARIES = ("timm", "transformers")
+"""Libraries whose models need a function of the user's, unlike those of torchvision."""
 
 
 def names() -> tuple[str, ...]:
@@ -58,16 +55,21 @@ def _check(name: Name) -> None:
     if name.source == "shipped":
         if name.origin not in names():
             resnet = re.fullmatch(r"resnet-?(\d+)", name.origin)
-            forms = (*names(), "torchvision:NAME", "timm:NAME", "transformers:NAME")
+            forms = (*names(), f"{TORCHVISION}:NAME")
             raise UnknownName(
                 "architecture", name.origin, forms, near=resnet and f"resnet:depth={resnet[1]}"
             )
     elif name.source == "file":
         if not Path(name.origin).is_file():
             raise UsageError(f"{name.title}: no file {name.origin} here ({Path.cwd()})")
-    elif name.source == "library":
-        if reason := missing_reason(name.origin):
+    elif name.source == "torchvision":
+        if reason := torchvision_reason():
             raise UsageError(f"{name.title}: {reason}")
+    elif name.origin in OTHER_LIBRARIES:
+        raise UsageError(
+            f"{name.title}: dpbench builds no models of {name.origin}; write a function that does "
+            "in a file, and name it: path/to/file.py:function"
+        )
     elif not _module_exists(name.origin):
         known = f"one of {', '.join(names())}, " if name.what == "architecture" else ""
         raise UsageError(
@@ -76,11 +78,11 @@ def _check(name: Name) -> None:
         )
 
 
-def missing_reason(library: str) -> str | None:
-    """Why the models of a library cannot be used here; None if they can."""
-    if _module_exists(library):
+def torchvision_reason() -> str | None:
+    """Why the models of torchvision cannot be used here; None if they can."""
+    if _module_exists(TORCHVISION):
         return None
-    return f"the package {library} is not installed; pip install 'dpbench[{library}]'"
+    return "the package torchvision is not installed; pip install 'dpbench[torchvision]'"
 
 
 def _module_exists(name: str) -> bool:
@@ -96,19 +98,21 @@ def factory_of(name: Name) -> Callable[..., Any]:
 
     Raises UsageError if its module cannot be imported or has no such function.
     """
-    module, wanted = {
-        "shipped": (f"dpbench.architectures.{name.origin}", name.factory),
-        "library": (LIBRARIES_MODULE, f"from_{name.origin}"),
-    }.get(name.source, (name.origin, name.factory))
     with user_errors_in(name.title, "loading it"):
+        if name.source == "torchvision":
+            from dpbench.architecture.torchvision_models import TorchvisionClassifier
+
+            return functools.partial(TorchvisionClassifier, name.factory)
         if name.source == "file":
             found = _module_of_file(Path(name.origin).resolve())
+        elif name.source == "shipped":
+            found = importlib.import_module(f"dpbench.architectures.{name.origin}")
         else:
-            found = importlib.import_module(module)
-    function = getattr(found, wanted, None)
+            found = importlib.import_module(name.origin)
+        function: Callable[..., Any] | None = getattr(found, name.factory, None)
     if not callable(function):
-        raise UsageError(f"{name.title}: {name.origin} has no {wanted}()")
-    return functools.partial(function, name.factory) if name.source == "library" else function
+        raise UsageError(f"{name.title}: {name.origin} has no {name.factory}()")
+    return function
 
 
 @functools.cache
@@ -134,66 +138,17 @@ def _module_of_file(path: Path) -> ModuleType:
     return module
 
 
-def own_files(text: str) -> dict[str, Path]:
-    """The user's files behind a name, by their paths relative to its folder; none for shipped
-    architectures and models of libraries.
-
-    Imported modules count if they are in the working directory, or in the folder of the file or of
-    the outermost package. Of an installed module only its own file counts.
-    """
+def own_file(text: str) -> Path | None:
+    """The user's file that a name leads to, or that of its module; None for what dpbench or
+    torchvision brings, and for a module without a file."""
     name = parse_name(text)
     if name.source == "file":
-        first = Path(name.origin).resolve()
-        root, waiting = first.parent, [first]
-    elif name.source == "module":
-        try:
-            spec = importlib.util.find_spec(name.origin)
-        except (ImportError, ValueError):  # loading it reports the error
-            return {}
-        first = Path("" if spec is None else spec.origin or "")
-        if not first.is_file():
-            return {}
-        root = first.parents[name.origin.count(".") + (first.stem == "__init__")]
-        waiting = [first] if is_machinery(first) else [*_modules((root,), name.origin)]
-    else:
-        return {}
-    files: dict[str, Path] = {}
-    while waiting:
-        path = waiting.pop()
-        relative = Path(os.path.relpath(path, root)).as_posix()
-        if relative not in files:
-            files[relative] = path
-            if not is_machinery(path):
-                waiting += _imported(path, (Path.cwd(), root))
-    return dict(sorted(files.items()))
-
-
-def _imported(path: Path, roots: Sequence[Path]) -> Iterator[Path]:
-    """The files of all import statements in a file."""
+        return Path(name.origin).resolve()
+    if name.source != "module":
+        return None
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # loading it reports the error
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from _modules(roots, alias.name)
-        elif isinstance(node, ast.ImportFrom):
-            starts = path.parents[node.level - 1 : node.level] if node.level else roots
-            for alias in node.names:
-                yield from _modules(starts, ".".join(filter(None, (node.module, alias.name))))
-
-
-def _modules(starts: Sequence[Path], name: str) -> Iterator[Path]:
-    """The files of a dotted name and its packages, in the first folder that has it."""
-    parts = name.split(".")
-    if parts[0] == "dpbench":  # records have its commit
-        return
-    for start in starts:
-        found = []
-        for place in [*accumulate(parts, truediv, initial=start)][1:]:
-            files = (place / "__init__.py", place.with_name(f"{place.name}.py"))
-            found += [file for file in files if file.is_file()][:1]
-        if found:
-            yield from found
-            return
+        spec = importlib.util.find_spec(name.origin)
+    except (ImportError, ValueError):  # loading it reports the error
+        return None
+    file = Path("" if spec is None else spec.origin or "")
+    return file if file.is_file() else None

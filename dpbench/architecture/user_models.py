@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -54,11 +53,6 @@ class GivenParts(GeneratedArchitecture):
         """The result of batch(n, generator), the same in every process even if it draws global
         random numbers."""
         with seeded(generator.initial_seed()):
-            if not takes(self.batch, n, generator):
-                raise UsageError(
-                    f"architecture {self.name!r}: expected batch(samples, generator), which takes "
-                    f"two arguments{place_of(self.batch)}"
-                )
             made = self.batch(n, generator)
         if not isinstance(made, (tuple, list)) or len(made) != 2:
             raise UsageError(
@@ -67,17 +61,6 @@ class GivenParts(GeneratedArchitecture):
             )
         inputs, targets = made
         return inputs, targets
-
-
-def takes(function: Callable[..., Any], *arguments: Any) -> bool:
-    """Whether the function accepts so many arguments; also if its signature is not known."""
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        return False
-    except ValueError:  # a builtin without a signature
-        pass
-    return True
 
 
 def described(value: Any) -> str:

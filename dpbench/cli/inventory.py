@@ -14,7 +14,6 @@ from dpbench.messages import say
 RESULTS = "results"
 KINDS = {
     "architecture": "architectures",
-    "library": "libraries",
     "implementation": "implementations",
     "backend": "backends",
     "dataset": "datasets",
@@ -99,9 +98,8 @@ def _names() -> Iterator[tuple[str, str, str | None, str]]:
     machine = inspect_machine()
     for name in architecture.names():
         yield "architecture", name, None, _architecture(name)
-    for library in architecture.LIBRARIES:
-        reason = architecture.missing_reason(library)
-        yield "library", library, reason, f"--arch {library}:NAME, random weights"
+    classifiers = "image classifiers of torchvision, random weights"
+    yield "architecture", "torchvision:NAME", architecture.torchvision_reason(), classifiers
     for implementation in IMPLEMENTATIONS.values():
         reason = missing_package_reason(implementation.name)
         if implementation.needs_cuda and not machine.has_cuda:

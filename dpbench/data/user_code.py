@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from dpbench.architecture.naming import is_theirs, parse_name, split_names
-from dpbench.architecture.sources import own_files
+from dpbench.architecture.sources import own_file
 from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
@@ -27,13 +27,15 @@ takes that the user names it again."""
 
 def files_sha256(workload: WorkloadSpec) -> str | None:
     """The SHA-256 of the output of `sha256sum` for the user's files; None if the workload has none.
-    Raises UsageError for a file that cannot be read."""
-    files = {name: path for code in _names(workload) for name, path in own_files(code).items()}
+
+    Files that they import do not count. Raises UsageError for a file that cannot be read.
+    """
+    files = dict.fromkeys(filter(None, map(own_file, _names(workload))))
     lines = ""
-    for name, path in files.items():
+    for path in files:
         try:
             with path.open("rb") as file:
-                lines += f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n"
+                lines += f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n"
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror}; expected a file") from None
     return hashlib.sha256(lines.encode()).hexdigest() if files else None
@@ -46,12 +48,13 @@ def with_files(workload: WorkloadSpec) -> WorkloadSpec:
 
 
 def named_files(workload: WorkloadSpec) -> str:
-    """The user's files in words: "model.py or what it imports"."""
+    """The user's files in words: "model.py or data.py"."""
     theirs = map(parse_name, filter(is_theirs, _names(workload)))
-    names = dict.fromkeys(
-        PurePath(one.origin).name if one.source == "file" else one.origin for one in theirs
+    return " or ".join(
+        dict.fromkeys(
+            PurePath(one.origin).name if one.source == "file" else one.origin for one in theirs
+        )
     )
-    return f"{', '.join(names)} or what {'it imports' if len(names) == 1 else 'they import'}"
 
 
 def code_in(options: Mapping[str, Any]) -> dict[str, str]:

@@ -211,6 +211,8 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
         ("outside_models.py:unsized:width=x", r"unsized.. raised TypeError: .*models.py, line 32"),
         ("json:decoder", r"has no decoder\(\)"),
         ("no_such_package.models:Small", r", package\.module:function with the package on"),
+        ("timm:resnet18", "no models of timm; write a function that does in a file, and name it"),
+        ("transformers:gpt2:n_layer=2", "dpbench builds no models of transformers; write a"),
     ],
 )
 def test_what_is_wrong_with_somebodys_code_is_said_in_one_line(

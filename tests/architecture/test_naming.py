@@ -22,7 +22,7 @@ origins = st.one_of(
     words.map(lambda word: ("shipped", word)),
     st.tuples(words, words).map(lambda two: ("module", f"{two[0]}.{two[1]}:make")),
     st.tuples(words, words).map(lambda two: ("file", f"../{two[0]}/{two[1]}.py:make")),
-    words.map(lambda word: ("library", f"timm:{word}")),
+    words.map(lambda word: ("torchvision", f"torchvision:{word}")),
 )
 
 
@@ -52,7 +52,7 @@ def test_any_text_is_a_name_or_a_usage_error(text: str) -> None:
         ("net.py", r"expected net\.py:factory, a function in the file"),
         ("", "expected the name of an architecture"),
         ("net.py:depth=3", r"expected net\.py:factory"),
-        ("timm", "expected timm:NAME, a model of the library"),
+        ("torchvision", "expected torchvision:NAME, an image classifier"),
         ("mlp:", "expected NAME:option=value of a shipped one, or package.module:factory"),
         ("net.py:make:depth", "got 'depth', expected option=value"),
         ("mlp:width=1,width=2", "option width is given twice"),

@@ -16,8 +16,7 @@ from dpbench.run import presets
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 NAMES = {
-    "architecture": list(architecture.names()),
-    "library": list(architecture.LIBRARIES),
+    "architecture": [*architecture.names(), "torchvision:NAME"],
     "implementation": list(IMPLEMENTATIONS),
     "backend": list(BACKENDS),
     "dataset": list(DATASETS),
@@ -52,8 +51,8 @@ def test_json_has_a_row_for_every_name(rows: list[dict[str, str | None]]) -> Non
 def test_what_cannot_be_used_here_has_a_reason_and_the_rest_has_none(
     rows: list[dict[str, str | None]],
 ) -> None:
-    of_packages = {*architecture.LIBRARIES}
-    of_packages |= {name for name, traits in IMPLEMENTATIONS.items() if traits.requires is not None}
+    of_packages = {name for name, traits in IMPLEMENTATIONS.items() if traits.requires is not None}
+    of_packages.add("torchvision:NAME")
     reasons = {
         row["name"]: row["reason"]
         for row in rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,8 @@ pytestmark = pytest.mark.usefixtures("signals", "synthetic")
 MODEL = """
 import torch
 from torch import nn
-from sizes import width
+
+width = 2
 
 
 def build():
@@ -33,21 +33,18 @@ SWEEP = (
     *("sweep", *ARCH, "--implementations", "ddp", "--group-sizes", "1", "--batch-sizes", "8"),
     *("--steps", "10", "--repetitions", "2", "--no-charts", "--quiet", "--name"),
 )
-CHANGED = "model.py or what it imports has changed"
+CHANGED = "model.py has changed"
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_with_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _in_a_folder_with_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "model.py").write_text(MODEL)
-    (tmp_path / "sizes.py").write_text("width = 2")
-    yield
-    sys.modules.pop("sizes", None)
 
 
 def edit(width: int) -> None:
-    Path("sizes.py").write_text(f"width = {width}")
+    Path("model.py").write_text(MODEL.replace("width = 2", f"width = {width}"))
 
 
 def test_a_sweep_is_not_finished_with_other_files(capsys: pytest.CaptureFixture[str]) -> None:

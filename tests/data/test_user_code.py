@@ -22,8 +22,8 @@ from dpbench.specs import WorkloadSpec
 SHIPPED = WorkloadSpec(architecture="mlp", dataset="digits")
 
 
-def of_file(folder: Path, content: str = "import layers") -> WorkloadSpec:
-    (folder / "model.py").write_text(content)
+def of_file(folder: Path) -> WorkloadSpec:
+    (folder / "model.py").write_text("import layers")
     return replace(SHIPPED, architecture=f"{folder}/model.py:build")
 
 
@@ -32,9 +32,10 @@ def sha256(text: str) -> str:
 
 
 def test_it_is_the_hash_of_what_sha256sum_prints(tmp_path: Path) -> None:
-    workload = of_file(tmp_path)
-    (tmp_path / "layers.py").write_text("width = 1")
-    printed = f"{sha256('width = 1')}  layers.py\n{sha256('import layers')}  model.py\n"
+    workload = replace(of_file(tmp_path), step=f"{tmp_path}/step.py:step")
+    workload = replace(workload, dataset=f"{tmp_path}/step.py:dataset")
+    (tmp_path / "step.py").write_text("a = 1")
+    printed = f"{sha256('import layers')}  model.py\n{sha256('a = 1')}  step.py\n"
     assert files_sha256(workload) == sha256(printed)
 
 
@@ -52,9 +53,9 @@ def test_it_follows_the_content_of_each_file_that_is_named(tmp_path: Path, role:
 
 def test_words_say_what_has_changed_and_what_is_not_known(tmp_path: Path) -> None:
     workload = replace(of_file(tmp_path), step="own.step:step")
-    assert named_files(workload) == "model.py, own.step or what they import"
+    assert named_files(workload) == "model.py or own.step"
     before, now = (replace(of_file(tmp_path), files_sha256=16 * digit) for digit in "ab")
-    words = "model.py or what it imports has changed since then: SHA-256"
+    words = "model.py has changed since then: SHA-256"
     assert change_words(before, now, "since then") == f"{words} {12 * 'a'} -> {12 * 'b'}"
     unknown = replace(before, files_sha256=None)
     assert "may have changed since then: SHA-256 not known" in change_words(
@@ -62,10 +63,10 @@ def test_words_say_what_has_changed_and_what_is_not_known(tmp_path: Path) -> Non
     )
 
 
-def test_options_name_code_unless_dpbench_or_a_library_brings_it() -> None:
-    ours = {"arch": "mlp:width=4,timm:tiny", "step": None, "data": "digits", "lr": "evil:x"}
+def test_options_name_code_unless_dpbench_or_torchvision_brings_it() -> None:
+    ours = {"arch": "mlp:width=4,torchvision:tiny", "step": None, "data": "digits", "lr": "evil:x"}
     assert code_in(ours) == {}
-    theirs = {"arch": "mlp,a.b:Net", "step": "mine.py:step", "data": "timm:dataset"}
+    theirs = {"arch": "mlp,a.b:Net", "step": "mine.py:step", "data": "own:dataset"}
     assert code_in(theirs) == theirs
 
 
