@@ -37,7 +37,7 @@ class Subject:
     sweep: StoredSweep | None = None
     collectives: StoredCollectives | None = None
     planned: int | None = None
-    """Number of trials of the whole sweep, if known."""
+    """Number of trials of the whole sweep without skipped configurations, if known."""
 
     @property
     def stored(self) -> StoredSweep | StoredCollectives | None:

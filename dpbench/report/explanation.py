@@ -141,22 +141,25 @@ def advice_lines(
     *,
     brief: bool = False,
 ) -> Iterator[str]:
-    """A line for each advice, with the configurations that it holds for; `brief`: with the
-    implementations of several."""
-    groups: dict[str, list[tuple[ConfigurationSummary, Estimate]]] = {}
+    """A line for each advice, with the configurations that it holds for; `brief`: first the
+    implementations of several, as the page has no table of factors above it."""
+    groups: dict[tuple[str, str], list[tuple[ConfigurationSummary, Estimate]]] = {}
     for explanation, found in zip(explanations, advice, strict=True):
         for line in found:
-            groups.setdefault(line.text, []).append((explanation.row, line.share))
-    largest = {text: max(share.value for _, share in found) for text, found in groups.items()}
-    for what in sorted(groups, key=lambda text: -largest[text]):
-        rows, shares = zip(*groups[what], strict=True)
+            groups.setdefault((line.loss, line.remedy), []).append((explanation.row, line.share))
+    largest = {what: max(share.value for _, share in found) for what, found in groups.items()}
+    for loss, remedy in sorted(groups, key=lambda what: -largest[what]):
+        rows, shares = zip(*groups[loss, remedy], strict=True)
         share = percentage(shares[0])
         if len(shares) > 1:
             share = f"{units.span(round(100 * one.value) for one in shares)} %"
-        by_series = brief and len(rows) > 1
-        names = dict.fromkeys(row.series if by_series else row.label for row in rows)
-        which = units.some_of([*names], MOST_LISTED)
-        yield f"{share} of the step is {what} ({which})"
+        which = units.some_of([row.label for row in rows], MOST_LISTED)
+        if brief and len(rows) > 1:
+            which = ", ".join(dict.fromkeys(row.series for row in rows))
+        if brief:
+            yield f"{which}: {share} of the step is {loss}; {remedy}"
+        else:
+            yield f"{share} of the step is {loss}: {remedy} ({which})"
     if any(one.factors.step_seconds.sample_size == 1 for one in explanations):
         yield "no advice on single repetitions (n = 1), which show no noise; use --repetitions 4"
 

@@ -166,11 +166,13 @@ def read_subject(path: Path) -> Subject:
 
 
 def subject_of(sweep: StoredSweep) -> Subject:
-    """A sweep with the number of its planned trials."""
+    """A sweep with the number of its trials that can run."""
     from dpbench.analysis.subject import of_folder
     from dpbench.run.sweep.grid import plan_trials
 
-    return replace(of_folder(sweep), planned=len(plan_trials(sweep.spec)))
+    skipped = {r.trial.configuration for r in sweep.records if r.status is Status.SKIPPED}
+    planned = sum(one.configuration not in skipped for one in plan_trials(sweep.spec))
+    return replace(of_folder(sweep), planned=planned)
 
 
 def load_sides(*texts: str) -> list[Side]:

@@ -29,7 +29,7 @@ from dpbench.report.charts.style import (
     stacked,
     write_beside,
 )
-from dpbench.report.values import write
+from dpbench.report.numbers import plus_minus
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
@@ -72,7 +72,7 @@ def implementations(source: ChartSource) -> Figure:
         for place, one in enumerate(case):
             is_reference = one not in ratios
             ratio = BASELINE if is_reference else ratios[one]
-            words = NOISY if ratio.is_too_noisy else f"{write(ratio, 'ratio')} ×"
+            words = NOISY if ratio.is_too_noisy else f"{plus_minus(ratio)} ×"
             write_beside(axis, place, "reference" if is_reference else words)
             if ratio.is_too_noisy:
                 continue

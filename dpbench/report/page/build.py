@@ -10,7 +10,7 @@ from itertools import islice
 
 from dpbench import __version__, units
 from dpbench.analysis.communication.timings import measured
-from dpbench.analysis.configuration import ConfigurationSummary, effective_status
+from dpbench.analysis.configuration import MOST_LISTED, ConfigurationSummary, effective_status
 from dpbench.analysis.headline import Best, Headline
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.subject import Subject
@@ -152,12 +152,11 @@ def _about(subject: Subject) -> Iterator[str]:
         yield f"{units.counted(len(stored.records), 'measurement')} of collectives"
         return
     records = subject.sweep.records
-    done = len({record.trial.trial_id for record in records})
-    if subject.planned is None or done >= subject.planned:
-        ran = {one.trial.trial_id for one in records if one.status is not Status.SKIPPED}
-        yield units.counted(len(ran), "trial")
+    ran = len({one.trial.trial_id for one in records if one.status is not Status.SKIPPED})
+    if subject.planned is None or ran >= subject.planned:
+        yield units.counted(ran, "trial")
     else:
-        yield f"{done:,} of {units.counted(subject.planned, 'trial')}; finish with --resume"
+        yield f"{ran:,} of {units.counted(subject.planned, 'trial')}; finish with --resume"
 
 
 def _tiles(subject: Subject) -> Iterator[Tile]:
@@ -171,21 +170,32 @@ def _tiles(subject: Subject) -> Iterator[Tile]:
 
 
 def _headline_tiles(headline: Headline) -> Iterator[Tile]:
-    def about(best: Best) -> str:
-        label = one_line(best.row.named_within_work.label)
-        if not best.rivals:
-            return label
-        nearest = one_line(best.rivals[0].named_within_work.label)
-        more = f" and {len(best.rivals) - 1:,} more" if len(best.rivals) > 1 else ""
-        return f"{label}; statistically tied with {nearest}{more}"
-
     if (best := headline.fastest) is not None:
         title = NO_WINNER if best.rivals else "Fastest"
-        yield Tile(title=title, value=speed_of(best.value), about=about(best))
+        yield Tile(title=title, value=speed_of(best.value), about=f"{_name(best)}{_ties(best)}")
     if (best := headline.scaling) is not None:
-        value = f"{percentage(best.value)} of linear"
-        title = f"Best scaling {start_of(headline)} to {best.row.group_size:,} replicas"
-        yield Tile(title=title, value=value, about=about(best))
+        own, small_print = best.row.efficiency, _name(best)
+        if headline.from_single and own is not None and not own.is_too_noisy:
+            # The table has this number, which is another one than in large print.
+            small_print += f" ({percentage(own)} from its own group size 1)"
+        yield Tile(
+            title=f"Best scaling {start_of(headline)} to {best.row.group_size:,} replicas",
+            value=f"{percentage(best.value)} of linear",
+            about=f"{small_print}{_ties(best)}",
+        )
+
+
+def _name(best: Best) -> str:
+    return one_line(best.row.named_within_work.label)
+
+
+def _ties(best: Best) -> str:
+    """The end of a sentence; empty where no other configuration ties."""
+    if not best.rivals:
+        return ""
+    nearest = one_line(best.rivals[0].named_within_work.label)
+    more = f" and {len(best.rivals) - 1:,} more" if len(best.rivals) > 1 else ""
+    return f"; statistically tied with {nearest}{more}"
 
 
 def _gradients(subject: Subject) -> Tile | None:
@@ -228,29 +238,32 @@ def results_table(rows: Rows) -> Table:
 
 
 def failures_table(rows: Rows) -> Table | None:
-    """Configurations that failed or were skipped, wholly or in part, with the full reason."""
-    ended = [row for row in rows if row.status is not Status.COMPLETED or row.reason]
-    if not ended:
+    """Configurations that failed or were skipped, wholly or in part; equal reasons share a line."""
+    groups: dict[tuple[Status, str], list[str]] = {}
+    for row in rows:
+        if row.status is not Status.COMPLETED or row.reason:
+            groups.setdefault((row.status, row.reason or MISSING), []).append(row.label)
+    if not groups:
         return None
     return Table(
         caption="Configurations that failed or were skipped in some or all repetitions",
         columns=(
-            text_column("Configuration"),
             text_column("Status"),
-            TableColumn(key="repetitions", header="Completed repetitions"),
+            TableColumn(key="count", header="Count", meaning="Number of configurations."),
             text_column("Reason", "The first cause that is known."),
+            text_column("Configurations"),
         ),
         rows=tuple(
             TableRow(
                 cells=(
-                    words(row.label),
-                    words(row.status.words),
-                    whole(row.repetitions),
-                    words(row.reason or MISSING),
+                    words(status.words),
+                    whole(len(labels)),
+                    words(reason),
+                    words(units.some_of(labels, MOST_LISTED)),
                 ),
-                status=row.status.value,
+                status=status.value,
             )
-            for row in ended
+            for (status, reason), labels in groups.items()
         ),
     )
 

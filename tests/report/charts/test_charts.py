@@ -161,6 +161,16 @@ def test_implementations_are_compared_with_torch() -> None:
     assert "reference" in words
 
 
+def test_a_ratio_near_1_has_the_digits_of_its_interval() -> None:
+    runs = [
+        run(trial(name, group_size=2, repetition=k), 100.0 + step * k)
+        for name, step in (("torch-ddp", 1), ("ddp", 5))
+        for k in range(3)
+    ]
+    (axes,) = CHARTS["implementations"].draw(source(runs)).axes
+    assert "1.04 ± 0.12 ×" in {text.get_text() for text in axes.texts}
+
+
 @pytest.mark.parametrize("slower", [1.0, 0.8, 0.5, 0.2])
 def test_the_ticks_of_ratios_are_few_and_include_the_reference(slower: float) -> None:
     runs = [

@@ -25,9 +25,12 @@ from dpbench.report.page.content import Page
 from dpbench.report.page.html import to_html, visible
 from dpbench.report.page.pictures import Pictures, draw, inline_parts
 from dpbench.report.tables import render
+from dpbench.run.results import subject_of
+from dpbench.run.sweep.grid import plan_trials
 from tests.analysis.builders import record, run, trial
+from tests.builders import sweep_spec
 from tests.report.charts.pictured import figure
-from tests.report.sample import sample_records, stored_collectives, subject
+from tests.report.sample import sample_records, stored, stored_collectives, subject
 from tests.report.test_collectives import sample as sample_collectives
 from tests.report.test_headline import measured
 
@@ -101,7 +104,9 @@ def test_throughput_is_first_and_open() -> None:
 def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
     shown = {tile.title: tile for tile in whole().tiles}
     assert shown["No clear winner"].value.endswith("images/s")
-    assert shown["Best scaling from single to 2 replicas"].value.endswith("% of linear")
+    scaling = shown["Best scaling from single to 2 replicas"]
+    assert scaling.value.endswith("% of linear")
+    assert re.search(r"\(\d+(\.\d)? ± .* % from its own group size 1\)", scaling.about)
     assert shown["Gradients verified"].about.startswith("configurations")
     nothing = build_page(subject([]), Pictures())
     assert nothing.tiles == ()
@@ -109,10 +114,15 @@ def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
     assert [tile.title for tile in one.tiles] == ["Fastest", "Gradients verified"]
 
 
-def test_trials_that_were_skipped_are_not_counted() -> None:
-    skipped = record(trial("ddp", "nccl"), status=Status.SKIPPED, reason="no CUDA device")
-    page = build_page(subject([run(trial(), 100.0), skipped]), Pictures())
-    assert page.about.endswith(" · 1 trial")
+def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
+    first, unusable, *others = plan_trials(sweep_spec(repetitions=2))
+    records = [run(first, 100.0), record(unusable, status=Status.SKIPPED, reason="no CUDA device")]
+    usable = [one for one in others if one.configuration != unusable.configuration]
+    unfinished = build_page(subject_of(stored(records)), Pictures())
+    assert unfinished.about.endswith(f" · 1 of {1 + len(usable)} trials; finish with --resume")
+    records += [run(one, 100.0) for one in usable]
+    finished = build_page(subject_of(stored(records)), Pictures())
+    assert finished.about.endswith(f" · {1 + len(usable)} trials")
 
 
 def test_a_tie_has_no_winner_on_the_page_either() -> None:
@@ -132,8 +142,8 @@ def test_published_numbers_and_collectives_have_a_page() -> None:
     published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"), Pictures())
     assert "not measured here" in published.about
     assert titles(published) == ["Results"]
-    stored = stored_collectives(sample_collectives())
-    page = build_page(of_folder(stored), Pictures())
+    collectives = stored_collectives(sample_collectives())
+    page = build_page(of_folder(collectives), Pictures())
     assert titles(page) == ["Communication", "Reproduce"]
 
 
@@ -167,13 +177,14 @@ def test_claims_stand_last() -> None:
     assert "not measured here" in claimed.meaning
 
 
-def test_failures_have_their_whole_reason() -> None:
+def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
     reason = "rank 1 ended with signal 9: " + "out of something, " * 20
-    rows = summarize([record(trial(), status=Status.FAILED, reason=reason), run(trial("dp"), 1.0)])
-    table = failures_table(rows)
+    failed = [record(trial(group_size=n), status=Status.FAILED, reason=reason) for n in (1, 2)]
+    table = failures_table(summarize([*failed, run(trial("dp"), 1.0)]))
     assert table is not None
-    assert table.lines == [["ddp/gloo ×1, batch 32", "failed", "0", reason.strip()]]
-    assert failures_table(rows[:1]) is None or failures_table(rows[1:]) is None
+    labels = "ddp/gloo ×1, batch 32; ddp/gloo ×2, batch 32"
+    assert table.lines == [["failed", "2", reason.strip(), labels]]
+    assert failures_table(summarize([run(trial("dp"), 1.0)])) is None
 
 
 def test_the_markup_is_sound_and_needs_nothing_from_elsewhere() -> None:
