@@ -7,22 +7,16 @@ measure different things, and must not count as repetitions.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any
 
-from dpbench.architecture.naming import is_theirs, parse_name, split_names
+from dpbench.architecture.naming import is_theirs, parse_name
 from dpbench.architecture.sources import own_file
-from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
 
 DIGITS = 12
 """Number of digits of a hash that people see."""
-CODE_OPTIONS = ("arch", "step", "data")
-"""Options that may name the user's code. A results folder may name code too, and importing that
-takes that the user names it again."""
 
 
 def files_sha256(workload: WorkloadSpec) -> str | None:
@@ -57,16 +51,6 @@ def named_files(workload: WorkloadSpec) -> str:
     )
 
 
-def code_in(options: Mapping[str, Any]) -> dict[str, str]:
-    """Those of the options, as they are typed, that name the user's code."""
-    given = {key: str(options[key]) for key in CODE_OPTIONS if options.get(key) is not None}
-    return {
-        option: text
-        for option, text in given.items()
-        if any(_is_code(option, name) for name in split_names(text))
-    }
-
-
 def change_words(before: WorkloadSpec, now: WorkloadSpec, since: str) -> str:
     """Sentence on how the named files of two workloads differ; `since` says "since …"."""
     first, second = before.files_sha256, now.files_sha256
@@ -92,13 +76,3 @@ def is_same_code(architecture: str, named: str) -> bool:
 
 def _names(workload: WorkloadSpec) -> list[str]:
     return [*filter(None, (workload.architecture, workload.step, workload.dataset))]
-
-
-def _is_code(option: str, name: str) -> bool:
-    """Whether the value of an option is imported; False for a name that is not valid."""
-    if option != "arch":
-        return is_function(name)
-    try:
-        return is_theirs(name)
-    except UsageError:
-        return False

@@ -15,5 +15,4 @@ from dpbench.store.folder import holds_collectives as holds_collectives
 from dpbench.store.folder import holds_sweep as holds_sweep
 from dpbench.store.folder import load as load
 from dpbench.store.folder import load_collectives as load_collectives
-from dpbench.store.folder import load_options as load_options
 from dpbench.store.folder import require_free as require_free

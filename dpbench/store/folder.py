@@ -142,25 +142,13 @@ class SweepStore(OpenStore[TrialRecord]):
     file = TRIALS_FILE
 
     @classmethod
-    def create(
-        cls,
-        folder: Path,
-        spec: SweepSpec,
-        command: Sequence[str],
-        options: Mapping[str, Any] | None = None,
-    ) -> SweepStore:
-        """Make the folder; `options` are those that --resume reads again.
-
-        Raises StoreError if the folder exists and holds something.
-        """
+    def create(cls, folder: Path, spec: SweepSpec, command: Sequence[str]) -> SweepStore:
+        """Make the folder; raises StoreError if it exists and holds something."""
         require_free(folder)
         _make(folder)
         create_empty(folder / TRIALS_FILE)
         made = cls(folder)
-        header = {"command": command, "sweep": encode(spec)}
-        if options is not None:
-            header["options"] = options
-        write_versioned(folder / SWEEP_FILE, header)
+        write_versioned(folder / SWEEP_FILE, {"command": command, "sweep": encode(spec)})
         return made
 
     def _identity(self, record: TrialRecord) -> dict[str, str]:
@@ -216,21 +204,6 @@ def load(folder: Path) -> StoredSweep:
             f"{', '.join(IMPLEMENTATIONS)}"
         )
     return StoredSweep(folder, spec, command, _read_environments(folder), records, warnings)
-
-
-def load_options(folder: Path) -> dict[str, Any]:
-    """The options with which `dpbench sweep` was started in a folder, as a config file has them.
-
-    Raises StoreError for a folder that another command made, which cannot be resumed.
-    """
-    header = read_versioned(folder / SWEEP_FILE)
-    if not isinstance(header.get("options"), dict):
-        raise StoreError(
-            f"{folder}: only dpbench sweep can be resumed, and another command made it; choose "
-            "another --name"
-        )
-    options: dict[str, Any] = header["options"]
-    return options
 
 
 def load_collectives(folder: Path) -> StoredCollectives:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -153,13 +152,13 @@ def test_a_repetition_of_a_check_is_measured_without_a_report(
 
 @pytest.mark.usefixtures("synthetic")
 def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["sweep", "--name", "n", "--gpus", "1", "--no-charts"]
-    monkeypatch.setattr(sys, "argv", ["dpbench", *arguments])
-    assert run([*arguments, "--arch", "mlp", "--steps", "3"]) == 0
+    mlp = [*arguments, "--arch", "mlp", "--steps", "3"]
+    assert run(mlp) == 0
     before = (here / "results/n/trials.jsonl").read_bytes()
-    assert run([*arguments, "--resume"]) == 0  # repeats nothing
+    assert run([*mlp, "--resume"]) == 0  # repeats nothing
     assert (here / "results/n/trials.jsonl").read_bytes() == before
     capsys.readouterr()
     others = ["--arch", "mlp,mnist_cnn", "--steps", "3,4", "--data", "synthetic"]
@@ -170,7 +169,7 @@ def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
         "--implementations: ['dp', 'ddp', 'torch-ddp', 'single', 'independent'] -> ['ddp']"
     )
     said = capsys.readouterr().err
-    assert f"holds another sweep ({differences}); to finish it, leave these options out" in said
+    assert f"holds another sweep ({differences}); to finish it: dpbench sweep " in said
 
 
 @pytest.mark.usefixtures("synthetic")

@@ -11,7 +11,6 @@ import pytest
 
 from dpbench.data.user_code import (
     change_words,
-    code_in,
     files_sha256,
     is_same_code,
     named_files,
@@ -61,13 +60,6 @@ def test_words_say_what_has_changed_and_what_is_not_known(tmp_path: Path) -> Non
     assert "may have changed since then: SHA-256 not known" in change_words(
         unknown, now, "since then"
     )
-
-
-def test_options_name_code_unless_dpbench_or_torchvision_brings_it() -> None:
-    ours = {"arch": "mlp:width=4,torchvision:tiny", "step": None, "data": "digits", "lr": "evil:x"}
-    assert code_in(ours) == {}
-    theirs = {"arch": "mlp,a.b:Net", "step": "mine.py:step", "data": "own:dataset"}
-    assert code_in(theirs) == theirs
 
 
 def test_code_of_an_order_is_compared_with_that_of_the_command() -> None:

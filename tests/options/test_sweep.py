@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -123,40 +121,13 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change(
         *(("single", 1), ("dp", 1), ("dp", 2), ("ddp", 1), ("ddp", 2)),
     }
     written(tmp_path, FILE.replace("16", "32"))
-    assert dpbench(*words, "--resume") == 0
-    said = capsys.readouterr().err
-    assert f"--config {config}: not read, as --resume takes the options of results/a" in said
-    assert "resuming: 10 of 10 trials are stored" in said
-    assert dpbench("sweep", "--resume", "--name", "a", *SMALL) == 0
-    assert dpbench("sweep", "--resume", "--name", "a", "--lr", 3, *SMALL) == 2
+    assert dpbench(*words, "--resume") == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "--lr: 0.01 -> 3" in error
-    assert "dpbench sweep --resume --name a" in error
-
-
-@pytest.mark.usefixtures("signals")
-@pytest.mark.parametrize(
-    ("option", "named"),
-    [("arch", "a/b,evil.py:make"), ("step", "evil:step"), ("data", "evil:dataset")],
-)
-def test_a_sweep_from_elsewhere_imports_nothing_that_was_not_asked_for(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    option: str,
-    named: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    assert dpbench("sweep", "--preset", "quick", "--name", "a", *SMALL) == 0
-    header = json.loads(Path("results/a/sweep.json").read_text())
-    header["options"][option] = named
-    Path("results/a/sweep.json").write_text(json.dumps(header))
-    Path("evil.py").write_text("raise SystemExit('it was imported')")
-    capsys.readouterr()
-    assert dpbench("sweep", "--resume", "--name", "a", *SMALL) == 2
-    expected = f"if you trust it, give --{option} {shlex.quote(named)} as well"
-    assert expected in capsys.readouterr().err
+    assert "--batch-sizes: [8, 16] -> [8, 32]" in error
+    _, _, finish = error.partition("to finish it: dpbench ")
+    assert "--batch-sizes 8,16" in finish
+    assert dpbench(*shlex.split(finish)) == 0
+    assert "resuming: 10 of 10 trials are stored" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", presets.SWEEPS)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.data.registry import PreparedData, prepare
@@ -116,8 +116,6 @@ class Measurement:
     folder: Path
     command: Sequence[str]
     """The command line after "dpbench"."""
-    options: Mapping[str, Any] | None = None
-    """The options as --resume reads them; None if the sweep cannot be resumed."""
     data_dir: Path | None = None
     quiet: bool = False
     seconds_between_lines: float = 0.0
@@ -154,7 +152,7 @@ def measure(
         opened = (
             SweepStore(job.folder)
             if job.resumed
-            else SweepStore.create(job.folder, job.spec, job.command, job.options)
+            else SweepStore.create(job.folder, job.spec, job.command)
         )
         with opened as results, nullcontext() if job.embedded else as_exceptions():
             if before is not None:

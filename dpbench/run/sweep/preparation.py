@@ -5,7 +5,6 @@ The command line and `dpbench.sweep` both go through here.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -100,7 +99,6 @@ def prepare(
         spec=spec,
         folder=folder,
         command=["sweep", *options.words()],
-        options=options.dump(),
         data_dir=options.data_dir,
         quiet=options.quiet,
         resumed=options.resume,
@@ -115,12 +113,8 @@ def prepare(
 
 def how_to_finish(options: SweepOptions, folder: Path, team: Team | None = None) -> str:
     """The command that finishes the sweep, and where to type it."""
-    if team is None:
-        return finishing_command(folder, options.dump())
-    words = options.words()
-    words += [] if "--name" in words else ["--name", folder.name]
-    words += [] if "--resume" in words else ["--resume"]
-    return f"on every node, as before: dpbench sweep {shlex.join(words)}"
+    command = finishing_command(["sweep", *options.words()], folder)
+    return f"on every node, as before: {command}" if team else command
 
 
 def measure_sweep(

@@ -1,8 +1,5 @@
-"""The options of a sweep from all layers, and finishing one that was begun.
-
-`--resume` takes the options that are stored in the folder, so that files of options may change
-meanwhile; what is typed with it overrides them, and must not change what is measured.
-"""
+"""The options of a sweep from all layers, and finishing one that was begun: by the same command
+with --resume, which must not change what is measured."""
 
 from __future__ import annotations
 
@@ -12,13 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpbench import store
 from dpbench.analysis.configuration import effective_status
 from dpbench.architecture import make_importable
 from dpbench.codec import differing_fields
-from dpbench.data.user_code import CODE_OPTIONS as CODE
-from dpbench.data.user_code import change_words, code_in
-from dpbench.errors import UsageError
+from dpbench.data.user_code import change_words
+from dpbench.errors import StoreError, UsageError
 from dpbench.messages import say
 from dpbench.options.bridge import Given, Layer, as_typed, file_layers, read
 from dpbench.options.sweep import SweepOptions
@@ -48,53 +43,28 @@ OPTIONS_OF_FIELDS = {
 
 
 def read_options(given: Given) -> SweepOptions:
-    """The options that were typed, above those of a file, a preset, or the sweep to resume.
-
-    Raises UsageError, and StoreError for a damaged results folder.
-    """
+    """The options that were typed, above those of a file or a preset; raises UsageError."""
     typed = {name: value for name, value in given.items() if name not in LAYERS}
-    stored = _stored_layer(given)
-    layers = file_layers(SweepOptions, given, presets.find) if stored is None else [stored]
+    layers = file_layers(SweepOptions, given, presets.find)
     top = Layer("", typed)
     named = {name: value for layer in (*layers, top) for name, value in layer.values.items()}
-    make_importable(*(_text(named.get(name)) for name in CODE))
+    code = (named.get(name) for name in ("arch", "step", "data"))
+    make_importable(*(as_typed(value) for value in code if value is not None))
     options = read(SweepOptions, *layers, top)
-    if stored is None and (preset := given.get("preset")) is not None:
+    if (preset := given.get("preset")) is not None:
         words = SweepOptions(**layers[0].values).words()
         say(f"--preset {preset}: {shlex.join(words)}")
     return options
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else as_typed(value)
-
-
-def _stored_layer(given: Given) -> Layer | None:
-    """The options of the sweep to resume; None where there is none, as on nodes without records.
-
-    Raises UsageError for the user's code that is stored and was not typed again: the folder may
-    come from somebody else.
-    """
-    if not (given.get("resume") and given.get("name")):
-        return None
-    folder = Path(str(given.get("results_dir", "results"))) / str(given["name"])
-    if not store.holds_sweep(folder):
-        return None
-    stored = store.load_options(folder)
-    texts = {name: _text(stored.get(name)) for name in CODE}
-    for option, named in code_in(texts).items():
-        if option not in given:
-            raise UsageError(
-                f"--resume: the sweep in {folder} uses --{option} {named}, whose code would be "
-                f"imported; if you trust it, give --{option} {shlex.quote(named)} as well"
-            )
-    if unread := [f"--{name} {given[name]}" for name in LAYERS if name in given]:
-        say(f"{' and '.join(unread)}: not read, as --resume takes the options of {folder}")
-    return Layer(str(folder), stored)
-
-
 def check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
-    """Raise UsageError if the stored sweep is not the one to be finished."""
+    """Raise UsageError if the stored sweep is not the one to be finished, and StoreError if another
+    command measured it."""
+    if earlier.command[:1] != ("sweep",):
+        raise StoreError(
+            f"{earlier.folder}: only dpbench sweep can be resumed, and another command made it; "
+            "choose another --name"
+        )
     hashes = {one.architecture: one.files_sha256 for one in spec.workloads}
     as_now = earlier.spec.with_workloads(
         [
@@ -105,8 +75,7 @@ def check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
     if differences := _differences(spec, as_now):
         raise UsageError(
             f"--resume: {earlier.folder} holds another sweep ({'; '.join(differences)}); to finish "
-            f"it, leave these options out: "
-            f"{finishing_command(earlier.folder, store.load_options(earlier.folder))}"
+            f"it: {finishing_command(earlier.command, earlier.folder)}"
         )
     for before, now in zip(earlier.spec.workloads, spec.workloads, strict=True):
         if before.files_sha256 != now.files_sha256:
@@ -138,16 +107,11 @@ def _with(spec: Any, other: Any, names: Sequence[str]) -> Any:
     return replace(spec, **{name: getattr(other, name) for name in names})
 
 
-def finishing_command(folder: Path, options: Given) -> str:
-    """The command that finishes the sweep in a folder, where its options are stored.
-
-    It names the user's code again, which --resume does not import unless it is typed.
-    """
-    words = ["dpbench", "sweep", "--resume", "--name", folder.name]
-    if folder.parent != Path("results"):
-        words += ["--results-dir", str(folder.parent)]
-    for option, named in code_in({name: _text(options.get(name)) for name in CODE}).items():
-        words += [f"--{option}", named]
+def finishing_command(command: Sequence[str], folder: Path) -> str:
+    """The command that finishes the sweep in a folder, from the one that began it."""
+    words = ["dpbench", *command]
+    words += [] if "--name" in words else ["--name", folder.name]
+    words += [] if "--resume" in words else ["--resume"]
     return shlex.join(words)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from dpbench import architecture
 from dpbench.architecture import make_importable
-from dpbench.data.user_code import code_in
 from dpbench.errors import UsageError
 from dpbench.options.bridge import Given, Layer, file_layers, options_of, read
 from dpbench.options.shared import ARCHITECTURE
@@ -83,12 +82,12 @@ class TrainArguments:
         if run is None:
             return
         stored = resumed_options(run.header.options)
-        for option, code in code_in(stored).items():
-            if option not in self.given:
-                raise UsageError(
-                    f"--resume {resume}: that run uses --{option} {code}, whose code would be "
-                    f"imported; if you trust it, give --{option} {shlex.quote(code)} as well"
-                )
+        arch = str(stored.get("arch", ARCHITECTURE))
+        if architecture.is_theirs(arch) and "arch" not in self.given:
+            raise UsageError(
+                f"--resume {resume}: that run uses --arch {arch}, whose code would be imported; "
+                f"if you trust it, give --arch {shlex.quote(arch)} as well"
+            )
         if "RANK" in os.environ:  # the launcher decides how many there are
             stored.pop("gpus", None)
         yield Layer(str(run.path), stored)
