@@ -96,28 +96,11 @@ def test_a_missing_baseline_cannot_be_compared_with(
         assert capsys.readouterr().err == said
 
 
-def test_sides_that_were_measured_in_turn_were_measured_on_one_occasion(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def write(name: str, minutes: Sequence[int]) -> str:
-        records = [
-            replace(one, started_utc=f"2025-01-01T00:{minute:02}:00.000Z")
-            for one, minute in zip(runs(trial(), QUIET), minutes, strict=False)
-        ]
-        return str(stored(tmp_path / name, records, HERE))
-
-    old, beside = write("old", [1, 4, 5, 8, 9]), write("beside", [2, 3, 6, 7, 10])
-    later, one, next_one = write("later", [*range(11, 16)]), write("one", [1]), write("next", [2])
-    for baseline, candidate, said in (
-        (old, beside, False),
-        (old, later, True),
-        (one, next_one, False),
-    ):
-        run(["check", candidate, "--baseline", baseline])
-        assert ("measured on two occasions" in capsys.readouterr().out) == said
-        run(["check", candidate, "--baseline", baseline, "--json"])
-        (row,) = json.loads(capsys.readouterr().out)["rows"]
-        assert row["paired"] == (candidate == beside)
+def test_another_sweep_is_said_to_be_one(sweep: Sweeps, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["check", str(sweep("new", QUIET)), "--baseline", str(sweep("old", QUIET))])
+    assert "what changed on the machine between them counts as a change" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_another_environment_is_refused_unless_forced(

@@ -57,11 +57,11 @@ def test_a_mean_that_passes_does_not_speak_for_a_row_that_is_inconclusive(
     if strict:
         assert text.startswith("inconclusive: time per image, mean of 2 rows: ")
         assert "; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32); " in text
-        assert found.unsettled()
+        assert found.verdict.needs_repetitions
     else:
         assert text.startswith("pass on average: time per image, mean of 2 rows: ")
         assert text.endswith("; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32)")
-        assert not found.unsettled()
+        assert not found.verdict.needs_repetitions
     assert [row.outcome for row in found.verdict.rows] == ["pass", "inconclusive"]
 
 
@@ -75,7 +75,7 @@ def test_a_row_that_one_side_cannot_measure_is_the_reason_and_not_repeated(stric
     assert found.verdict.outcome == ("inconclusive" if strict else "pass")
     text = headline(found.verdict)
     assert text.endswith("; no completed repetition of the candidate") == strict
-    assert not found.unsettled()
+    assert not found.verdict.needs_repetitions
 
 
 def test_the_change_says_of_what_it_is() -> None:

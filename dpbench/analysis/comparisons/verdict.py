@@ -45,7 +45,6 @@ from dpbench.analysis.diagnosis.hints import is_untrustworthy
 from dpbench.analysis.estimate import CONFIDENCE, Floats
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
-from dpbench.specs import TrialSpec
 
 VerdictOutcome = Literal["regressed", "pass", "inconclusive"]
 ALPHA_OF_A_LOOK = 0.02
@@ -97,6 +96,13 @@ class Verdict:
     rows: tuple[RowVerdict, ...]
     is_untrustworthy: bool = False
     """Whether other load disturbed so many trials of a side that more of them would not help."""
+
+    @property
+    def needs_repetitions(self) -> bool:
+        """Whether more of them may decide it; they do not if one side cannot measure the rows."""
+        return self.outcome == "inconclusive" and any(
+            row.outcome == "inconclusive" and all(row.comparison.repetitions) for row in self.rows
+        )
 
     def rows_of(self, one: MetricVerdict) -> list[RowVerdict]:
         """The rows that a metric's verdict is about."""
@@ -275,31 +281,6 @@ class Assessment:
         """The same with the seconds that a repetition took, more than its trials did."""
         metrics = (replace(one, seconds_per_repetition=seconds) for one in self.verdict.metrics)
         return replace(self, verdict=replace(self.verdict, metrics=tuple(metrics)))
-
-    def unsettled(self) -> frozenset[TrialSpec]:
-        """The configurations, of both sides, that more repetitions may decide.
-
-        They decide nothing for a row that only one side can measure.
-        """
-        verdict = self.verdict
-        inconclusive = {
-            (m.metric, m.candidate) for m in verdict.metrics if m.outcome == "inconclusive"
-        }
-        undecided = {
-            row.comparison.candidate_label
-            for row in verdict.rows
-            if row.outcome == "inconclusive"
-            and all(row.comparison.repetitions)
-            and (row.comparison.metric, row.comparison.candidate_label) in inconclusive
-        }
-        return frozenset(
-            record.trial.configuration
-            for both in self.matched
-            if both.candidate.label in undecided
-            for pair in both.pairs
-            for records in (pair.baseline, pair.candidate)
-            for record in records.values()
-        )
 
 
 def assess(

@@ -7,10 +7,8 @@ repetition by repetition.
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,36 +19,28 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-
 from dpbench import store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK
 from dpbench.analysis.throughput import is_measured, throughput
 from dpbench.architecture.naming import is_theirs, parse_name
-from dpbench.errors import Interrupted, UsageError
-from dpbench.launch.machine import Machine
+from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.report.progress.bar import Bar
 from dpbench.run.gate.judging import (
-    SECONDS_BETWEEN_LINES,
     Judged,
     MeasuredFolder,
     Sides,
-    announce,
     assessed,
     conclude,
     parse_sweep,
     plan_sweep,
 )
-from dpbench.run.gate.looks import GROWTH, budget_spent
-from dpbench.run.gate.thresholds import MOST_LOOKS, Thresholds
+from dpbench.run.gate.looks import looks
+from dpbench.run.gate.thresholds import Thresholds
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.sweep.measuring import Measurement, launcher_for
 from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore
 
@@ -100,13 +90,12 @@ def check_beside(
     wanted: Thresholds, revision: str, axes: Mapping[str, Any], target: MeasuredFolder
 ) -> Judged:
     """Measure the code as it stands and as it was at a Git revision in turn, and judge them."""
-    options, spec, machine = plan_sweep(parse_sweep(axes), target, wanted.tolerances)
+    options, spec, _ = plan_sweep(parse_sweep(axes), target, wanted.tolerances)
     own_files = _require_own_files(spec)
     folder = target.folder()
     with as_exceptions(), _versions(revision, own_files, options, target) as (then, now):
-        _announce(wanted, spec, machine, target, folder)
-        with _naming_what_is_stored(folder, wanted):
-            sides, seconds = _measure(wanted, then, now, folder, target)
+        say(wanted.describe_plan())
+        sides, seconds = _measure(wanted, then, now, folder, quiet=target.quiet)
     say(f"records are in {folder} and {_baseline_folder(folder)}")
     assessment = assessed(wanted, sides, alpha=ALPHA_OF_A_LOOK).with_pace(seconds)
     return conclude(assessment, wanted, sides, now.records)
@@ -128,25 +117,8 @@ def _versions(
         yield then, now
 
 
-@contextmanager
-def _naming_what_is_stored(folder: Path, wanted: Thresholds) -> Iterator[None]:
-    """Raises Interrupted, with the command that judges what was stored, if a signal arrives."""
-    try:
-        yield
-    except (KeyboardInterrupt, Interrupted) as interrupt:
-        sides = [str(folder), "--baseline", str(_baseline_folder(folder))]
-        judge = shlex.join(["dpbench", "check", *sides, *wanted.words()])
-        stored = f"{judge} judges what was measured" if folder.exists() else "nothing was stored"
-        number = getattr(interrupt, "signal_number", signal.SIGINT)
-        raise Interrupted(number, f"interrupted; {stored}") from None
-
-
 def _measure(
-    thresholds: Thresholds,
-    then: _Version,
-    now: _Version,
-    folder: Path,
-    target: MeasuredFolder,
+    wanted: Thresholds, then: _Version, now: _Version, folder: Path, *, quiet: bool
 ) -> tuple[Sides, float]:
     """Repetitions of both versions until the verdict is clear or the budget is used up.
 
@@ -155,23 +127,16 @@ def _measure(
     """
     started, done = monotonic(), 0
     kept: list[SweepStore] = []
-    with (
-        TemporaryDirectory(prefix="dpbench-") as scratch,
-        ExitStack() as stack,
-        _Progress(quiet=target.quiet) as progress,
-    ):
-        for _ in range(MOST_LOOKS):
-            wanted = math.ceil(GROWTH * done) or thresholds.repetitions
-            spent, budget = monotonic() - started, thresholds.budget_seconds
-            if done and (takes := (wanted - done) * spent / done) > budget - spent:
-                more = units.counted(wanted - done, "more repetition")
-                say(budget_spent(budget, spent, more, takes))
-                break
-            progress.planned(done, wanted)
-            for number in range(done, wanted):
+
+    def is_settled() -> bool:
+        found = assessed(wanted, _sides(then, now, folder), alpha=ALPHA_OF_A_LOOK)
+        return not found.verdict.needs_repetitions
+
+    with TemporaryDirectory(prefix="dpbench-") as scratch, ExitStack() as stack:
+        for goal in looks(wanted.repetitions, wanted.budget_seconds, is_settled):
+            for number in range(done, goal):
                 found = {}
                 for version in (then, now) if number % 2 == 0 else (now, then):
-                    progress.started(version.label)
                     found[id(version)] = version.run(number, Path(scratch))
                 if not kept:
                     for place, version in ((folder, now), (_baseline_folder(folder), then)):
@@ -182,64 +147,13 @@ def _measure(
                         stored.add_environment(environment)
                     for record in found[id(version)][1]:
                         stored.append(record)
-                before, after = (_speeds(found[id(one)][1]) for one in (then, now))
-                progress.finished(f"{before} before, {after} now")
-            done = wanted
-            sides = _sides(then, now, folder)
-            if not assessed(thresholds, sides, alpha=ALPHA_OF_A_LOOK).unsettled():
-                break
-        return sides, (monotonic() - started) / done
-
-
-def _announce(
-    wanted: Thresholds, spec: SweepSpec, machine: Machine, target: MeasuredFolder, folder: Path
-) -> None:
-    """Say how much is measured at least, and about how long that takes."""
-    spec = replace(spec, repetitions=wanted.repetitions)
-    job = Measurement(
-        spec=spec,
-        folder=folder,
-        command=(),
-        data_dir=target.data_dir,
-        embedded=True,  # the worktree is removed after a signal
-    )
-    with (
-        TemporaryDirectory(prefix="dpbench-") as logs,
-        launcher_for(job, machine, Path(logs)) as it,
-    ):
-        announce(wanted, spec, it, two_versions=True)
-
-
-class _Progress(Bar):
-    """The repetition that is running and the time left: one line of a terminal, or lines that are
-    `SECONDS_BETWEEN_LINES` apart."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        super().__init__(
-            None if quiet else Console(stderr=True, highlight=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            "repetitions{task.fields[rest]}",
-            TextColumn("{task.description}", style="cyan"),
-            pause=SECONDS_BETWEEN_LINES,
-            rest="",
-        )
-        self._started = monotonic()
-        self._done = self._total = 0
-
-    def planned(self, done: int, total: int) -> None:
-        self._done, self._total = done, total
-        self.update(completed=done, total=total)
-
-    def started(self, label: str) -> None:
-        self.update(description=label.replace("[", r"\["))
-
-    def finished(self, speeds: str) -> None:
-        self._done += 1
-        left = (self._total - self._done) * (monotonic() - self._started) / self._done
-        rest = f", {units.seconds(left)} left" if left else ""
-        self.update(completed=self._done, rest=rest)
-        self.log(f"[{self._done}/{self._total}] {speeds}{rest}")
+                done = number + 1
+                if not quiet:
+                    before, after = (_speeds(found[id(one)][1]) for one in (then, now))
+                    left = units.seconds((goal - done) * (monotonic() - started) / done)
+                    rest = f"; {left} left" if done < goal else ""
+                    say(f"[{done}/{goal}] {before} before, {after} now{rest}")
+    return _sides(then, now, folder), (monotonic() - started) / done
 
 
 def _sides(then: _Version, now: _Version, folder: Path) -> Sides:

@@ -6,14 +6,11 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import time
 from typing import Annotated, Any
-
-import psutil
 
 from dpbench import store
 from dpbench.analysis.comparisons.differences import ALPHA
-from dpbench.analysis.comparisons.matching import NotComparable, Side, match
+from dpbench.analysis.comparisons.matching import NotComparable, Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, assess
 from dpbench.analysis.configuration import effective_status
 from dpbench.analysis.diagnosis.hints import load_notes
@@ -28,23 +25,23 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.options.types import Choice
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.gate.looks import UntilSettled
-from dpbench.run.gate.thresholds import MOST_LOOKS, Thresholds, check_baselines_of_efficiency
+from dpbench.run.gate.looks import looks
+from dpbench.run.gate.thresholds import Thresholds, check_baselines_of_efficiency
 from dpbench.run.results import load_sides, new_folder, results_folder, split_selection
-from dpbench.run.sweep.grid import plan_trials
+from dpbench.run.sweep.grid import missing, plan_trials
 from dpbench.run.sweep.measuring import Measurement, estimate_seconds, measure
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
-from dpbench.specs import BASELINE, SweepSpec
+from dpbench.specs import BASELINE, SweepSpec, TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
 SECONDS_BETWEEN_LINES = 30.0
 """Between lines of progress if stderr is not a terminal, as in the log of a CI job."""
-OTHER_OCCASION = (
-    "measured on two occasions: what changed on the machine in between counts as a change; "
-    "--against-ref REV measures both versions of your code in turn"
+TWO_SWEEPS = (
+    "two sweeps: what changed on the machine between them counts as a change; --against-ref REV "
+    "measures both versions of your code in turn"
 )
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
@@ -108,22 +105,6 @@ def plan_sweep(
     return options, spec, machine
 
 
-def announce(
-    wanted: Thresholds, spec: SweepSpec, launcher: Launcher, *, two_versions: bool = False
-) -> None:
-    """Say how much is measured at least, and about how long that takes.
-
-    Each repetition of `two_versions` starts a process for either of them, which takes as long as
-    this process took until it had run a rank.
-    """
-    trials = [one for one in plan_trials(spec) if launcher.unusable_reason(one) is None]
-    seconds = estimate_seconds(trials, launcher)
-    if two_versions and not isinstance(seconds, str):
-        start = time() - psutil.Process().create_time()
-        seconds = 2 * (seconds + spec.repetitions * start)
-    say(wanted.describe_plan(seconds))
-
-
 def assessed(wanted: Thresholds, sides: Sides, *, alpha: float) -> Assessment:
     """The sides, judged by these thresholds."""
     return assess(sides, wanted.tolerances, force=wanted.force, alpha=alpha, strict=wanted.strict)
@@ -138,26 +119,11 @@ def check_stored(wanted: Thresholds, candidate: str, baseline: str) -> Judged:
     if not (store.holds_sweep(folder) or folder.is_file()):
         raise NotComparable(f"--baseline {baseline}: {folder} has no sweep to compare with")
     before, now = load_sides(baseline, candidate)
-    in_turn = not _one_after_the_other(before, now)
-    if in_turn:  # as by --against-ref: repetitions are compared in pairs, like those of one sweep
-        now = replace(now, source=before.source)
     sides = [(before, now)]
     assessment = assessed(wanted, sides, alpha=ALPHA)
-    if not in_turn and before.source != now.source:
-        assessment = replace(assessment, notes=(OTHER_OCCASION, *assessment.notes))
+    if before.source != now.source:
+        assessment = replace(assessment, notes=(TWO_SWEEPS, *assessment.notes))
     return conclude(assessment, wanted, sides, now.selected())
-
-
-def _one_after_the_other(*sides: Side) -> bool:
-    """Whether one side was finished before the other began, as in two sweeps.
-
-    Sides that are measured in turn do not differ from them before the second repetition.
-    """
-    records = [side.selected() for side in sides]
-    if not any(record.trial.repetition for side in records for record in side):
-        return False
-    first, second = sorted(sorted(record.started_utc for record in side) for side in records)
-    return first[-1] <= second[0]
 
 
 def check_against(
@@ -165,7 +131,7 @@ def check_against(
 ) -> Judged:
     """Measure candidates and baseline in turn, and judge them by repetition.
 
-    Repetitions are added to inconclusive rows while the budget lasts.
+    Repetitions are added while the verdict is inconclusive and the budget lasts.
     """
     names = axes["implementations"]
     read_value("--against", Annotated[str, Choice(tuple(IMPLEMENTATIONS))], against)
@@ -193,15 +159,25 @@ def check_against(
         )
         return [(base, candidate) for candidate in candidates]
 
-    for base, candidate in sides(_unmeasured(spec), {}):
-        match(base, candidate)
-    rounds = UntilSettled(
-        spec,
-        lambda records: assessed(wanted, sides(records, {}), alpha=ALPHA_OF_A_LOOK).unsettled(),
-        budget_seconds=wanted.budget_seconds,
-        say=say,
-        most_looks=MOST_LOOKS,
-    )
+    measured: Sequence[TrialRecord] = ()
+
+    def is_settled() -> bool:
+        found = assessed(wanted, sides(measured, {}), alpha=ALPHA_OF_A_LOOK)
+        return not found.verdict.needs_repetitions
+
+    goals = looks(wanted.repetitions, wanted.budget_seconds, is_settled)
+
+    def rounds(records: Sequence[TrialRecord]) -> Sequence[TrialSpec]:
+        """The trials up to the next look."""
+        nonlocal measured
+        measured = records
+        goal = next(goals, None)
+        return () if goal is None else missing(plan_trials(spec, goal), records)
+
+    def announce(launcher: Launcher) -> None:
+        trials = [one for one in plan_trials(spec) if launcher.unusable_reason(one) is None]
+        say(wanted.describe_plan(estimate_seconds(trials, launcher)))
+
     measurement = Measurement(
         spec=spec,
         folder=folder,
@@ -210,29 +186,13 @@ def check_against(
         quiet=target.quiet,
         seconds_between_lines=SECONDS_BETWEEN_LINES,
     )
-    stored = measure(
-        measurement, machine, rounds, before=lambda launcher: announce(wanted, spec, launcher)
-    )
+    stored = measure(measurement, machine, rounds, before=announce)
     say(f"records are in {folder}")
     judged = sides(stored.records, stored.environments)
     assessment = assessed(wanted, judged, alpha=ALPHA_OF_A_LOOK)
     repetitions = 1 + max(record.trial.repetition for record in stored.records)
     pace = sum(record.duration_seconds for record in stored.records) / repetitions
     return conclude(assessment.with_pace(pace), wanted, judged, stored.records)
-
-
-def _unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:
-    """The planned trials as records without numbers, to find out what can be compared."""
-    return tuple(
-        TrialRecord(
-            trial=trial,
-            environment_id="",
-            started_utc="",
-            duration_seconds=0.0,
-            status=Status.SKIPPED,
-        )
-        for trial in plan_trials(spec, 1)
-    )
 
 
 def conclude(

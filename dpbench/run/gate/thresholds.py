@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,11 +12,8 @@ from dpbench.errors import UsageError
 from dpbench.options.bridge import read_value
 from dpbench.options.check import CheckOptions
 from dpbench.options.types import Choice, Percent
-from dpbench.run.gate.looks import GROWTH
+from dpbench.run.gate.looks import sizes
 from dpbench.specs import SweepSpec
-
-MOST_LOOKS = 5
-"""Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,26 +35,18 @@ class Thresholds:
         )
         return f"tolerance: {held}; {'strict' if self.strict else 'not strict'}"
 
-    def words(self) -> list[str]:
-        """The words to type for the metrics, their tolerances and --strict."""
-        metrics = (f"{metric}={100 * share:g}%" for metric, share in self.tolerances.items())
-        strict = ["--strict"] if self.strict else []
-        return [word for metric in metrics for word in ("--metric", metric)] + strict
-
-    def describe_plan(self, seconds: float | str) -> str:
-        """How much is measured whatever the budget is, and the seconds that this takes (or why
-        they are not known)."""
+    def describe_plan(self, seconds: float | str = "") -> str:
+        """How much is measured, and the seconds that the first repetitions take, or why they are
+        not known."""
         takes = seconds if isinstance(seconds, str) else f"about {units.seconds(seconds)}"
         budget = units.seconds(self.budget_seconds)
-        least = f"{self.repetitions} repetitions, {takes}"
+        least = ", ".join(filter(None, [f"{self.repetitions} repetitions", takes]))
         if not isinstance(seconds, str) and seconds > self.budget_seconds:
             return (
                 f"{least}: more than --budget {budget}, which limits only what is added to them; "
                 "fewer --repetitions take less"
             )
-        most = self.repetitions
-        for _ in range(MOST_LOOKS - 1):
-            most = math.ceil(GROWTH * most)
+        most = sizes(self.repetitions)[-1]
         return (
             f"at least {least}; while inconclusive, up to {most} as long as --budget {budget} lasts"
         )

@@ -25,8 +25,6 @@ from dpbench.analysis.comparisons.verdict import (
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import HostLoad, Status
 from tests.analysis.builders import (
-    ALL_PASS,
-    NOISY,
     QUIET,
     assessment,
     record,
@@ -163,16 +161,6 @@ def test_what_cannot_be_judged_is_refused() -> None:
         judge(rows, {"images_per_second": 0.0})
     with pytest.raises(NotComparable, match="efficiency was measured in no configuration"):
         assessment({16: QUIET}, tolerances={"efficiency": 0.03})
-
-
-def test_more_repetitions_are_wanted_of_both_sides_of_what_is_undecided() -> None:
-    assert ALL_PASS.unsettled() == frozenset()
-    against = [
-        side("x", runs(trial("torch-ddp"), QUIET), runs(trial(), NOISY), source="x", where=where)
-        for where in ({"implementation": "torch-ddp"}, {"implementation": "ddp"})
-    ]
-    both = assess([(against[0], against[1])], {"images_per_second": 0.03}).unsettled()
-    assert {spec.implementation for spec in both} == {"ddp", "torch-ddp"}
 
 
 def test_what_has_no_partner_or_failed_is_named() -> None:

@@ -1,97 +1,52 @@
-"""Repetitions grow while a configuration is unsettled, to the sizes at which it is looked at."""
+"""Repetitions grow while a check is inconclusive, to the sizes at which it is looked at."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-
 import pytest
 
-from dpbench.records.trial import TrialRecord
-from dpbench.run.gate import looks
-from dpbench.run.gate.looks import UntilSettled
-from dpbench.run.sweep.grid import plan_trials, run_trials
-from dpbench.specs import TrialSpec
-from tests.builders import sweep_spec
-from tests.launch.synthetic import SyntheticLauncher
-
-SPEC = sweep_spec(implementations=("ddp",), group_sizes=(1,), batch_sizes=(4,), repetitions=2)
-SINGLE, DDP = (trial.configuration for trial in plan_trials(SPEC, 1))
+from dpbench.messages import said_to
+from dpbench.run.gate import looks as module
+from dpbench.run.gate.looks import looks
 
 
-class Clock:
-    """Trials take a second each; nothing else takes any time."""
+class Check:
+    """Each repetition takes a second and nothing else does; it is settled after `enough`."""
 
     now = 0.0
 
-    def records(self, trials: Iterable[TrialSpec]) -> list[TrialRecord]:
-        done = run_trials(trials, SyntheticLauncher(), environment_id="e", time_limit_seconds=1.0)
-        timed = [replace(record, duration_seconds=1.0) for record in done]
-        self.now += len(timed)
-        return timed
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "monotonic", lambda: self.now)
+
+    def run(self, *, enough: int, budget: float) -> tuple[list[int], list[str]]:
+        self.now, goals, said = 0.0, list[int](), list[str]()
+        with said_to(said.append):
+            for goal in looks(2, budget, lambda: goals[-1] >= enough):
+                goals.append(goal)
+                self.now = float(goal)
+        return goals, said
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(looks, "monotonic", lambda: clock.now)
-    return clock
+def check(monkeypatch: pytest.MonkeyPatch) -> Check:
+    return Check(monkeypatch)
 
 
-def passes(
-    clock: Clock,
-    unsettled: looks.Unsettled,
-    budget: float,
-    most_looks: int = 9,
-) -> tuple[list[list[TrialSpec]], list[str]]:
-    said: list[str] = []
-    next_round = UntilSettled(
-        SPEC,
-        unsettled,
-        budget_seconds=budget,
-        say=said.append,
-        most_looks=most_looks,
+def test_it_is_looked_at_at_growing_sizes_until_it_is_settled(check: Check) -> None:
+    assert check.run(enough=2, budget=0.0) == ([2], [])
+    goals, said = check.run(enough=4, budget=100.0)
+    assert goals == [2, 3, 5]
+    assert said[0] == "not settled yet: up to 3 repetitions; 2 s of 1 min 40 s used"
+
+
+def test_the_budget_ends_it_before_repetitions_that_would_not_fit(check: Check) -> None:
+    goals, said = check.run(enough=99, budget=4.0)
+    assert goals == [2, 3]
+    assert said[-1] == (
+        "not settled after 3 repetitions and 3 s: --budget 4 s leaves no time for 2 more, about 2 s"
     )
-    records: list[TrialRecord] = []
-    done: list[list[TrialSpec]] = []
-    while waiting := next_round(tuple(records)):
-        done.append(list(waiting))
-        records += clock.records(waiting)
-    return done, said
 
 
-def test_only_what_is_unsettled_is_repeated_and_looked_at_at_growing_sizes(clock: Clock) -> None:
-    looked_at: list[int] = []
-
-    def unsettled(records: Sequence[TrialRecord]) -> frozenset[TrialSpec]:
-        counts = Counter(record.trial.configuration for record in records)
-        looked_at.append(counts[DDP])
-        return frozenset({DDP}) if counts[DDP] < 8 else frozenset()
-
-    done, said = passes(clock, unsettled, budget=100.0)
-    assert looked_at == [2, 3, 5, 8]
-    assert [[trial.repetition for trial in one] for one in done[1:]] == [[n] for n in range(2, 8)]
-    assert {trial.configuration for one in done[1:] for trial in one} == {DDP}
-    assert said[0] == "not settled yet: up to 3 repetitions; 4 s of 1 min 40 s used"
-
-
-def test_the_budget_ends_it_before_a_pass_that_would_not_fit(clock: Clock) -> None:
-    done, said = passes(clock, lambda records: frozenset({SINGLE, DDP}), budget=7.0)
-    assert sum(map(len, done)) == 6
-    assert said[-1] == ("the budget of 7 s leaves no time for another repetition, about 2 s")
-    _, said = passes(clock, lambda records: frozenset({SINGLE, DDP}), budget=1.0)
-    assert said == ["the budget of 1 s is used up"]
-
-
-def test_after_the_last_look_nothing_is_added(clock: Clock) -> None:
-    looked_at: list[int] = []
-
-    def never(records: Sequence[TrialRecord]) -> frozenset[TrialSpec]:
-        looked_at.append(len(records))
-        return frozenset({SINGLE, DDP})
-
-    done, said = passes(clock, never, budget=100.0, most_looks=3)
-    assert looked_at == [4, 6, 10]
-    assert sum(map(len, done)) == 10
-    assert said[-1].startswith("not settled after 5 repetitions")
+def test_after_the_last_look_nothing_is_added(check: Check) -> None:
+    goals, said = check.run(enough=99, budget=100.0)
+    assert goals == [2, 3, 5, 8, 12]
+    assert said[-1].startswith("not settled after 12 repetitions; ")

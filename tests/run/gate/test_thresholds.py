@@ -22,6 +22,7 @@ def test_the_defaults_are_three_percent_of_the_speed() -> None:
         "at least 5 repetitions, about 1 min 30 s; while inconclusive, up to 27 as long as "
         "--budget 5 min lasts"
     )
+    assert defaults.describe_plan().startswith("at least 5 repetitions; while inconclusive, ")
     assert found(budget="30s").describe_plan(50.0) == (
         "5 repetitions, about 50 s: more than --budget 30 s, which limits only what is added to "
         "them; fewer --repetitions take less"
