@@ -13,13 +13,13 @@ from dpbench.options.types import Choice
 
 @command(CompareOptions)
 def compare(typed: dict[str, Any]) -> None:
-    """Compare two sweeps, or parts of one: which is faster, by how much.
+    """Compare two sweeps, or parts of one: which is faster, and by how much.
 
     dpbench compare results/before results/after
 
     dpbench compare results/x:implementation=torch-ddp results/x:implementation=ddp
 
-    Exit status: 0 compared, whatever came out (dpbench check is the gate); 2 usage; 5 the two
+    Exit status: 0 compared, whatever the result (dpbench check is the gate); 2 usage; 5 the two
     cannot be compared.
     """
     options = read(CompareOptions, Layer("", typed))

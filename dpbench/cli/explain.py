@@ -27,7 +27,7 @@ def explain(typed: dict[str, Any]) -> None:
 
     dpbench explain results/before-the-change --group-size 2
 
-    Without options that choose rows, the fastest one with several replicas is explained. Include
+    Without options that choose rows, explains the fastest one with several replicas. Include
     independent in the sweep to separate contention from the wrapper.
     """
     options = read(ExplainOptions, Layer("", typed))

@@ -35,7 +35,7 @@ def init(
         ),
     ] = False,
 ) -> None:
-    """Write a file with a model to benchmark, as a start for your own."""
+    """Write a template file for a model of your own."""
     if example:
         if file != DEFAULT:
             raise UsageError(f"--example takes no FILE; got {str(file)!r}")

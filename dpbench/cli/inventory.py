@@ -31,13 +31,13 @@ def inventory(
         typer.Argument(
             metavar="KIND",
             show_default="all but results",
-            help="List one kind with descriptions, e.g. implementations; or results folders.",
+            help="Kind to list with descriptions, e.g. implementations; or results.",
         ),
     ] = None,
     results_dir: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", show_default="results", help="Directory that 'list results' looks into."
+            metavar="DIR", show_default="results", help="Directory that 'list results' searches."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON.")] = False,

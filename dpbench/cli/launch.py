@@ -59,7 +59,7 @@ def help_text(names: Sequence[str]) -> str:
         "Examples": EXAMPLES.splitlines(),
         "Beyond torchrun": [*ADDED],
         "Options": [f"{name:<{WIDEST}}  {text}" for name, text in rows],
-        "Also those of torchrun --help": wrap(others, 96, break_on_hyphens=False),
+        "Other options of torchrun; see torchrun --help": wrap(others, 96, break_on_hyphens=False),
     }
     parts = [launch.__doc__ or ""]
     for title, lines in sections.items():

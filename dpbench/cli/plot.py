@@ -33,7 +33,7 @@ def plot(typed: dict[str, Any]) -> None:
     dpbench plot implementations results/demo --group-size 2 --output beside-torch
 
     Charts: throughput, implementations, speedup, efficiency, step-shares, step-times, loss,
-    bandwidth, projection. 'dpbench list charts' says what each shows.
+    bandwidth, projection. 'dpbench list charts' describes them.
     """
     place, chart = typed.get("kinds", ""), typed.get("path", ALL)
     is_place = os.sep in place or Path(place).is_dir() or is_table(Path(place))

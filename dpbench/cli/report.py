@@ -31,8 +31,8 @@ def report(typed: dict[str, Any]) -> None:
 
     dpbench report results/demo --level step --output steps.parquet
 
-    With --format, --level or a file to write, only those rows are written. Options that choose
-    rows apply to what is printed; the page always has all rows.
+    With --format, --level or an output file, it writes rows and no page. Options that choose rows
+    apply to the printed output; the page always has all rows.
     """
     options = read(ReportOptions, Layer("", typed))
     from dpbench.run.plotted import select_rows

@@ -108,7 +108,7 @@ class MeasuredOptions(Options):
         usual="4B-256MB",
     )
     samples: Count = option(
-        20, "Timed samples of each size; large messages get fewer, at least 5.", "N"
+        20, "Timed samples per size; large messages get fewer, at least 5.", "N"
     )
     repetitions: Repetitions = option(
         4, "Repetitions, each in fresh processes; an even number cancels drift.", "N"

@@ -44,7 +44,7 @@ class ReportOptions(RowFilter):
         None,
         "Format: text, markdown, latex, html, csv, json or parquet.",
         "NAME",
-        usual="as --output ends, else text",
+        usual="from the ending of --output, else text",
     )
     level: Annotated[str, Choice(LEVELS)] = option(
         "configuration", "One row per configuration, trial, rank, step or collective.", "NAME"

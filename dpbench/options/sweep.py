@@ -79,7 +79,7 @@ class AxisOptions(Options):
 
     panel = f"{SETTINGS_PANEL} to compare (each takes a list)"
     scaling: CommaList[Annotated[str, Choice(SCALINGS)]] = option(
-        ("weak",), "Keep the batch size per replica (weak) or group (strong).", "weak,strong"
+        ("weak",), "Fix the batch size per replica (weak) or per group (strong).", "weak,strong"
     )
     optimizer: CommaList[Annotated[str, Choice(OPTIMIZERS)]] = option(
         ("sgd",), OPTIMIZER_HELP, "A,B", also=("--optimizers",)

@@ -94,7 +94,7 @@ class UsualOptions(Options):
     )
     resume: Annotated[str, BeforeValidator(_path_as_text)] | None = option(
         None,
-        "Run or checkpoint to continue; auto: that of --name.",
+        "Run or checkpoint to continue; auto: the run of --name.",
         "auto|RUN|FILE",
         scope="call",
     )

@@ -20,7 +20,7 @@ from dpbench.report.terminal import fitted, folded
 LEAVE_FIRST = ("Stragglers", "Exposed comm", "Step")
 """Columns that leave where the table is too wide for a terminal."""
 MORE = "--verbose lists the assumptions"
-BY_LAW = "Predicted by a law through the measured group sizes"
+BY_LAW = "Predicted by a scaling law fitted to the measured group sizes"
 SEVERAL_ITEMS = "items"
 INTERVALS = (
     "measured: 95 % confidence interval over repetitions; predicted: "
