@@ -26,11 +26,10 @@ def load(text: str) -> Architecture:
     sources.check(text)
     name = parse_name(text)
     factory = sources.factory_of(name)
-    is_theirs = name.source in ("module", "file")
     keywords = convert(name.options, factory, name.title)
 
     make = partial(factory, **keywords)
-    if not is_theirs:
+    if not name.is_theirs:
         with user_errors_in(name.title, "loading it"):
             try:
                 architecture: Architecture = make()

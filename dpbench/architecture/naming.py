@@ -45,6 +45,11 @@ class Name:
     """Kind of thing that is named: "architecture", "step" or "dataset"."""
 
     @property
+    def is_theirs(self) -> bool:
+        """Whether loading it runs the user's code."""
+        return self.source in ("module", "file")
+
+    @property
     def title(self) -> str:
         """Beginning of error messages."""
         return f"{self.what} {self.text!r}"
@@ -109,7 +114,7 @@ def is_theirs(text: str) -> bool:
     Such a name is loaded only if it was given on the command line or as an argument, never because
     a results folder names it.
     """
-    return parse_name(text).source in ("module", "file")
+    return parse_name(text).is_theirs
 
 
 def default_data_note(name: str, dataset: str) -> str:

@@ -55,7 +55,7 @@ def raised_at(error: BaseException, code: Callable[..., Any] | None = None) -> s
     if isinstance(error, SyntaxError) and error.filename:
         return _shown(error.filename, error.lineno)
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not is_machinery(Path(frame.filename))]
+    own = [frame for frame in frames if not _is_machinery(Path(frame.filename))]
     place = _shown(own[-1].filename, own[-1].lineno) if own else place_of(code)
     return _layer(error.__traceback__) + place
 
@@ -71,7 +71,7 @@ def place_of(code: Callable[..., Any] | None) -> str:
         file, (_, line) = inspect.getfile(code), inspect.getsourcelines(code)
     except (OSError, TypeError):  # builtin, or not in a file
         return ""
-    return "" if is_machinery(Path(file)) else _shown(file, line)
+    return "" if _is_machinery(Path(file)) else _shown(file, line)
 
 
 def _shown(file: str, line: int | None) -> str:
@@ -93,13 +93,13 @@ def _layer(raised: TracebackType | None) -> str:
         # A layer that raised in __init__ may have no text yet.
         if frame.f_code.co_name == "forward" and isinstance(layer, nn.Module):
             with suppress(Exception):  # a layer that cannot be printed
-                if is_machinery(Path(frame.f_code.co_filename)) and not [*layer.children()]:
+                if _is_machinery(Path(frame.f_code.co_filename)) and not [*layer.children()]:
                     return f" in {' '.join(str(layer).split())}"
             break
     return ""
 
 
-def is_machinery(path: Path) -> bool:
+def _is_machinery(path: Path) -> bool:
     """Whether a file belongs to Python, torch or another installed package, or dpbench, or was
     written by torch.compile, and so not to the user."""
     compiled = os.environ.get("TORCHINDUCTOR_CACHE_DIR")  # set by the first model it compiles

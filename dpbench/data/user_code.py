@@ -15,9 +15,6 @@ from dpbench.architecture.sources import own_file
 from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
 
-DIGITS = 12
-"""Number of digits of a hash that people see."""
-
 
 def files_sha256(workload: WorkloadSpec) -> str | None:
     """The SHA-256 of the output of `sha256sum` for the user's files; None if the workload has none.
@@ -43,24 +40,9 @@ def with_files(workload: WorkloadSpec) -> WorkloadSpec:
 
 def named_files(workload: WorkloadSpec) -> str:
     """The user's files in words: "model.py or data.py"."""
-    theirs = map(parse_name, filter(is_theirs, _names(workload)))
-    return " or ".join(
-        dict.fromkeys(
-            PurePath(one.origin).name if one.source == "file" else one.origin for one in theirs
-        )
-    )
-
-
-def change_words(before: WorkloadSpec, now: WorkloadSpec, since: str) -> str:
-    """Sentence on how the named files of two workloads differ; `since` says "since …"."""
-    first, second = before.files_sha256, now.files_sha256
-    verb = "may have changed" if None in (first, second) else "has changed"
-    return f"{named_files(now)} {verb} {since}: SHA-256 {short_hash(first)} -> {short_hash(second)}"
-
-
-def short_hash(sha256: str | None) -> str:
-    """The first digits of a hash, as people see it."""
-    return "not known" if sha256 is None else sha256[:DIGITS]
+    names = map(parse_name, _names(workload))
+    theirs = [PurePath(one.origin).name for one in names if one.is_theirs]
+    return " or ".join(dict.fromkeys(theirs))
 
 
 def is_same_code(architecture: str, named: str) -> bool:

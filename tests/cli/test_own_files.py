@@ -52,7 +52,7 @@ def test_a_sweep_is_not_finished_with_other_files(capsys: pytest.CaptureFixture[
     edit(3)
     capsys.readouterr()
     assert dpbench(*SWEEP, "a", "--resume") == 2
-    assert f"--resume: {CHANGED} since results/a was begun: SHA-256 " in capsys.readouterr().err
+    assert f"--resume: {CHANGED} since results/a was begun; " in capsys.readouterr().err
     edit(2)
     assert dpbench(*SWEEP, "a", "--resume") == 0
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.comparisons.matching import Matched, NotComparable
-from dpbench.data.user_code import change_words, named_files
+from dpbench.data.user_code import named_files
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment, comparable
 from dpbench.records.trial import TrialRecord
@@ -156,5 +156,5 @@ def _files(matched: Matched) -> dict[str, None]:
         if before is None or now is None or before.files_sha256 == now.files_sha256:
             continue
         if named_files(now) == named_files(before):
-            found[change_words(before, now, "between the two")] = None
+            found[f"{named_files(now)} has changed between the two"] = None
     return found

@@ -12,7 +12,7 @@ from typing import Any
 from dpbench.analysis.configuration import effective_status
 from dpbench.architecture import make_importable
 from dpbench.codec import differing_fields
-from dpbench.data.user_code import change_words
+from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
 from dpbench.messages import say
 from dpbench.options.bridge import Given, Layer, as_typed, file_layers, read
@@ -80,7 +80,7 @@ def check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
     for before, now in zip(earlier.spec.workloads, spec.workloads, strict=True):
         if before.files_sha256 != now.files_sha256:
             raise UsageError(
-                f"--resume: {change_words(before, now, f'since {earlier.folder} was begun')}; its "
+                f"--resume: {named_files(now)} has changed since {earlier.folder} was begun; its "
                 "trials would be of two things; expected the files as they were, or a new --name"
             )
 
