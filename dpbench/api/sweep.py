@@ -9,7 +9,7 @@ from typing import Any
 
 from dpbench.api import host_program
 from dpbench.api.results import Results
-from dpbench.errors import UsageError
+from dpbench.errors import StoreError, UsageError
 from dpbench.options.bridge import Options, describe, keyed, option_names, options_of
 from dpbench.options.sweep import SweepOptions
 
@@ -26,7 +26,7 @@ def sweep(arch: Any = None, **options: Any) -> Results:
         >>> results = dpbench.sweep("mlp", batch_sizes=[32, 64], gpus=2)
         >>> results.rows[["implementation", "group_size", "speedup"]]
 
-    Every option that says what is measured is an argument: `--batch-sizes 32,64` is
+    Every option that affects the measurement is an argument: `--batch-sizes 32,64` is
     `batch_sizes=[32, 64]`. Omit an argument, or pass None, for its default or the value of the
     `preset`. `arch` is a name, because each rank imports the model: "mlp", "my_model.py:make" or
     "my_package.models:make".
@@ -92,7 +92,7 @@ def named_as_arguments(model: type[Options]) -> Iterator[None]:
 
     try:
         yield
-    except UsageError as error:
+    except (StoreError, UsageError) as error:
         error.args = (re.sub(r"(--[a-z-]+)(:?)", as_argument, str(error)),)
         raise
 

@@ -54,7 +54,7 @@ class Trained:
         ended = [e for e in RunFolder.open(Path(folder)).events() if isinstance(e, Finished)]
         if not ended:
             raise StoreError(
-                f"{folder}: its training is not over; dpbench train --resume {folder} goes on"
+                f"{folder}: training has not finished; dpbench train --resume {folder} continues it"
             )
         return cls(folder=Path(folder), finished=ended[-1])
 
@@ -128,7 +128,7 @@ def train(arch: Any = None, **options: Any) -> Trained:
         >>> trained = dpbench.train("mlp", epochs=5, gpus=2)
         >>> trained.finished.test_accuracy
 
-    Every option that says what is trained is an argument (`gpus`: 2 is a count, [0, 1] are ids).
+    Every option that affects training is an argument (`gpus`: 2 is a count, [0, 1] are ids).
     Omit an argument, or pass None, for its default, or its value in the file `config` or the run
     `resume`. The run folder is created in `runs_dir`. Under a launcher, the call trains as one of
     its ranks and returns on every rank.

@@ -78,7 +78,7 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
     place = Path("results") if directory is None else directory
     found = [describe_results(folder) for folder in reversed(results_folders(place))]
     if not found and not as_json:
-        say(f"{place}/ holds no results folder; dpbench sweep makes one")
+        say(f"{place}/ has no results folders; dpbench sweep creates one")
         return
     from dpbench.report.inventory import results_answer
 

@@ -82,7 +82,7 @@ def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) ->
             "dpbench sweep"
         )
     named = " and ".join(map(str, found))
-    say(f"{command}: no folder given; taking the latest{'' if count == 1 else ' two'}: {named}")
+    say(f"{command}: no folder given; using the latest{'' if count == 1 else ' two'}: {named}")
     return found
 
 

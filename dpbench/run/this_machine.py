@@ -111,8 +111,7 @@ def devices_for(
     if machine.has_cuda:
         return tuple(f"cuda:{number % there_are}" for number in ids or range(count))
     if given is not None:
-        replicas = units.counted(count, "CPU replica")
-        notes.append(f"{no_gpu(machine)} here: --gpus {typed} means {replicas}")
+        notes.append(f"{no_gpu(machine)} here: using {units.counted(count, 'CPU replica')}")
     if count > machine.cores:
         notes.append(f"oversubscribed: {count} replicas share {machine.cores} cores")
     return ("cpu",) * count

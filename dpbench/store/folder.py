@@ -178,7 +178,7 @@ def require_free(folder: Path) -> None:
     """Raise StoreError if new results would overwrite something."""
     if not is_free(folder):
         raise StoreError(
-            f"{folder} exists already; choose another --name, or finish a sweep with --resume"
+            f"{folder} already exists; choose another --name, or finish a sweep with --resume"
         )
 
 

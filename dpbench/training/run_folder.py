@@ -217,7 +217,7 @@ def require_free(path: Path) -> None:
     """Raise StoreError if a file exists that a new training must not touch."""
     if not is_free(path):
         raise StoreError(
-            f"{path} exists already; choose another --name, or go on with --resume {path}"
+            f"{path} already exists; choose another --name, or go on with --resume {path}"
         )
 
 
@@ -233,5 +233,5 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise StoreError(f"{folder} is in use: another training is in it") from None
+            raise StoreError(f"{folder} is in use by another training") from None
         yield

@@ -17,7 +17,7 @@ import pytest
 import dpbench
 from dpbench import store
 from dpbench.api import host_program
-from dpbench.errors import UsageError
+from dpbench.errors import StoreError, UsageError
 from dpbench.options.bridge import options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -61,7 +61,7 @@ def test_help_has_a_short_signature_and_describes_all_options_of_the_command() -
         ({"resume": True}, "resume=True needs the name"),
         ({"optimiser": "sgd"}, "'optimiser'. Did you mean 'optimizer'?"),
         ({"batch_size": 8}, "batch_size is given twice, under two names"),
-        ({"dry_run": True}, "dry_run is an option of the command line only"),
+        ({"dry_run": True}, "dpbench.sweep: dry_run is an option of the command line only"),
     ],
 )
 def test_what_cannot_be_is_a_usage_error(here: Path, options: dict[str, Any], words: str) -> None:
@@ -84,6 +84,8 @@ def test_a_sweep_stores_its_records_and_prints_its_progress(
     assert stored.command[:3] == ("sweep", "--implementations", "ddp,torch-ddp")
     assert len(results.trials) == len(stored.records) == 10
     assert not (here / "results/mine/report").exists()
+    with pytest.raises(StoreError, match=r"another name, or finish a sweep with resume=True$"):
+        dpbench.sweep(**SMALL, name="mine")
     assert dpbench.load("results/mine").rows.equals(results.rows)
     dpbench.sweep(**SMALL, name="quiet", progress=False)
     assert capfd.readouterr() == ("", "")

@@ -147,7 +147,7 @@ def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
     folder.append(Note(text="begun"))
     folder.close()
-    with pytest.raises(StoreError, match="its training is not over; dpbench train --resume"):
+    with pytest.raises(StoreError, match="training has not finished; dpbench train --resume"):
         Trained.open(folder.path)
 
 

@@ -82,7 +82,7 @@ def test_a_command_without_a_folder_takes_the_latest_and_says_so(
 ) -> None:
     assert run(words) == 0
     out, err = capsys.readouterr()
-    said = f"dpbench: {words[0]}: no folder given; taking the latest: results/{taken}"
+    said = f"dpbench: {words[0]}: no folder given; using the latest: results/{taken}"
     assert err.splitlines()[0] == said
     assert "no folder given" not in out
 
@@ -92,7 +92,7 @@ def test_compare_takes_the_two_latest_sweeps_or_asks_for_the_second(
 ) -> None:
     assert run(["compare"]) == 0
     out, err = capsys.readouterr()
-    assert "taking the latest two: results/zero and results/one" in err
+    assert "using the latest two: results/zero and results/one" in err
     assert out.splitlines()[:2] == ["A (baseline):  results/zero", "B (candidate): results/one"]
     assert run(["compare", "results/zero"]) == 2
     assert "name the candidate, too" in capsys.readouterr().err
@@ -121,7 +121,7 @@ def test_list_results_has_a_row_for_each_folder_the_latest_first(
     assert run(["list", "results", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["folder"] == "results/zero"
     assert run(["list", "results", "--results-dir", "elsewhere"]) == 0
-    assert "elsewhere/ holds no results folder" in capsys.readouterr().err
+    assert "elsewhere/ has no results folders" in capsys.readouterr().err
 
 
 def test_a_sweep_that_ended_early_and_a_broken_one_are_listed_as_such(folders: Path) -> None:

@@ -48,7 +48,7 @@ def test_nothing_is_added_to_a_folder_that_is_there(tmp_path: Path) -> None:
     sweep, earlier = tmp_path / "s", written(tmp_path / "c")
     SweepStore.create(sweep, sweep_spec(), ["sweep"]).close()
     for folder in (sweep, earlier):
-        with pytest.raises(StoreError, match="exists already; choose another --name"):
+        with pytest.raises(StoreError, match="already exists; choose another --name"):
             CollectiveStore.create(folder, ["comm"])
     with pytest.raises(StoreError, match=r"has no comm\.json; expected a results folder"):
         store.load_collectives(sweep)

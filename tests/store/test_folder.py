@@ -51,7 +51,7 @@ def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> Non
 
 def test_a_sweep_is_made_in_an_empty_folder_once(tmp_path: Path) -> None:
     SweepStore.create(tmp_path, SPEC, []).close()
-    with pytest.raises(StoreError, match="exists already"):
+    with pytest.raises(StoreError, match="already exists"):
         SweepStore.create(tmp_path, SPEC, [])
 
 

@@ -38,7 +38,7 @@ def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_there_is_not_made_again(tmp_path: Path) -> None:
     made(tmp_path / "one")
-    with pytest.raises(StoreError, match="one exists already; choose another --name, or go on"):
+    with pytest.raises(StoreError, match="one already exists; choose another --name, or go on"):
         made(tmp_path / "one")
 
 

@@ -66,7 +66,7 @@ class MeasuredFolder:
 
 def _require_absent(folder: Path) -> None:
     if folder.exists():
-        raise StoreError(f"{folder} exists already; choose another --name")
+        raise StoreError(f"{folder} already exists; choose another --name")
 
 
 def parse_sweep(axes: Mapping[str, Any]) -> SweepOptions:

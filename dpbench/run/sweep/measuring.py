@@ -121,7 +121,7 @@ class Measurement:
     seconds_between_lines: float = 0.0
     """The least time between two lines of progress if stderr is not a terminal."""
     resumed: bool = False
-    """The folder exists already."""
+    """The folder already exists."""
     stop_after_failure: bool = False
     to_finish: str | None = None
     """The command that finishes it after an interrupt."""

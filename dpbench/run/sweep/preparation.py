@@ -64,7 +64,7 @@ class PreparedSweep:
 
 def find_folder(options: SweepOptions) -> tuple[Path, StoredSweep | None]:
     """The folder of a sweep, and the sweep that --resume finds in it. Raises StoreError for a new
-    folder that exists already, or a missing one to resume."""
+    folder that already exists, or a missing one to resume."""
     named = "-".join(map(folder_name, options.arch))[:LONGEST_FOLDER_NAME]
     folder = results_folder(options.results_dir, options.name, otherwise=named)
     if not options.resume:

@@ -28,7 +28,7 @@ def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
     second.run, second.spec = TrainingRun(), training_spec()
     before = (folder.path / RUN_FILE).read_bytes()
     with folder.held():
-        with pytest.raises(StoreError, match="one is in use: another training is in it"):
+        with pytest.raises(StoreError, match="one is in use by another training"):
             open_folder(second, HERE).__enter__()
         assert (folder.path / RUN_FILE).read_bytes() == before
     with open_folder(second, HERE):
