@@ -12,7 +12,7 @@ from dpbench.analysis.communication.timings import MeasuredCollective, measured
 from dpbench.messages import one_line
 from dpbench.records.collectives import Collective, CollectiveRecord
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (
     BACKEND_COLOURS,
     MOST_PANELS,
@@ -65,7 +65,7 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
         category_axis(axis, names, "message size")
         scaled_axis(axis, "B/s", "bus bandwidth")
     legend(figure)
-    remarks = [f"first {len(shown)} of {len(groups)} panels"] if len(shown) < len(groups) else []
+    remarks = first_of(len(shown), len(groups), "panels")
     used = {identifier for one in found for identifier in one.environment_ids}
     values = [size.bus_bandwidth for one in found for size in one.sizes]
     caption = source.caption(values, remarks, used)

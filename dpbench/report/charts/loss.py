@@ -8,7 +8,7 @@ from dpbench import units
 from dpbench.analysis.losses.loss_curve import loss_band, loss_curve
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.rows import measured_rows
-from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (
     BAND_OPACITY,
     MOST_PANELS,
@@ -61,8 +61,6 @@ def loss(source: ChartSource) -> Figure:
     remarks = [f"line: smoothed loss, median over {repetitions}; band: their range"]
     if len(lines) < len(largest):
         remarks.append(f"{len(lines)} of {len(largest)} configurations recorded finite losses")
-    if len(series) > MOST_SERIES:
-        remarks.append(f"first {MOST_SERIES} of {len(series)} series")
-    if len(batches) > MOST_PANELS:
-        remarks.append(f"first {MOST_PANELS} of {len(batches)} batch sizes")
+    remarks += first_of(MOST_SERIES, len(series), "series")
+    remarks += first_of(MOST_PANELS, len(batches), "batch sizes")
     return finish(figure, title=CHARTS["loss"].title, caption=source.caption([], remarks))

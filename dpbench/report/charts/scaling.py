@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.source import ChartSource, NothingToDraw, noisy_words
+from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (
     MOST_PANELS,
     MOST_SERIES,
     MUTED,
     SPREAD,
+    SeriesName,
     category_axis,
     draw_points,
     finish,
@@ -28,109 +33,111 @@ from dpbench.report.footnotes import copies_need_single
 from dpbench.report.numbers import quantity
 from dpbench.specs.traits import SINGLE
 
-Rows = Sequence[ConfigurationSummary]
+Point = tuple[ConfigurationSummary, Estimate]
+Lines = dict[SeriesName, list[Point]]
+"""The points of each line, in the order of the table."""
 
 
 def throughput(source: ChartSource) -> Figure:
     """Linear scaling starts at `single`; in a sweep without it, at the fastest implementation at
     group size 1."""
     has_single = any(row.implementation == SINGLE for row in source.rows)
+    starts: dict[int | None, float] = {}
+    for row in source.rows:
+        is_start = row.implementation == SINGLE if has_single else row.group_size == 1
+        if is_start and row.throughput and not row.throughput.is_too_noisy:
+            speed = row.throughput.value
+            starts[row.batch_size] = max(speed, starts.get(row.batch_size, 0.0))
 
-    def ideal(rows: Rows, group_size: int) -> float | None:
-        ones = {
-            row.implementation: row.throughput.value
-            for row in rows
-            if row.group_size == 1 and row.throughput and not row.throughput.is_too_noisy
-        }
-        start = ones.get(SINGLE) if has_single else max(ones.values(), default=None)
-        return None if start is None else group_size * start
+    def linear(batch_size: int | None, sizes: Sequence[int]) -> list[float]:
+        return [size * starts[batch_size] for size in sizes if batch_size in starts]
 
-    return _draw(source, "throughput", lambda row: row.throughput, ideal)
+    return _draw(source, "throughput", lambda row: row.throughput, linear)
 
 
 def speedup(source: ChartSource) -> Figure:
     """Each curve is relative to itself at group size 1."""
-    return _draw(source, "speedup", lambda row: row.speedup, lambda _, size: float(size))
+    return _draw(source, "speedup", lambda row: row.speedup, lambda _, sizes: [*map(float, sizes)])
 
 
 def efficiency(source: ChartSource) -> Figure:
     """Each curve is relative to itself at group size 1."""
-    return _draw(source, "efficiency", lambda row: row.efficiency, lambda _, size: 1.0)
+    return _draw(
+        source, "efficiency", lambda row: row.efficiency, lambda _, sizes: [1.0] * len(sizes)
+    )
 
 
 def _draw(
     source: ChartSource,
     name: str,
     read: Callable[[ConfigurationSummary], Estimate | None],
-    ideal: Callable[[Rows, int], float | None],
+    linear: Callable[[int | None, Sequence[int]], list[float]],
 ) -> Figure:
-    """Lines with intervals, and in grey where linear scaling would be."""
+    """Lines with intervals, and in gray linear scaling at a batch size and group sizes."""
     is_relative = name != "throughput"
     known = [
         (row, value)
         for row in source.rows
         if (value := read(row)) is not None and not (is_relative and row.implementation == SINGLE)
     ]
-    found = [(row, value) for row, value in known if not value.is_too_noisy]
-    noisy = noisy_words(len(known) - len(found))
-    if is_relative:  # a panel of 1 and 100 % says nothing
-        stated = {row.batch_size for row, value in found if value.basis != "baseline"}
-        found = [(row, value) for row, value in found if row.batch_size in stated]
-    every = list(dict.fromkeys((row.implementation, row.backend) for row, _ in found))
-    series, styles = every[:MOST_SERIES], series_styles(every)
-    found = [pair for pair in found if (pair[0].implementation, pair[0].backend) in series]
-    sizes = sorted({row.group_size for row, _ in found})
+    stated = [(row, value) for row, value in known if not value.is_too_noisy]
+    noisy = len(known) - len(stated)
+    left_out = [f"{units.counted(noisy, 'value')} left out: too noisy"] if noisy else []
+    every: Lines = {}
+    for row, value in stated:
+        every.setdefault((row.implementation, row.backend), []).append((row, value))
+    lines = dict(islice(every.items(), MOST_SERIES))
+    points = [point for line in lines.values() for point in line]
+    sizes = sorted({row.group_size for row, _ in points})
     if len(sizes) < 2:
-        why = f" ({noisy[0]})" if noisy else ""
+        why = f" ({left_out[0]})" if left_out else ""
         raise NothingToDraw(f"no {name} at two group sizes or more{why}")
-    batches = sorted({row.batch_size or 0 for row, _ in found})
-    shown = batches[:MOST_PANELS]
-    values = [value for row, value in found if (row.batch_size or 0) in shown]
-    highest = max([value.value for value in values] + [1.0] * (name == "efficiency"))
-    ends = max(value.ends[1] for value in values)  # room for intervals, unless they are very wide
-    top = max(1.12 * highest, min(1.03 * ends, 2 * highest))
-    lines = {
-        batch: {x: y for x, size in enumerate(sizes) if (y := ideal(rows, size)) is not None}
-        for batch in shown
-        if (rows := [row for row, _ in found if (row.batch_size or 0) == batch])
-    }
-    top = max([top, *(1.03 * y for line in lines.values() for y in line.values())])
-    figure, axes = panels(len(shown), share_y=True)
-    for axis, batch_size in zip(axes, shown, strict=True):
-        pairs = [(row, value) for row, value in found if (row.batch_size or 0) == batch_size]
-        for place, (implementation, backend) in enumerate(series):
-            shift = SPREAD * ((place + 0.5) / len(series) - 0.5)
-            own = [
-                (row, value)
-                for row, value in pairs
-                if (row.implementation, row.backend) == (implementation, backend)
-            ]
-            if own:
-                label = one_line(own[0][0].series)
-                points = [
-                    (
-                        sizes.index(row.group_size) + shift,
-                        value,
-                        f"{label} ×{row.group_size}: {quantity(value)}",
-                    )
-                    for row, value in own
-                ]
-                draw_points(axis, points, label=label, **styles[implementation, backend])
-        label = "linear" if is_relative else "linear from one replica"
-        if line := lines[batch_size]:
-            axis.plot([*line], [*line.values()], color=MUTED, linewidth=1.0, zorder=1, label=label)
+    batches = sorted({row.batch_size for row, _ in points}, key=lambda size: size or 0)
+    figure, axes = panels(len(batches[:MOST_PANELS]), share_y=True)
+    for axis, batch_size in zip(axes, batches, strict=False):
+        _draw_lines(axis, lines, batch_size, sizes)
+        if reference := linear(batch_size, sizes):
+            label = "linear" if is_relative else "linear from one replica"
+            look: dict[str, Any] = {"color": MUTED, "linewidth": 1.0, "zorder": 1}
+            axis.plot(range(len(sizes)), reference, label=label, **look)
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
-        axis.set_ylim(0, top)
-        unit = "" if name == "speedup" else values[0].unit
-        scaled_axis(axis, unit, name)
+        scaled_axis(axis, "" if name == "speedup" else points[0][1].unit, name)
+    for axis in axes:
+        axis.set_ylim(bottom=0)  # only now: a limit stops the common axis from growing
     legend(figure)
-    remarks = ["relative to the same implementation at group size 1"] if is_relative else []
-    if is_relative and copies_need_single([row for row, _ in found]):
-        remarks.append("independent: relative to single")
-    remarks += noisy
-    if len(every) > MOST_SERIES:
-        remarks.append(f"first {MOST_SERIES} of {len(every)} series")
-    if len(batches) > MOST_PANELS:
-        remarks.append(f"first {MOST_PANELS} of {len(batches)} batch sizes")
+    remarks = [
+        *(_baselines([row for row, _ in points]) if is_relative else ()),
+        *left_out,
+        *first_of(len(lines), len(every), "series"),
+        *first_of(len(axes), len(batches), "batch sizes"),
+    ]
+    values = [value for row, value in points if row.batch_size in batches[:MOST_PANELS]]
     return finish(figure, title=CHARTS[name].title, caption=source.caption(values, remarks))
+
+
+def _baselines(rows: Sequence[ConfigurationSummary]) -> Iterator[str]:
+    """What speedups and efficiencies are relative to."""
+    yield "relative to the same implementation at group size 1"
+    if copies_need_single(rows):
+        yield "independent: relative to single"
+
+
+def _draw_lines(axis: Axes, lines: Lines, batch_size: int | None, sizes: Sequence[int]) -> None:
+    """Lines of one batch size, side by side at each group size."""
+    styles = series_styles([*lines])
+    for place, (series, line) in enumerate(lines.items()):
+        shift = SPREAD * ((place + 0.5) / len(lines) - 0.5)
+        own = [(row, value) for row, value in line if row.batch_size == batch_size]
+        if not own:
+            continue
+        label = one_line(own[0][0].series)
+        points = [
+            (
+                sizes.index(row.group_size) + shift,
+                value,
+                f"{label} ×{row.group_size}: {quantity(value)}",
+            )
+            for row, value in own
+        ]
+        draw_points(axis, points, label=label, **styles[series])

@@ -69,9 +69,9 @@ class ChartSource:
         return " · ".join(one_line(part) for part in (*parts, self.name))
 
 
-def noisy_words(count: int) -> list[str]:
-    """How many values a chart leaves out because the table does not state them either."""
-    return [f"{units.counted(count, 'value')} left out: too noisy"] if count else []
+def first_of(drawn: int, every: int, what: str) -> list[str]:
+    """The remark that a chart has no room for all: "first 8 of 9 series"."""
+    return [f"first {drawn} of {every:,} {what}"] if drawn < every else []
 
 
 def interval_words(estimates: Sequence[Estimate]) -> list[str]:

@@ -36,8 +36,6 @@ PIXELS_PER_POINT = 1.4
 POINTS_PER_INCH = 72
 MARGIN = 3.0
 """Points around a part of a chart."""
-_COORDINATES = ("d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "width", "height", "transform")
-_NUMBER = re.compile(r"-?\d+\.\d{2,}(?:e-?\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,31 +101,16 @@ def inline_parts(figure: Figure, svg: str, *, title: str) -> tuple[str, ...]:
     A page lays them out by its own width, and has the title and the caption beside them. To be
     called within `style.house_style()`.
     """
-    root = ElementTree.fromstring(visible(svg))
-    for element in root.iter():
-        for child in list(element):
-            if child.tag.endswith(("}metadata", "}style")):
-                element.remove(child)
-    for element in list(root.iter()):
-        element.tag = element.tag.rpartition("}")[2]
-        for name in [name for name in element.attrib if "}" in name]:
-            element.attrib[name.rpartition("}")[2]] = element.attrib.pop(name)
-        for name in _COORDINATES:
-            if name in element.attrib:
-                element.set(name, _NUMBER.sub(lambda n: f"{float(n[0]):.1f}", element.attrib[name]))
-        if "style" in element.attrib:
-            rules = element.attrib["style"]
-            for colour, variable in THEME.items():
-                rules = rules.replace(colour, variable)
-            element.set("style", rules)
-        if (tip := element.attrib.get("id", "")).startswith(style.TIP):
-            del element.attrib["id"]
-            words = ElementTree.Element("title")
-            words.text = tip.removeprefix(style.TIP)
-            element.insert(0, words)
-    groups = {element.get("id", ""): element for element in root.iter("g")}
-    shared = root.findall("defs")  # a page has one space of ids, so the first part holds them
     prefix = f"c{hashlib.sha256(svg.encode(errors='replace')).hexdigest()[:8]}-"
+    markup = visible(svg).replace(' xmlns="http://www.w3.org/2000/svg"', "")
+    markup = markup.replace("xlink:href", "href")
+    for colour, variable in THEME.items():
+        markup = markup.replace(f": {colour}", f": {variable}")
+    markup = re.sub(f'<g id="{style.TIP}([^"]*)">', r"<g><title>\1</title>", markup)
+    # All charts of a page share one space of ids.
+    root = ElementTree.fromstring(re.sub(r'( id="| href="#|url\(#)', rf"\1{prefix}", markup))
+    groups = {element.get("id"): element for element in root.iter("g")}
+    shared = [defs for defs in root.findall("defs") if defs.find("style") is None]
     parts: list[str] = []
     for artist in (*figure.axes, *figure.legends):
         width, view = _view(figure, artist)
@@ -137,9 +120,8 @@ def inline_parts(figure: Figure, svg: str, *, title: str) -> tuple[str, ...]:
             name = artist.get_title("left") or artist.get_ylabel()
         label = visible(f"{title}: {name}" if name else title)
         part = ElementTree.Element("svg", {**look, "role": "img", "aria-label": label})
-        part.extend([*([] if parts else shared), groups[str(artist.get_gid())]])
-        text = ElementTree.tostring(part, encoding="unicode")
-        parts.append(re.sub(r'( id="| href="#|url\(#)', lambda found: found[0] + prefix, text))
+        part.extend([*([] if parts else shared), groups[f"{prefix}{artist.get_gid()}"]])
+        parts.append(ElementTree.tostring(part, encoding="unicode"))
     return tuple(parts)
 
 
