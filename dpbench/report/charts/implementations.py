@@ -23,6 +23,7 @@ from dpbench.report.charts.rows import (
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     MUTED,
+    SeriesStyle,
     draw_points,
     finish,
     series_styles,
@@ -33,8 +34,6 @@ from dpbench.report.numbers import plus_minus
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
-FARTHEST = 4.0
-"""Factor beyond which an interval is cut off at the edge of the panel."""
 
 
 def implementations(source: ChartSource) -> Figure:
@@ -44,58 +43,77 @@ def implementations(source: ChartSource) -> Figure:
         for one in measured_rows(source)
         if one.row.throughput and one.row.implementation != INDEPENDENT
     ]
-    speeds = {one: _speed(one) for one in sides}
-    found = [case for case in cases(sides) if len(case) > 1]
-    several: list[tuple[Measured, ...]] = []
-    ratios: dict[Measured, Estimate] = {}
-    for case in found:
-        reference = _reference(case)
-        where = speeds[reference].environments
-        alike = tuple(one for one in case if speeds[one].environments == where)
-        ratios |= {one: gain(speeds[reference], speeds[one]) for one in alike if one != reference}
-        if len(alike) > 1:
-            several.append(alike)
-    if not several:
-        where_words = "in the same environment" if found else "at the same sizes"
-        raise NothingToDraw(f"no two implementations have a throughput {where_words}")
-    stated = {one: ratio for one, ratio in ratios.items() if not ratio.is_too_noisy}
-    if not stated:
+    compared = [ratios for case in cases(sides) if len(ratios := _ratios(case)) > 1]
+    if not compared:
+        raise NothingToDraw(
+            "no two implementations have a throughput at the same sizes in one environment"
+        )
+    known = [ratios for ratios in compared if any(map(_is_stated, ratios.values()))]
+    if not known:
         raise NothingToDraw("every ratio of two implementations is too noisy to state")
-    shown = cases_that_fit([case for case in several if any(one in stated for one in case)])
+    shown = cases_that_fit([tuple(ratios) for ratios in known])
     styles = series_styles([one.series for one in sides])
     figure, axes = stacked([len(case) for case in shown])
-    for axis, case in zip(axes, shown, strict=True):
+    for axis, case, ratios in zip(axes, shown, known, strict=False):
         axis.axvline(1, color=MUTED, linewidth=1.0, zorder=1)
         axis.set_title(case_title(case), pad=4)
         axis.set_xlabel("throughput ÷ throughput of the reference")
         axis.set_yticks(range(len(case)), [one.name for one in case])
         for place, one in enumerate(case):
-            is_reference = one not in ratios
-            ratio = BASELINE if is_reference else ratios[one]
-            words = NOISY if ratio.is_too_noisy else f"{plus_minus(ratio)} ×"
-            write_beside(axis, place, "reference" if is_reference else words)
-            if ratio.is_too_noisy:
-                continue
-            is_tied = not is_reference and (ratio.interval is None or ratio.contains(1))
-            color = styles[one.series]["color"]
-            draw_points(
-                axis,
-                [(place, ratio, f"{one.name}: {words} the reference")],
-                along="x",
-                color=color,
-                marker=styles[one.series]["marker"],
-                markersize=6,
-                markerfacecolor="white" if is_tied else color,
-            )
-    values = [stated[one] for case in shown for one in case if one in stated]
+            _draw(axis, place, one.name, ratios[one], styles[one.series])
+    values = [
+        ratios[one]
+        for case, ratios in zip(shown, known, strict=False)
+        for one in case
+        if _is_stated(ratios[one])
+    ]
     _share_limits(axes, values)
     remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
     if any(row.implementation == INDEPENDENT for row in source.rows):
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
-    if (drawn := sum(map(len, shown))) < (every := sum(map(len, found))):
+    if (drawn := sum(map(len, shown))) < (every := sum(map(len, compared))):
         remarks.append(f"{drawn} of {units.counted(every, 'configuration')}")
     title = CHARTS["implementations"].title
     return finish(figure, title=title, caption=source.caption(values, remarks))
+
+
+def _ratios(case: Sequence[Measured]) -> dict[Measured, Estimate]:
+    """Speeds relative to the first row of torch's own implementation, or to the first of all; those
+    that were measured in another environment are left out."""
+    names = [one.row.implementation for one in case]
+    first = next((name for name in REFERENCES if name in names), names[0])
+    reference = case[names.index(first)]
+    base = _speed(reference)
+    ratios = {}
+    for one in case:
+        own = _speed(one)
+        if own.environments == base.environments:
+            ratios[one] = BASELINE if one is reference else gain(base, own)
+    return ratios
+
+
+def _is_stated(ratio: Estimate) -> bool:
+    """Whether it says more than that the reference is as fast as itself."""
+    return ratio is not BASELINE and not ratio.is_too_noisy
+
+
+def _draw(axis: Axes, place: int, name: str, ratio: Estimate, style: SeriesStyle) -> None:
+    """A point with its interval, and its number beside the panel."""
+    words = "reference" if ratio is BASELINE else f"{plus_minus(ratio)} ×"
+    write_beside(axis, place, NOISY if ratio.is_too_noisy else words)
+    if ratio.is_too_noisy:
+        return
+    color = style["color"]
+    is_tied = ratio is not BASELINE and (ratio.interval is None or ratio.contains(1))
+    draw_points(
+        axis,
+        [(place, ratio, f"{name}: {words}")],
+        along="x",
+        color=color,
+        marker=style["marker"],
+        markersize=6,
+        markerfacecolor="white" if is_tied else color,
+    )
 
 
 def _speed(one: Measured) -> Speed:
@@ -110,18 +128,10 @@ def _speed(one: Measured) -> Speed:
     )
 
 
-def _reference(case: Sequence[Measured]) -> Measured:
-    """The first row of torch's own implementation; the first of all if none was measured."""
-    names = [one.row.implementation for one in case]
-    first = next((name for name in REFERENCES if name in names), names[0])
-    return case[names.index(first)]
-
-
 def _share_limits(axes: Sequence[Axes], ratios: Sequence[Estimate]) -> None:
-    """One logarithmic axis for all panels, with room for all ratios and most of the intervals."""
-    lows = [max(ratio.ends[0], ratio.value / FARTHEST) for ratio in ratios]
-    highs = [min(ratio.ends[1], ratio.value * FARTHEST) for ratio in ratios]
-    low, high = min(0.95, *lows) / 1.03, max(1.05, *highs) * 1.03
+    """One logarithmic axis for all panels, with room for all ratios and their intervals."""
+    low = min(0.95, *(ratio.ends[0] for ratio in ratios)) / 1.03
+    high = max(1.05, *(ratio.ends[1] for ratio in ratios)) * 1.03
     for axis in axes:
         axis.set_xscale("log")
         axis.set_xlim(low, high)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench import units
@@ -16,7 +16,7 @@ from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import MOST_PANELS, SeriesName
 
-MOST_ROWS = 30
+MOST_LINES = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -60,20 +60,17 @@ def cases(found: Sequence[Measured]) -> list[tuple[Measured, ...]]:
 
 
 def cases_that_fit(
-    every: Sequence[tuple[Measured, ...]], lines: Callable[[Measured], int] = lambda _: 1
+    every: Sequence[tuple[Measured, ...]], lines: int = 1
 ) -> list[tuple[Measured, ...]]:
-    """The first cases, as many as a chart has room for; of the very first as many rows."""
+    """The first cases, as many as a chart has room for if each row takes so many lines; of the very
+    first case as many rows."""
     shown: list[tuple[Measured, ...]] = []
-    room = MOST_ROWS
+    room = MOST_LINES // lines
     for case in every[:MOST_PANELS]:
-        fitting: list[Measured] = []
-        for one in case:
-            if (room := room - lines(one)) < 0:
-                break
-            fitting.append(one)
-        if len(fitting) < len(case) and shown:
+        if shown and len(case) > room:
             break
-        shown.append(tuple(fitting))
+        shown.append(case[:room])
+        room -= len(case)
     return shown
 
 

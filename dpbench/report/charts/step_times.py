@@ -37,7 +37,7 @@ def step_times(source: ChartSource) -> Figure:
     found = [one for one, every in ranks.items() if all(len(rank.timed) > 1 for rank in every)]
     if not found:
         raise NothingToDraw("no completed trial has two timed steps or more")
-    shown = cases_that_fit(cases(found), lambda one: len(ranks[one]))
+    shown = cases_that_fit(cases(found), max(len(ranks[one]) for one in found))
     figure, axes = stacked([sum(len(ranks[one]) for one in case) for case in shown], width=5.4)
     styles = series_styles([one.series for one in found])
     for axis, case in zip(axes, shown, strict=True):

@@ -199,13 +199,13 @@ def scaled_axis(axes: Axes, unit: str, quantity: str, *, which: Literal["x", "y"
     axis.set_label_text(label)
 
 
-def write_beside(axes: Axes, place: float, text: str, *, points: float = 8.0) -> None:
-    """Writes a text so many points to the right of the panel, where no bar can hide it."""
+def write_beside(axes: Axes, place: float, text: str) -> None:
+    """Writes a text to the right of the panel, where no bar can hide it."""
     axes.annotate(
         text,
         (1, place),
         xycoords=axes.get_yaxis_transform(),
-        xytext=(points, 0),
+        xytext=(8, 0),
         textcoords="offset points",
         va="center",
         annotation_clip=False,

@@ -28,16 +28,7 @@ from dpbench.report.headline import NO_WINNER, speed_of, start_of, verdict
 from dpbench.report.numbers import percentage
 from dpbench.report.page.content import Page, Section, Tile
 from dpbench.report.page.pictures import Pictures
-from dpbench.report.table import (
-    MISSING,
-    Table,
-    TableColumn,
-    TableRow,
-    text_column,
-    text_table,
-    whole,
-    words,
-)
+from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.tables import claim_columns, configurations, usual_columns
 
 MOST_ADVICE = 3
@@ -78,7 +69,6 @@ def _advice(subject: Subject) -> Iterator[str]:
 
 def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
     """Throughput first, then the table; sections without content are left out."""
-    chart_sections = {}
     for key, title in CHART_SECTIONS.items():
         absent: dict[str, list[str]] = {}
         for kind, reason in pictures.absent:
@@ -95,18 +85,15 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
             folded=key not in OPEN,
         )
         if section.charts or section.tables or section.notes:
-            chart_sections[key] = section
-    if "speed" in chart_sections:
-        yield chart_sections.pop("speed")
-    if subject.rows:
-        yield Section(
-            key="results",
-            title="Results",
-            tables=(results_table(subject.rows),),
-            notes=tuple(map(one_line, notes(subject))),
-            folded=False,
-        )
-    yield from chart_sections.values()
+            yield section
+        if key == "speed" and subject.rows:
+            yield Section(
+                key="results",
+                title="Results",
+                tables=(results_table(subject.rows),),
+                notes=tuple(map(one_line, notes(subject))),
+                folded=False,
+            )
     if (failed := failures_table(subject.rows)) is not None:
         yield Section(key="failures", title="Failed or skipped", tables=(failed,), folded=False)
     if machines := tuple(_environment_tables(subject)):
@@ -239,33 +226,19 @@ def results_table(rows: Rows) -> Table:
 
 def failures_table(rows: Rows) -> Table | None:
     """Configurations that failed or were skipped, wholly or in part; equal reasons share a line."""
-    groups: dict[tuple[Status, str], list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.status is not Status.COMPLETED or row.reason:
-            groups.setdefault((row.status, row.reason or MISSING), []).append(row.label)
-    if not groups:
-        return None
-    return Table(
-        caption="Configurations that failed or were skipped in some or all repetitions",
-        columns=(
-            text_column("Status"),
-            TableColumn(key="count", header="Count", meaning="Number of configurations."),
-            text_column("Reason", "The first cause that is known."),
-            text_column("Configurations"),
-        ),
-        rows=tuple(
-            TableRow(
-                cells=(
-                    words(status.words),
-                    whole(len(labels)),
-                    words(reason),
-                    words(units.some_of(labels, MOST_LISTED)),
-                ),
-                status=status.value,
-            )
-            for (status, reason), labels in groups.items()
-        ),
-    )
+            reason = one_line(row.reason or MISSING)
+            groups.setdefault((row.status.words, reason), []).append(one_line(row.label))
+    lines = [
+        (status, f"{len(labels):,}", reason, units.some_of(labels, MOST_LISTED))
+        for (status, reason), labels in groups.items()
+    ]
+    headers = ("Status", "Count", "Reason", "Configurations")
+    table = text_table(headers, lines, words=("Status", "Reason", "Configurations"))
+    caption = "Configurations that failed or were skipped in some or all repetitions"
+    return replace(table, caption=caption) if lines else None
 
 
 def _environment_tables(subject: Subject) -> Iterator[Table]:

@@ -45,7 +45,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     code: str = ""
-    """A command to copy."""
+    """A command as it is typed."""
     folded: bool = True
     """Whether a reader sees the title alone until they open it."""
 

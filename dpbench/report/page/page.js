@@ -1,4 +1,4 @@
-// Tables are sorted, filtered and copied, and their columns are chosen; codes are copied.
+// Tables are sorted and filtered, and their columns are chosen.
 "use strict";
 const order = new Intl.Collator("en", { numeric: true });
 
@@ -10,15 +10,6 @@ function valueOf(cell) {
 function compare(a, b) {
   if (typeof a === "number" && typeof b === "number") return a - b;
   return order.compare(String(a), String(b));
-}
-
-function copied(button, text) {
-  const label = button.textContent;
-  const say = (words) => {
-    button.textContent = words;
-    setTimeout(() => { button.textContent = label; }, 1500);
-  };
-  navigator.clipboard.writeText(text).then(() => say("Copied"), () => say("Not allowed"));
 }
 
 for (const box of document.querySelectorAll("figure.table")) {
@@ -53,14 +44,4 @@ for (const box of document.querySelectorAll("figure.table")) {
         row.cells[Number(choice.value)].classList.toggle("off", !choice.checked);
       }
     }));
-  controls.querySelector("[data-copy]").addEventListener("click", (event) => {
-    const shown = [table.tHead.rows[0], ...table.tBodies[0].rows].filter((row) => !row.hidden);
-    const quoted = (cell) => `"${cell.textContent.replace(/"/g, '""').replace(/^[=+@-](?!\d)/, "'$&")}"`;
-    copied(event.target, shown.map((row) =>
-      [...row.cells].filter((cell) => !cell.classList.contains("off")).map(quoted).join(",")).join("\n"));
-  });
-}
-for (const button of document.querySelectorAll(".code [data-copy]")) {
-  button.hidden = false;
-  button.addEventListener("click", () => copied(button, button.previousElementSibling.textContent));
 }
