@@ -14,7 +14,7 @@ from dpbench.api.sweep import PROGRESS, check_importable, named_as_arguments, ta
 from dpbench.errors import StoreError, UsageError
 from dpbench.options.bridge import describe, keyed
 from dpbench.options.train import TrainOptions
-from dpbench.run.training.arguments import TrainArguments
+from dpbench.run.training.arguments import TrainRequest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,14 +129,13 @@ def train(arch: Any = None, **options: Any) -> Trained:
         >>> trained.finished.test_accuracy
 
     Every option that affects training is an argument (`gpus`: 2 is a count, [0, 1] are ids).
-    Omit an argument, or pass None, for its default, or its value in the file `config` or the run
-    `resume`. The run folder is created in `runs_dir`. Under a launcher, the call trains as one of
-    its ranks and returns on every rank.
+    Omit an argument, or pass None, for its default, or its value in the file `config`. The run
+    folder is created in `runs_dir`. Under a launcher, the call trains as one of its ranks and
+    returns on every rank.
     """
     (progress,) = take_flags(options, PROGRESS)
     given = keyed(TrainOptions, "dpbench.train", {"arch": arch, **options}, of_python=True)
     check_importable(given.get("arch"), "arch")
-    asked = TrainArguments(given=given, embedded=True)
     launched = "RANK" in os.environ
     alone = nullcontext() if launched else host_program.alone(call="dpbench.train")
     with (
@@ -146,15 +145,16 @@ def train(arch: Any = None, **options: Any) -> Trained:
     ):
         from dpbench.report.progress.training import TrainOutput
 
+        request = TrainRequest.read(given, embedded=True)
         output = TrainOutput(quiet=not progress, to_stderr=True)
         if launched:
             from dpbench.run.training.joined import join
 
-            folder, finished = join(asked, output)
+            folder, finished = join(request, output)
         else:
             from dpbench.run.training.running import train_here
 
-            trained = train_here(asked.read(), output)
+            trained = train_here(request, output)
             assert trained is not None  # as it is no dry run
             folder, finished = trained[0].place.path, trained[1]
     return Trained(folder=folder, finished=finished, said=tuple(said))

@@ -19,22 +19,21 @@ def train(typed: dict[str, Any]) -> int:
     torchrun, dpbench launch, srun or mpirun, it joins their ranks.
     """
     from dpbench.launch.placement import find_placement, rank_variables
-    from dpbench.run.training.arguments import TrainArguments
+    from dpbench.run.training.arguments import TrainRequest
 
-    asked = TrainArguments(given=typed)
     if "RANK" not in os.environ and (placed := find_placement(os.environ)) and placed.size:
         os.environ.update(rank_variables(placed))
-    if "RANK" in os.environ:
-        from dpbench.report.progress.training import TrainOutput
-        from dpbench.run.training.joined import join
-
-        join(asked, TrainOutput.of(typed))
-        return 0
-    request = asked.read()
+    request = TrainRequest.read(typed)
     from dpbench.report.progress.training import TrainOutput
-    from dpbench.run.training.running import train_here
 
     output = TrainOutput.of(typed)
+    if "RANK" in os.environ:
+        from dpbench.run.training.joined import join
+
+        join(request, output)
+        return 0
+    from dpbench.run.training.running import train_here
+
     if (trained := train_here(request, output)) is not None:
         plan, finished = trained
         output.conclude(finished, plan.spec, plan.place.path)

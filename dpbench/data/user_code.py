@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import replace
 from pathlib import PurePath
 
-from dpbench.architecture.naming import is_theirs, parse_name
+from dpbench.architecture.naming import parse_name
 from dpbench.architecture.sources import own_file
 from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
@@ -43,17 +43,6 @@ def named_files(workload: WorkloadSpec) -> str:
     names = map(parse_name, _names(workload))
     theirs = [PurePath(one.origin).name for one in names if one.is_theirs]
     return " or ".join(dict.fromkeys(theirs))
-
-
-def is_same_code(architecture: str, named: str) -> bool:
-    """Whether loading `architecture` imports none of the user's code except for that of `named`.
-
-    Raises UsageError for a name that is none.
-    """
-    if not is_theirs(architecture):
-        return True
-    ours, theirs = parse_name(architecture), parse_name(named)
-    return (ours.origin, ours.factory) == (theirs.origin, theirs.factory)
 
 
 def _names(workload: WorkloadSpec) -> list[str]:

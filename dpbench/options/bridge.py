@@ -25,11 +25,10 @@ from dpbench.messages import printable
 M = TypeVar("M", bound="Options")
 Given = Mapping[str, Any]
 """Options that are not left at their defaults, by the names of their fields."""
-Scope = Literal["work", "node", "start", "call", "shell"]
-"""Where else the value of an option may come from: "work" is what is measured or trained; "node"
-may differ between the nodes of a sweep; "start" belongs to one start of a training, which a
-resumption does not take over; "call" belongs to one call of the command, so that no file has it;
-"shell" has a meaning on the command line only, so that Python calls do not have it either."""
+Scope = Literal["work", "call", "shell"]
+"""Where else the value of an option may come from: "work" is what is measured or trained; "call"
+belongs to one call of the command, so that no file has it; "shell" has a meaning on the command
+line only, so that Python calls do not have it either."""
 LONGEST_SHOWN = 60
 """Characters of a wrong value that an error shows."""
 
@@ -73,10 +72,10 @@ class Options(BaseModel):
     scope: ClassVar[Scope] = "work"
     """Their scope."""
 
-    def dump(self, *, all_values: bool = False) -> dict[str, Any]:
-        """The options that a file may have, as a file has them; all, or those that were given."""
+    def dump(self) -> dict[str, Any]:
+        """All options that a file may have, as a file has them."""
         kept = {name for name, one in options_of(type(self)).items() if _in_file(one)}
-        return self.model_dump(mode="json", include=kept, exclude_unset=not all_values)
+        return self.model_dump(mode="json", include=kept)
 
     def words(self) -> list[str]:
         """The words to type for the options that were given."""

@@ -80,7 +80,7 @@ def charts_option() -> Any:
     """The option --charts, or --no-charts."""
     names = ("--charts/--no-charts",)
     text = "Draw charts."
-    return option(True, text, panel=OUTPUT_PANEL, names=names, scope="node")
+    return option(True, text, panel=OUTPUT_PANEL, names=names, scope="work")
 
 
 def results_argument(
@@ -111,7 +111,6 @@ class GpuOptions(Options):
         "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
         "N|I,J",
         usual="all, or one per core",
-        scope="node",
     )
 
 
@@ -153,7 +152,7 @@ class DataOptions(Options):
         "NAME",
         usual="the architecture's own",
     )
-    data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR", scope="node")
+    data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR")
     step: str | None = option(
         None, "Your own training step: file.py:function.", "FILE:NAME", usual="dpbench's"
     )

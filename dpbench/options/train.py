@@ -129,8 +129,8 @@ class TrainDataOptions(Options):
     data: Annotated[str, BeforeValidator(_dataset)] | None = option(
         None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
     )
-    data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR", scope="node")
-    download: bool = option(False, "Download the MNIST files that --data-dir lacks.", scope="start")
+    data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR")
+    download: bool = option(False, "Download the MNIST files that --data-dir lacks.")
     limit_train: Count | None = option(None, "Train on the first N samples.", "N", usual="all")
 
 
@@ -154,7 +154,7 @@ class LearningOptions(Options):
         "equal", "Split batches equally or by each rank's speed.", "equal|speed"
     )
     max_steps: Count | None = option(
-        None, "Stop after this many optimizer steps.", "N", usual="all epochs", scope="start"
+        None, "Stop after this many optimizer steps.", "N", usual="all epochs"
     )
     evaluate: Annotated[Evaluation, Choice(get_args(Evaluation))] = option(
         "sharded", "Evaluate on all ranks, on rank 0, or not at all.", "sharded|rank0|off"
@@ -180,9 +180,7 @@ class WatchOptions(Options):
 
     panel = OUTPUT_PANEL
     runs_dir: FilePath = option(Path("runs"), "Directory for run folders.", "DIR", scope="call")
-    checkpoint: FilePath | None = option(
-        None, "Also write each checkpoint to this file.", "FILE", scope="start"
-    )
+    checkpoint: FilePath | None = option(None, "Also write each checkpoint to this file.", "FILE")
     checkpoint_every: Count | None = option(
         None, "Steps between checkpoints.", "N", usual="an epoch"
     )

@@ -15,12 +15,12 @@ from __future__ import annotations
 import enum
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from dpbench.codec import encode
 from dpbench.errors import StoreError
@@ -91,8 +91,6 @@ class RunHeader:
     status: RunStatus
     reason: str | None = None
     """Reason why it failed or was stopped."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Every option of the command with its value, as in a config file."""
 
 
 class RunFolder:
@@ -112,7 +110,6 @@ class RunFolder:
         run: TrainingRun,
         command: Sequence[str],
         environment: Environment,
-        options: Mapping[str, Any] | None = None,
     ) -> RunFolder:
         """Make the folder; raises StoreError if it exists or cannot be made."""
         header = RunHeader(
@@ -120,7 +117,6 @@ class RunFolder:
             run=run,
             starts=(Start.now(command, environment),),
             status=RunStatus.RUNNING,
-            options=dict(options or {}),
         )
         require_free(path)
         try:
@@ -150,7 +146,6 @@ class RunFolder:
         run: TrainingRun,
         command: Sequence[str],
         environment: Environment,
-        options: Mapping[str, Any],
     ) -> None:
         """Write the specification of a resumed training; call it while the folder is held."""
         remove_leftovers(self.path)
@@ -159,7 +154,6 @@ class RunFolder:
             spec=spec,
             run=run,
             starts=(*self.header.starts, Start.now(command, environment)),
-            options=dict(options),
         )
         self.set_status(RunStatus.RUNNING)
 
@@ -217,7 +211,7 @@ def require_free(path: Path) -> None:
     """Raise StoreError if a file exists that a new training must not touch."""
     if not is_free(path):
         raise StoreError(
-            f"{path} already exists; choose another --name, or go on with --resume {path}"
+            f"{path} already exists; choose another --name, or go on with --resume auto"
         )
 
 

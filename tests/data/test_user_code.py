@@ -11,10 +11,8 @@ import pytest
 
 from dpbench.data.user_code import (
     files_sha256,
-    is_same_code,
     named_files,
 )
-from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
 
 SHIPPED = WorkloadSpec(architecture="mlp", dataset="digits")
@@ -52,12 +50,3 @@ def test_it_follows_the_content_of_each_file_that_is_named(tmp_path: Path, role:
 def test_words_name_each_file_once(tmp_path: Path) -> None:
     workload = replace(of_file(tmp_path), step="own.step:step", dataset="own.step:dataset")
     assert named_files(workload) == "model.py or own.step"
-
-
-def test_code_of_an_order_is_compared_with_that_of_the_command() -> None:
-    assert is_same_code("vgg16", "mine.py:Net")
-    assert is_same_code("mine.py:Net:depth=3", "mine.py:Net")
-    assert not is_same_code("os:getpid", "mlp")
-    assert not is_same_code("mine.py:Other", "mine.py:Net")
-    with pytest.raises(UsageError, match="expected path/to"):
-        is_same_code("a/b", "mlp")

@@ -15,11 +15,10 @@ from tests.training.jobs import training_spec
 
 SPEC = training_spec()
 RUN = TrainingRun(log_interval=7)
-OPTIONS = {"epochs": "2", "lr": "0.1"}
 
 
 def made(path: Path) -> RunFolder:
-    return RunFolder.create(path, SPEC, RUN, ["train", "--epochs", "2"], HERE, OPTIONS)
+    return RunFolder.create(path, SPEC, RUN, ["train", "--epochs", "2"], HERE)
 
 
 def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:
@@ -30,7 +29,6 @@ def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:
     assert again.header.run == RUN
     (start,) = again.header.starts
     assert (start.command, start.environment) == (("train", "--epochs", "2"), HERE)
-    assert again.header.options == OPTIONS
     assert again.header.status is RunStatus.RUNNING
     assert again.checkpoints.is_dir()
     assert again.events() == ()
@@ -50,7 +48,7 @@ def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) 
     longer = replace(SPEC, epochs=9)
     there = replace(HERE, hostname="there")
     (folder.path / "run.json.01234567.tmp").touch()  # of one that was killed
-    folder.begin_again(longer, RUN, ["train", "--resume", "one"], there, {"epochs": "9"})
+    folder.begin_again(longer, RUN, ["train", "--resume", "one"], there)
     header = RunFolder.open(folder.path).header
     assert (header.status, header.reason, header.spec) == (RunStatus.RUNNING, None, longer)
     first, second = header.starts
@@ -64,7 +62,7 @@ def test_a_damaged_run_json_is_an_error_that_names_the_file(tmp_path: Path) -> N
     path = made(tmp_path / "one").path / "run.json"
     text = path.read_text()
     for before, after, message in (
-        ('"options"', "", "is not JSON"),
+        ('"spec"', "", "is not JSON"),
         ('"spec"', '"specs"', r"RunHeader\.spec: missing"),
         ('"schema_version"', '"version"', "has no schema_version"),
     ):

@@ -84,7 +84,7 @@ def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> No
         devices=devices,
         options={
             option_name(SweepOptions, name): as_typed(value)
-            for name, value in options.dump(all_values=True).items()
+            for name, value in options.dump().items()
             if value is not None and name not in OWN_OPTIONS
         },
         folder=folder,

@@ -1,7 +1,7 @@
 """A training in ranks that a launcher started: torchrun, dpbench launch, or one shell a rank.
 
-Rank 0 reads the options and decides, and the others do what it orders through the launch's store. A
-rank that cannot go on prints why and exits; the launcher then ends the others.
+Every rank reads its own command line. Rank 0 writes the run folder and shows what happens. A rank
+that cannot go on prints why and exits; the launcher then ends the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from time import sleep
@@ -20,10 +20,7 @@ from typing import Any
 import torch
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from dpbench.architecture import make_importable
 from dpbench.codec import decode, encode
-from dpbench.data.registry import is_function
-from dpbench.data.user_code import is_same_code
 from dpbench.errors import DpbenchError, TrainingFailed, UsageError
 from dpbench.launch.exchange import Exchange, given_token
 from dpbench.launch.rank import speaks_of_lost_peer
@@ -36,9 +33,8 @@ from dpbench.rendezvous.store import open_store
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import threads_for
-from dpbench.run.training.arguments import TrainArguments, TrainRequest
+from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.preparation import (
-    TrainPlan,
     build_spec,
     plan_training,
     prepared_samples,
@@ -52,8 +48,7 @@ from dpbench.run.training.running import (
     open_folder,
     set_ending,
 )
-from dpbench.specs import WorkloadSpec
-from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.events import Finished
 from dpbench.training.job import TrainingJob
@@ -134,7 +129,7 @@ class Launch:
         return None if folder is None else Path(folder)
 
 
-def join(asked: TrainArguments, output: TrainOutput) -> tuple[Path, Finished]:
+def join(request: TrainRequest, output: TrainOutput) -> tuple[Path, Finished]:
     """Trains as the rank that the environment names.
 
     Every rank returns the run folder and the end when all have trained, or raises DpbenchError.
@@ -148,9 +143,9 @@ def join(asked: TrainArguments, output: TrainOutput) -> tuple[Path, Finished]:
     except RuntimeError as error:
         raise TrainingFailed(str(error)) from None
     if launch.rank == 0:
-        return lead(launch, asked, output)
+        return lead(launch, request, output)
     with said_to(lambda message: None):
-        return follow(launch, asked)
+        return follow(launch, request)
 
 
 def _describe_rank(variables: LaunchVariables, environ: Mapping[str, str]) -> RankDescription:
@@ -172,88 +167,68 @@ def _describe_rank(variables: LaunchVariables, environ: Mapping[str, str]) -> Ra
     )
 
 
-def lead(launch: Launch, asked: TrainArguments, output: TrainOutput) -> tuple[Path, Finished]:
+def lead(launch: Launch, request: TrainRequest, output: TrainOutput) -> tuple[Path, Finished]:
     """Trains as rank 0, which decides, writes the run folder and shows what happens."""
     if output.dry_run:
         raise UsageError("--dry-run trains nothing; run it without the launcher")
-    plan = plan_of_world(asked.read(), launch.ranks)
-    spec, path, options = plan.spec, plan.place.path, plan.request.options
-    orders = {
-        "spec": encode(spec),
-        "run": encode(plan.run),
-        "folder": str(path.absolute()),
-        "resume": plan.place.resume,
-        "data_dir": None if options.data_dir is None else str(options.data_dir),
-        "download": options.download,
-    }
-    launch.say("orders", orders)
+    spec = spec_of_world(request, launch.ranks)
+    plan = plan_training(request, spec)
+    folder, resume = plan.place.path.absolute(), plan.place.resume
+    launch.say("place", {"folder": str(folder), "resume": resume})
     with ExitStack() as stack:
         ready = stack.enter_context(samples_of(plan))
         introduce(plan, ready, output)
-        folder = stack.enter_context(open_folder(plan, capture(cuda=torch.version.cuda)))
+        run = stack.enter_context(open_folder(plan, capture(cuda=torch.version.cuda)))
         launch.say("samples 0", None if ready.folder is None else str(ready.folder))
-        with ended_well(plan, folder, None):
-            log = folder.follow()
+        with ended_well(plan, run, None):
+            log = run.follow()
             log.new()  # what was said before the resumption
             listener = output.listener(spec, plan.run, ready.steps_per_epoch)
-            with listener, _signals(asked), following(log, listener.hear):
-                job = replace(_job(orders), prepared=launch.prepared())
+            with listener, _signals(request), following(log, listener.hear):
+                job = TrainingJob(
+                    spec=spec,
+                    run=plan.run,
+                    folder=folder,
+                    prepared=launch.prepared(),
+                    resume=resume,
+                )
                 finished = _train(job, launch.rank)
-        set_ending(plan, folder, finished)
-    if not asked.embedded:
-        output.conclude(finished, spec, path)
-    return path, finished
+        set_ending(plan, run, finished)
+    if not request.embedded:
+        output.conclude(finished, spec, plan.place.path)
+    return plan.place.path, finished
 
 
-def follow(launch: Launch, asked: TrainArguments) -> tuple[Path, Finished]:
+def follow(launch: Launch, request: TrainRequest) -> tuple[Path, Finished]:
     """Trains as another rank; the first one of each host prepares its samples."""
-    orders = launch.hear("orders")
-    job = _job(orders)
+    options = request.options
+    spec = spec_of_world(request, launch.ranks)
+    place = launch.hear("place")
     key = f"samples {launch.rank}"
     with ExitStack() as stack:
-        try:
-            _require_known_code(job.spec.workload, asked.architecture())
-            make_importable(job.spec.workload.architecture)
-            if launch.preparer == launch.rank:
-                samples = prepared_samples(
-                    job.spec,
-                    orders["data_dir"],
-                    embedded=asked.embedded,
-                    download=orders["download"],
-                )
+        if launch.preparer == launch.rank:
+            samples = prepared_samples(
+                spec, options.data_dir, embedded=request.embedded, download=options.download
+            )
+            try:
                 folder = stack.enter_context(samples).folder
-                launch.say(key, None if folder is None else str(folder))
-        except DpbenchError as error:
-            launch.say_error(key, error)
-            raise
-        job = replace(job, prepared=launch.prepared())
-        with _signals(asked):
+            except DpbenchError as error:
+                launch.say_error(key, error)
+                raise
+            launch.say(key, None if folder is None else str(folder))
+        job = TrainingJob(
+            spec=spec,
+            run=options.run,
+            folder=Path(place["folder"]),
+            prepared=launch.prepared(),
+            resume=place["resume"],
+        )
+        with _signals(request):
             return job.folder, _train(job, launch.rank)
 
 
-def _require_known_code(ordered: WorkloadSpec, named: str) -> None:
-    """Raise UsageError for an order that would import other code than that of `named`, the
-    architecture in the command of this rank."""
-    if is_function(ordered.dataset) or not is_same_code(ordered.architecture, named):
-        raise UsageError(
-            f"the order is for code in {ordered.architecture} or {ordered.dataset}, the command "
-            f"here for {named}; expected the same command everywhere"
-        )
-
-
-def _job(orders: Mapping[str, Any]) -> TrainingJob:
-    """The training that rank 0 orders; its samples on this host are not known yet."""
-    return TrainingJob(
-        spec=decode(TrainingSpec, orders["spec"]),
-        run=decode(TrainingRun, orders["run"]),
-        folder=Path(orders["folder"]),
-        prepared=None,
-        resume=orders["resume"],
-    )
-
-
-def _signals(asked: TrainArguments) -> AbstractContextManager[None]:
-    return nullcontext() if asked.embedded else as_exceptions()
+def _signals(request: TrainRequest) -> AbstractContextManager[None]:
+    return nullcontext() if request.embedded else as_exceptions()
 
 
 def _train(job: TrainingJob, rank: int) -> Finished:
@@ -269,8 +244,8 @@ def _train(job: TrainingJob, rank: int) -> Finished:
         raise
 
 
-def plan_of_world(request: TrainRequest, ranks: Sequence[RankDescription]) -> TrainPlan:
-    """The training with a replica on each rank; says the notes. Raises UsageError, StoreError."""
+def spec_of_world(request: TrainRequest, ranks: Sequence[RankDescription]) -> TrainingSpec:
+    """The training with a replica on each rank; says the notes. Raises UsageError."""
     options, size = request.options, len(ranks)
     leave_out = ", or run dpbench train without a launcher"
     if options.gpus is not None:
@@ -299,4 +274,4 @@ def plan_of_world(request: TrainRequest, ranks: Sequence[RankDescription]) -> Tr
         reason = f"it is for the ranks of one host, and these are on {len(counts)}"
     if reason:
         raise UsageError(f"--backend {spec.backend}: {reason}")
-    return plan_training(request, spec)
+    return spec

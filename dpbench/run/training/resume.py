@@ -7,10 +7,11 @@ import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpbench.architecture import folder_name, is_theirs
+from dpbench.architecture import folder_name
 from dpbench.codec import differing_fields
 from dpbench.errors import UsageError
 from dpbench.messages import say
+from dpbench.options.train import TrainOptions
 from dpbench.run.results import new_folder, results_folder
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.training.run_folder import CHECKPOINTS, RUN_FILE, RunFolder, require_free
@@ -80,11 +81,10 @@ def choose_run_folder(
     return RunPlace(path=path, resume=str(checkpoint.absolute()) if checkpoint else None)
 
 
-def resume_words(run: RunFolder) -> str:
-    """The command that goes on with a run."""
-    arch = run.header.spec.workload.architecture
-    consent = ["--arch", arch] if is_theirs(arch) else []
-    return shlex.join(["dpbench", "train", "--resume", str(run.path), *consent])
+def resume_words(options: TrainOptions, run: Path) -> str:
+    """The command that goes on with a run of these options."""
+    again = options.model_copy(update={"resume": str(run), "name": None})
+    return shlex.join(["dpbench", "train", *again.words()])
 
 
 def _check_same(spec: TrainingSpec, run: RunFolder) -> None:
@@ -95,5 +95,5 @@ def _check_same(spec: TrainingSpec, run: RunFolder) -> None:
     if differences := differing_fields(spec, theirs.with_files_of(spec)):
         raise UsageError(
             f"--resume: {run.path} holds another training ({'; '.join(differences)}); "
-            f"to go on with it: {resume_words(run)}"
+            f"it was started with: {shlex.join(['dpbench', *run.header.starts[0].command])}"
         )

@@ -94,16 +94,8 @@ def open_folder(plan: TrainPlan, environment: Environment) -> Iterator[RunFolder
 
     Raises StoreError if one does, and leaves what it wrote alone.
     """
-    request, existing, spec = plan.request, plan.place.existing, plan.spec
-    # What the machine, the launcher or the data decided is stored too: they may be others later.
-    decided = {
-        "gpus": spec.group_size,
-        "threads": spec.threads_per_replica,
-        "epochs": spec.epochs,
-        "gamma": spec.gamma,
-    }
-    given = {n: v for n, v in request.options.dump(all_values=True).items() if v is not None}
-    start = (spec, plan.run, request.command, environment, decided | given)
+    existing = plan.place.existing
+    start = (plan.spec, plan.run, plan.request.command, environment)
     folder = existing or RunFolder.create(plan.place.path, *start)
     with folder.held():
         if existing is not None:
@@ -149,7 +141,7 @@ def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterato
     except StoreError as trouble:  # on a full disk; the first error is still the cause
         words += f"; {trouble}"
     if not refused:
-        words += f"; {_next_step(folder, launched=logs is None)}"
+        words += f"; {_next_step(plan, folder, launched=logs is None)}"
     if isinstance(error, Interrupted):
         raise Interrupted(error.signal_number, words) from None
     raise type(error)(words) from None
@@ -165,13 +157,14 @@ def set_ending(plan: TrainPlan, folder: RunFolder, finished: Finished) -> None:
     folder.set_status(RunStatus.INTERRUPTED, limit)
     say(
         f"{limit}: stopped after {units.counted(finished.steps, 'optimizer step')}, in epoch "
-        f"{finished.epochs + 1} of {plan.spec.epochs}; {_next_step(folder)}"
+        f"{finished.epochs + 1} of {plan.spec.epochs}; {_next_step(plan, folder)}"
     )
 
 
-def _next_step(folder: RunFolder, *, launched: bool = False) -> str:
+def _next_step(plan: TrainPlan, folder: RunFolder, *, launched: bool = False) -> str:
     checkpoint = latest_checkpoint(folder.checkpoints)
-    command = f"{ON_EVERY_NODE if launched else ''}{resume_words(folder)}"
+    again = resume_words(plan.request.options, folder.path)
+    command = f"{ON_EVERY_NODE if launched else ''}{again}"
     if checkpoint is None:
         return f"there is no checkpoint yet; to begin again: {command}"
     return f"to go on from {checkpoint.name}: {command}"

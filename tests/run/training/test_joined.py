@@ -7,8 +7,6 @@ import io
 import json
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,19 +15,13 @@ import pytest
 
 import dpbench
 from dpbench.cli.app import run
-from dpbench.codec import encode
 from dpbench.errors import UsageError
 from dpbench.launch.ranks import run_ranks
-from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
-from dpbench.rendezvous.store import STORE_FILE
-from dpbench.run.training.arguments import TrainArguments
-from dpbench.run.training.joined import Launch, RankDescription, follow, plan_of_world
-from dpbench.specs.training import TrainingRun
+from dpbench.run.training.arguments import TrainRequest
+from dpbench.run.training.joined import RankDescription, spec_of_world
 from dpbench.training.events import Started
 from dpbench.training.run_folder import RunFolder
-from tests.builders import WORKLOAD
 from tests.cli.training import TINY
-from tests.training.jobs import training_spec
 
 Printed = tuple[int, str, str]
 """Exit status, stdout, stderr."""
@@ -64,7 +56,7 @@ def from_python(folder: Path, rank: int) -> tuple[int, str, str]:
 
 LINES: list[list[str]] = [
     [*TINY, "--name", "joined", "--json", "--local-rank=RANK"],
-    ["--resume", "joined", "--arch", TINY[1], "--epochs", "3", "--json"],
+    [*TINY, "--resume", "joined", "--epochs", "3", "--json"],
 ]
 
 
@@ -101,8 +93,8 @@ def test_the_ranks_of_a_launcher_go_on_with_a_run(
     assert (status, other) == (0, (0, "", ""))
     assert "resuming from" in err
     assert json.loads(out)["steps"] == 18
-    stored = RunFolder.open(folder / "runs" / "joined").header.options
-    assert (stored["gpus"], stored["epochs"]) == (2, 3)
+    spec = RunFolder.open(folder / "runs" / "joined").header.spec
+    assert (spec.group_size, spec.epochs) == (2, 3)
 
 
 def test_every_rank_of_a_python_program_gets_the_result_of_each_training(tmp_path: Path) -> None:
@@ -127,48 +119,14 @@ def description(**changes: Any) -> RankDescription:
     ],
 )
 def test_ranks_that_do_not_go_together_are_refused(
-    tmp_path: Path, ranks: list[RankDescription], options: dict[str, str], message: str
+    ranks: list[RankDescription], options: dict[str, str], message: str
 ) -> None:
-    request = TrainArguments(given={"arch": "mlp", "runs_dir": tmp_path, **options}).read()
     with pytest.raises(UsageError, match=message):
-        plan_of_world(request, ranks)
+        spec_of_world(TrainRequest.read({"arch": "mlp", **options}), ranks)
 
 
-def test_threads_are_those_of_the_host_with_the_least_for_each(tmp_path: Path) -> None:
+def test_threads_are_those_of_the_host_with_the_least_for_each() -> None:
     ranks = [description(cores=8), description(cores=8), description(host="b", cores=3)]
-    request = TrainArguments(given={"arch": "mlp", "runs_dir": tmp_path}).read()
-    spec = plan_of_world(request, ranks).spec
+    spec = spec_of_world(TrainRequest.read({"arch": "mlp"}), ranks)
     assert spec.threads_per_replica == 3
     assert spec.devices == ("cpu",) * 3
-
-
-EVIL = "open('ran', 'w').close()\n\n\ndef net():\n    raise AssertionError\n"
-
-
-@pytest.mark.parametrize("named", [{"architecture": "evil.py:net"}, {"dataset": "evil.py:net"}])
-def test_no_order_imports_code_that_the_command_does_not_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: dict[str, Any]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "evil.py").write_text(EVIL)
-    orders = {
-        "spec": encode(training_spec(workload=replace(WORKLOAD, **named))),
-        "run": encode(TrainingRun()),
-        "folder": "runs/r",
-        "resume": None,
-        "data_dir": None,
-        "download": False,
-    }
-
-    def launch(rank: int) -> Launch:
-        place = LaunchVariables(rank=rank, world_size=2, address=LOOPBACK, port=1)
-        return Launch(place, {STORE_FILE: str(tmp_path / "store")})
-
-    with ThreadPoolExecutor() as threads:
-        forger, other = threads.map(launch, range(2))
-    forger.say("orders", orders)
-    with pytest.raises(UsageError, match=r"the order is for code in .*evil.py:net"):
-        follow(other, TrainArguments(given={"arch": "mlp"}))
-    assert not (tmp_path / "ran").exists()
-    with pytest.raises(UsageError, match=r"rank 1 on .*: the order is for code in"):
-        forger.hear("samples 1")

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.codec import encode
-from dpbench.errors import UsageError
 from dpbench.messages import said_to
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import usable_cores
 from dpbench.report.progress.training import batch_line
-from dpbench.run.training.arguments import TrainArguments, resumed_options
+from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.preparation import build_spec
 from dpbench.specs.training import TrainingRun, TrainingSpec
-from dpbench.store.record_log import write_versioned
-from dpbench.training.run_folder import RUN_FILE, RunFolder
 from tests.cli.training import train
-from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
 
 COUNT = "expected a whole number, 1 or more"
@@ -87,15 +80,14 @@ def test_a_wrong_value_is_one_line_and_exit_status_2(
 
 def options(**given: Any) -> TrainOptions:
     """Options as they would be typed."""
-    return TrainArguments(given=given).read().options
+    return TrainRequest.read(given).options
 
 
 def spec_of(**given: Any) -> tuple[TrainingSpec, list[str]]:
     """The specification for one replica, and the notes."""
     said: list[str] = []
     with said_to(said.append):
-        request = TrainArguments(given=given).read()
-        return build_spec(request, ["cpu"], 1), said
+        return build_spec(TrainRequest.read(given), ["cpu"], 1), said
 
 
 def written(folder: Path, text: str, name: str = "options.yaml") -> Path:
@@ -110,15 +102,12 @@ def test_defaults_are_those_of_the_mnist_example() -> None:
     assert (found.arch, found.seed, found.run) == ("mnist_cnn", 0, TrainingRun())
 
 
-def test_the_preset_torch_ddp_has_the_defaults_of_that_script_below_what_is_typed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+def test_the_preset_torch_ddp_has_the_defaults_of_that_script_below_what_is_typed() -> None:
     found = options(preset="torch-ddp", batch_size="32")
     assert (found.arch, found.data, found.data_dir) == ("mnist_cnn", "mnist", Path("data"))
     assert (found.epochs, found.lr, found.gamma) == (5, 1.0, 0.7)
     assert (found.batch_size, found.optimizer, found.log_interval) == (32, "adadelta", 20)
-    assert found.checkpoint == tmp_path / "mnist_ddp_checkpoint.pt"
+    assert found.checkpoint == Path("/tmp/mnist_ddp_checkpoint.pt")
     assert not found.download  # nothing is downloaded unless it is asked for
 
 
@@ -203,33 +192,3 @@ def test_what_has_another_effect_than_expected_is_told(
 ) -> None:
     assert train("--arch", "mlp", "--gpus", 1, "--dry-run", *words.split()) == 0
     assert note in capsys.readouterr().err
-
-
-def run_of(folder: Path, arch: str = "mlp", **stored: Any) -> RunFolder:
-    spec = training_spec()
-    spec = replace(spec, workload=replace(spec.workload, architecture=arch))
-    stored = {"arch": arch, **stored}
-    return RunFolder.create(folder, spec, TrainingRun(), ["train"], HERE, stored)
-
-
-def test_a_run_that_is_resumed_has_its_options_below_the_file_and_what_is_typed(
-    tmp_path: Path,
-) -> None:
-    run_of(tmp_path / "one", epochs=2, batch_size=4, lr=0.1, debug=True)
-    config = written(tmp_path, "batch-size: 8")
-    found = options(config=config, resume="one", runs_dir=tmp_path, lr="0.2")
-    assert (found.epochs, found.batch_size, found.lr, found.debug) == (2, 8, 0.2, True)
-
-
-def test_a_run_folder_imports_overwrites_and_downloads_nothing_that_was_not_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "evil.py").write_text("raise SystemExit('it was imported')")
-    run = run_of(tmp_path / "one", arch="evil:Net")
-    honest = replace(run.header, spec=training_spec())  # except for its options
-    write_versioned(tmp_path / "one" / RUN_FILE, encode(honest))
-    with pytest.raises(UsageError, match="if you trust it, give --arch evil:Net as well"):
-        options(resume="one", runs_dir=tmp_path)
-    hostile = {"checkpoint": "/home/me/.profile", "download": True, "max_steps": 3, "lr": 2.0}
-    assert resumed_options(hostile) == {"lr": 2.0}

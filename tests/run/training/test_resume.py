@@ -10,6 +10,7 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
+from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.resume import RunPlace, choose_run_folder, resume_words
 from dpbench.specs.training import TrainingRun
 from dpbench.training.run_folder import RunFolder
@@ -78,7 +79,7 @@ def test_a_run_cannot_be_gone_on_with_under_another_name(runs: Path) -> None:
 
 def test_another_training_is_refused_with_the_difference_and_the_command(runs: Path) -> None:
     made(runs, "one", OTHER)
-    message = r"runs/one holds another training \(batch_size: 8 -> 4\); to go on with it: dpbench"
+    message = r"runs/one holds another training \(batch_size: 8 -> 4\); it was started with"
     with pytest.raises(UsageError, match=message):
         place(runs, resume="one")
     with pytest.raises(UsageError, match=message):
@@ -97,7 +98,7 @@ def test_auto_needs_a_name(runs: Path) -> None:
         place(runs, resume="auto")
 
 
-def test_the_command_that_goes_on_asks_for_consent_to_import(runs: Path) -> None:
-    shipped = replace(SPEC, workload=replace(SPEC.workload, architecture="mlp"))
-    assert resume_words(made(runs, "one", shipped)) == "dpbench train --resume runs/one"
-    assert resume_words(made(runs, "two")).endswith(" --arch tests.training.jobs:Plain")
+def test_the_command_that_goes_on_repeats_the_options() -> None:
+    options = TrainRequest.read({"arch": "mlp", "name": "one", "epochs": "3"}).options
+    words = "dpbench train --arch mlp --epochs 3 --resume runs/one"
+    assert sorted(resume_words(options, Path("runs/one")).split()) == sorted(words.split())

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from dpbench.errors import StoreError
-from dpbench.run.training.arguments import TrainArguments
+from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.running import following, open_folder
 from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Event, Note, to_line
@@ -24,7 +24,7 @@ def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
     folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
     second = Mock()
     second.place.existing = RunFolder.open(folder.path)
-    second.request = TrainArguments(given={}).read()
+    second.request = TrainRequest.read({})
     second.run, second.spec = TrainingRun(), training_spec()
     before = (folder.path / RUN_FILE).read_bytes()
     with folder.held():
