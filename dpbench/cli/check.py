@@ -69,31 +69,19 @@ def check(given: dict[str, Any]) -> int:
 
 
 def _check_combination(options: CheckOptions, given: Set[str]) -> None:
-    """Raises UsageError for options that would have no effect, and for too many or no baseline."""
-    candidate, baseline = options.candidate, options.baseline
+    """Raises UsageError unless there is one baseline, and for options that would have no effect."""
     baselines = [key for key in BASELINES if getattr(options, key) is not None]
-    if len(baselines) != 1:
+    is_stored = baselines == ["baseline"]
+    if len(baselines) != 1 or is_stored != (options.candidate is not None):
+        typed = [f"{_option(key)} {getattr(options, key)}" for key in baselines]
+        got = " ".join([*filter(None, [options.candidate]), *typed]) or "nothing"
         raise UsageError(
-            f"{'two baselines' if baselines else 'nothing to compare with'}: expected one of "
-            "--against-ref REV (your code at a Git revision), --against NAME (an implementation) "
-            "or CANDIDATE --baseline DIR (stored results)"
+            f"got {got} to compare; expected one of --against-ref REV (your code at a Git "
+            "revision), --against NAME (an implementation) and CANDIDATE --baseline DIR (stored "
+            "results)"
         )
-    if baseline is not None and candidate is None:
-        raise UsageError(
-            f"--baseline {baseline}: expected the results to check as well, measured with dpbench "
-            f"sweep: dpbench check CANDIDATE --baseline {baseline}; or --against-ref REV, which "
-            "measures both versions of your code in turn"
-        )
-    against = f"{_option(baselines[0])} {getattr(options, baselines[0])}"
-    if baseline is None and candidate is not None:
-        raise UsageError(
-            f"{candidate} with {against}, which measures both now; leave {candidate} out, or "
-            "compare what is stored: --baseline DIR, or a part of it as DIR:implementation=NAME"
-        )
-    stored = baseline is not None
-    useless = MEASURING if stored else ("force",)
-    reason = f"{candidate} is stored" if stored else f"{against} measures both here"
-    for key in useless:
+    reason = f"{options.candidate} is stored" if is_stored else "both sides are measured here"
+    for key in MEASURING if is_stored else ("force",):
         if key in given:
             raise UsageError(f"{_option(key)} has no effect, as {reason}; leave it out")
 

@@ -69,7 +69,7 @@ OTHERS = [
     ("init none/model.py", "FILE: got none/model.py, but there is no folder none; create it first"),
     ("init file.py", "file.py already exists; name another FILE"),
     ("init --example mine.py", "--example takes no FILE; got 'mine.py'"),
-    ("check", "nothing to compare with: expected one of --against-ref REV"),
+    ("check", "got nothing to compare; expected one of --against-ref REV"),
     (
         "check --against-ref",
         "Option '--against-ref' requires an argument. See dpbench check --help.",

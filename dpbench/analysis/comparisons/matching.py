@@ -44,11 +44,8 @@ IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     **{name: _setting(name) for name in WORKLOAD_SETTINGS},
     "learning_rate": attrgetter("learning_rate"),
 }
-"""Settings that identify what was run, besides AMOUNTS. The number of repetitions and extra
-measurements do not count; a scaling rule counts by its learning rate."""
-
-AMOUNTS = ("warmup_steps", "timed_steps")
-"""How long something was measured. They tell configurations apart where a side has several."""
+"""Settings that identify what was run. The number of repetitions and extra measurements do not
+count; a scaling rule counts by its learning rate."""
 
 
 class NotComparable(DpbenchError):
@@ -119,10 +116,10 @@ class Matched:
 def match(baseline: Side, candidate: Side) -> Matched:
     """Pair the configurations of two sides that ran the same thing.
 
-    Fields that a selection fixes on either side are not compared, nor are repetitions, nor numbers
-    of steps unless a side has several. Raises NotComparable if no configuration is on both sides,
-    naming the fields in which the sides have nothing in common, and UsageError if a side has two
-    configurations that the matching cannot distinguish, or if the sides share trials.
+    Fields that a selection fixes on either side are not compared, nor are repetitions. Raises
+    NotComparable if no configuration is on both sides, naming the fields in which the sides have
+    nothing in common, and UsageError if a side has two configurations that the matching cannot
+    distinguish, or if the sides share trials.
     """
     ours, theirs = baseline.selected(), candidate.selected()
     same_sweep = baseline.source is not None and baseline.source == candidate.source
@@ -131,9 +128,7 @@ def match(baseline: Side, candidate: Side) -> Matched:
             f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
             "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
         )
-    left_out = _fixed(baseline, candidate) | {
-        name for name in AMOUNTS if all(len(_values(name, side)) == 1 for side in (ours, theirs))
-    }
+    left_out = _fixed(baseline, candidate)
     compared = {name: read for name, read in IDENTITY.items() if name not in left_out}
     first, second = (
         _groups(side.label, records, compared)

@@ -124,13 +124,7 @@ def judge(
     """Judge all comparisons by the tolerance of their metric: {"images_per_second": 0.03}.
 
     A `strict` verdict passes only if no row is inconclusive.
-
-    Raises ValueError if there is nothing to judge or a tolerance is not positive.
     """
-    if not comparisons:
-        raise ValueError("expected at least one comparison to judge, got none")
-    if not all(tolerances[row.metric] > 0 for row in comparisons):
-        raise ValueError(f"tolerance: expected numbers > 0, got {dict(tolerances)}")
     groups = [list(g) for _, g in groupby(comparisons, lambda c: (c.metric, c.candidate_label))]
     rows: list[RowVerdict] = []
     metrics: list[MetricVerdict] = []
@@ -309,7 +303,12 @@ def assess(
                 f"{matched[0].candidate.label}; take another --metric"
             )
         comparisons += found
-    notes += _left_alone(matched)
+    for both in matched:
+        for side, alone in (
+            (both.baseline, both.only_in_baseline),
+            (both.candidate, both.only_in_candidate),
+        ):
+            notes += [f"only in {side.label}, not judged: {'; '.join(alone)}"] if alone else []
     verdict = judge(comparisons, tolerances, alpha=alpha, strict=strict)
     measured = (side.selected() for both in matched for side in (both.baseline, both.candidate))
     return Assessment(
@@ -318,22 +317,6 @@ def assess(
         notes=tuple(dict.fromkeys(notes)),
         failures=_failures(matched),
     )
-
-
-def _left_alone(matched: Sequence[Matched]) -> list[str]:
-    """Configurations without a partner; of a baseline of several candidates, those that no
-    candidate has."""
-    alone: dict[str, tuple[str, ...]] = {}
-    for both in matched:
-        for side, labels in (
-            (both.baseline, both.only_in_baseline),
-            (both.candidate, both.only_in_candidate),
-        ):
-            before = alone.get(side.label, labels)
-            alone[side.label] = tuple(label for label in before if label in labels)
-    return [
-        f"only in {side}, not judged: {'; '.join(found)}" for side, found in alone.items() if found
-    ]
 
 
 def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str, float], ...]:

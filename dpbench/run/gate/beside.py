@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +32,6 @@ from dpbench.records.trial import TrialRecord
 from dpbench.run.gate.judging import (
     Judged,
     MeasuredFolder,
-    Sides,
     assessed,
     conclude,
     parse_sweep,
@@ -51,18 +50,22 @@ MEASURED = (0, 1, 6)
 
 @dataclass(kw_only=True)
 class _Version:
-    """One version: how it is started, and what it has measured so far."""
+    """One version: how it is started, and what it has measured so far, which is in `folder`."""
 
     label: str
     words: Sequence[str]
     directory: Path
     environ: Mapping[str, str]
+    folder: Path
     records: list[TrialRecord] = field(default_factory=list)
     environments: dict[str, Environment] = field(default_factory=dict)
 
-    def run(self, number: int, scratch: Path) -> tuple[SweepSpec, list[TrialRecord]]:
-        """Measure one repetition; raises UsageError, in the sweep's words, if it cannot begin."""
-        results = scratch / f"{len(list(scratch.iterdir()))}"
+    def run(self, number: int, scratch: Path) -> str:
+        """Measure one repetition, and return the speed of each row: "1,234 and 2,345 images/s".
+
+        Raises UsageError, in the sweep's words, if it cannot begin.
+        """
+        results = scratch / f"{self.folder.name}-{number}"
         place = ("--results-dir", str(results), "--name", "pass", "--quiet", "--no-summary")
         finished = subprocess.run(
             [sys.executable, "-m", "dpbench", "sweep", *self.words, "--repetitions", "1", *place],
@@ -81,9 +84,28 @@ class _Version:
             replace(record, trial=replace(record.trial, repetition=number))
             for record in stored.records
         ]
+        with (
+            SweepStore(self.folder)
+            if self.records
+            else SweepStore.create(self.folder, stored.spec, sys.argv[1:])
+        ) as kept:
+            for environment in stored.environments.values():
+                kept.add_environment(environment)
+            for record in found:
+                kept.append(record)
         self.records += found
         self.environments |= stored.environments
-        return stored.spec, found
+        speeds = [f"{round(throughput(r)):,}" if is_measured(r) else r.status.words for r in found]
+        return f"{' and '.join(speeds)} {found[0].item}/s"
+
+    def side(self) -> Side:
+        """What it has measured, as a side of one sweep, so that it is compared by repetition."""
+        return Side(
+            label=self.label,
+            records=tuple(self.records),
+            environments=self.environments,
+            source="both versions",
+        )
 
 
 def check_beside(
@@ -93,91 +115,64 @@ def check_beside(
     options, spec, _ = plan_sweep(parse_sweep(axes), target, wanted.tolerances)
     own_files = _require_own_files(spec)
     folder = target.folder()
-    with as_exceptions(), _versions(revision, own_files, options, target) as (then, now):
+    with as_exceptions(), _versions(revision, own_files, options, target, folder) as both:
         say(wanted.describe_plan())
-        sides, seconds = _measure(wanted, then, now, folder, quiet=target.quiet)
-    say(f"records are in {folder} and {_baseline_folder(folder)}")
+        seconds = _measure(wanted, *both, quiet=target.quiet)
+    then, now = both
+    say(f"records are in {now.folder} and {then.folder}")
+    sides = [(then.side(), now.side())]
     assessment = assessed(wanted, sides, alpha=ALPHA_OF_A_LOOK).with_pace(seconds)
     return conclude(assessment, wanted, sides, now.records)
 
 
 @contextmanager
 def _versions(
-    revision: str, own_files: Sequence[str], options: SweepOptions, target: MeasuredFolder
+    revision: str,
+    own_files: Sequence[str],
+    options: SweepOptions,
+    target: MeasuredFolder,
+    folder: Path,
 ) -> Iterator[tuple[_Version, _Version]]:
     """The baseline and the candidate."""
     words = options.words()
     if target.data_dir is not None:
         words += ["--data-dir", str(target.data_dir.resolve())]
-    now = _Version(label=NOW, words=words, directory=Path.cwd(), environ=dict(os.environ))
+    now = _Version(
+        label=NOW, words=words, directory=Path.cwd(), environ=dict(os.environ), folder=folder
+    )
     with _worktree(revision, own_files) as (directory, paths):
         paths += filter(None, [os.environ.get("PYTHONPATH")])
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        then = _Version(label=revision, words=words, directory=directory, environ=environ)
+        then = _Version(
+            label=revision,
+            words=words,
+            directory=directory,
+            environ={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            folder=folder.with_name(f"{folder.name}-baseline"),
+        )
         yield then, now
 
 
-def _measure(
-    wanted: Thresholds, then: _Version, now: _Version, folder: Path, *, quiet: bool
-) -> tuple[Sides, float]:
-    """Repetitions of both versions until the verdict is clear or the budget is used up.
-
-    Returns:
-        The sides, and the seconds that a repetition took.
-    """
+def _measure(wanted: Thresholds, then: _Version, now: _Version, *, quiet: bool) -> float:
+    """Repetitions of both versions until the verdict is clear or the budget is used up; returns
+    the seconds that each took."""
     started, done = monotonic(), 0
-    kept: list[SweepStore] = []
 
     def is_settled() -> bool:
-        found = assessed(wanted, _sides(then, now, folder), alpha=ALPHA_OF_A_LOOK)
+        found = assessed(wanted, [(then.side(), now.side())], alpha=ALPHA_OF_A_LOOK)
         return not found.verdict.needs_repetitions
 
-    with TemporaryDirectory(prefix="dpbench-") as scratch, ExitStack() as stack:
+    with TemporaryDirectory(prefix="dpbench-") as scratch:
         for goal in looks(wanted.repetitions, wanted.budget_seconds, is_settled):
-            for number in range(done, goal):
-                found = {}
-                for version in (then, now) if number % 2 == 0 else (now, then):
-                    found[id(version)] = version.run(number, Path(scratch))
-                if not kept:
-                    for place, version in ((folder, now), (_baseline_folder(folder), then)):
-                        created = SweepStore.create(place, found[id(version)][0], sys.argv[1:])
-                        kept.append(stack.enter_context(created))
-                for version, stored in zip((now, then), kept, strict=True):
-                    for environment in version.environments.values():
-                        stored.add_environment(environment)
-                    for record in found[id(version)][1]:
-                        stored.append(record)
-                done = number + 1
+            while done < goal:
+                order = (then, now) if done % 2 == 0 else (now, then)
+                speeds = {version.label: version.run(done, Path(scratch)) for version in order}
+                done += 1
+                left = units.seconds((goal - done) * (monotonic() - started) / done)
+                rest = f"; {left} left" if done < goal else ""
                 if not quiet:
-                    before, after = (_speeds(found[id(one)][1]) for one in (then, now))
-                    left = units.seconds((goal - done) * (monotonic() - started) / done)
-                    rest = f"; {left} left" if done < goal else ""
+                    before, after = speeds[then.label], speeds[now.label]
                     say(f"[{done}/{goal}] {before} before, {after} now{rest}")
-    return _sides(then, now, folder), (monotonic() - started) / done
-
-
-def _sides(then: _Version, now: _Version, folder: Path) -> Sides:
-    """Both as sides of one sweep, so that they are compared by repetition."""
-
-    def side(version: _Version) -> Side:
-        return Side(
-            label=version.label,
-            records=tuple(version.records),
-            environments=version.environments,
-            source=str(folder),
-        )
-
-    return [(side(then), side(now))]
-
-
-def _baseline_folder(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}-baseline")
-
-
-def _speeds(records: Sequence[TrialRecord]) -> str:
-    """The speed of each row: "1,234 and 2,345 images/s"."""
-    speeds = [f"{round(throughput(r)):,}" if is_measured(r) else r.status.words for r in records]
-    return f"{' and '.join(speeds)} {records[0].item}/s" if records else "nothing"
+    return (monotonic() - started) / done
 
 
 @contextmanager
@@ -227,15 +222,8 @@ def _git(revision: str, *arguments: str, otherwise: str | None = None) -> str:
     )
     if finished.returncode != 0:
         lines = finished.stderr.strip().splitlines() or ["git failed"]
-        said = next((line for line in lines if line.startswith("fatal: ")), lines[-1])
-        if "not a git repository" in said:
-            otherwise = (
-                f"{Path.cwd()} is not in a Git repository; expected a folder of the repository "
-                "that has this revision"
-            )
-        raise UsageError(
-            f"--against-ref {shlex.quote(revision)}: {otherwise or said.removeprefix('fatal: ')}"
-        )
+        said = otherwise or lines[-1].removeprefix("fatal: ")
+        raise UsageError(f"--against-ref {shlex.quote(revision)}: {said}")
     return finished.stdout.strip()
 
 

@@ -71,12 +71,12 @@ def test_memory_imbalance_is_the_largest_rank_over_the_mean() -> None:
 HERE = replace(capture(), git_commit="abc", hostname="here")
 
 
-def sides(*environments: Environment, stored: bool = True) -> Matched:
+def sides(*environments: Environment) -> Matched:
     first, second = (
         side(
             label,
             runs(trial(), (100.0, 101.0), environment_id=environment.environment_id),
-            environments={environment.environment_id: environment} if stored else {},
+            environments={environment.environment_id: environment},
         )
         for label, environment in zip("ab", environments, strict=True)
     )

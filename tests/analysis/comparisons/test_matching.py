@@ -59,29 +59,11 @@ def test_configurations_of_two_sweeps_are_paired_in_the_order_of_tables() -> Non
     assert not matched.same_sweep
 
 
-def amounts(label: str, *steps: int, **changes: object) -> Side:
-    compared = ("timed_steps",) if len(steps) > 1 else ()
-    several = (trial(timed_steps=count, compared=compared, **changes) for count in steps)
-    return side(label, *(runs(one, SPEEDS) for one in several), source=label)
-
-
-def test_numbers_of_steps_tell_configurations_apart_where_a_side_has_several() -> None:
-    assert labels(match(amounts("a", 4, 8), amounts("b", 4, 8))) == [
-        "ddp(4 steps)/gloo ×1, batch 32",
-        "ddp(8 steps)/gloo ×1, batch 32",
-    ]
-    one = match(amounts("a", 4, 8), amounts("b", 8))
-    assert labels(one) == ["ddp(8 steps)/gloo ×1, batch 32"]
-    assert one.only_in_baseline == ("ddp(4 steps)/gloo ×1, batch 32",)
-    assert one.pairs[0].baseline[0].trial.timed_steps == 8
-    with pytest.raises(NotComparable, match=r"timed_steps: 4, 8 -> 50"):
-        match(amounts("a", 4, 8), amounts("b", 50))
-
-
 @pytest.mark.parametrize(
     "change",
     [
         {"batch_size": 33},
+        {"timed_steps": 8},
         {"scaling": "strong"},
         {"accumulation_steps": 2},
         {"bucket_cap_mb": 5.0},

@@ -154,11 +154,6 @@ def test_every_metric_has_its_own_tolerance() -> None:
 
 
 def test_what_cannot_be_judged_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one comparison"):
-        judge([], {})
-    rows = compare(throughputs({16: QUIET}, {16: QUIET}), SPEED, within=0.03)
-    with pytest.raises(ValueError, match="> 0"):
-        judge(rows, {"images_per_second": 0.0})
     with pytest.raises(NotComparable, match="efficiency was measured in no configuration"):
         assessment({16: QUIET}, tolerances={"efficiency": 0.03})
 
