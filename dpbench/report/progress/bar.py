@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-from time import monotonic
 from typing import Any, Self
 
 from rich.console import Console
@@ -25,11 +23,9 @@ class Bar:
         console: Console | None,
         *columns: str | ProgressColumn,
         total: int | None = None,
-        pause: float = 0.0,
         **fields: Any,
     ) -> None:
-        """`fields` are the first values of what the columns show as {task.fields[name]}; lines of
-        `log` are at least `pause` seconds apart."""
+        """`fields` are the first values of what the columns show as {task.fields[name]}."""
         self.console = console
         self.draws = console is not None and can_draw(console)
         self._progress = Progress(
@@ -41,7 +37,6 @@ class Bar:
             redirect_stdout=False,
         )
         self._task = self._progress.add_task("", total=total, **fields)
-        self._pause, self._logged = pause, -inf
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -58,9 +53,3 @@ class Bar:
         """Print a line, above the bar where there is one; nothing without a console."""
         if self.console is not None:
             self.console.print(line, markup=False, soft_wrap=True)
-
-    def log(self, line: str, *, always: bool = False) -> None:
-        """Print a line of progress where no bar shows it; a pause does not hold for `always`."""
-        if not self.draws and (always or monotonic() - self._logged >= self._pause):
-            self._logged = monotonic()
-            self.print(line)

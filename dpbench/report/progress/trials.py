@@ -86,17 +86,14 @@ class Reporter(Bar):
         *,
         quiet: bool = False,
         noun: str = "trial",
-        pause: float = 0.0,
     ) -> None:
-        """Prints to the console, stderr unless given; a trial is called `noun`. Lines of trials
-        that ended well are at least `pause` seconds apart."""
+        """Prints to the console, stderr unless given; a trial is called `noun`."""
         super().__init__(
             None if quiet else console or Console(stderr=True, highlight=False),
             BarColumn(),
             MofNCompleteColumn(),
             f"{noun}s{{task.fields[rest]}}",
             TextColumn("{task.description}", style="cyan"),
-            pause=pause,
             rest="",
         )
         self._done = self._total = 0
@@ -119,6 +116,7 @@ class Reporter(Bar):
         rest = f", {units.seconds(ceil(seconds))} left" if seconds and not is_last else ""
         self.update(completed=self._done, rest=rest)
         failed = record.status not in (Status.COMPLETED, Status.SKIPPED)
-        if self.draws and failed:
+        if not self.draws:
+            self.print(f"[{self._done}/{self._total}] {describe(record)}{rest}")
+        elif failed:
             self.print(describe(record))
-        self.log(f"[{self._done}/{self._total}] {describe(record)}{rest}", always=failed)

@@ -37,8 +37,6 @@ from dpbench.specs import BASELINE, SweepSpec, TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
-SECONDS_BETWEEN_LINES = 30.0
-"""Between lines of progress if stderr is not a terminal, as in the log of a CI job."""
 TWO_SWEEPS = (
     "two sweeps: what changed on the machine between them counts as a change; --against-ref REV "
     "measures both versions of your code in turn"
@@ -184,7 +182,6 @@ def check_against(
         command=sys.argv[1:],
         data_dir=target.data_dir,
         quiet=target.quiet,
-        seconds_between_lines=SECONDS_BETWEEN_LINES,
     )
     stored = measure(measurement, machine, rounds, before=announce)
     say(f"records are in {folder}")

@@ -118,8 +118,6 @@ class Measurement:
     """The command line after "dpbench"."""
     data_dir: Path | None = None
     quiet: bool = False
-    seconds_between_lines: float = 0.0
-    """The least time between two lines of progress if stderr is not a terminal."""
     resumed: bool = False
     """The folder already exists."""
     stop_after_failure: bool = False
@@ -242,8 +240,7 @@ class _Measuring:
 
     def run(self, rounds: Rounds) -> None:
         try:
-            pause = self._job.seconds_between_lines
-            with Reporter(quiet=self._job.quiet, pause=pause) as progress:
+            with Reporter(quiet=self._job.quiet) as progress:
                 self._say_what_cannot_run()
                 if self._job.resumed:
                     self._say_what_is_stored()
