@@ -141,20 +141,6 @@ def test_the_candidate_alternates_with_its_baseline(
     assert names == [*pass_of, *reversed(pass_of)] * 2 + pass_of
 
 
-def test_the_duration_of_a_repetition_is_that_of_all_candidates(
-    tmp_path: Path, signals: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    several = ("--implementations", "ddp,ddp-sharded", "--results-dir", tmp_path, "--name", "now")
-    assert dpbench("check", "--against", "torch-ddp", *several, *SIZES, "--json") in (0, 3)
-    records = store.load(tmp_path / "now").records
-    repetitions = 1 + max(record.trial.repetition for record in records)
-    pace = sum(record.duration_seconds for record in records) / repetitions
-    found = [
-        one["seconds_per_repetition"] for one in json.loads(capsys.readouterr().out)["metrics"]
-    ]
-    assert found == [pytest.approx(pace)] * 2
-
-
 def test_the_largest_group_alone_is_checked_unless_others_are_asked_for(
     tmp_path: Path, signals: None
 ) -> None:

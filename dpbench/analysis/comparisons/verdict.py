@@ -83,8 +83,8 @@ class MetricVerdict:
     repetitions_needed: int | None
     """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
     tolerance; None if out of reach."""
-    seconds_per_repetition: float
-    """Duration of one repetition of all rows on both sides."""
+    seconds_per_repetition: float = 0.0
+    """Duration of one repetition of all rows of the check."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,7 +205,6 @@ def _judged_together(
         high=as_slowdown(high),
         repetitions=repetitions,
         repetitions_needed=needed,
-        seconds_per_repetition=sum(row.seconds for row in group) / max(*repetitions, 1),
     )
 
 
@@ -272,7 +271,7 @@ class Assessment:
     """(Configuration, status and reason, seconds) of configurations that could not be measured."""
 
     def with_pace(self, seconds: float) -> Assessment:
-        """The same with the seconds that a repetition took, more than its trials did."""
+        """The same with the seconds that a repetition took."""
         metrics = (replace(one, seconds_per_repetition=seconds) for one in self.verdict.metrics)
         return replace(self, verdict=replace(self.verdict, metrics=tuple(metrics)))
 
@@ -310,13 +309,15 @@ def assess(
         ):
             notes += [f"only in {side.label}, not judged: {'; '.join(alone)}"] if alone else []
     verdict = judge(comparisons, tolerances, alpha=alpha, strict=strict)
-    measured = (side.selected() for both in matched for side in (both.baseline, both.candidate))
+    measured = [side.selected() for both in matched for side in (both.baseline, both.candidate)]
+    trials = {id(record): record for records in measured for record in records}.values()
+    repetitions = 1 + max(record.trial.repetition for record in trials)
     return Assessment(
         verdict=replace(verdict, is_untrustworthy=any(map(is_untrustworthy, measured))),
         matched=matched,
         notes=tuple(dict.fromkeys(notes)),
         failures=_failures(matched),
-    )
+    ).with_pace(sum(record.duration_seconds for record in trials) / repetitions)
 
 
 def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str, float], ...]:

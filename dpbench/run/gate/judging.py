@@ -187,9 +187,7 @@ def check_against(
     say(f"records are in {folder}")
     judged = sides(stored.records, stored.environments)
     assessment = assessed(wanted, judged, alpha=ALPHA_OF_A_LOOK)
-    repetitions = 1 + max(record.trial.repetition for record in stored.records)
-    pace = sum(record.duration_seconds for record in stored.records) / repetitions
-    return conclude(assessment.with_pace(pace), wanted, judged, stored.records)
+    return conclude(assessment, wanted, judged, stored.records)
 
 
 def conclude(

@@ -158,6 +158,16 @@ def test_what_cannot_be_judged_is_refused() -> None:
         assessment({16: QUIET}, tolerances={"efficiency": 0.03})
 
 
+def test_a_repetition_takes_as_long_as_the_trials_of_all_candidates() -> None:
+    names = ("torch-ddp", "ddp", "ddp-sharded")
+    records = [record for name in names for record in runs(trial(name), QUIET)]
+    base, *candidates = (
+        side(name, records, source="x", where={"implementation": name}) for name in names
+    )
+    found = assess([(base, candidate) for candidate in candidates], {"images_per_second": 0.03})
+    assert [one.seconds_per_repetition for one in found.verdict.metrics] == [3.0, 3.0]
+
+
 def test_what_has_no_partner_or_failed_is_named() -> None:
     extra = runs(trial(batch_size=64), QUIET)
     assert assessment({16: QUIET}, *extra).notes == (
