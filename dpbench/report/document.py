@@ -1,5 +1,4 @@
-"""Writes a report folder: the page, the tables in four formats and the charts; each file whole or
-not at all."""
+"""Writes a report folder: the page and tables in four formats; each file whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
-from dpbench.files import as_text, folder_inside, write_whole
+from dpbench.files import as_text, write_whole
 from dpbench.report.collectives import stored_answer
 from dpbench.report.page.build import build_page
 from dpbench.report.page.html import to_html
@@ -27,20 +26,19 @@ TABLES = {
 REPORT_FOLDER = "report"
 """Name of the folder in a results folder."""
 CHART_FOLDER = "charts"
+"""Name of the folder in it with the files of `dpbench plot`."""
 
 
 def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> Path:
-    """Writes folder/index.html, tables, and charts/*.svg, and returns the page; raises StoreError.
+    """Writes folder/index.html and tables, and returns the page; raises StoreError.
 
-    Charts of an earlier report that have nothing to show any more are removed; with
-    `charts=False` they are left as they are, and the page has none.
+    With `charts=False` the page has none.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        drawings = folder_inside(folder, CHART_FOLDER, make=charts)
         for name, text in _texts(subject):
             write_whole(folder / name, as_text(text))
-        pictures = draw(subject, drawings) if charts else Pictures()
+        pictures = draw(subject) if charts else Pictures()
         return write_whole(folder / PAGE, as_text(to_html(build_page(subject, pictures))))
     except OSError as error:
         raise StoreError(f"cannot write the report to {folder}: {error.strerror}") from None

@@ -191,8 +191,7 @@ def test_ranks_do_not_run_the_script_again_that_asked_for_them(
 @needs_no_ranks
 def test_a_report_is_written_where_it_is_asked_for(here: Path) -> None:
     results = dpbench.sweep(**SMALL, name="told", report=True, charts=False)
-    assert (results.folder / "report/index.html").is_file()
-    assert not [*(results.folder / "report").glob("charts/*.svg")]
+    assert "data-kind" not in (results.folder / "report/index.html").read_text()
 
 
 @needs_no_ranks

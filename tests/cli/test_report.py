@@ -65,8 +65,7 @@ def test_a_sweep_prints_its_table_and_writes_its_report(sweep_folder: Path) -> N
     assert last.endswith(" notes: --verbose)")
     assert "speedup is relative to" not in result.stdout
     assert "ddp" in (report_folder / "table.txt").read_text()
-    assert (report_folder / "charts" / "throughput.svg").stat().st_size > 1000
-    assert "<!doctype html>" in (report_folder / "index.html").read_text()
+    assert 'data-kind="throughput"' in (report_folder / "index.html").read_text()
     assert not list(report_folder.rglob("*.tmp"))
     assert "speedup is relative to" in invoke(sweep_folder, "--no-charts", "--verbose").stdout
 

@@ -67,7 +67,7 @@ def test_a_sweep_measures_every_configuration_and_keeps_everything(
     for header in ("Implementation", "Backend", "Group", "Images/s", "Speedup"):
         assert header in table
     assert (folder / "report/table.md").exists()
-    assert (folder / "report/charts/throughput.svg").exists()
+    assert 'data-kind="throughput"' in (folder / "report/index.html").read_text()
     assert f"[{len(done)}/{len(done)}]" in capfd.readouterr().err
     assert not (folder / "logs").exists()
 

@@ -79,7 +79,7 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
         section = Section(
             key=key,
             title=title,
-            charts=tuple(image for kind, image in pictures.drawn if kind.section == key),
+            charts=tuple(image for image in pictures.drawn if image.kind.section == key),
             tables=tables,
             notes=tuple(map(one_line, (*remarks, *missing))),
             folded=key not in OPEN,

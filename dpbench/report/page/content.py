@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpbench.report.charts.kinds import ChartKind
 from dpbench.report.table import Table
 
 
@@ -25,10 +26,8 @@ class Tile:
 class ChartImage:
     """A chart that was drawn."""
 
-    kind: str
+    kind: ChartKind
     title: str
-    description: str
-    """Words for readers who do not see the chart."""
     parts: tuple[str, ...]
     """Markup of its panels and its legend, safe to put into a page as it is."""
     caption: str = ""

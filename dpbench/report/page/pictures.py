@@ -1,4 +1,4 @@
-"""The charts of a page, each drawn once: as a file in the report folder and as part of the page."""
+"""The charts of a page, as markup of its own colors and widths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from xml.etree import ElementTree
 
 from matplotlib.artist import Artist
@@ -14,10 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbench.analysis.subject import Subject
-from dpbench.files import as_text, write_whole
 from dpbench.report.charts import style
-from dpbench.report.charts.files import any_letters, drawn, stem_of, svg_of
-from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS, ChartKind
+from dpbench.report.charts.files import any_letters, drawn, svg_of
+from dpbench.report.charts.kinds import CHARTS, ChartKind
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.page.content import ChartImage
@@ -42,22 +40,15 @@ MARGIN = 3.0
 class Pictures:
     """The drawn charts of one subject, and why others were not drawn."""
 
-    drawn: tuple[tuple[ChartKind, ChartImage], ...] = ()
+    drawn: tuple[ChartImage, ...] = ()
     absent: tuple[tuple[ChartKind, str], ...] = ()
 
 
-def draw(subject: Subject, folder: Path | None = None) -> Pictures:
-    """Draws every kind that the subject's records may have; with `folder` into files too.
-
-    Files of charts that have nothing to show any more are removed, whatever their format; those
-    of the others but SVG are left as they are. Raises OSError.
-    """
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+def draw(subject: Subject) -> Pictures:
+    """Draws every kind that the subject's records may have."""
     pictures, absent = [], []
     with house_style():
         for kind, source in _charts(subject):
-            stem = stem_of(kind.name, source.work)
             try:
                 if kind.source == "collectives" and subject.collectives is not None:
                     figure = kind.draw(subject.collectives.records, source)
@@ -65,22 +56,15 @@ def draw(subject: Subject, folder: Path | None = None) -> Pictures:
                     figure = drawn(kind.draw, source)
             except NothingToDraw as reason:
                 absent.append((kind, f"{source.work}: {reason}" if source.work else str(reason)))
-                if folder is not None:
-                    for suffix in IMAGE_FORMATS:
-                        (folder / f"{stem}.{suffix}").unlink(missing_ok=True)
                 continue
-            svg = svg_of(figure)
-            if folder is not None:
-                write_whole(folder / f"{stem}.svg", as_text(svg))
             title = figure.get_suptitle()
             image = ChartImage(
-                kind=kind.name,
+                kind=kind,
                 title=title,
-                description=kind.shows,
-                parts=inline_parts(figure, svg, title=title),
+                parts=inline_parts(figure, svg_of(figure), title=title),
                 caption=" ".join(figure.get_supxlabel().split()),
             )
-            pictures.append((kind, image))
+            pictures.append(image)
     return Pictures(drawn=tuple(pictures), absent=tuple(absent))
 
 

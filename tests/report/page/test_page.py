@@ -98,7 +98,10 @@ def test_throughput_is_first_and_open() -> None:
     assert [section.key for section in whole().sections if not section.folded] == [
         *("speed", "results", "scaling", "failures")
     ]
-    assert [chart.kind for chart in whole().sections[0].charts] == ["throughput", "implementations"]
+    assert [chart.kind.name for chart in whole().sections[0].charts] == [
+        "throughput",
+        "implementations",
+    ]
 
 
 def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
