@@ -66,7 +66,6 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
         scaled_axis(axis, "B/s", "bus bandwidth")
     legend(figure)
     remarks = first_of(len(shown), len(groups), "panels")
-    used = {identifier for one in found for identifier in one.environment_ids}
     values = [size.bus_bandwidth for one in found for size in one.sizes]
-    caption = source.caption(values, remarks, used)
+    caption = source.caption(values, remarks)
     return finish(figure, title=CHARTS["bandwidth"].title, caption=caption)

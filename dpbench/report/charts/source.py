@@ -55,16 +55,10 @@ class ChartSource:
             for work, rows in groups.items()
         )
 
-    def caption(
-        self,
-        estimates: Sequence[Estimate],
-        remarks: Sequence[str],
-        used: set[str] | None = None,
-    ) -> str:
-        """How the intervals came about, what is not shown, and the environment; `used` are the
-        environments, those of the records unless given."""
-        if used is None:
-            used = {name for record in self.records for name in record.environment_ids}
+    def caption(self, estimates: Sequence[Estimate], remarks: Sequence[str]) -> str:
+        """How the intervals came about, what is not shown, and the environment."""
+        used = {name for record in self.records for name in record.environment_ids}
+        used = used or {*self.environments}  # of collectives
         parts = [*interval_words(estimates), *remarks, environment_line(self.environments, used)]
         return " · ".join(one_line(part) for part in (*parts, self.name))
 

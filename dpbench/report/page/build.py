@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from dpbench import __version__, units
 from dpbench.analysis.communication.timings import measured
-from dpbench.analysis.configuration import MOST_LISTED, ConfigurationSummary, effective_status
+from dpbench.analysis.configuration import MOST_LISTED, ConfigurationSummary
 from dpbench.analysis.headline import Best, Headline
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.subject import Subject
 from dpbench.messages import escaped, one_line
+from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
 from dpbench.report.collectives import (
     collective_notes,
@@ -47,14 +47,14 @@ Rows = Sequence[ConfigurationSummary]
 
 def build_page(subject: Subject, pictures: Pictures) -> Page:
     """The page of a subject with its pictures."""
-    withheld = {work: one for work, one in subject.headlines.items() if one.fastest is None}
-    first = verdict(withheld) if subject.sweep else ()
-    said = [one.reason for one in withheld.values()] if subject.sweep else ()
+    headlines = subject.headlines if subject.sweep else {}
+    withheld = {work: one for work, one in headlines.items() if one.fastest is None}
+    alerts = (*verdict(withheld), *warnings(subject, [one.reason for one in withheld.values()]))
     return Page(
         title=one_line(subject.name),
         version=__version__,
         about=" · ".join(map(one_line, _about(subject))),
-        warnings=tuple(map(one_line, (*first, *warnings(subject, said)))),
+        warnings=tuple(map(one_line, alerts)),
         tiles=tuple(_tiles(subject)),
         advice=tuple(map(one_line, islice(_advice(subject), MOST_ADVICE))),
         sections=tuple(_sections(subject, pictures)),
@@ -124,14 +124,7 @@ def _about(subject: Subject) -> Iterator[str]:
     if subject.sweep is not None:
         workloads = subject.sweep.spec.workloads
         yield "; ".join(dict.fromkeys(f"{w.architecture} on {w.dataset}" for w in workloads))
-    for machine in islice(stored.environments.values(), 1):
-        gpus = Counter(gpu.name for gpu in machine.accelerators)
-        listed = ", ".join(f"{count} × {name}" for name, count in gpus.items())
-        yield listed or f"{machine.cpu}, {units.counted(machine.cores, 'core')}"
-        yield from (f"torch {version}" for name, version in machine.versions if name == "torch")
-    hosts = sorted({environment.hostname for environment in stored.environments.values()})
-    if len(hosts) > 1:
-        yield f"hosts {', '.join(hosts)}"
+    yield environment_line(stored.environments, {*stored.environments})
     first = min((record.started_utc for record in stored.records), default="")
     if first:
         yield f"{first[:10]} {first[11:16]} UTC"
@@ -190,18 +183,13 @@ def _gradients(subject: Subject) -> Tile | None:
     judged = [row for row in subject.rows if row.verified is not None]
     if subject.sweep is None or not judged or subject.synthetic:
         return None
-    measured = [row for row in subject.rows if row.configuration and row.throughput]
-    checks = [
-        record.verification
-        for record in subject.sweep.records
-        if record.verification is not None and effective_status(record) is Status.COMPLETED
-    ]
-    about = "configurations match a single process"
-    if checks:
-        about += f"; largest relative error {max(c.max_relative_error for c in checks):.2g}"
     right = sum(row.verified is True for row in judged)
-    every = len({row.configuration for row in (*measured, *judged)})
-    return Tile(title="Gradients verified", value=f"{right:,} of {every:,}", about=about)
+    every = sum(row.throughput is not None or row.verified is not None for row in subject.rows)
+    return Tile(
+        title="Gradients verified",
+        value=f"{right:,} of {every:,}",
+        about="configurations match a single process",
+    )
 
 
 def results_table(rows: Rows) -> Table:
