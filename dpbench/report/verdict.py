@@ -219,8 +219,8 @@ def change(slowdown: float, low: float | None, high: float | None) -> str:
     """Writes "+1.2 % (-0.4 to +2.8 %)", to the digits that the interval supports."""
     percent = 100 * (slowdown - 1)
     if low is None or high is None:
-        return f"{percent:+z.1f} %"
+        return f"{percent:+z,.1f} %"
     spread = 50 * (high - low)
     places = decimals(spread, percent) if spread > NO_SPREAD else 1
-    ends = " to ".join(f"{100 * (end - 1):+z.{places}f}" for end in (low, high))
-    return f"{percent:+z.{places}f} % ({ends} %)"
+    ends = " to ".join(f"{100 * (end - 1):+z,.{places}f}" for end in (low, high))
+    return f"{percent:+z,.{places}f} % ({ends} %)"

@@ -58,7 +58,6 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "compare": (
         "compare example:backend=gloo example:backend=shm",
-        "compare results/base:implementation=torch-ddp results/base:implementation=ddp --json",
         "compare results/base results/strong",
         "compare results/settings:dtype=f32 results/settings:dtype=bf16 --within 1%",
     ),

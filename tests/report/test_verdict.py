@@ -99,6 +99,8 @@ def test_a_row_shows_both_sides_its_change_and_what_it_says_by_itself() -> None:
     assert sentence(slow) == "regressed: time per image: +10.0 % (+8.7 to +11.3 %), tolerance 3 %"
     (better,) = assessment({16: slower(QUIET, -0.47)}).verdict.rows
     assert sentence(better).startswith("pass: time per image: -47.0 % (")
+    (wild,) = assessment({16: slower(QUIET, 11.0)}).verdict.rows
+    assert sentence(wild).startswith("regressed: time per image: +1,100 % (+1,0")
 
 
 def test_every_metric_has_a_table_that_fits_the_terminal(
