@@ -14,7 +14,6 @@ import json
 import math
 import re
 import threading
-from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import (
@@ -122,21 +121,15 @@ def content_hash(value: Any, length: int = 12) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
 
 
-def differing_fields(
-    ours: object, theirs: object, names: Mapping[str, str] | None = None
-) -> list[str]:
-    """Lists "name: theirs -> ours" for every field in which two specifications differ.
-
-    `names` are what users call fields, where that is another name.
-    """
+def differing_fields(ours: object, theirs: object) -> list[str]:
+    """Lists "name: theirs -> ours" for every field in which two specifications differ."""
     differences = []
     for field in dataclasses.fields(ours):  # type: ignore[arg-type]
         mine, other = getattr(ours, field.name), getattr(theirs, field.name)
         if dataclasses.is_dataclass(mine):
-            differences += differing_fields(mine, other, names)
+            differences += differing_fields(mine, other)
         elif mine != other:
-            name = (names or {}).get(field.name, field.name)
-            differences.append(f"{name}: {encode(other)!r} -> {encode(mine)!r}")
+            differences.append(f"{field.name}: {encode(other)!r} -> {encode(mine)!r}")
     return differences
 
 

@@ -28,12 +28,11 @@ def comm(typed: dict[str, Any]) -> int:
     from dpbench.report.document import write_report
     from dpbench.run.collectives.measuring import Job, exit_status, measure_collectives
     from dpbench.run.collectives.plan import build_collective_specs
-    from dpbench.run.results import new_folder, read_subject, results_folder
+    from dpbench.run.results import read_subject, results_folder
     from dpbench.run.this_machine import machine_here
 
-    is_named = options.name is not None
     folder = results_folder(options.results_dir, options.name, otherwise="collectives")
-    folder = new_folder(folder, named=is_named, require_free=store.require_free)
+    store.require_free(folder)
     machine = machine_here()
     job = Job(
         specs=build_collective_specs(options, machine),

@@ -23,16 +23,14 @@ from dpbench.options.types import (
     Choice,
     CommaList,
     Count,
+    Duration,
     Kind,
-    Seconds,
     WholeNumber,
     split_commas,
 )
 from dpbench.records.collectives import COLLECTIVES
 from dpbench.units import BYTE_UNITS, DTYPE_BYTES
 
-SHORTEST_TIME_LIMIT_SECONDS = 1.0
-"""Ranks take longer to start."""
 ELEMENT_BYTES = DTYPE_BYTES["float32"]
 RANGE_FACTOR = 4
 LARGEST_BYTES = 2**40
@@ -113,7 +111,7 @@ class MeasuredOptions(Options):
     repetitions: Repetitions = option(
         4, "Repetitions, each in fresh processes; an even number cancels drift.", "N"
     )
-    time_limit: Annotated[float, Seconds(SHORTEST_TIME_LIMIT_SECONDS)] = option(
+    time_limit: Duration = option(
         300.0,
         "Time limit per collective, backend, group size and repetition.",
         "TIME",

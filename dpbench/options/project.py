@@ -24,7 +24,7 @@ class NetworkOptions(Options):
         "Simulate on a network: a preset such as h100-nvswitch-ndr, or a TOML file.",
         "NAME|FILE.toml",
     )
-    bandwidth: Annotated[float, PositiveNumber(least=1e-6, most=1e6)] | None = option(
+    bandwidth: Annotated[float, PositiveNumber(most=1e6)] | None = option(
         None,
         f"Simulate a network of this bandwidth per replica, with {LATENCY_US:g} µs per message.",
         "GB/s",

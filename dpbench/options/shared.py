@@ -16,6 +16,7 @@ from dpbench.options.types import (
     Count,
     FilePath,
     Gpus,
+    Number,
     OrWord,
     WholeNumber,
     expected_name,
@@ -179,8 +180,8 @@ class NodeOptions(Options):
 
     panel = "Several nodes"
     scope: ClassVar[Scope] = "shell"
-    nnodes: str | None = option(None, "Number of nodes; run the command on each.", "N")
-    node_rank: str | None = option(None, "Rank of this node; node 0 writes the results.", "N")
+    nnodes: Count | None = option(None, "Number of nodes; run the command on each.", "N")
+    node_rank: Number | None = option(None, "Rank of this node; node 0 writes the results.", "N")
     rdzv_endpoint: str | None = option(None, "Address where node 0 listens.", "HOST:PORT")
 
 

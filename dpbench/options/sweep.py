@@ -64,7 +64,7 @@ REPETITIONS = 4
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
 # A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
-BucketCap = Annotated[float | None, OrWord(PositiveNumber(most=1e6, unit="MiB"), "auto")]
+BucketCap = Annotated[float | None, OrWord(PositiveNumber(most=1e6), "auto")]
 Prefetch = Annotated[int | None, OrWord(WholeNumber(most=1024), "resident")]
 
 

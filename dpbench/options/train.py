@@ -38,12 +38,11 @@ from dpbench.options.shared import (
 from dpbench.options.types import (
     Choice,
     Count,
+    Duration,
     FilePath,
     Gpus,
     Number,
     PositiveNumber,
-    Seconds,
-    expected_name,
 )
 from dpbench.specs.axes import COMPILE_MODES, OPTIMIZERS
 from dpbench.specs.training import Balance, Evaluation, LastWindow, TrainingRun
@@ -51,20 +50,13 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
 PRESETS = ("torch-ddp",)
-SHORTEST_TIMEOUT_SECONDS = 0.1
 Positive = Annotated[float, PositiveNumber()]
 
 
-def _dataset(value: Any) -> Any:
-    from dpbench.data.registry import DATASETS, is_function
+def _dataset(value: Any) -> str:
+    from dpbench.data.registry import DATASETS
 
-    if isinstance(value, str) and is_function(value):
-        raise ValueError(
-            f"dpbench train cannot use your own dataset; expected one of {', '.join(DATASETS)}"
-        )
-    if value not in DATASETS:
-        raise ValueError(expected_name(value, tuple(DATASETS)))
-    return value
+    return Choice(tuple(DATASETS)).parse(value)
 
 
 def _path_as_text(value: Any) -> Any:
@@ -115,7 +107,7 @@ class TrainSettingOptions(Options):
     compile: Annotated[str, Choice(COMPILE_MODES)] = option("none", COMPILE_HELP, "MODE")
     accumulate: Count = option(1, ACCUMULATE_HELP, "N", also=("--grad-accum",))
     sync_every: Count | None = option(None, SYNC_EVERY_HELP, "N", usual="1")
-    bucket_cap_mb: Annotated[float, PositiveNumber(most=1e6, unit="MiB")] | None = option(
+    bucket_cap_mb: Annotated[float, PositiveNumber(most=1e6)] | None = option(
         None, "Bucket size in MiB (ddp, torch-ddp).", "X", usual="1, then 25"
     )
     prefetch: Number = option(0, "Steps to load ahead.", "N")
@@ -169,9 +161,7 @@ class ReplicaOptions(Options):
 
     panel = MACHINE_PANEL
     oversubscribe: bool = option(False, "Allow more replicas than cores or GPUs.")
-    timeout: Annotated[float, Seconds(SHORTEST_TIMEOUT_SECONDS)] = option(
-        120.0, "Time that ranks wait for each other.", "TIME", usual="2m"
-    )
+    timeout: Duration = option(120.0, "Time that ranks wait for each other.", "TIME", usual="2m")
     debug: bool = option(False, DEBUG_HELP)
 
 

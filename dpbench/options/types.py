@@ -7,9 +7,8 @@ clamped or dropped in silence: a wrong value is a ValueError that says what was 
 from __future__ import annotations
 
 import math
-import operator
 import re
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -70,16 +69,13 @@ class WholeNumber(Kind):
 class PositiveNumber(Kind):
     """A finite number above 0."""
 
-    least: float = 0.0
     most: float = math.inf
-    unit: str = ""
 
     def parse(self, value: Any) -> float:
         number = _number(_plain(value))
-        if not (0 < number < math.inf and self.least <= number <= self.most):
-            bounds = f" from {self.least:,g}" if self.least else ""
-            bounds += f" up to {self.most:,.0f} {self.unit}".rstrip() * (self.most < math.inf)
-            raise ValueError(f"expected a number above 0{bounds}, as in 0.5, 2 or 1e-3")
+        if not (0 < number < math.inf and number <= self.most):
+            bound = f" up to {self.most:,.0f}" if self.most < math.inf else ""
+            raise ValueError(f"expected a number above 0{bound}, as in 0.5, 2 or 1e-3")
         return number
 
 
@@ -132,21 +128,13 @@ class _Percentage(Kind):
         return None if value is None else f"{round(100 * value, 12):g}%"
 
 
-@dataclass(frozen=True, eq=False)
-class Seconds(Kind):
-    """A duration that is not shorter than `least`, in seconds."""
-
-    least: float = 0.0
-
+class _Duration(Kind):
     def parse(self, value: Any) -> float:
         value = _plain(value)
         factor = _TIME_UNITS.get(value[-1:]) if isinstance(value, str) else None
         seconds = _number(value) if factor is None else _number(value[:-1]) * factor
-        if not (0 < seconds <= LONGEST_DURATION_SECONDS and seconds >= self.least):
-            least = f" of at least {self.least:g} s" if self.least else ""
-            raise ValueError(
-                f"expected a duration{least}, in seconds or as 90s, 5m or 1h, at most 30 days"
-            )
+        if not 0 < seconds <= LONGEST_DURATION_SECONDS:
+            raise ValueError("expected a duration, in seconds or as 90s, 5m or 1h, at most 30 days")
         return seconds
 
     def dump(self, value: Any) -> Any:
@@ -194,7 +182,7 @@ Number = Annotated[int, WholeNumber()]
 """0 or a positive integer."""
 Percent = Annotated[float, _Percentage()]
 """A share, as a fraction, from text such as "3%": a bare number could mean 5 % or 500 %."""
-Duration = Annotated[float, Seconds()]
+Duration = Annotated[float, _Duration()]
 """Seconds, from 90, "90s", "5m" or "1h"."""
 Gpus = Annotated[int | tuple[int, ...], _Gpus()]
 """A number of GPUs, or their ids."""
@@ -242,8 +230,6 @@ def _items(value: Any, split: Callable[[str], list[str]]) -> list[Any]:
         if not all(parts):
             raise ValueError("expected no empty entry; remove the extra comma")
         return parts
-    if isinstance(value, bytes | Mapping | Set):
-        raise ValueError("expected text, a number or a list")
     items = [*value] if hasattr(value, "__iter__") else [value]
     if not items:
         raise ValueError("expected at least one value, or leave it out")
@@ -254,11 +240,7 @@ def _plain(value: Any) -> Any:
     """A value of numpy or torch as Python's own; text without blanks around it."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    if isinstance(value, str):
-        return value.strip()
-    if not isinstance(value, bool) and hasattr(value, "__index__"):
-        return operator.index(value)
-    return value
+    return value.strip() if isinstance(value, str) else value
 
 
 def _number(value: Any) -> float:

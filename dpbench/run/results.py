@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,25 +34,14 @@ WRITTEN = (
 
 
 def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
-    """The path of `name` in `results_dir`; without a name it has the time and `otherwise`."""
+    """The path of `name` in `results_dir`. Without a name it has the time and `otherwise`, and a
+    number if another one was made in the same second."""
     if name is not None:
         store.check_name(name)
         return results_dir / name
     time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return results_dir / f"{time}-{otherwise}"
-
-
-def new_folder(folder: Path, *, named: bool, require_free: Callable[[Path], None]) -> Path:
-    """A folder that does not exist yet. If the user has not named it, a number is added in case
-    another one was made in the same second.
-
-    Raises the StoreError of `require_free` for a named folder that is taken.
-    """
-    if named:
-        require_free(folder)
-        return folder
-    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
-    return next(one for one in chain((folder,), numbered) if not one.exists())
+    names = (f"{time}-{otherwise}{'' if number == 1 else f'-{number}'}" for number in count(1))
+    return next(folder for one in names if not (folder := results_dir / one).exists())
 
 
 def results_folders(directory: Path, *, sweeps_only: bool = False) -> list[Path]:

@@ -165,8 +165,9 @@ def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
     others += ["--implementations", "ddp"]
     assert run([*arguments, *others, "--resume"]) == 2
     differences = (
-        "--arch: mlp -> mlp,mnist_cnn; --steps: 3 -> 3,4; --data: 'digits' -> 'synthetic'; "
-        "--implementations: ['dp', 'ddp', 'torch-ddp', 'single', 'independent'] -> ['ddp']"
+        "--arch: mlp -> mlp,mnist_cnn; --steps: 3 -> 3,4; "
+        "--implementations: dp,ddp,torch-ddp,single,independent -> ddp; "
+        "--data: digits -> synthetic"
     )
     said = capsys.readouterr().err
     assert f"holds another sweep ({differences}); to finish it: dpbench sweep " in said

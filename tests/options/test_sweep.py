@@ -123,7 +123,7 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change(
     written(tmp_path, FILE.replace("16", "32"))
     assert dpbench(*words, "--resume") == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "--batch-sizes: [8, 16] -> [8, 32]" in error
+    assert "--batch-sizes: 8,16 -> 8,32" in error
     _, _, finish = error.partition("to finish it: dpbench ")
     assert "--batch-sizes 8,16" in finish
     assert dpbench(*shlex.split(finish)) == 0

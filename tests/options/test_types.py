@@ -81,7 +81,6 @@ BAD = [
     (CommaList[Count], [], "at least one value"),
     (CommaList[Count], "8,,16", "no empty entry"),
     (CommaList[Count], "64,32,64", "64 is listed twice"),
-    (CommaList[Count], {8}, "text, a number or a list"),
 ]
 
 

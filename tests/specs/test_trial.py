@@ -121,8 +121,6 @@ def test_the_effective_batch_is_the_seeds_example(
 def test_differing_fields_are_named_with_both_values() -> None:
     ours, theirs = sweep_spec(batch_sizes=(4,)), sweep_spec()
     assert differing_fields(ours, theirs) == ["batch_sizes: [4, 8] -> [4]"]
-    named = differing_fields(ours, theirs, {"batch_sizes": "--batch-sizes"})
-    assert named == ["--batch-sizes: [4, 8] -> [4]"]
 
 
 def test_hosts_change_no_trial_that_runs_on_one() -> None:

@@ -27,7 +27,7 @@ from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.gate.looks import looks
 from dpbench.run.gate.thresholds import Thresholds, check_baselines_of_efficiency
-from dpbench.run.results import load_sides, new_folder, results_folder, split_selection
+from dpbench.run.results import load_sides, results_folder, split_selection
 from dpbench.run.sweep.grid import missing, plan_trials
 from dpbench.run.sweep.measuring import Measurement, estimate_seconds, measure
 from dpbench.run.sweep.preparation import exit_status
@@ -59,12 +59,9 @@ class MeasuredFolder:
     def folder(self) -> Path:
         """A folder that does not exist yet; raises StoreError if one of that --name does."""
         folder = results_folder(self.results_dir, self.name, otherwise="check")
-        return new_folder(folder, named=self.name is not None, require_free=_require_absent)
-
-
-def _require_absent(folder: Path) -> None:
-    if folder.exists():
-        raise StoreError(f"{folder} already exists; choose another --name")
+        if folder.exists():
+            raise StoreError(f"{folder} already exists; choose another --name")
+        return folder
 
 
 def parse_sweep(axes: Mapping[str, Any]) -> SweepOptions:

@@ -10,9 +10,8 @@ from dpbench.errors import UsageError
 from dpbench.launch.exchange import REMEDY, VARIABLE, given_token
 from dpbench.launch.placement import NodeRequest, Placement
 from dpbench.messages import printable
-from dpbench.options.bridge import option_name, read_value
+from dpbench.options.bridge import option_name
 from dpbench.options.shared import NodeOptions
-from dpbench.options.types import Count, Number
 from dpbench.rendezvous.launch_variables import LARGEST_PORT
 
 
@@ -21,12 +20,10 @@ def parse_nodes(options: NodeOptions, placed: Placement | None) -> NodeRequest |
 
     None for a sweep on this host alone. Raises UsageError for what is missing.
     """
-    count = placed.nodes if placed else None
-    rank = placed.node if placed else None
-    if options.nnodes is not None:
-        count = read_value("--nnodes", Count, options.nnodes)
-    if options.node_rank is not None:
-        rank = read_value("--node-rank", Number, options.node_rank)
+    count, rank = options.nnodes, options.node_rank
+    if placed is not None:
+        count = placed.nodes if count is None else count
+        rank = placed.node if rank is None else rank
     if count is None:
         for name, value in options:
             if name in NodeOptions.model_fields and value is not None:
@@ -46,7 +43,7 @@ def parse_nodes(options: NodeOptions, placed: Placement | None) -> NodeRequest |
             f"--node-rank {rank}: expected from 0 to {count - 1}, as --nnodes is {count}"
         )
     if options.rdzv_endpoint is not None:
-        host, port = parse_endpoint("--rdzv-endpoint", options.rdzv_endpoint)
+        host, port = parse_endpoint(options.rdzv_endpoint)
     elif placed and placed.address:
         host, port = placed.address, placed.port
     else:
@@ -71,7 +68,7 @@ def parse_nodes(options: NodeOptions, placed: Placement | None) -> NodeRequest |
     )
 
 
-def parse_endpoint(option: str, text: str) -> tuple[str, int]:
+def parse_endpoint(text: str) -> tuple[str, int]:
     """Read "host0:29503" or "[::1]:29503"; raises UsageError for anything else."""
     try:
         url = urlsplit(f"//{text.strip()}")
@@ -80,6 +77,6 @@ def parse_endpoint(option: str, text: str) -> tuple[str, int]:
     except ValueError:
         pass  # of the port
     raise UsageError(
-        f"{option} {printable(repr(text), 60)}: expected HOST:PORT with a port from 1 to "
+        f"--rdzv-endpoint {printable(repr(text), 60)}: expected HOST:PORT with a port from 1 to "
         f"{LARGEST_PORT}, as in host0:29503 or [fe80::1]:29503"
     )

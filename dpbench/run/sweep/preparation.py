@@ -20,7 +20,7 @@ from dpbench.options.shared import LARGEST_BATCH
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.plan import Planned
-from dpbench.run.results import new_folder, results_folder
+from dpbench.run.results import results_folder
 from dpbench.run.sweep.grid import missing, plan_trials
 from dpbench.run.sweep.measuring import (
     Measurement,
@@ -67,10 +67,10 @@ def find_folder(options: SweepOptions) -> tuple[Path, StoredSweep | None]:
     folder that already exists, or a missing one to resume."""
     named = "-".join(map(folder_name, options.arch))[:LONGEST_FOLDER_NAME]
     folder = results_folder(options.results_dir, options.name, otherwise=named)
-    if not options.resume:
-        is_named = options.name is not None
-        folder = new_folder(folder, named=is_named, require_free=store.require_free)
-    return folder, store.load(folder) if options.resume else None
+    if options.resume:
+        return folder, store.load(folder)
+    store.require_free(folder)
+    return folder, None
 
 
 def prepare(

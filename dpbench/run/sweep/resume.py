@@ -7,11 +7,9 @@ import shlex
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from dpbench.analysis.configuration import effective_status
 from dpbench.architecture import make_importable
-from dpbench.codec import differing_fields
 from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
 from dpbench.messages import say
@@ -24,22 +22,6 @@ from dpbench.store import StoredSweep
 
 LAYERS = ("preset", "config")
 """Options that name a layer of options."""
-OPTIONS_OF_FIELDS = {
-    "implementations": "--implementations",
-    "largest_group_only": "--implementations",
-    "backends": "--backends",
-    "group_sizes": "--group-sizes",
-    "batch_sizes": "--batch-sizes",
-    "devices": "--gpus",
-    "window_seconds": "--steps",
-    "repetitions": "--repetitions",
-    "time_limit_seconds": "--time-limit",
-    "dataset": "--data",
-    "step": "--step",
-    "learning_rate_rule": "--lr-scaling",
-    "nodes": "--nnodes",
-}
-"""The option that decides a field of a SweepSpec, beside the axes."""
 
 
 def read_options(given: Given) -> SweepOptions:
@@ -72,10 +54,12 @@ def check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
             for one in earlier.spec.workloads
         ]
     )
-    if differences := _differences(spec, as_now):
+    if spec != as_now:
+        pairs = zip(_settings(as_now).items(), _settings(spec).values(), strict=True)
+        differ = [f"{name}: {was} -> {now}" for (name, was), now in pairs if was != now]
         raise UsageError(
-            f"--resume: {earlier.folder} holds another sweep ({'; '.join(differences)}); to finish "
-            f"it: {finishing_command(earlier.command, earlier.folder)}"
+            f"--resume: {earlier.folder} holds another sweep ({'; '.join(differ)}); to finish it: "
+            f"{finishing_command(earlier.command, earlier.folder)}"
         )
     for before, now in zip(earlier.spec.workloads, spec.workloads, strict=True):
         if before.files_sha256 != now.files_sha256:
@@ -85,26 +69,25 @@ def check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
             )
 
 
-def _differences(spec: SweepSpec, earlier: SweepSpec) -> list[str]:
-    """Lists "--batch-sizes: 32 -> 64" for everything that an option decides."""
-    words = []
-    for name, axis in AXES.items():
-        was, now = axis.text(earlier.values_of(name)), axis.text(spec.values_of(name))
-        if was != now:
-            words.append(f"{axis.option}: {was} -> {now}")
-    of_workload = [name for name in AXES if hasattr(spec.workload, name)]
-    workload = _with(spec.workload, earlier.workload, of_workload)
-    # What follows from the axes would say the same again.
-    follows = ["axes", "compared", *(("more_workloads", "window_seconds") if words else ())]
-    if spec.implementations != earlier.implementations:
-        follows.append("largest_group_only")
-    rest = replace(spec, workload=workload)
-    rest = _with(rest, earlier, [*follows, *(name for name in AXES if hasattr(spec, name))])
-    return [*words, *differing_fields(rest, earlier, OPTIONS_OF_FIELDS)]
-
-
-def _with(spec: Any, other: Any, names: Sequence[str]) -> Any:
-    return replace(spec, **{name: getattr(other, name) for name in names})
+def _settings(spec: SweepSpec) -> dict[str, str]:
+    """What options decide, by their names, as it is typed."""
+    decided = {
+        "--implementations": spec.implementations,
+        "--backends": spec.backends,
+        "--batch-sizes": spec.batch_sizes,
+        "--group-sizes": spec.group_sizes,
+        "--gpus": spec.devices,
+        "--nnodes": spec.nodes,
+        "--data": [*dict.fromkeys(one.dataset for one in spec.workloads)],
+        "--step": spec.workload.step,
+        "--lr-scaling": spec.workload.learning_rate_rule,
+        "--repetitions": spec.repetitions,
+        "--time-limit": spec.time_limit_seconds,
+    }
+    axes = {axis.option: axis.text(spec.values_of(name)) for name, axis in AXES.items()}
+    if spec.window_seconds is not None:
+        axes["--steps"] += " or more"
+    return axes | {name: as_typed(value) for name, value in decided.items()}
 
 
 def finishing_command(command: Sequence[str], folder: Path) -> str:

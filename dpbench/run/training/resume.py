@@ -12,7 +12,7 @@ from dpbench.codec import differing_fields
 from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.options.train import TrainOptions
-from dpbench.run.results import new_folder, results_folder
+from dpbench.run.results import results_folder
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.training.run_folder import CHECKPOINTS, RUN_FILE, RunFolder, require_free
 
@@ -77,8 +77,8 @@ def choose_run_folder(
         _check_same(spec, named)
         start = RESUME_LATEST if checkpoint is None else str(checkpoint.absolute())
         return RunPlace(path=named.path, existing=named, resume=start)
-    path = new_folder(folder, named=is_named, require_free=require_free)
-    return RunPlace(path=path, resume=str(checkpoint.absolute()) if checkpoint else None)
+    require_free(folder)
+    return RunPlace(path=folder, resume=str(checkpoint.absolute()) if checkpoint else None)
 
 
 def resume_words(options: TrainOptions, run: Path) -> str:

@@ -20,7 +20,7 @@ from tests.cli.command import environment
 
 TOKEN = "a-token-of-the-tests"
 SRUN = Placement(rank=1, size=2, node=1, nodes=2, address="host0", port=29603, has_store=False)
-TYPED = NodeOptions(nnodes="2", node_rank="1", rdzv_endpoint="[::1]:29503")
+TYPED = NodeOptions(nnodes=2, node_rank=1, rdzv_endpoint="[::1]:29503")
 
 
 def place(options: NodeOptions, placed: Placement | None = None) -> dict[str, Any] | None:
@@ -33,12 +33,12 @@ def place(options: NodeOptions, placed: Placement | None = None) -> dict[str, An
     ("options", "placed", "expected"),
     [
         (NodeOptions(), None, None),
-        (NodeOptions(nnodes="1"), None, None),
+        (NodeOptions(nnodes=1), None, None),
         (NodeOptions(), replace(SRUN, nodes=1, node=0), None),
         (TYPED, None, (2, 1, "::1", 29503, False)),
         (NodeOptions(), SRUN, (2, 1, "host0", 29603, False)),
         (NodeOptions(), replace(SRUN, has_store=True), (2, 1, "host0", 29603, True)),
-        (NodeOptions(nnodes="2"), replace(SRUN, nodes=None), (2, 1, "host0", 29603, False)),
+        (NodeOptions(nnodes=2), replace(SRUN, nodes=None), (2, 1, "host0", 29603, False)),
         (TYPED.model_copy(update={"node_rank": None}), SRUN, (2, 1, "::1", 29503, False)),
     ],
 )
