@@ -76,7 +76,5 @@ def interval_words(estimates: Sequence[Estimate]) -> list[str]:
         count = units.span(e.sample_size for e in repeated if e.confidence == confidence)
         words.append(f"bars: {units.percent(confidence)} interval over n = {count} repetitions")
     if single := sum(estimate.basis == "single value" for estimate in estimates):
-        which = "all points" if single == len(estimates) > 1 else units.counted(single, "point")
-        values = "single value" if single == 1 else "single values"
-        words.append(f"{which} without a bar: {values} (n = 1)")
+        words.append(f"{units.counted(single, 'point')} without a bar: n = 1")
     return words

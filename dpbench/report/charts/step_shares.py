@@ -22,7 +22,7 @@ COLOURS: dict[PhaseName, str] = {
     "optimizer": "#CCBBDD",
 }
 """Pale colours, which no line has."""
-LABELLED = 0.06
+LABELLED = 0.08
 """Least share of a step whose bar has its percentage inside."""
 
 
@@ -32,7 +32,7 @@ def step_shares(source: ChartSource) -> Figure:
     if not phases:
         raise NothingToDraw("no trial measured the phases of a step; sweep with --phases 5")
     shown = cases_that_fit(cases([*phases]))
-    figure, axes = stacked([len(case) for case in shown], width=6.2)
+    figure, axes = stacked([len(case) for case in shown])
     for axis, case in zip(axes, shown, strict=True):
         axis.set_title(case_title(case), pad=4)
         axis.set_yticks(range(len(case)), [one.name for one in case])

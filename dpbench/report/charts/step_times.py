@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ def step_times(source: ChartSource) -> Figure:
     if not found:
         raise NothingToDraw("no completed trial has two timed steps or more")
     shown = cases_that_fit(cases(found), max(len(ranks[one]) for one in found))
-    figure, axes = stacked([sum(len(ranks[one]) for one in case) for case in shown], width=5.4)
+    figure, axes = stacked([sum(len(ranks[one]) for one in case) for case in shown])
     styles = series_styles([one.series for one in found])
     for axis, case in zip(axes, shown, strict=True):
         edges = _edges([rank for one in case for rank in ranks[one]])
@@ -48,14 +48,9 @@ def step_times(source: ChartSource) -> Figure:
             for rank in ranks[one]:
                 of_rank = f"rank {rank.rank}" if len(one.records[0].ranks) > 1 else ""
                 _draw(axis, len(names), rank, edges, styles[one.series]["color"])
-                words = []
+                words = [*_peculiarities(rank, float(edges[-1]))]
                 if slowest is not None and slowest.rank == rank.rank:
-                    words.append(f"slowest {slowest.slowest_in}/{slowest.repetitions}")
-                if late := len(rank.outliers):
-                    words.append(units.counted(late, "outlier"))
-                if (worst := float(rank.timed.max())) > edges[-1]:
-                    beyond = int((rank.timed > edges[-1]).sum())
-                    words.append(f"{beyond} up to {units.seconds(worst)} ▸")
+                    words.insert(0, f"slowest {slowest.slowest_in}/{slowest.repetitions}")
                 write_beside(axis, len(names), " · ".join(words))
                 names.append(f"{one.name}  {of_rank}" if rank is ranks[one][0] else of_rank)
         axis.set_xlim(edges[0], edges[-1])
@@ -70,6 +65,14 @@ def step_times(source: ChartSource) -> Figure:
     if (drawn := sum(map(len, shown))) < len(found):
         remarks.append(f"shows {drawn} of {len(found):,} configurations")
     return finish(figure, title=CHARTS["step-times"].title, caption=source.caption([], remarks))
+
+
+def _peculiarities(rank: RankSteps, last: float) -> Iterator[str]:
+    """How many of its steps are outliers, and how many are beyond the last second shown."""
+    if late := len(rank.outliers):
+        yield units.counted(late, "outlier")
+    if beyond := int((rank.timed > last).sum()):
+        yield f"{beyond} up to {units.seconds(float(rank.timed.max()))} ▸"
 
 
 def _ranks(one: Measured) -> list[RankSteps]:

@@ -100,9 +100,9 @@ def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
     return figure, axes[:count]
 
 
-def stacked(rows: Sequence[int], *, width: float = 4.8) -> tuple[Figure, list[Axes]]:
+def stacked(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
     """Panels below each other, each with room for so many rows of bars, counted downwards."""
-    figure = _figure(width, 0.27 * sum(rows) + 0.9 * len(rows) + 1.3)
+    figure = _figure(5.6, 0.27 * sum(rows) + 0.9 * len(rows) + 1.3)
     grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)
     axes: list[Axes] = [line[0] for line in grid]
     for axis, count in zip(axes, rows, strict=True):

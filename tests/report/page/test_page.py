@@ -32,7 +32,6 @@ from tests.builders import sweep_spec
 from tests.report.charts.pictured import figure
 from tests.report.sample import sample_records, stored, stored_collectives, subject
 from tests.report.test_collectives import sample as sample_collectives
-from tests.report.test_headline import measured
 
 PUBLISHED = Path(__file__).parents[3] / "results" / "published"
 HOSTILE = "<script>alert(1)</script>&\x1b[31m\u202e\" onload='x"
@@ -107,6 +106,7 @@ def test_throughput_is_first_and_open() -> None:
 def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
     shown = {tile.title: tile for tile in whole().tiles}
     assert shown["No clear winner"].value.endswith("images/s")
+    assert "; statistically tied with " in shown["No clear winner"].about
     scaling = shown["Best scaling from single to 2 replicas"]
     assert scaling.value.endswith("% of linear")
     assert re.search(r"\(\d+(\.\d)? ± .* % from its own group size 1\)", scaling.about)
@@ -126,12 +126,6 @@ def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
     records += [run(one, 100.0) for one in usable]
     finished = build_page(subject_of(stored(records)), Pictures())
     assert finished.about.endswith(f" · {1 + len(usable)} trials")
-
-
-def test_a_tie_has_no_winner_on_the_page_either() -> None:
-    page = build_page(measured(spread=0.1), Pictures())
-    assert page.tiles[0].title == "No clear winner"
-    assert "; statistically tied with " in page.tiles[0].about
 
 
 def test_warnings_are_a_banner_and_no_notes() -> None:
