@@ -46,7 +46,6 @@ def charts_of(
 
     `subject` has the wanted rows alone. Drawing raises NothingToDraw, which says what is missing.
     """
-    from dpbench.report.charts.files import drawn
     from dpbench.report.charts.source import ChartSource
 
     source = ChartSource.of(subject)
@@ -54,7 +53,7 @@ def charts_of(
         return {"": partial(_bandwidth, kind, subject, source, wanted)}
     if kind.source == "projections":
         return {"": partial(_projection, kind, subject, source, path, wanted)}
-    return {one.work: partial(drawn, kind.draw, one) for one in source.works}
+    return {one.work: partial(kind.draw, one) for one in source.works}
 
 
 def _bandwidth(kind: ChartKind, subject: Subject, source: object, wanted: RowFilter) -> Figure:

@@ -11,7 +11,6 @@ from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.timings import MeasuredCollective, measured
 from dpbench.messages import one_line
 from dpbench.records.collectives import Collective, CollectiveRecord
-from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (
     BACKEND_COLOURS,
@@ -68,4 +67,4 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
     remarks = first_of(len(shown), len(groups), "panels")
     values = [size.bus_bandwidth for one in found for size in one.sizes]
     caption = source.caption(values, remarks)
-    return finish(figure, title=CHARTS["bandwidth"].title, caption=caption)
+    return finish(figure, title=source.title("bandwidth"), caption=caption)

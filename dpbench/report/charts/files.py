@@ -6,7 +6,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,25 +15,10 @@ from typing import IO, Any
 from matplotlib.figure import Figure
 
 from dpbench.files import write_whole
-from dpbench.messages import one_line
-from dpbench.report.charts.source import ChartSource
-from dpbench.report.charts.style import TITLE
-
-Chart = Callable[[ChartSource], Figure]
-"""Draws, or raises `NothingToDraw` where its data is missing."""
 
 PIXELS_PER_INCH = 130
 _UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """Metadata without dates, so that equal data gives equal files."""
-
-
-def drawn(chart: Chart, source: ChartSource) -> Figure:
-    """The chart of one work, whose title says which. Raises NothingToDraw."""
-    figure = chart(source)
-    for text in figure.texts:
-        if source.work and text.get_gid() == TITLE:
-            text.set_text(f"{text.get_text()}: {one_line(source.work)}")
-    return figure
 
 
 def stem_of(name: str, work: str) -> str:

@@ -12,7 +12,6 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.fields import NOISY
 from dpbench.analysis.scaling import BASELINE, Speed, gain
-from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.rows import (
     Measured,
     case_title,
@@ -73,7 +72,7 @@ def implementations(source: ChartSource) -> Figure:
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
     if (drawn := sum(map(len, shown))) < (every := sum(map(len, compared))):
         remarks.append(f"{drawn} of {units.counted(every, 'configuration')}")
-    title = CHARTS["implementations"].title
+    title = source.title("implementations")
     return finish(figure, title=title, caption=source.caption(values, remarks))
 
 

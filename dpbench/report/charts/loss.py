@@ -6,7 +6,6 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.losses.loss_curve import loss_band, loss_curve
-from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.rows import measured_rows
 from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (
@@ -63,4 +62,4 @@ def loss(source: ChartSource) -> Figure:
         remarks.append(f"{len(lines)} of {len(largest)} configurations recorded finite losses")
     remarks += first_of(MOST_SERIES, len(series), "series")
     remarks += first_of(MOST_PANELS, len(batches), "batch sizes")
-    return finish(figure, title=CHARTS["loss"].title, caption=source.caption([], remarks))
+    return finish(figure, title=source.title("loss"), caption=source.caption([], remarks))

@@ -13,7 +13,6 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.row import CONFIDENCE, ProjectedRow, Projection
 from dpbench.messages import one_line
-from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     MUTED,
@@ -78,7 +77,7 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
         remarks.append(f"{len(shown)} of {len(drawable)} series{batch}")
     rows = [row for one in shown for row in _rows(one) if row.kind == "measured"]
     measured = [row.throughput for row in rows if row.throughput]
-    title = CHARTS["projection"].title
+    title = source.title("projection")
     return finish(figure, title=title, caption=source.caption(measured, remarks))
 
 

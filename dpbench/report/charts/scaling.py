@@ -13,7 +13,6 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
-from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (
     MOST_PANELS,
@@ -113,7 +112,7 @@ def _draw(
         *first_of(len(axes), len(batches), "batch sizes"),
     ]
     values = [value for row, value in points if row.batch_size in batches[:MOST_PANELS]]
-    return finish(figure, title=CHARTS[name].title, caption=source.caption(values, remarks))
+    return finish(figure, title=source.title(name), caption=source.caption(values, remarks))
 
 
 def _baselines(rows: Sequence[ConfigurationSummary]) -> Iterator[str]:

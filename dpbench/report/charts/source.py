@@ -12,6 +12,7 @@ from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.environment import Environment, environment_line
 from dpbench.records.trial import TrialRecord
+from dpbench.report.charts.kinds import CHARTS
 
 
 class NothingToDraw(Exception):
@@ -54,6 +55,11 @@ class ChartSource:
             )
             for work, rows in groups.items()
         )
+
+    def title(self, kind: str) -> str:
+        """The title of a chart, which says of which work it is where there are several."""
+        title = CHARTS[kind].title
+        return f"{title}: {one_line(self.work)}" if self.work else title
 
     def caption(self, estimates: Sequence[Estimate], remarks: Sequence[str]) -> str:
         """How the intervals came about, what is not shown, and the environment."""

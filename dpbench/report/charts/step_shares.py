@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.diagnosis.phases import PhaseName, StepPhases, step_phases
-from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.rows import case_title, cases, cases_that_fit, measured_rows
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import finish, legend, stacked, write_beside
@@ -52,7 +51,7 @@ def step_shares(source: ChartSource) -> Figure:
     ]
     if len(drawn) < len(phases):
         remarks.append(f"{len(drawn)} of {len(phases):,} configurations")
-    return finish(figure, title=CHARTS["step-shares"].title, caption=source.caption([], remarks))
+    return finish(figure, title=source.title("step-shares"), caption=source.caption([], remarks))
 
 
 def _draw(axes: Axes, place: int, step: StepPhases, *, is_mixed: bool) -> None:

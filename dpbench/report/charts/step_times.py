@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import slowest_rank
 from dpbench.analysis.steps import RankSteps, rank_steps
-from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.rows import Measured, case_title, cases, cases_that_fit, measured_rows
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
@@ -64,7 +63,7 @@ def step_times(source: ChartSource) -> Figure:
     ]
     if (drawn := sum(map(len, shown))) < len(found):
         remarks.append(f"shows {drawn} of {len(found):,} configurations")
-    return finish(figure, title=CHARTS["step-times"].title, caption=source.caption([], remarks))
+    return finish(figure, title=source.title("step-times"), caption=source.caption([], remarks))
 
 
 def _peculiarities(rank: RankSteps, last: float) -> Iterator[str]:

@@ -52,8 +52,6 @@ MOST_LABELS = 6
 SPREAD = 0.36
 """Width within a category over which series stand side by side."""
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
-TITLE, CAPTION = "chart-title", "chart-caption"
-"""Ids of a figure's texts; a page shows them as its own text."""
 PART = "part-"
 """Begins the ids of a figure's panels and of its legend, which a page lays out by itself."""
 TIP = "tip:"
@@ -156,11 +154,11 @@ def finish(figure: Figure, *, title: str, caption: str) -> Figure:
     parts between them."""
     for place, part in enumerate((*figure.axes, *figure.legends)):
         part.set_gid(f"{PART}{place}")
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", gid=TITLE)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     characters = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
     wrapped = textwrap.fill(caption, characters, break_on_hyphens=False)
     look: dict[str, Any] = {"ha": "left", "fontsize": 7.5, "color": MUTED}
-    figure.supxlabel(wrapped, x=0.01, gid=CAPTION, **look)
+    figure.supxlabel(wrapped, x=0.01, **look)
     return figure
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from dpbench.analysis.subject import Subject
 from dpbench.report.charts import style
-from dpbench.report.charts.files import any_letters, drawn, svg_of
+from dpbench.report.charts.files import any_letters, svg_of
 from dpbench.report.charts.kinds import CHARTS, ChartKind
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
@@ -53,7 +53,7 @@ def draw(subject: Subject) -> Pictures:
                 if kind.source == "collectives" and subject.collectives is not None:
                     figure = kind.draw(subject.collectives.records, source)
                 else:
-                    figure = drawn(kind.draw, source)
+                    figure = kind.draw(source)
             except NothingToDraw as reason:
                 absent.append((kind, f"{source.work}: {reason}" if source.work else str(reason)))
                 continue

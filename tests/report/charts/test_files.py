@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from dpbench.analysis.summary import summarize
-from dpbench.report.charts.files import drawn, stem_of, write_figure
+from dpbench.report.charts.files import stem_of, write_figure
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import finish, house_style, panels
@@ -69,7 +69,7 @@ def test_a_chart_of_several_works_is_one_for_each_whose_title_says_which() -> No
     source = ChartSource(rows=summarize(records), records=records, environments={}, name="demo")
     titles = []
     for one in source.works:
-        figure = drawn(CHARTS["speedup"].draw, one)
+        figure = CHARTS["speedup"].draw(one)
         titles.append(figure.get_suptitle())
         assert "ddp/gloo" in figure.axes[0].get_legend_handles_labels()[1]
     assert sorted(titles) == ["Speedup by group size: strong", "Speedup by group size: weak"]
