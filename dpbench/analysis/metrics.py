@@ -26,7 +26,7 @@ from dpbench.analysis.metric import (
     trial_field,
     trial_fields,
 )
-from dpbench.specs import AXES, SETTINGS
+from dpbench.specs import AXES
 from dpbench.specs.shares import host_counts
 
 
@@ -111,24 +111,12 @@ DECLARED: tuple[Metric, ...] = (
         meaning="How the learning rate follows the samples in a step.",
         **of_spec(lambda trial: trial.workload.learning_rate_rule),
     ),
-    *(setting_field(name, SETTINGS[name]) for name in AXES if SETTINGS[name].meaning),
+    *(setting_field(name, axis) for name, axis in AXES.items() if axis.meaning),
     Metric(
         key="nodes",
         kind="text",
         meaning="Replicas on each host, as in 2+1; missing if all are on one.",
         **of_spec(lambda trial: host_counts(trial.nodes) or None),
-    ),
-    Metric(
-        key="architecture",
-        kind="text",
-        meaning="The model.",
-        **of_spec(lambda trial: trial.workload.architecture),
-    ),
-    Metric(
-        key="scaling",
-        kind="text",
-        meaning="weak: each replica keeps its batch; strong: they share one.",
-        **of_spec(lambda trial: trial.scaling),
     ),
     trial_field("dataset", "Dataset that was used.", lambda r: r.trial.workload.dataset),
     trial_field("seed", "Seed of the workload.", lambda r: r.trial.workload.seed, "integer"),

@@ -62,8 +62,14 @@ class Axis:
 
 
 AXES = {
-    "architecture": Axis(name="arch", shown=str, apart=True, position=-2),
-    "scaling": Axis(name="scaling", shown=str, apart=True, position=-1),
+    "architecture": Axis(name="arch", shown=str, meaning="The model.", apart=True, position=-2),
+    "scaling": Axis(
+        name="scaling",
+        shown=str,
+        meaning="weak: each replica keeps its batch; strong: they share one.",
+        apart=True,
+        position=-1,
+    ),
     "optimizer": Axis(
         name="optimizer",
         shown=str,
@@ -159,7 +165,6 @@ SETTINGS = {
     "step": Axis(
         name="step",
         shown=lambda _: "own step",
-        meaning="The user's own training step; missing if it is the one of dpbench.",
         none="dpbench's",
         position=6,
     ),

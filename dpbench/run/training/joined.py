@@ -173,8 +173,8 @@ def lead(launch: Launch, request: TrainRequest, output: TrainOutput) -> tuple[Pa
         raise UsageError("--dry-run trains nothing; run it without the launcher")
     spec = spec_of_world(request, launch.ranks)
     plan = plan_training(request, spec)
-    folder, resume = plan.place.path.absolute(), plan.place.resume
-    launch.say("place", {"folder": str(folder), "resume": resume})
+    place = {"folder": str(plan.place.path.absolute()), "resume": plan.place.resume}
+    launch.say("place", place)
     with ExitStack() as stack:
         ready = stack.enter_context(samples_of(plan))
         introduce(plan, ready, output)
@@ -185,14 +185,7 @@ def lead(launch: Launch, request: TrainRequest, output: TrainOutput) -> tuple[Pa
             log.new()  # what was said before the resumption
             listener = output.listener(spec, plan.run, ready.steps_per_epoch)
             with listener, _signals(request), following(log, listener.hear):
-                job = TrainingJob(
-                    spec=spec,
-                    run=plan.run,
-                    folder=folder,
-                    prepared=launch.prepared(),
-                    resume=resume,
-                )
-                finished = _train(job, launch.rank)
+                finished = _train(launch, spec, request, place)
         set_ending(plan, run, finished)
     if not request.embedded:
         output.conclude(finished, spec, plan.place.path)
@@ -216,25 +209,28 @@ def follow(launch: Launch, request: TrainRequest) -> tuple[Path, Finished]:
                 launch.say_error(key, error)
                 raise
             launch.say(key, None if folder is None else str(folder))
-        job = TrainingJob(
-            spec=spec,
-            run=options.run,
-            folder=Path(place["folder"]),
-            prepared=launch.prepared(),
-            resume=place["resume"],
-        )
         with _signals(request):
-            return job.folder, _train(job, launch.rank)
+            return Path(place["folder"]), _train(launch, spec, request, place)
 
 
 def _signals(request: TrainRequest) -> AbstractContextManager[None]:
     return nullcontext() if request.embedded else as_exceptions()
 
 
-def _train(job: TrainingJob, rank: int) -> Finished:
-    """Trains; if another rank has ended, the error is one line, as that rank reports the cause."""
+def _train(
+    launch: Launch, spec: TrainingSpec, request: TrainRequest, place: Mapping[str, Any]
+) -> Finished:
+    """Trains in the place that rank 0 has chosen; if another rank has ended, the error is one line,
+    as that rank reports the cause."""
+    job = TrainingJob(
+        spec=spec,
+        run=request.options.run,
+        folder=Path(place["folder"]),
+        prepared=launch.prepared(),
+        resume=place["resume"],
+    )
     try:
-        return train_rank(job, rank)
+        return train_rank(job, launch.rank)
     except RuntimeError as error:
         words = str(error).partition("\n")[0]
         if speaks_of_lost_peer(str(error)):
