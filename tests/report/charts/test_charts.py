@@ -132,6 +132,14 @@ def test_the_linear_line_is_whole_where_speedups_are_far_below_it(kind: str) -> 
     assert axes.get_ylim()[1] > linear.get_ydata()[-1]
 
 
+def test_linear_scaling_starts_at_single_even_if_only_other_series_fit() -> None:
+    names = [f"own{k}" for k in range(9)]
+    runs = [run(trial(name, group_size=n), 100.0 * n) for name in names for n in (1, 2)]
+    (axes,) = CHARTS["throughput"].draw(source([*runs, run(trial("single", "none"), 80.0)])).axes
+    (linear,) = (line for line in axes.lines if str(line.get_label()).startswith("linear"))
+    assert [*linear.get_ydata()] == pytest.approx([80.0, 160.0])
+
+
 def test_at_most_six_batch_sizes_have_a_panel() -> None:
     runs = [
         run(trial(group_size=n, batch_size=batch), 100.0 * n)
