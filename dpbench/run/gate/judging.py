@@ -17,7 +17,6 @@ from dpbench.analysis.diagnosis.hints import load_notes
 from dpbench.analysis.metrics import METRICS
 from dpbench.architecture import make_importable, split_names
 from dpbench.errors import StoreError, UsageError
-from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.options.bridge import Layer, read, read_value
@@ -29,7 +28,7 @@ from dpbench.run.gate.looks import looks
 from dpbench.run.gate.thresholds import Thresholds, check_baselines_of_efficiency
 from dpbench.run.results import load_sides, results_folder, split_selection
 from dpbench.run.sweep.grid import missing, plan_trials
-from dpbench.run.sweep.measuring import Measurement, estimate_seconds, measure
+from dpbench.run.sweep.measuring import Measurement, measure
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
@@ -169,10 +168,6 @@ def check_against(
         goal = next(goals, None)
         return () if goal is None else missing(plan_trials(spec, goal), records)
 
-    def announce(launcher: Launcher) -> None:
-        trials = [one for one in plan_trials(spec) if launcher.unusable_reason(one) is None]
-        say(wanted.describe_plan(estimate_seconds(trials, launcher)))
-
     measurement = Measurement(
         spec=spec,
         folder=folder,
@@ -180,7 +175,8 @@ def check_against(
         data_dir=target.data_dir,
         quiet=target.quiet,
     )
-    stored = measure(measurement, machine, rounds, before=announce)
+    say(wanted.describe_plan())
+    stored = measure(measurement, machine, rounds)
     say(f"records are in {folder}")
     judged = sides(stored.records, stored.environments)
     assessment = assessed(wanted, judged, alpha=ALPHA_OF_A_LOOK)

@@ -35,20 +35,12 @@ class Thresholds:
         )
         return f"tolerance: {held}; {'strict' if self.strict else 'not strict'}"
 
-    def describe_plan(self, seconds: float | str = "") -> str:
-        """How much is measured, and the seconds that the first repetitions take, or why they are
-        not known."""
-        takes = seconds if isinstance(seconds, str) else f"about {units.seconds(seconds)}"
-        budget = units.seconds(self.budget_seconds)
-        least = ", ".join(filter(None, [f"{self.repetitions} repetitions", takes]))
-        if not isinstance(seconds, str) and seconds > self.budget_seconds:
-            return (
-                f"{least}: more than --budget {budget}, which limits only what is added to them; "
-                "fewer --repetitions take less"
-            )
-        most = sizes(self.repetitions)[-1]
+    def describe_plan(self) -> str:
+        """How much is measured."""
+        most, budget = sizes(self.repetitions)[-1], units.seconds(self.budget_seconds)
         return (
-            f"at least {least}; while inconclusive, up to {most} as long as --budget {budget} lasts"
+            f"at least {self.repetitions} repetitions; while inconclusive, up to {most} as long as "
+            f"--budget {budget} lasts"
         )
 
 

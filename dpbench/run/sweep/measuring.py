@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,6 @@ from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
-from dpbench.launch.ranks import remove_scratch
 from dpbench.messages import say
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
@@ -51,16 +50,8 @@ where the probes took longer."""
 
 
 def estimate_in_words(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
-    """Writes "about 2 min 10 s on an idle machine, without …"."""
-    seconds = estimate_seconds(trials, launcher)
-    if isinstance(seconds, str):
-        return seconds
-    return f"about {units.seconds(seconds)} on an idle machine, without communication"
-
-
-def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> float | str:
-    """Seconds that the trials take, from some steps of the plain module for each batch size; or
-    why they are not known."""
+    """The time that the trials take, from some steps of the plain module for each batch size, or
+    why it is not known."""
     runs = list(trials)
     if not runs:
         return "nothing to run"
@@ -77,7 +68,7 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> float |
     for trial in runs:
         step = step_seconds[_probe(trial)]
         seconds += step * _steps(trial, step)
-    return seconds
+    return f"about {units.seconds(seconds)} on an idle machine, without communication"
 
 
 def _probe(trial: TrialSpec) -> TrialSpec:
@@ -131,15 +122,8 @@ class Measurement:
     """The nodes of a sweep over several; the caller then handles signals."""
 
 
-def measure(
-    job: Measurement,
-    machine: Machine,
-    rounds: Rounds,
-    before: Callable[[Launcher], None] | None = None,
-) -> StoredSweep:
+def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
     """Run the trials that `rounds` asks for, round by round, and store each record as it comes.
-
-    `before` is called before the first trial.
 
     Raises UsageError if none of the backends can be used, and Interrupted, whose message says what
     is stored, if a signal ends the sweep.
@@ -153,9 +137,6 @@ def measure(
             else SweepStore.create(job.folder, job.spec, job.command)
         )
         with opened as results, nullcontext() if job.embedded else as_exceptions():
-            if before is not None:
-                with _probing(job.folder):
-                    before(launcher)
             team = job.team
             environment = team.nodes[0].environment if team else environment_here(machine)
             _Measuring(job, launcher, results, environment, unusable).run(rounds)
@@ -176,16 +157,6 @@ def unusable_rows(spec: SweepSpec, launcher: Launcher) -> dict[TrialSpec, str]:
             "backends that can be used)"
         )
     return found
-
-
-@contextmanager
-def _probing(folder: Path) -> Iterator[None]:
-    """Deletes what failed ranks inside have left in the logs, as no record will name it."""
-    logs = folder_inside(folder, LOGS_FOLDER)
-    before = {*logs.glob("*")}
-    yield
-    for left in {*logs.glob("*")} - before:
-        remove_scratch(left)
 
 
 @contextmanager

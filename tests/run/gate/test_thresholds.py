@@ -18,14 +18,8 @@ def test_the_defaults_are_three_percent_of_the_speed() -> None:
     defaults = found()
     assert defaults.tolerances == {"images_per_second": 0.03}
     assert defaults.describe() == "tolerance: images_per_second 3 %; not strict"
-    assert defaults.describe_plan(90.0) == (
-        "at least 5 repetitions, about 1 min 30 s; while inconclusive, up to 27 as long as "
-        "--budget 5 min lasts"
-    )
-    assert defaults.describe_plan().startswith("at least 5 repetitions; while inconclusive, ")
-    assert found(budget="30s").describe_plan(50.0) == (
-        "5 repetitions, about 50 s: more than --budget 30 s, which limits only what is added to "
-        "them; fewer --repetitions take less"
+    assert defaults.describe_plan() == (
+        "at least 5 repetitions; while inconclusive, up to 27 as long as --budget 5 min lasts"
     )
 
 

@@ -9,7 +9,6 @@ from unittest.mock import patch
 import pytest
 
 from dpbench import store
-from dpbench.cli.app import run
 from dpbench.errors import DataError
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
@@ -120,31 +119,3 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
     assert [steps for _, steps in ran] == [None, None, ddp_steps, single_steps]
     assert single_steps != ddp_steps
     assert {ddp_again.trial.window_seconds, single_again.trial.timed_steps} == {1.0, 20}
-
-
-def test_a_probe_that_fails_leaves_no_logs_that_no_record_names(here: Path) -> None:
-    (here / "broken.py").write_text(BROKEN)
-    options = "--arch broken.py:make --against torch-ddp --gpus 1 --batch-sizes 4 --name a"
-    assert run(["check", *options.split(), "--repetitions", "2"]) == 1
-    records = store.load(here / "results/a").records
-    logs = {path.name.partition("-")[0] for path in (here / "results/a/logs").iterdir()}
-    assert logs == {record.trial.trial_id for record in records}
-
-
-BROKEN = """
-import torch
-
-
-def make():
-    return torch.nn.Linear(4, 2), batch, loss
-
-
-def batch(samples, generator):
-    return torch.randn(samples, 4, generator=generator), torch.zeros(samples, dtype=torch.long)
-
-
-def loss(outputs, targets):
-    if len(outputs) == 4:  # not when it is tried, with 2 samples
-        raise RuntimeError("boom")
-    return torch.nn.functional.cross_entropy(outputs, targets)
-"""
