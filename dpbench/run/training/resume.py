@@ -14,7 +14,7 @@ from dpbench.messages import say
 from dpbench.options.train import TrainOptions
 from dpbench.run.results import results_folder
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
-from dpbench.training.run_folder import CHECKPOINTS, RUN_FILE, RunFolder, require_free
+from dpbench.training.run_folder import RUN_FILE, RunFolder, require_free
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,27 +28,6 @@ class RunPlace:
     """See TrainingJob.resume."""
 
 
-def resumed_run(resume: str | None, runs_dir: Path) -> tuple[RunFolder | None, Path | None]:
-    """The run and the checkpoint that --resume names; (None, None) unless it names one of them.
-
-    Without a checkpoint the latest of the run counts. Raises UsageError where there is nothing of
-    that name, StoreError for a damaged run.
-    """
-    if resume is None or resume == RESUME_LATEST:
-        return None, None
-    path = next((one for one in (Path(resume), runs_dir / resume) if one.exists()), None)
-    if not resume or path is None:
-        raise UsageError(
-            f"--resume {resume}: no run or checkpoint of that name, here or in {runs_dir}; "
-            "expected a run folder, a checkpoint, or auto"
-        )
-    if path.is_dir():
-        return RunFolder.open(path), None
-    around = path.parent if path.parent.name else path.absolute().parent
-    is_of_run = around.name == CHECKPOINTS and os.path.lexists(around.parent / RUN_FILE)
-    return (RunFolder.open(around.parent) if is_of_run else None), path
-
-
 def choose_run_folder(
     spec: TrainingSpec, *, name: str | None, runs_dir: Path, resume: str | None
 ) -> RunPlace:
@@ -57,38 +36,41 @@ def choose_run_folder(
     Raises UsageError for another training than the one to go on with, StoreError for a folder that
     is there already.
     """
-    is_named = name is not None
     folder = results_folder(runs_dir, name, otherwise=folder_name(spec.workload.architecture))
     if resume == RESUME_LATEST:
-        if not is_named:
+        if name is None:
             raise UsageError(f"--resume {RESUME_LATEST} needs --name: the run to go on with")
         if os.path.lexists(folder / RUN_FILE):
-            run = RunFolder.open(folder)
-            _check_same(spec, run)
-            return RunPlace(path=folder, existing=run, resume=RESUME_LATEST)
+            return _go_on(spec, folder)
         say(f"--resume {RESUME_LATEST}: no {folder} yet; starts a new run")
-    named, checkpoint = resumed_run(resume, runs_dir)
-    if named is not None and not (is_named and checkpoint):
-        if is_named:
+        resume = None
+    checkpoint = None if resume is None else _named(resume, runs_dir)
+    if checkpoint is not None and checkpoint.is_dir():
+        if name is not None:
             raise UsageError(
                 f"--resume {resume} goes on in that folder; leave --name out, or give a checkpoint "
                 "file to begin another run from"
             )
-        _check_same(spec, named)
-        start = RESUME_LATEST if checkpoint is None else str(checkpoint.absolute())
-        return RunPlace(path=named.path, existing=named, resume=start)
+        return _go_on(spec, checkpoint)
     require_free(folder)
     return RunPlace(path=folder, resume=str(checkpoint.absolute()) if checkpoint else None)
 
 
-def resume_words(options: TrainOptions, run: Path) -> str:
-    """The command that goes on with a run of these options."""
-    again = options.model_copy(update={"resume": str(run), "name": None})
-    return shlex.join(["dpbench", "train", *again.words()])
+def _named(resume: str, runs_dir: Path) -> Path:
+    """The run folder or checkpoint that --resume names."""
+    path = next((one for one in (Path(resume), runs_dir / resume) if one.exists()), None)
+    if not resume or path is None:
+        raise UsageError(
+            f"--resume {resume}: no run or checkpoint of that name, here or in {runs_dir}; "
+            "expected a run folder, a checkpoint, or auto"
+        )
+    return path
 
 
-def _check_same(spec: TrainingSpec, run: RunFolder) -> None:
-    """Raise UsageError for another training; only the number of epochs may have grown."""
+def _go_on(spec: TrainingSpec, path: Path) -> RunPlace:
+    """The run at a path; raises UsageError for another training: only the number of epochs may
+    have grown."""
+    run = RunFolder.open(path)
     theirs = run.header.spec
     if spec.epochs > theirs.epochs:
         theirs = replace(theirs, epochs=spec.epochs)
@@ -97,3 +79,10 @@ def _check_same(spec: TrainingSpec, run: RunFolder) -> None:
             f"--resume: {run.path} holds another training ({'; '.join(differences)}); "
             f"it was started with: {shlex.join(['dpbench', *run.header.starts[0].command])}"
         )
+    return RunPlace(path=path, existing=run, resume=RESUME_LATEST)
+
+
+def resume_words(options: TrainOptions, run: Path) -> str:
+    """The command that goes on with a run of these options."""
+    again = options.model_copy(update={"resume": str(run), "name": None})
+    return shlex.join(["dpbench", "train", *again.words()])

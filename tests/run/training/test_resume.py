@@ -61,14 +61,11 @@ def test_a_run_is_named_by_its_folder_or_path(runs: Path, named: str) -> None:
     assert found.existing.header == run.header
 
 
-def test_a_checkpoint_of_a_run_goes_on_in_that_run_or_begins_another(runs: Path) -> None:
+def test_a_checkpoint_begins_another_run(runs: Path) -> None:
     run = made(runs, "one", SPEC, "step-00000005.pt")
-    file = str(run.checkpoints / "step-00000005.pt")
-    here = place(runs, resume=file)
-    assert (here.path, here.resume) == (runs / "one", str(Path(file).absolute()))
-    assert here.existing is not None
-    elsewhere = place(runs, name="two", resume=file)
-    assert elsewhere == RunPlace(path=runs / "two", resume=here.resume)
+    file = run.checkpoints / "step-00000005.pt"
+    found = place(runs, name="two", resume=str(file))
+    assert found == RunPlace(path=runs / "two", resume=str(file.absolute()))
 
 
 def test_a_run_cannot_be_gone_on_with_under_another_name(runs: Path) -> None:
