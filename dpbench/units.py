@@ -104,8 +104,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def stored(done: int, planned: int | None = None) -> str:
-    """Writes "1 trial is stored", or of so many "2 of 3 trials are stored"."""
-    known = done if planned is None else planned
-    share = "" if planned is None else f"{done:,} of "
-    return f"{share}{counted(known, 'trial')} {'is' if known == 1 else 'are'} stored"
+def stored(done: int, planned: int) -> str:
+    """Writes "2 of 3 trials are stored"."""
+    return f"{done:,} of {counted(planned, 'trial')} {'is' if planned == 1 else 'are'} stored"

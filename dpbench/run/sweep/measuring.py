@@ -204,7 +204,6 @@ class _Measuring:
         self._failed = FailedSeries() if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
         self._unusable = unusable
-        self._code = [*map(files_sha256, job.spec.workloads)]
         for node in job.team.nodes if job.team else ():
             results.add_environment(node.environment)
         results.add_environment(here)
@@ -279,8 +278,8 @@ class _Measuring:
 
     def _require_same_code(self) -> None:
         """Raise UsageError if the user's code has changed, since every trial loads it again."""
-        for workload, code in zip(self._job.spec.workloads, self._code, strict=True):
-            if files_sha256(workload) == code:
+        for workload in self._job.spec.workloads:
+            if files_sha256(workload) == workload.files_sha256:
                 continue
             finish = self._job.to_finish
             back = f"put the old one back and finish with: {finish}"

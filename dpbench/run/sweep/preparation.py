@@ -6,7 +6,7 @@ The command line and `dpbench.sweep` both go through here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -179,7 +179,7 @@ def _planned(prepared: PreparedSweep, *, oversubscribe: bool) -> tuple[list[Plan
         stored = f"Resuming: {units.stored(len(usable) - len(runs), len(usable))}. "
         summary = (
             f"{stored if prepared.earlier else ''}{units.counted(len(runs), 'trial')} "
-            f"of {_steps(spec, trials)} steps, "
+            f"of {_steps(spec, trials)}, "
             f"{units.any_of(threads, 'thread')} per replica; "
             f"{duration}. This plan stored nothing."
         )
@@ -192,16 +192,11 @@ def _planned(prepared: PreparedSweep, *, oversubscribe: bool) -> tuple[list[Plan
 
 
 def _steps(spec: SweepSpec, trials: Sequence[TrialSpec]) -> str:
-    warmup = _any_of(trial.warmup_steps for trial in trials)
+    warmup = units.any_of(trial.warmup_steps for trial in trials)
+    timed = units.any_of(trial.timed_steps for trial in trials)
     if spec.window_seconds is not None:
-        return f"{warmup} + {spec.timed_steps} to {MOST_FILLING_STEPS:,}"
-    return f"{warmup} + {_any_of(trial.timed_steps for trial in trials)}"
-
-
-def _any_of(counts: Iterable[int]) -> str:
-    """Several in brackets, as a term of a sum."""
-    words = units.any_of(counts)
-    return words if words.isdigit() else f"({words})"
+        timed = f"{spec.timed_steps} to {MOST_FILLING_STEPS:,}"
+    return f"{warmup} warm-up and {timed} timed steps"
 
 
 def exit_status(records: Sequence[TrialRecord], asked: Collection[str] | None = None) -> int:
