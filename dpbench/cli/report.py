@@ -11,9 +11,9 @@ from dpbench.cli.show_results import (
     show_collectives,
     show_rows,
     show_screen,
+    write_text,
 )
 from dpbench.errors import UsageError
-from dpbench.files import write_file
 from dpbench.messages import say, warn
 from dpbench.options.bridge import Layer, command, read
 from dpbench.options.report import ReportOptions
@@ -29,7 +29,7 @@ def report(typed: dict[str, Any]) -> None:
 
     dpbench report results/demo --open
 
-    dpbench report results/demo --level step --output steps.parquet
+    dpbench report results/demo --level step --output steps.csv
 
     With --format, --level or an output file, it writes rows and no page. Options that choose rows
     apply to the printed output; the page always has all rows.
@@ -78,7 +78,7 @@ def report(typed: dict[str, Any]) -> None:
 
 def _write_level(path: Path, level: str, options: ReportOptions) -> None:
     """Writes the rows of a level below the configuration, to a file or stdout."""
-    from dpbench.report.exports import encoded, keep_columns, level_frame
+    from dpbench.report.exports import frame_text, keep_columns, level_frame
     from dpbench.run.results import is_table
 
     if is_table(path):
@@ -93,8 +93,4 @@ def _write_level(path: Path, level: str, options: ReportOptions) -> None:
                 raise UsageError(f"--level {level} has no {key}; leave its option out")
             frame = frame[frame[key].astype(object).isin(values)]
     frame = keep_columns(frame, options.columns)
-    data = encoded(frame, options.rows_format or "csv")
-    if options.file is None:
-        typer.echo(data.decode(), nl=False)
-    else:
-        write_file(options.file, lambda file: file.write(data))
+    write_text(frame_text(frame, options.rows_format or "csv"), options.file)

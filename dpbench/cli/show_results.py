@@ -68,23 +68,21 @@ def show_screen(
 def show_rows(subject: Subject, format: str, columns: str | None, file: Path | None) -> None:
     """Prints the rows in a format for documents or programs, or writes them to a file; notes go
     to stderr."""
-    from dpbench.report.exports import encoded, keep_columns
     from dpbench.report.tables import render
 
     warn(*(subject.stored.warnings if subject.stored else ()))
-    if format == "parquet":
-        from dpbench.analysis.frames import to_frame
+    table = render(subject.rows, format=format, columns=columns)
+    for note in table.notes_aside:
+        typer.echo(note, err=True)
+    write_text(table.text, file)
 
-        data = encoded(keep_columns(to_frame(subject.rows), columns), format)
-    else:
-        table = render(subject.rows, format=format, columns=columns)
-        data = table.text.encode()
-        for note in table.notes_aside:
-            typer.echo(note, err=True)
+
+def write_text(text: str, file: Path | None) -> None:
+    """Prints the text, or writes it to a file."""
     if file is None:
-        typer.echo(data.decode(), nl=False)
+        typer.echo(text, nl=False)
     else:
-        write_file(file, lambda opened: opened.write(data))
+        write_file(file, lambda opened: opened.write(text.encode()))
 
 
 def show_collectives(stored: StoredCollectives, *, as_json: bool = False) -> None:

@@ -33,9 +33,7 @@ class CompareOptions(Options):
     )
     within: Percent = option(0.03, "Difference that counts as the same.", "X%", usual="3%")
     force: bool = option(False, "Compare even if the environments differ.")
-    format: str | None = option(
-        None, "Format: text, markdown, latex, html, csv or json.", "NAME", usual="text"
-    )
+    format: str | None = option(None, "Format: text, markdown, csv or json.", "NAME", usual="text")
     as_json: bool = json_option("Same as --format json.")
 
     @model_validator(mode="after")

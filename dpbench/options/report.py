@@ -25,12 +25,8 @@ SUFFIXES = {
     ".csv": "csv",
     ".json": "json",
     ".md": "markdown",
-    ".tex": "latex",
-    ".html": "html",
-    ".parquet": "parquet",
 }
-"""Endings of the files that `report --output` writes rows into, and their formats. For
-configurations .html needs --format, because it could mean the page."""
+"""Endings of the files that `report --output` writes rows into, and their formats."""
 FORMATS = ("text", *SUFFIXES.values())
 LEVELS = ("configuration", "trial", "rank", "step", "collective")
 
@@ -42,7 +38,7 @@ class ReportOptions(RowFilter):
     path: FilePath | None = results_argument()
     format: Annotated[str, Choice(FORMATS)] | None = option(
         None,
-        "Format: text, markdown, latex, html, csv, json or parquet.",
+        "Format: text, markdown, csv or json.",
         "NAME",
         usual="from the ending of --output, else text",
     )
@@ -54,7 +50,7 @@ class ReportOptions(RowFilter):
     as_json: bool = json_option("Same as --format json.")
     output: FilePath | None = option(
         None,
-        "Folder for the page, or a .csv, .json, .md, .tex or .parquet file.",
+        "Folder for the page, or a .csv, .json or .md file.",
         "PATH",
         usual="PATH/report",
     )
@@ -81,21 +77,12 @@ class ReportOptions(RowFilter):
     @model_validator(mode="after")
     def _names_one_format_and_place(self) -> ReportOptions:
         require_one_format(self.as_json, self.format)
-        is_table = self.format or self.level != "configuration"
         if self.output is not None and self.file is None:
             is_folder = not self.output.suffix or self.output.is_dir()
             place = "" if self.rows_format else "a folder, or "
             if self.rows_format or not is_folder:
-                endings = [one for one in SUFFIXES if is_table or one != ".html"]
                 raise UsageError(
                     f"--output {self.output}: expected {place}a file that ends in "
-                    f"{', '.join(endings)}"
+                    f"{', '.join(SUFFIXES)}"
                 )
-        if self.file is not None and self.rows_format == "html" and not is_table:
-            raise UsageError(
-                f"--output {self.output}: expected a folder for the page, or --format html for a "
-                "file with only the table"
-            )
-        if self.rows_format == "parquet" and self.file is None:
-            raise UsageError("--format parquet is not text; name a file: --output rows.parquet")
         return self

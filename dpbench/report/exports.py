@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.analysis import frames
-from dpbench.errors import UsageError
 from dpbench.records.trial import TrialRecord
 from dpbench.report.formats import csv_text, json_text, table_of_frame
 from dpbench.report.tables import parse_keys
@@ -46,19 +44,9 @@ def keep_columns(frame: pd.DataFrame, columns: str | None) -> pd.DataFrame:
     return frame[list(parse_keys(columns, map(str, frame.columns)))]
 
 
-def encoded(frame: pd.DataFrame, format: str) -> bytes:
-    """The rows in any format; raises UsageError for Parquet without pyarrow."""
-    if format == "parquet":
-        data = io.BytesIO()
-        try:
-            frame.to_parquet(data, index=False)
-        except ImportError:
-            raise UsageError(
-                "--format parquet needs pyarrow, which is not installed; pip install "
-                "'dpbench[parquet]'"
-            ) from None
-        return data.getvalue()
+def frame_text(frame: pd.DataFrame, format: str) -> str:
+    """The rows in any format but that of terminals."""
     writers = {"csv": csv_text, "json": json_text}
     if format in writers:
-        return writers[format](frame).encode()
-    return f"{write_table(table_of_frame(frame), format)}\n".encode()
+        return writers[format](frame)
+    return f"{write_table(table_of_frame(frame), format)}\n"

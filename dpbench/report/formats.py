@@ -47,16 +47,6 @@ def html_table(table: Table) -> str:
     return text
 
 
-def latex_table(table: Table) -> str:
-    """A table for the package booktabs, in UTF-8."""
-    text: str = _strings(table, one_line).to_latex(
-        index=False,
-        escape=True,
-        column_format="".join("l" if column.text else "r" for column in table.columns),
-    )
-    return f"% \\usepackage{{booktabs}}\n{text.rstrip()}"
-
-
 def _strings(table: Table, write: Any) -> pd.DataFrame:
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""A table as values, which every format is written from: terminal, Markdown, HTML, LaTeX, page."""
+"""A table as values, which every format is written from: terminal, Markdown, HTML, page."""
 
 from __future__ import annotations
 
@@ -107,12 +107,16 @@ def text_table(
     words: Collection[str] = (),
     keys: Sequence[str] = (),
 ) -> Table:
-    """A table of texts; columns whose key is among `words` are aligned left, others right. Keys are
-    the headers unless given."""
+    """A table of texts, each on one line; columns whose key is among `words` are aligned left,
+    others right. Keys are the headers unless given."""
     pairs = zip(keys or headers, headers, strict=True)
     return Table(
-        columns=tuple(TableColumn(key=key, header=one, text=key in words) for key, one in pairs),
-        rows=tuple(TableRow(cells=tuple(TableCell(text=text) for text in line)) for line in lines),
+        columns=tuple(
+            TableColumn(key=key, header=one_line(one), text=key in words) for key, one in pairs
+        ),
+        rows=tuple(
+            TableRow(cells=tuple(TableCell(text=one_line(text)) for text in line)) for line in lines
+        ),
     )
 
 

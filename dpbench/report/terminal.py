@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import tabulate
 
 from dpbench.errors import UnknownName
-from dpbench.report.formats import escape, html_table, latex_table, markdown_table
+from dpbench.report.formats import escape, html_table, markdown_table
 from dpbench.report.progress.terminal import table_width, text_width
 from dpbench.report.table import Table, longest_line
 
@@ -23,10 +23,10 @@ DATA_FORMATS = ("csv", "json")
 """Plain values for programs, under all keys."""
 DOCUMENTS: dict[str, Callable[[Table], str]] = {
     "html": html_table,
-    "latex": latex_table,
     "markdown": markdown_table,
 }
 FORMATS = (DEFAULT, *DOCUMENTS, *DATA_FORMATS)
+"""All but HTML, which notebooks show, are offered on the command line."""
 
 _TOGETHER = re.compile(r"(?<=\d) (?=%)|(?<=batch|tects) (?=\d)")
 """Blanks at which nobody would break: before %, in "batch 16" and "detects 8 %"."""

@@ -33,6 +33,19 @@ def sizes(one: dict[str, Any]) -> dict[int, str]:
     return {row["group_size"]: row["kind"] for row in one["rows"]}
 
 
+def test_no_control_character_of_a_published_table_reaches_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "table.csv"
+    name = '"a\x1b[31m\nb",g\x1bx,to\x1bken,s\x1bq'
+    table.write_text(
+        f"implementation,backend,item,source,gpus,images_per_second\n{name},1,5\n{name},2,9\n"
+    )
+    for command in (["project"], ["report", "--verbose"]):
+        assert run([*command, str(table)]) == 0
+        assert "\x1b" not in capsys.readouterr().out
+
+
 def test_what_is_left_out_names_the_width_that_it_did_not_fit(
     alone: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

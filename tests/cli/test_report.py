@@ -89,9 +89,9 @@ def test_a_sweep_without_a_trial_prints_why_and_no_empty_table(sweep_folder: Pat
 
 def test_every_level_goes_into_every_format(sweep_folder: Path, tmp_path: Path) -> None:
     levels = [level for level in options.LEVELS if level != "collective"]
-    for (suffix, name), level in zip(options.SUFFIXES.items(), [*levels, *levels], strict=False):
+    for suffix, level in zip([*options.SUFFIXES, ".csv"], levels, strict=True):
         file = tmp_path / f"rows{suffix}"
-        invoke(sweep_folder, "--level", level, "--output", file, "--format", name)
+        invoke(sweep_folder, "--level", level, "--output", file)
         assert b"gloo" in file.read_bytes()
     assert not (sweep_folder / "report").exists()
 
@@ -107,9 +107,8 @@ def test_rows_of_a_level_are_csv_unless_asked_otherwise(sweep_folder: Path) -> N
 
 
 def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) -> None:
-    for suffix in (".csv", ".parquet", ".tex"):
-        invoke(sweep_folder, "--output", tmp_path / f"table{suffix}")
-    frame = pd.read_parquet(tmp_path / "table.parquet")
+    invoke(sweep_folder, "--output", tmp_path / "table.csv")
+    frame = pd.read_csv(tmp_path / "table.csv")
     assert list(frame.columns) == [field.key for field in CONFIGURATION_FIELDS]
     with pytest.raises(StoreError, match="expected exactly one column"):
         invoke(tmp_path / "table.csv")
@@ -122,11 +121,9 @@ def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) ->
         (["--columns", "backend,speed"], UnknownName, "unknown column 'speed'"),
         (["--columns", "backend,backend"], UsageError, "each column once"),
         (["--json", "--format", "csv"], UsageError, "contradict"),
-        (["--output", "page.html"], UsageError, "expected a folder for the page, or --format html"),
+        (["--output", "page.html"], UsageError, "expected a folder, or a file that ends in"),
         (["--open"], UsageError, "without --output DIR"),
         (["--output", ""], UsageError, "expected the name of a file or folder"),
-        (["--output", "a.xlsx"], UsageError, r"a file that ends in .*\.tex, \.parquet$"),
-        (["--format", "parquet"], UsageError, "name a file: --output rows.parquet"),
         (["--level", "steps"], UsageError, "did you mean 'step'"),
         (["--level", "step"], UsageError, "has configurations only"),
     ],

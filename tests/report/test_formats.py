@@ -1,4 +1,4 @@
-"""Markdown, HTML, LaTeX, CSV and JSON: hostile texts stay texts, and values keep their types."""
+"""Markdown, HTML, CSV and JSON: hostile texts stay texts, and values keep their types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dpbench.report.formats import (
     csv_text,
     html_table,
     json_text,
-    latex_table,
     markdown_table,
     table_of_frame,
 )
@@ -36,13 +35,6 @@ def test_an_html_cell_is_escaped() -> None:
     text = html_table(TABLE)
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
     assert "1,000\u00a0±\u00a03" in text
-
-
-def test_a_latex_cell_is_escaped() -> None:
-    text = latex_table(TABLE)
-    assert r"*d* 5 \% a\_b & 1,000 ± 3 \\" in text
-    assert r"\begin{tabular}{lr}" in text
-    assert r"\toprule" in text
 
 
 @pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1+2", "-2+3", "@SUM(A1)", "\t=1"])
