@@ -3,10 +3,9 @@
 Columns: `group_size` (or `gpus`), and one speed: `images_per_second`, `seconds_per_step` (with a
 batch size), `speedup` over one replica, or `seconds`, `minutes` or `hours` for a fixed amount of
 work (strong scaling). Optional are `batch_size` (or `batch_per_gpu`; per replica), `backend`,
-`implementation` (default: the model, or else "published"), `item` (default "images"), `source`
-(shown below the table), `scaling` (must be weak), and `model`, `data` and `hardware`, which join
-the name where rows of one name differ in them. Columns named *_claimed are shown as claims. Other
-columns are not read, and a note says so. An empty cell means that it is not known.
+`implementation` (default "published"), `item` (default "images"), `source` (shown below the table)
+and `scaling` (must be weak). Columns named *_claimed are shown as claims. Other columns are not
+read, and a note says so. An empty cell means that it is not known.
 
 Numbers are single values without an interval. Everything else is an error that names the line.
 """
@@ -19,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
 from dpbench.analysis.estimate import LogMean
@@ -28,25 +27,16 @@ from dpbench.errors import StoreError
 from dpbench.messages import printable
 from dpbench.records.trial import Status
 
-UNNAMED = "published"
 CLAIMED = "_claimed"
 SPELLINGS = {"gpus": "group_size", "batch_per_gpu": "batch_size"}
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 SPEEDS = ("images_per_second", "seconds_per_step", "speedup", *SECONDS)
-TRAITS = ("model", "data", "hardware")
 LONGEST = 120
-
-
-def _is_printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("expected printable text")
-    return text
-
+"""Characters of a wrong value that an error repeats."""
 
 Count = Annotated[int, Field(ge=1, lt=10**9)]
 Speed = Annotated[float, Field(ge=1e-9, le=1e15, allow_inf_nan=False)]
 """Wider than any training speed or time, and far from where floats overflow."""
-Text = Annotated[str, Field(max_length=LONGEST), AfterValidator(_is_printable)]
 
 
 class PublishedRow(BaseModel):
@@ -62,20 +52,12 @@ class PublishedRow(BaseModel):
     seconds: Speed | None = None
     minutes: Speed | None = None
     hours: Speed | None = None
-    implementation: Text = ""
-    backend: Text | None = None
-    item: Text = "images"
-    source: Text = ""
+    implementation: str = "published"
+    backend: str | None = None
+    item: str = "images"
+    source: str = ""
+    """Who measured, on what hardware and data."""
     scaling: Literal["weak"] = "weak"
-    model: Text = ""
-    data: Text = ""
-    hardware: Text = ""
-
-    @property
-    def described_source(self) -> str:
-        """Who measured, on what hardware and data; "" if none is known."""
-        parts = [self.source, self.hardware, f"{self.data} data" if self.data else ""]
-        return ", ".join(filter(None, parts))
 
     @property
     def throughput(self) -> float | None:
@@ -89,12 +71,10 @@ class PublishedRow(BaseModel):
     @property
     def duration_seconds(self) -> float | None:
         """Seconds for a fixed amount of work."""
-        found = [
-            value * factor
-            for name, factor in SECONDS.items()
-            if (value := getattr(self, name)) is not None
-        ]
-        return found[0] if found else None
+        for name, factor in SECONDS.items():
+            if (value := getattr(self, name)) is not None:
+                return float(value) * factor
+        return None
 
 
 def from_csv(path: Path) -> tuple[ConfigurationSummary, ...]:
@@ -106,25 +86,20 @@ def from_csv(path: Path) -> tuple[ConfigurationSummary, ...]:
             f"{path}, line 1: expected exactly one column out of {', '.join(SPEEDS)}, "
             f"got {', '.join(speeds) or columns}"
         )
-    parsed = [(number, _parse(path, number, cells)) for number, cells in lines]
-    names = _names([row for _, row in parsed])
     unread = [c for c in columns if c not in PublishedRow.model_fields and not c.endswith(CLAIMED)]
     notes = [f"columns not read: {', '.join(unread)}"] if unread else []
-    shared = {row.described_source for _, row in parsed}
-    if len(shared) == 1 and (source := shared.pop()):
-        notes.insert(0, f"source: {source}")
     rows: dict[tuple[object, ...], tuple[int, ConfigurationSummary]] = {}
-    for (number, row), name, (_, cells) in zip(parsed, names, lines, strict=True):
-        found = _summary(row, name, cells)
+    for number, cells in lines:
+        row = _parse(path, number, cells)
+        found = _summary(row, cells)
         key = (found.implementation, found.backend, found.group_size, found.batch_size)
         if key in rows:
             raise StoreError(
                 f"{path}, line {number}: expected each configuration once ({found.label} is on "
                 f"line {rows[key][0]})"
             )
-        own = shared and row.described_source
-        labeled = [f"{found.label}: source: {own}"] if own else []
-        rows[key] = (number, with_note(found, *labeled, *notes))
+        sources = [f"source: {row.source}"] if row.source else []
+        rows[key] = (number, with_note(found, *sources, *notes))
     return in_order(_with_scaling([row for _, row in rows.values()]))
 
 
@@ -140,12 +115,10 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
         raise StoreError(f"cannot read {path}: {error.strerror}") from None
     except (csv.Error, UnicodeDecodeError) as error:
         raise StoreError(f"{path} is not a CSV file in UTF-8: {error}") from None
-    if not columns:
-        raise StoreError(f"{path} is empty: expected a header line of column names")
+    if not lines:
+        raise StoreError(f"{path}: expected a line of column names and lines of values")
     if doubled := [name for name in columns if columns.count(name) > 1]:
         raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
-    if not lines:
-        raise StoreError(f"{path}, line 2: expected a row of values, got the end of the file")
     for number, cells in lines:
         if "" in cells or None in cells.values():
             raise StoreError(f"{path}, line {number}: expected {len(columns)} values")
@@ -172,32 +145,14 @@ def _parse(path: Path, number: int, cells: dict[str, str]) -> PublishedRow:
     return row
 
 
-def _names(rows: Sequence[PublishedRow]) -> list[str]:
-    """The name of each row: "VGG16(real)" if there is another VGG16."""
-    bases = [row.implementation or row.model or UNNAMED for row in rows]
-    seen: dict[tuple[str, str], set[str]] = {}
-    for base, row in zip(bases, rows, strict=True):
-        for trait in TRAITS:
-            seen.setdefault((base, trait), set()).add(getattr(row, trait))
-    found = []
-    for base, row in zip(bases, rows, strict=True):
-        differing = [
-            text
-            for trait in TRAITS
-            if (text := getattr(row, trait)) and text != base and len(seen[base, trait]) > 1
-        ]
-        found.append(f"{base}({', '.join(differing)})" if differing else base)
-    return found
-
-
-def _summary(row: PublishedRow, name: str, cells: dict[str, str]) -> ConfigurationSummary:
+def _summary(row: PublishedRow, cells: dict[str, str]) -> ConfigurationSummary:
     """The row without what other rows say about it."""
     speed, duration = row.throughput, row.duration_seconds
     # For times and speedups it is unknown whether the batch was per replica.
     known = speed is not None and row.batch_size is not None
     gain = None if row.speedup is None else LogMean.of_single(row.speedup).estimate("×")
     return ConfigurationSummary(
-        implementation=name,
+        implementation=row.implementation,
         backend=row.backend,
         group_size=row.group_size,
         batch_size=row.batch_size,

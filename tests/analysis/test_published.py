@@ -86,8 +86,7 @@ def test_other_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "is empty"),
-        (HEADER, "line 2: expected a row"),
+        (HEADER, "expected a line of column names and lines of values"),
         (
             "backend,group_size,batch_size\na,1,2\n",
             "images_per_second, seconds_per_step, speedup, seconds, minutes, hours",
