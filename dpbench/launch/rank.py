@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import multiprocessing
 import os
 import pickle
-import select
 import signal
 import sys
 import threading
@@ -24,7 +24,6 @@ from pathlib import Path
 
 from dpbench.architecture.user_errors import raised_at
 from dpbench.errors import DpbenchError
-from dpbench.launch import pidfd
 from dpbench.launch.signals import ENDING, handle_unless_ignored
 
 SHORTEST_TIME_SECONDS = 0.01
@@ -76,7 +75,6 @@ def main(
     scratch: Path,
     started: float,
     limit_seconds: float,
-    launcher_pid: int,
     environment: dict[str, str],
     connection: Connection,
 ) -> None:
@@ -97,10 +95,9 @@ def main(
         A thread sleeps in the kernel until then. The parent-death signal does not help: the parent
         of a rank is the fork server, which lives as long as any rank.
         """
-        with suppress(ProcessLookupError):  # it has ended already
-            ended = select.poll()  # unlike select, for descriptors beyond 1023 too
-            ended.register(pidfd.open_process(launcher_pid), select.POLLIN)
-            ended.poll()
+        launcher = multiprocessing.parent_process()
+        assert launcher is not None
+        launcher.join()  # waits for the end of a pipe, so no other process is taken for it
         os._exit(1)
 
     threading.Thread(target=end_with_launcher, name=WATCH_THREAD, daemon=True).start()

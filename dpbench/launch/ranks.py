@@ -10,9 +10,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
-import signal
-import socket
-import struct
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -27,8 +24,8 @@ from typing import Any, TypeVar
 
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
-from dpbench.launch import pidfd, rank
-from dpbench.launch.causes import SERVER_GONE, RankTrace, Stuck, explain, stuck_at
+from dpbench.launch import rank
+from dpbench.launch.causes import SERVER_GONE, RankTrace, explain, stuck_at
 from dpbench.launch.fork_server import fork_server
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
@@ -45,8 +42,6 @@ EXIT_SECONDS = 5.0
 """Seconds that ranks with a result may take to exit."""
 POLL_SECONDS = 0.1
 """Seconds between two calls of `stop`, whose cause the kernel cannot wait for."""
-SHORTEST_READ_SECONDS = 0.01
-"""Limit of a read at the deadline: zero would mean none."""
 LONGEST_WAIT_SECONDS = 3600.0
 """Longest single wait: poll(2) takes no more than 24 days, and a training may last a year."""
 
@@ -153,7 +148,6 @@ def run_part(
 
     The ranks are killed when `stop` returns True. Raises PartFailed.
     """
-    os.close(pidfd.open_process(os.getpid()))  # raises before a rank is started that nobody ends
     scratch.mkdir(parents=True, exist_ok=True)
     if start_method == "forkserver":
         fork_server()  # its start takes none of the ranks' time
@@ -168,7 +162,7 @@ def run_part(
         stack.callback(_end, ranks)
         for number in range(part.count):
             environment = part.environment(number)
-            arguments = (work, scratch, started, limit_seconds, os.getpid(), environment)
+            arguments = (work, scratch, started, limit_seconds, environment)
             try:
                 ranks.append(_start(part.first + number, arguments, start_method))
             except (EOFError, ConnectionError):
@@ -188,7 +182,7 @@ def run_part(
             ]
             wait_for_any(handles, min(left, LONGEST_WAIT_SECONDS if stop is None else POLL_SECONDS))
             for one in [*waiting]:
-                if answer := one.answer(deadline):
+                if answer := one.answer():
                     waiting.remove(one)
                     results[one.rank], trace = answer
                     if trace:
@@ -212,39 +206,22 @@ class _RunningRank:
 
     rank: int
     process: BaseProcess
-    handle: int | None
-    """A pidfd, which no later process with its number shares, once the server that reaps it is
-    gone; None if it had ended before it was opened."""
     connection: Connection
     """Carries the result or the failure."""
 
-    def answer(self, deadline: float) -> tuple[Any, RankTrace | None] | None:
-        """The result, and how the rank failed if it did; None if it is busy.
-
-        A rank that stops in the middle of sending counts as hung after the deadline.
-        """
+    def answer(self) -> tuple[Any, RankTrace | None] | None:
+        """The result, and how the rank failed if it did; None if it is busy."""
         has_ended = bool(wait_for_any([self.process.sentinel], 0))
         try:
             if self.connection.poll():
-                _limit_reads(self.connection, deadline - monotonic())
                 result, failure = self.connection.recv()
                 return result, RankTrace(rank=self.rank, failure=failure) if failure else None
             if not has_ended:
                 return None
-        except BlockingIOError:
-            return None, RankTrace(rank=self.rank, stuck=Stuck(place=None, waiting=False))
         except (EOFError, OSError):
             pass  # it has ended
         self.process.join(EXIT_SECONDS)
         return None, RankTrace(rank=self.rank, exit_code=self.process.exitcode or 0)
-
-
-def _limit_reads(connection: Connection, seconds: float) -> None:
-    """Let a read that gets nothing for so long raise BlockingIOError."""
-    whole, part = divmod(int(max(seconds, SHORTEST_READ_SECONDS) * 1_000_000), 1_000_000)
-    with socket.socket(fileno=os.dup(connection.fileno())) as end:
-        end.settimeout(None)  # as setdefaulttimeout lets no read wait
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, part))
 
 
 def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _RunningRank:
@@ -254,22 +231,20 @@ def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _Runni
     process = context.Process(target=rank.main, args=(*arguments, theirs))
     process.start()
     theirs.close()
-    handle = None
-    with suppress(ProcessLookupError):
-        handle = pidfd.open_process(process.pid)
-    return _RunningRank(rank=number, process=process, handle=handle, connection=ours)
+    return _RunningRank(rank=number, process=process, connection=ours)
 
 
 def _end(ranks: list[_RunningRank]) -> None:
     """Kill those that are still running."""
     for one in ranks:
-        if one.handle is not None:
-            with suppress(ProcessLookupError):
-                pidfd.send_signal(one.handle, signal.SIGKILL)
-            os.close(one.handle)
+        one.process.kill()
     for one in ranks:
         one.process.join(EXIT_SECONDS)
         one.connection.close()
+        with suppress(ValueError):  # not even SIGKILL has ended it yet
+            # A rank whose server was killed cannot be killed by its number, which another process
+            # may have by now; it ends by itself when the pipe from here is closed.
+            one.process.close()
 
 
 @contextmanager

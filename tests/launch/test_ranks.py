@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import struct
 import sys
 import threading
 import time
@@ -159,32 +157,6 @@ def closes_its_streams(_: int) -> None:
 def test_a_rank_that_has_closed_its_streams_tells_its_failure(tmp_path: Path) -> None:
     with pytest.raises(RanksFailed, match=r"ValueError: with \\udcff in it \(.*ranks.py, line"):
         run_ranks(closes_its_streams, 1, tmp_path, 60)
-
-
-def stops_while_it_sends(_: int) -> None:
-    """Sends the length of a result and no more, then stops."""
-    caller = sys._getframe(1)
-    os.write(caller.f_locals["connection"].fileno(), struct.pack("!i", 100))
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def test_a_rank_that_stops_while_it_sends_is_named_soon_after_the_limit(tmp_path: Path) -> None:
-    with pytest.raises(RanksFailed, match="no result after 4 s: rank 0 did not respond") as failed:
-        run_ranks(stops_while_it_sends, 1, tmp_path, LIMIT_SECONDS)
-    assert failed.value.outcome.status is Status.TIMED_OUT
-
-
-def large(_: int) -> bytes:
-    return bytes(10_000_000)
-
-
-def test_a_default_timeout_of_sockets_cuts_off_no_result(tmp_path: Path) -> None:
-    socket.setdefaulttimeout(30)
-    try:
-        (result,) = run_ranks(large, 1, tmp_path, 60)
-    finally:
-        socket.setdefaulttimeout(None)
-    assert len(result) == 10_000_000
 
 
 LONG_SECONDS = 60.0
