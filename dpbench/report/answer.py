@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.provenance import Provenance
 from dpbench.report.table import Table
 from dpbench.report.terminal import bullet, write_table
 
@@ -47,10 +46,8 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def plain_estimate(
-    estimate: Estimate | None, kind: Provenance | None = None
-) -> dict[str, Any] | None:
-    """The estimate and, with `kind`, where it comes from; None where nothing was measured."""
+def plain_estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    """The estimate with its interval; None where nothing was measured."""
     if estimate is None:
         return None
     return {
@@ -61,7 +58,6 @@ def plain_estimate(
         "confidence": estimate.confidence,
         "sample_size": estimate.sample_size,
         "basis": estimate.basis,
-        **({} if kind is None else {"kind": kind}),
     }
 
 

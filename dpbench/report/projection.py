@@ -9,16 +9,15 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.law import published_error
-from dpbench.analysis.projection.row import CONFIDENCE, ProjectedRow, Projection
-from dpbench.analysis.provenance import MEANINGS
+from dpbench.analysis.projection.row import CONFIDENCE, Kind, ProjectedRow, Projection
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text
 from dpbench.report.progress.terminal import table_width
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import fitted, folded
 
-LEAVE_FIRST = ("Stragglers", "Exposed comm", "Step")
-"""Columns that leave where the table is too wide for a terminal."""
+LEAVES_FIRST = "Step"
+"""The column that leaves where the table is too wide for a terminal."""
 MORE = "--verbose lists the assumptions"
 BY_LAW = "Predicted by a scaling law fitted to the measured group sizes"
 SEVERAL_ITEMS = "items"
@@ -26,21 +25,19 @@ INTERVALS = (
     "measured: 95 % confidence interval over repetitions; predicted: "
     f"{units.fixed_percent(CONFIDENCE)} band"
 )
-NUMBERS: dict[str, Callable[[ProjectedRow], Estimate | None]] = {
-    "step_seconds": lambda row: row.step_seconds,
-    "items_per_second": lambda row: row.throughput,
-    "efficiency": lambda row: row.efficiency,
-    "exposed_seconds": lambda row: row.exposed_seconds,
-    "straggler_seconds": lambda row: row.straggler_seconds,
+MEANINGS: dict[Kind, str] = {
+    "measured": "measured at this group size",
+    "interpolated": "between measured group sizes",
+    "extrapolated": "beyond the largest measured group size",
+    "projected": "simulated on a network that was described, not measured",
 }
-"""The numbers of a row, by their keys in the data."""
 
 
 def answer(
     projections: Sequence[Projection], *, notes: Sequence[str] = (), verbose: bool = False
 ) -> Answer:
     """A row for each series and group size; as data, every number with its unit and interval."""
-    table, left_out = fitted(_table(projections, verbose=verbose), LEAVE_FIRST)
+    table, left_out = fitted(_table(projections), [LEAVES_FIRST])
     lines = [*_refusals(projections), *notes, *_reading(projections, verbose=verbose)]
     lines += _assumptions(projections) if verbose else [MORE]
     lines += [
@@ -75,7 +72,7 @@ def item_of(projections: Sequence[Projection]) -> str:
     return counted.pop() if len(counted) == 1 else SEVERAL_ITEMS
 
 
-def _table(projections: Sequence[Projection], *, verbose: bool) -> Table:
+def _table(projections: Sequence[Projection]) -> Table:
     """Columns without a value are left out, and so is the series of the row above."""
     item = item_of(projections)
 
@@ -90,13 +87,8 @@ def _table(projections: Sequence[Projection], *, verbose: bool) -> Table:
             row.throughput, speed
         ),
         "Efficiency": lambda row: percentage(row.efficiency),
+        "Kind": lambda row: row.kind,
     }
-    if verbose:
-        columns |= {
-            "Exposed comm": lambda row: or_missing(row.exposed_seconds, time_text),
-            "Stragglers": lambda row: or_missing(row.straggler_seconds, time_text),
-        }
-    columns["Kind"] = lambda row: row.kind
     lines = [
         [one.label if row is shown[0] else "", *(cell(row) for cell in columns.values())]
         for one in projections
@@ -136,8 +128,7 @@ def _band() -> str:
 
 
 def _reading(projections: Sequence[Projection], *, verbose: bool) -> Iterable[str]:
-    """How to read the numbers; with `verbose`, also the rarer columns."""
-    rows = [row for one in projections for row in one.rows]
+    """How to read the numbers; with `verbose`, also what the bands and kinds mean."""
     yield INTERVALS
     yield (
         "efficiency is speed per replica ÷ that of the smallest measured group; 100 % is linear "
@@ -146,12 +137,8 @@ def _reading(projections: Sequence[Projection], *, verbose: bool) -> Iterable[st
     if not verbose:
         return
     yield _band()
-    kinds = {row.kind for row in rows}
+    kinds = {row.kind for one in projections for row in one.rows}
     yield "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds)
-    if any(row.exposed_seconds for row in rows):
-        yield "exposed comm is the time that communication adds to a step"
-    if any(row.straggler_seconds for row in rows):
-        yield "stragglers is the time that waiting for the slowest replica adds to a step"
 
 
 def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
@@ -175,5 +162,7 @@ def _plain(row: ProjectedRow) -> dict[str, Any]:
         "group_size": row.group_size,
         "kind": row.kind,
         "reason": row.reason,
-        **{name: plain_estimate(read(row), row.kind) for name, read in NUMBERS.items()},
+        "step_seconds": plain_estimate(row.step_seconds),
+        "items_per_second": plain_estimate(row.throughput),
+        "efficiency": plain_estimate(row.efficiency),
     }

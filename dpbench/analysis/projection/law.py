@@ -23,10 +23,11 @@ import numpy as np
 
 from dpbench.analysis.projection.row import ProjectedRow, banded, reach
 from dpbench.analysis.projection.series import Series, published_series
-from dpbench.analysis.provenance import FARTHEST
 from dpbench.errors import UsageError
 from dpbench.shipped import RESULTS
 
+FARTHEST = 4
+"""Largest multiple of the largest measured group size that is predicted."""
 FEWEST_FOR_LINEAR = 4
 TAILS = (0.05, 0.95)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.provenance import Provenance
 
+Kind = Literal["measured", "interpolated", "extrapolated", "projected", "refused"]
+"""Where the numbers of a row come from; the strongest first."""
 CONFIDENCE = 0.90
 """Confidence of all bands: quantiles further out would need more published tables than exist."""
 
@@ -18,16 +20,12 @@ class ProjectedRow:
     """A group size, and what one step costs there; a refused row has a reason and no numbers."""
 
     group_size: int
-    kind: Provenance
+    kind: Kind
     reason: str | None = None
     """Why there are no numbers."""
     step_seconds: Estimate | None = None
     throughput: Estimate | None = None
     efficiency: Estimate | None = None
-    exposed_seconds: Estimate | None = None
-    """Seconds that communication adds to a step."""
-    straggler_seconds: Estimate | None = None
-    """Seconds that waiting for the slowest replica adds to a step."""
 
 
 def banded(value: float, below: float, above: float, unit: str, *, sample_size: int) -> Estimate:

@@ -65,17 +65,8 @@ class Series:
         elif efficiency is None:
             single = replace(speed, low=None, high=None, basis="single value")
             efficiency = single.scaled(1 / first.value / growth, unit="of linear")
-        return self.with_speed(
-            ProjectedRow(
-                group_size=row.group_size,
-                kind="measured",
-                efficiency=efficiency,
-                exposed_seconds=None
-                if row.group_size == 1
-                else row["exposed_communication_seconds"],
-            ),
-            speed,
-        )
+        found = ProjectedRow(group_size=row.group_size, kind="measured", efficiency=efficiency)
+        return self.with_speed(found, speed)
 
     def with_speed(self, row: ProjectedRow, speed: Estimate) -> ProjectedRow:
         """The row with a throughput, and the step time if the batch size is known."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 from dpbench import units
@@ -20,7 +20,7 @@ from dpbench.analysis.communication.network import Network
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.estimate import Estimate, Floats, LogMean
 from dpbench.analysis.projection.law import published_error
-from dpbench.analysis.projection.row import CONFIDENCE, ProjectedRow, banded, reach
+from dpbench.analysis.projection.row import ProjectedRow, banded, reach
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.step import (
     StepTrace,
@@ -74,13 +74,6 @@ class Simulation:
             accumulation_steps=self.accumulation_steps,
         )
 
-    def computing_seconds(self, n: int, *, stragglers: bool = True) -> float:
-        """Seconds of a step whose communication is free."""
-        factor = self.contention_at(n).value
-        factor *= self.slowest(n).value if stragglers else 1.0
-        per_step = (self.accumulation_steps - 1) * self.trace.backward_end_seconds
-        return factor * (per_step + self.trace.step_seconds)
-
     def contention_at(self, n: int) -> LogMean:
         """Contention at the nearest measured number of replicas on one machine; 1 if unknown."""
         together = min(n, self.network.ranks_per_node or n)
@@ -132,27 +125,11 @@ class Simulation:
         items = self.series.items_per_replica
         assert items is not None, "sweeps have a batch size"
         speed, unit = n * items / seconds, self.series.unit
-        straggling = self.computing_seconds(n) - self.computing_seconds(n, stragglers=False)
+        efficiency = banded(alone / seconds, lost, gained, "of linear", sample_size=self.traces)
         return self.series.with_speed(
-            ProjectedRow(
-                group_size=n,
-                kind="projected",
-                efficiency=banded(
-                    alone / seconds, lost, gained, "of linear", sample_size=self.traces
-                ),
-                exposed_seconds=self._exposed(seconds, cases, n),
-                straggler_seconds=_plain(straggling, self.traces),
-            ),
+            ProjectedRow(group_size=n, kind="projected", efficiency=efficiency),
             banded(speed, slower, faster, unit, sample_size=self.traces),
         )
-
-    def _exposed(self, seconds: float, cases: Sequence[Mapping[str, float]], n: int) -> Estimate:
-        """Seconds that communication adds, with the ends that the network alone gives."""
-        computing = self.computing_seconds(n)
-        moved = [self.step_seconds(n, case) for case in cases if "network" in case]
-        low, high = min([seconds, *moved]) - computing, max([seconds, *moved]) - computing
-        known = _plain(seconds - computing, self.traces)
-        return known if low == high else replace(known, low=low, high=high, confidence=CONFIDENCE)
 
     def assumptions(self) -> tuple[str, ...]:
         """What the numbers take for granted, in sentences."""
@@ -199,10 +176,6 @@ def project(simulation: Simulation, group_sizes: Sequence[int]) -> tuple[Project
         simulation.series.measured_row(simulation.series.rows[0]) if n == 1 else simulation.row(n)
         for n in sorted(set(group_sizes))
     )
-
-
-def _plain(value: float, sample_size: int) -> Estimate:
-    return Estimate(value=value, unit="s", sample_size=sample_size, basis="model")
 
 
 def _ends(value: Estimate) -> tuple[float, float]:
