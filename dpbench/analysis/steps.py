@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbench.analysis.estimate import Floats
-from dpbench.analysis.steady_state import SteadyState, steady_state
+from dpbench.analysis.warm_up import WarmUp, warm_up
 from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.units import CLOCK_SECONDS
 
@@ -23,28 +23,15 @@ FEWEST_STEPS = 10
 class StepSummary:
     """All timed steps of a configuration's repetitions together."""
 
-    count: int
     p50_seconds: float
     p95_seconds: float
-    outliers: int
-    slowest_outlier: float | None
-    """Slowest outlier ÷ the median step of its window; None without outliers."""
-    steady: SteadyState
+    warm_up: WarmUp | None
 
 
 def summarize_steps(windows: Sequence[Floats]) -> StepSummary:
     """Pool the windows of one configuration; quantiles are over all its steps."""
-    pooled = np.concatenate(windows)
-    p50, p95 = np.percentile(pooled, (50, 95)).tolist()
-    slow = [window[window > outlier_limit(window)] / np.median(window) for window in windows]
-    return StepSummary(
-        count=len(pooled),
-        p50_seconds=p50,
-        p95_seconds=p95,
-        outliers=sum(map(len, slow)),
-        slowest_outlier=max((float(ratios.max()) for ratios in slow if len(ratios)), default=None),
-        steady=steady_state(windows),
-    )
+    p50, p95 = np.percentile(np.concatenate(windows), (50, 95)).tolist()
+    return StepSummary(p50_seconds=p50, p95_seconds=p95, warm_up=warm_up(windows))
 
 
 def outlier_limit(steps: Floats) -> float:

@@ -9,16 +9,13 @@ import typer
 
 from dpbench.errors import UsageError
 from dpbench.messages import warn
-from dpbench.options.bridge import Layer, command, option_name, read
+from dpbench.options.bridge import Layer, command, read
 from dpbench.options.explain import ExplainOptions
-from dpbench.options.shared import RowFilter, row_values
+from dpbench.options.shared import RowFilter
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.analysis.diagnosis.explanation import Explanation
-
-ENOUGH_REPETITIONS = 5
-"""Repetitions from which an interval is rarely wide by chance."""
 
 
 @command(ExplainOptions)
@@ -65,7 +62,7 @@ def explain(typed: dict[str, Any]) -> None:
     clear = [one for one in explanations if not one.is_too_noisy]
     shown = explanations if chooses else fastest(trained_together(clear) or explanations)
     if all(one.is_too_noisy for one in shown):
-        raise UsageError(f"{folder}: {_too_noisy(shown, everything, rows)}")
+        raise UsageError(f"{folder}: {_too_noisy(fastest(shown)[0], rows)}")
     noisy = [one.row for one in explanations if one.is_too_noisy]
     noise = [noise_note(noisy, "explain")] if noisy else []
     found = answer(
@@ -81,29 +78,16 @@ def explain(typed: dict[str, Any]) -> None:
     warn(*sweep.warnings)
 
 
-def _too_noisy(
-    shown: Sequence[Explanation],
-    everything: Sequence[Explanation],
-    rows: Sequence[ConfigurationSummary],
-) -> str:
-    """Which speed is too noisy to explain the fastest row that is shown, and what to do."""
+def _too_noisy(one: Explanation, rows: Sequence[ConfigurationSummary]) -> str:
+    """Which speed is too noisy to explain a row, its own or one that it is compared with."""
     from dpbench import units
-    from dpbench.analysis.diagnosis.explanation import fastest, noisiest, trained_together
+    from dpbench.analysis.diagnosis.explanation import noisiest
     from dpbench.report.numbers import plus_minus
 
-    one = fastest(shown)[0]
     row, speed = noisiest(one, rows)
     counted = units.counted(row.repetitions, "repetition")
-    known = f"{plus_minus(speed, plain_decimals=1)} {speed.unit} in {counted}"
-    why = (
-        f"({known})"
-        if row is one.row
-        else f"because the speed of {row.label}, which it is compared with, is uncertain: {known}"
+    return (
+        f"{one.row.label} is too noisy to explain: {row.label} reached "
+        f"{plus_minus(speed, plain_decimals=1)} {speed.unit} in {counted}; measure again with more "
+        "--repetitions"
     )
-    remedy = f"measure again with --repetitions {max(ENOUGH_REPETITIONS, 2 * row.repetitions)}"
-    if clear := trained_together([other for other in everything if not other.is_too_noisy]):
-        other = fastest(clear)[0].row
-        values = row_values(other).items()
-        chosen = " ".join(f"{option_name(RowFilter, name)} {value}" for name, value in values)
-        remedy += f", or explain another row: {chosen}"
-    return f"{one.row.label} is too noisy to explain {why}; {remedy}"

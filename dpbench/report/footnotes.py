@@ -16,14 +16,13 @@ Rows = Sequence[ConfigurationSummary]
 
 
 def footnotes(rows: Rows) -> tuple[str, ...]:
-    """How to read the numbers; then outliers, failures and the rows' own notes."""
+    """How to read the numbers; then failures and the rows' own notes."""
     return (
         *intervals(rows),
         *_scaling(rows),
         *_losses(rows),
         *_settings(rows),
-        *_outliers(rows),
-        *steadiness(rows),
+        *warming_up(rows),
         *too_noisy(rows),
         *reasons(rows),
         *_notes(rows),
@@ -50,7 +49,7 @@ def warnings(subject: Subject, said: Collection[str] = ()) -> tuple[str, ...]:
         if unchecked := [row.label for row in measured if row.verified is None]:
             yield f"gradients were not compared with one process: {_some_of(unchecked)}"
         yield from subject.warnings
-        yield from steadiness(subject.rows)
+        yield from warming_up(subject.rows)
 
     return tuple(one for one in dict.fromkeys(found()) if one not in said)
 
@@ -106,29 +105,26 @@ def intervals(rows: Rows) -> Iterator[str]:
         yield f"{which} without ± are single values (n = 1) without an interval"
 
 
-def steadiness(rows: Rows) -> Iterator[str]:
-    """A line per verdict other than steady, with the remedy.
+def warming_up(rows: Rows) -> Iterator[str]:
+    """One line for all rows whose first steps are slow, with the remedy.
 
     Rows that other processes disturbed are left out: their steps say nothing about warming up.
     """
-    judged = [(row, row.steps.steady) for row in rows if row.steps and not row.disturbed]
-    if warming := [(row, found) for row, found in judged if found.verdict == "warming up"]:
+    warming = [
+        (row, row.steps.warm_up)
+        for row in rows
+        if row.steps and row.steps.warm_up and not row.disturbed
+    ]
+    if warming:
         worst = max(found.change for _, found in warming)
         warmup = max(
-            (row.configuration.warmup_steps if row.configuration else 0) + found.first_steps
+            (row.configuration.warmup_steps if row.configuration else 0) + found.steps
             for row, found in warming
         )
         yield (
             f"still warming up: {_some_of([row.label for row, _ in warming])}; the first steps of "
             f"a window take up to {units.fixed_percent(worst, 0)} longer than the rest; raise "
             f"--warmup to {warmup}"
-        )
-    if slowing := [(row, found) for row, found in judged if found.verdict == "slowing down"]:
-        worst = min(found.change for _, found in slowing)
-        yield (
-            f"slowing down: {_some_of([row.label for row, _ in slowing])}; the first steps of a "
-            f"window are up to {units.fixed_percent(-worst, 0)} faster than the rest; look for "
-            "heat, a power limit or other load"
         )
 
 
@@ -154,7 +150,6 @@ def _scaling(rows: Rows) -> Iterator[str]:
     larger = [(row, row.speedup) for row in rows if row.speedup and row.group_size > 1]
     if not larger:
         return
-    stated = [(row, gain) for row, gain in larger if not gain.is_too_noisy]
     kept = {row.configuration.scaling for row in rows if row.configuration} or {"weak"}
     words = {"weak": "batch per replica", "strong": "global batch"}
     batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
@@ -164,9 +159,8 @@ def _scaling(rows: Rows) -> Iterator[str]:
         f"{' (for independent: relative to single)' if copies_need_single(rows) else ''}; "
         "efficiency = speedup ÷ group size"
     )
-    if none := [row.label for row, gain in stated if gain.interval and gain.contains(1.0)]:
-        yield f"no measurable speedup (the interval contains 1): {_some_of(none)}"
-    if beyond := [row.label for row, gain in stated if gain.ends[0] > row.group_size]:
+    beyond = [row.label for row, gain in larger if gain.ends[0] > row.group_size]
+    if beyond:
         yield f"faster than linear; look for a slow baseline or a cache effect: {_some_of(beyond)}"
 
 
@@ -193,18 +187,6 @@ def _settings(rows: Rows) -> Iterator[str]:
         yield (
             f"learning rates of {listed} scale with the samples per optimizer step ({rule} rule, "
             "no warm-up)"
-        )
-
-
-def _outliers(rows: Rows) -> Iterator[str]:
-    found = [(row.steps, row.label) for row in rows if row.steps and row.steps.slowest_outlier]
-    if found:
-        worst, label = max(found, key=lambda one: one[0].slowest_outlier or 0.0)
-        counted = sum(steps.outliers for steps, _ in found)
-        yield (
-            f"outlier steps (more than 10 σ slow; kept): {counted:,} in "
-            f"{units.counted(len(found), 'row')}; the slowest, {worst.slowest_outlier:.2g} × the "
-            f"median, in {label}"
         )
 
 

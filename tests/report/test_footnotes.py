@@ -1,4 +1,4 @@
-"""Lines below a table about windows that were not steady, and about rows that are too noisy."""
+"""Lines below a table about slow first steps, and about rows that are too noisy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.summary import summarize
 from dpbench.records.trial import HostLoad, Status, TrialRecord
-from dpbench.report.footnotes import copies_need_single, steadiness, too_noisy
+from dpbench.report.footnotes import copies_need_single, too_noisy, warming_up
 from dpbench.report.table import MISSING
 from dpbench.report.values import cell
 from tests.analysis.builders import rank, record, runs, steps_of, trial, window
@@ -28,7 +28,7 @@ def windows_of(*windows: Sequence[float], batch_size: int = 32) -> list[TrialRec
 
 
 def lines(records: Sequence[TrialRecord]) -> list[str]:
-    return list(steadiness(summarize(records)))
+    return list(warming_up(summarize(records)))
 
 
 def test_rows_that_warm_up_share_a_line_with_the_warmup_that_all_of_them_need() -> None:
@@ -39,13 +39,6 @@ def test_rows_that_warm_up_share_a_line_with_the_warmup_that_all_of_them_need() 
         "still warming up: ddp/gloo ×1, batch 32; ddp/gloo ×1, batch 64; the first steps of a "
         "window take up to 100 % longer than the rest; raise --warmup to 20"
     ]
-
-
-def test_steps_that_become_slower_have_another_remedy() -> None:
-    hot = [0.8] * 10 + EVEN[10:]
-    (line,) = lines(windows_of(hot, hot))
-    assert line.startswith("slowing down: ddp/gloo ×1, batch 32; the first steps of a window are")
-    assert line.endswith("look for heat, a power limit or other load")
 
 
 def test_no_warmup_is_advised_where_other_processes_disturbed_the_steps() -> None:

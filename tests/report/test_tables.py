@@ -14,7 +14,7 @@ from dpbench.analysis.metrics import CONFIGURATION_FIELDS, configuration_row
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.report.tables import render
-from tests.analysis.builders import rank, record, run, trial, window
+from tests.analysis.builders import run, trial
 from tests.report.sample import sample_records
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -114,23 +114,6 @@ def test_final_losses_after_different_numbers_of_steps_are_no_usual_column() -> 
     longer = replace(second, timed_steps=2 * (second.timed_steps or 1))
     assert "Final loss" not in render([first, longer]).text
     assert "Final loss" in render([first, longer], columns="final_loss").text
-
-
-def test_outliers_are_notes() -> None:
-    steps = [0.099, 0.1, 0.101] * 4 + [0.41]
-    spec = trial(timed_steps=len(steps))
-    notes = render(summarize([record(spec, [rank(0, window(steps, 416))])])).notes_aside
-    assert any("1 in 1 row; the slowest, 4.1 × the median, in ddp/gloo" in one for one in notes)
-
-
-def test_speedups_that_may_be_none_are_named() -> None:
-    runs = [
-        run(trial(group_size=n, repetition=r), speed)
-        for n, speeds in ((1, (100.0, 120.0, 95.0)), (2, (110.0, 95.0, 120.0)))
-        for r, speed in enumerate(speeds)
-    ]
-    notes = render(summarize(runs)).notes_aside
-    assert "no measurable speedup (the interval contains 1): ddp/gloo ×2, batch 32" in notes
 
 
 def test_local_sgd_is_marked_as_another_optimisation() -> None:

@@ -17,8 +17,8 @@ Excellence, with copies that share a machine in the place of its computation sca
 Three choices keep one cause out of another's factor. The typical copy and the typical rank are the
 fastest of two and the median of more: a mean would call a part of every straggler contention. Their
 step is the median + (mean − median) of the steps of `single`, so that further pauses in some steps
-count as waiting. And where the first steps are slow (`steady_state`),
-they are left out of all stages but the last.
+count as waiting. And where the first steps are slow (`warm_up`), they are left out of all stages
+but the last.
 
 If a time was not measured, its two neighbors still have a quotient: one factor with two parts. All
 quotients are computed within one repetition (one pass of the palindrome), then averaged on
@@ -37,7 +37,6 @@ import numpy as np
 
 from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.scaling import BASELINE
-from dpbench.analysis.steady_state import steady_state
 from dpbench.analysis.throughput import (
     free_communication_seconds,
     mean_rank_step_seconds,
@@ -46,6 +45,7 @@ from dpbench.analysis.throughput import (
     step_seconds,
     steps_without_sync,
 )
+from dpbench.analysis.warm_up import warm_up
 from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import INDEPENDENT, SINGLE
@@ -126,8 +126,8 @@ def typical(values: Sequence[V]) -> V:
 
 def factor(records: Sequence[TrialRecord], references: References) -> Factors:
     """The factors of the usable repetitions of one configuration; at least one record."""
-    steady = steady_state([step_seconds(record) for record in records])
-    skipped = steady.first_steps if steady.verdict == "warming up" else 0
+    slow = warm_up([step_seconds(record) for record in records])
+    skipped = slow.steps if slow else 0
     ways = {record.trial.repetition: way(record, references, skipped) for record in records}
     places, repetitions = _comparable(ways)
     trial = records[0].trial

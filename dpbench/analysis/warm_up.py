@@ -1,28 +1,24 @@
-"""Whether the timed windows of a configuration were in a steady state.
+"""Whether the timed windows of a configuration begin with slow steps.
 
 The first steps of a window are compared with the rest: ln(median of the first tenth or fifth ÷
-median of the rest), a value for each repetition, with a t test over the repetitions. Medians leave
-single slow steps to the count of outliers. Repetitions are independent, which the steps of one
-window are not.
+median of the rest), a value for each repetition, with a t test over the repetitions. Medians are
+not moved by single slow steps. Repetitions are independent, which the steps of one window are not.
 
 In simulation (50 steps that vary by 5 %, 4 repetitions), steady windows are flagged in at most 5 %,
 also where steps are correlated or have spikes; five first steps ten times as slow are found in
 100 %, and five first steps that take 50 % longer in at least 90 %. Nothing is dropped: throughput
-stays that of the whole window. Two slow steps or fewer are outliers, not a warm-up.
+stays that of the whole window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from dpbench.analysis.estimate import CONFIDENCE, Floats, t_quantile
 
-Steadiness = Literal["steady", "warming up", "slowing down", "not judged"]
-"""Windows that are short, or of a single repetition, are not judged."""
 FEWEST_STEPS = 20
 """Fewest steps that can be judged: a tenth has to hold two."""
 FRACTIONS = (10, 5)
@@ -32,21 +28,22 @@ SMALLEST_CHANGE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SteadyState:
-    """The verdict on the windows of a configuration."""
+class WarmUp:
+    """Slow steps at the start of a configuration's windows."""
 
-    verdict: Steadiness
-    first_steps: int = 0
-    """Number of steps at the start that differ from the rest; 0 if steady."""
-    change: float = 0.0
-    """Median of the first steps ÷ median of the rest - 1."""
+    steps: int
+    change: float
+    """Median of these steps ÷ median of the rest - 1."""
 
 
-def steady_state(windows: Sequence[Floats]) -> SteadyState:
-    """Judge the windows of one configuration, one array of step seconds per repetition."""
+def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
+    """Judge the windows of one configuration, one array of step seconds per repetition.
+
+    None if they do not begin with slow steps, are short, or are of a single repetition.
+    """
     length = min(map(len, windows))
     if length < FEWEST_STEPS or len(windows) < 2:
-        return SteadyState(verdict="not judged")
+        return None
     # Two tests, at half the level each.
     quantile = t_quantile(len(windows) - 1, 1 - (1 - CONFIDENCE) / len(FRACTIONS))
     found = []
@@ -55,13 +52,9 @@ def steady_state(windows: Sequence[Floats]) -> SteadyState:
         logs = np.log([np.median(window[:first]) / np.median(window[first:]) for window in windows])
         error = float(logs.std(ddof=1)) / len(logs) ** 0.5
         change = float(logs.mean())
-        if abs(change) > max(SMALLEST_CHANGE, quantile * error):
-            found.append((abs(change), change, first))
+        if change > max(SMALLEST_CHANGE, quantile * error):
+            found.append((change, first))
     if not found:
-        return SteadyState(verdict="steady")
-    _, change, first = max(found)
-    return SteadyState(
-        verdict="warming up" if change > 0 else "slowing down",
-        first_steps=first,
-        change=float(np.expm1(change)),
-    )
+        return None
+    change, first = max(found)
+    return WarmUp(steps=first, change=float(np.expm1(change)))
