@@ -13,7 +13,7 @@ from dpbench.cli.app import run
 from dpbench.launch.signals import ENDING
 from dpbench.specs.training import TrainingRun
 from dpbench.training.checkpoint_folder import CheckpointFolder
-from dpbench.training.run_folder import LOCK_FILE, LOG_FILE, RunFolder, RunStatus
+from dpbench.training.run_folder import LOG_FILE, RunFolder, RunStatus
 from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
 from tests.training.test_checkpoint import checkpoint
@@ -57,8 +57,6 @@ def test_all_that_a_training_leaves_is_on_disk_but_its_log(
     flushed: set[int], tmp_path: Path
 ) -> None:
     folder = RunFolder.create(tmp_path / "runs/one", training_spec(), TrainingRun(), [], HERE)
-    with folder.held():
-        CheckpointFolder(folder.checkpoints, keep=1).save(checkpoint(8), best=True)
-        folder.set_status(RunStatus.COMPLETED)
-    left = in_doubt(folder.path, flushed)
-    assert left == [str(folder.path / name) for name in (LOCK_FILE, LOG_FILE)]  # the first is empty
+    CheckpointFolder(folder.checkpoints, keep=1).save(checkpoint(8), best=True)
+    folder.set_status(RunStatus.COMPLETED)
+    assert in_doubt(folder.path, flushed) == [str(folder.path / LOG_FILE)]

@@ -27,8 +27,6 @@ SHORTEST = 16
 """Fewest characters; a shorter token could be guessed from a signed value."""
 REMEDY = "make one with: openssl rand -hex 16"
 POLL_SECONDS = 0.05
-LARGEST_BYTES = 8_000_000
-"""Largest packed value: torch's store ends the connection of whoever sends more than 8 MiB."""
 
 
 def given_token(environ: Mapping[str, str]) -> str | None:
@@ -42,11 +40,6 @@ def given_token(environ: Mapping[str, str]) -> str | None:
             f"{VARIABLE}: {len(token)} characters; expected at least {SHORTEST}; {REMEDY}"
         )
     return token
-
-
-def packed(value: object) -> bytes:
-    """What the store keeps of a value, without its signature."""
-    return zlib.compress(json.dumps(value).encode())
 
 
 class Exchange:
@@ -119,8 +112,9 @@ class Exchange:
             self.put(f"member {self._member}", description)
 
     def put(self, key: str, value: object, counter: int = 0) -> None:
-        """Set the key to a value that json.dumps takes."""
-        content = packed(value)
+        """Set the key to a value that json.dumps takes. torch's store ends the connection of who
+        sends more than 8 MiB, after compression."""
+        content = zlib.compress(json.dumps(value).encode())
         header = f"{counter} {self._mac(key, counter, content)}\n".encode()
         self._store.set(key, header + content)  # type: ignore[arg-type]
 

@@ -24,7 +24,7 @@ from dpbench import units
 from dpbench.codec import decode, encode
 from dpbench.errors import LaunchError, StoreError, UsageError
 from dpbench.launch.causes import RankTrace, explain
-from dpbench.launch.exchange import LARGEST_BYTES, Exchange, packed
+from dpbench.launch.exchange import Exchange
 from dpbench.launch.launcher import Launcher, TrialOutcome, judge_trial
 from dpbench.launch.machine import Machine
 from dpbench.launch.placement import NodeRequest, interface_towards
@@ -259,15 +259,7 @@ class Team:
 
     def say_result(self, order: int, result: PartResult) -> None:
         """Leave the result of this node's ranks for node 0."""
-        content = encode(result)
-        if (size := len(packed(content))) > LARGEST_BYTES:
-            content = encode(
-                PartResult(
-                    error=f"the measurements on {self.me.name} are {units.bytes_binary(size)} "
-                    "compressed, and the store of the nodes takes 8 MiB; take fewer --steps"
-                )
-            )
-        self._result = content
+        self._result = encode(result)
         self.say_state(order=order)
 
     def result(self, order: int, number: int) -> PartResult | None:

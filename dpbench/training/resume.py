@@ -19,7 +19,7 @@ from dpbench.errors import UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import Checkpoint, from_bytes
-from dpbench.training.checkpoint_folder import latest_checkpoint, steps_in_name
+from dpbench.training.checkpoint_folder import latest_checkpoint
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import CHECKPOINTS
 
@@ -31,7 +31,7 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
     control group.
 
     Raises UsageError, in one line with file and reason, on every rank: the file cannot be read, or
-    is no checkpoint of dpbench; it belongs to another training; a later one is in the job's folder.
+    is no checkpoint of dpbench, or belongs to another training.
     """
     if job.resume is None:
         return None
@@ -57,8 +57,9 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
 
 def _find(job: TrainingJob) -> tuple[str | None, bytes]:
     """Path and content of the checked checkpoint; None if there is no latest checkpoint."""
-    newest = latest_checkpoint(job.folder / CHECKPOINTS)
-    path = newest if job.resume == RESUME_LATEST else Path(str(job.resume))
+    path: Path | None = Path(str(job.resume))
+    if job.resume == RESUME_LATEST:
+        path = latest_checkpoint(job.folder / CHECKPOINTS)
     if path is None:
         return None, b""
     try:
@@ -67,7 +68,7 @@ def _find(job: TrainingJob) -> tuple[str | None, bytes]:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
     checkpoint = from_bytes(data, str(path))
     # The number of epochs may differ, and so may the content of the user's files.
-    earlier, progress = checkpoint.spec.with_files_of(job.spec), checkpoint.progress
+    earlier = checkpoint.spec.with_files_of(job.spec)
     differences = [
         difference
         for difference in differing_fields(job.spec, earlier)
@@ -77,12 +78,6 @@ def _find(job: TrainingJob) -> tuple[str | None, bytes]:
         raise UsageError(
             f"{path} belongs to another training: {', '.join(differences)}; use the options that "
             "it was made with, or train without --resume"
-        )
-    # Otherwise checkpoints of two courses of this training would be in one folder.
-    if newest is not None and steps_in_name(newest) > progress.step:
-        raise UsageError(
-            f"{path} is of step {progress.step}, and {newest} is later; expected the latest "
-            f"(--resume {RESUME_LATEST}), or another folder to train in from an earlier one"
         )
     return str(path), data
 

@@ -5,7 +5,6 @@ runs/<name>/
   log.jsonl      an event a line, see dpbench.training.events
   checkpoints/   step-00000120.pt, …, best.pt
   ranks/         what the ranks of the last start printed
-  lock           locked while a training runs
 
 Nothing in it is ever executed.
 """
@@ -13,10 +12,8 @@ Nothing in it is ever executed.
 from __future__ import annotations
 
 import enum
-import fcntl
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +26,6 @@ from dpbench.files import (
     flush_folder,
     folder_inside,
     is_free,
-    open_to_append,
     remove_leftovers,
 )
 from dpbench.records.environment import Environment
@@ -46,7 +42,6 @@ from dpbench.training.events import Event, from_line, to_line
 
 RUN_FILE = "run.json"
 LOG_FILE = "log.jsonl"
-LOCK_FILE = "lock"
 CHECKPOINTS = "checkpoints"
 RANKS = "ranks"
 
@@ -147,7 +142,10 @@ class RunFolder:
         command: Sequence[str],
         environment: Environment,
     ) -> None:
-        """Write the specification of a resumed training; call it while the folder is held."""
+        """Write the specification of a resumed training; raises StoreError while another training
+        writes to the log."""
+        self.open_log()
+        self.close()  # rank 0 opens it again, which may be another process
         remove_leftovers(self.path)
         self.header = replace(
             self.header,
@@ -156,14 +154,6 @@ class RunFolder:
             starts=(*self.header.starts, Start.now(command, environment)),
         )
         self.set_status(RunStatus.RUNNING)
-
-    def held(self) -> AbstractContextManager[None]:
-        """A context that keeps other trainings out; raises StoreError if one is running.
-
-        The log has a separate lock, held by rank 0, which may be another process and outlive this
-        one.
-        """
-        return _locked(self.path)
 
     def set_status(self, status: RunStatus, reason: str | None = None) -> None:
         """Write run.json again, atomically; raises StoreError if it cannot be written."""
@@ -174,22 +164,25 @@ class RunFolder:
         except OSError as error:
             raise StoreError(f"cannot write {file}: {error.strerror}") from None
 
-    def append(self, event: Event) -> None:
-        """Append a line to the log. It survives the end of this process, but there is no wait until
-        it is on disk: the log can be lost, a checkpoint must not.
+    def open_log(self) -> None:
+        """Open the log for `append`, and lock it against other trainings; raises StoreError if it
+        cannot be written, or another training has it open."""
+        path, hint = self.path / LOG_FILE, "choose another --name"
+        self._log = open_lines(path, writer="another training", if_unwritable=hint)
 
-        Raises StoreError if it cannot be written, or another process writes to it.
+    def append(self, event: Event) -> None:
+        """Append a line to the open log. It survives the end of this process, but there is no wait
+        until it is on disk: the log can be lost, a checkpoint must not.
+
+        Raises StoreError if it cannot be written.
         """
-        path = self.path / LOG_FILE
-        if self._log is None:
-            hint = "choose another --name"
-            self._log = open_lines(path, writer="another training", if_unwritable=hint)
+        assert self._log is not None
         try:
             write_line(self._log, to_line(event))
         except OSError as error:
             raise StoreError(
-                f"cannot write to {path}: {error.strerror}; --resume {RESUME_LATEST} goes on from "
-                "the last checkpoint"
+                f"cannot write to {self.path / LOG_FILE}: {error.strerror}; --resume "
+                f"{RESUME_LATEST} goes on from the last checkpoint"
             ) from None
 
     def close(self) -> None:
@@ -213,19 +206,3 @@ def require_free(path: Path) -> None:
         raise StoreError(
             f"{path} already exists; choose another --name, or go on with --resume auto"
         )
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    path = folder / LOCK_FILE
-    try:
-        create_empty(path)
-        lock = open_to_append(path)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StoreError(f"{folder} is in use by another training") from None
-        yield

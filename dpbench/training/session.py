@@ -56,6 +56,7 @@ class Session:
         """The run folder, on rank 0."""
         if ranks.rank == 0:
             self.folder = RunFolder.open(job.folder)
+            self.folder.open_log()  # first, as another training may be writing checkpoints
             also = None if job.run.checkpoint is None else Path(job.run.checkpoint)
             kept = self.folder.checkpoints
             self._checkpoints = CheckpointFolder(kept, job.run.max_checkpoints, also)

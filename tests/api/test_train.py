@@ -143,6 +143,7 @@ def test_a_run_folder_is_opened_without_running_anything(
 
 def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
+    folder.open_log()
     folder.append(Note(text="begun"))
     folder.close()
     with pytest.raises(StoreError, match="training has not finished; dpbench train --resume"):

@@ -178,7 +178,7 @@ def lead(launch: Launch, request: TrainRequest, output: TrainOutput) -> tuple[Pa
     with ExitStack() as stack:
         ready = stack.enter_context(samples_of(plan))
         introduce(plan, ready, output)
-        run = stack.enter_context(open_folder(plan, capture(cuda=torch.version.cuda)))
+        run = open_folder(plan, capture(cuda=torch.version.cuda))
         launch.say("samples 0", None if ready.folder is None else str(ready.folder))
         with ended_well(plan, run, None):
             log = run.follow()

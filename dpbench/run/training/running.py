@@ -59,48 +59,43 @@ def run_here(
 
     Raises TrainingFailed, Interrupted, or what a rank refused; each says how to continue.
     """
-    with open_folder(plan, environment) as folder:
-        job = TrainingJob(
-            spec=plan.spec,
-            run=plan.run,
-            folder=folder.path.absolute(),
-            prepared=samples.folder,
-            resume=plan.place.resume,
-        )
-        # What the ranks print is beside that of earlier starts.
-        ranks = folder_inside(folder.path, RANKS, make=True)
-        scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
-        scratch.mkdir()
-        with ended_well(plan, folder, scratch), listener:
-            log = folder.follow()
-            log.new()  # skips the events before the resumption
-            with (
-                nullcontext() if plan.request.embedded else as_exceptions(),
-                following(log, listener.hear),
-            ):
-                work = partial(train_rank, job)
-                finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
-        set_ending(plan, folder, finished)
-        if plan.run.debug:
-            say(f"--debug: what the ranks printed is in {scratch}")
-        else:
-            remove_scratch(scratch)
-        return finished
+    folder = open_folder(plan, environment)
+    job = TrainingJob(
+        spec=plan.spec,
+        run=plan.run,
+        folder=folder.path.absolute(),
+        prepared=samples.folder,
+        resume=plan.place.resume,
+    )
+    # What the ranks print is beside that of earlier starts.
+    ranks = folder_inside(folder.path, RANKS, make=True)
+    scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
+    scratch.mkdir()
+    with ended_well(plan, folder, scratch), listener:
+        log = folder.follow()
+        log.new()  # skips the events before the resumption
+        with (
+            nullcontext() if plan.request.embedded else as_exceptions(),
+            following(log, listener.hear),
+        ):
+            work = partial(train_rank, job)
+            finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
+    set_ending(plan, folder, finished)
+    if plan.run.debug:
+        say(f"--debug: what the ranks printed is in {scratch}")
+    else:
+        remove_scratch(scratch)
+    return finished
 
 
-@contextmanager
-def open_folder(plan: TrainPlan, environment: Environment) -> Iterator[RunFolder]:
-    """The run folder, made or begun again; inside, no other training uses it.
-
-    Raises StoreError if one does, and leaves what it wrote alone.
-    """
+def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:
+    """The run folder, made or begun again. Raises StoreError if a training runs in it."""
     existing = plan.place.existing
     start = (plan.spec, plan.run, plan.request.command, environment)
-    folder = existing or RunFolder.create(plan.place.path, *start)
-    with folder.held():
-        if existing is not None:
-            existing.begin_again(*start)
-        yield folder
+    if existing is None:
+        return RunFolder.create(plan.place.path, *start)
+    existing.begin_again(*start)
+    return existing
 
 
 @contextmanager

@@ -20,19 +20,19 @@ from tests.training.jobs import training_spec
 def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
     tmp_path: Path,
 ) -> None:
-    """From its start to its end: also before its rank 0 writes the log, and after."""
     folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
     second = Mock()
     second.place.existing = RunFolder.open(folder.path)
     second.request = TrainRequest.read({})
     second.run, second.spec = TrainingRun(), training_spec()
     before = (folder.path / RUN_FILE).read_bytes()
-    with folder.held():
-        with pytest.raises(StoreError, match="one is in use by another training"):
-            open_folder(second, HERE).__enter__()
-        assert (folder.path / RUN_FILE).read_bytes() == before
-    with open_folder(second, HERE):
-        assert len(RunFolder.open(folder.path).header.starts) == 2
+    folder.open_log()
+    with pytest.raises(StoreError, match="one is in use: another training is writing to it"):
+        open_folder(second, HERE)
+    assert (folder.path / RUN_FILE).read_bytes() == before
+    folder.close()
+    open_folder(second, HERE)
+    assert len(RunFolder.open(folder.path).header.starts) == 2
 
 
 @pytest.fixture
