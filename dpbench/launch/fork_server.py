@@ -7,7 +7,7 @@ import signal
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 
-from dpbench.temporary import keep_sockets_in_own_folder, temporary_variables
+from dpbench.temporary import temporary_variables
 
 PRELOADED = ["dpbench.launch.preload"]
 """Modules that the server imports."""
@@ -21,7 +21,6 @@ def fork_server() -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    keep_sockets_in_own_folder()
     resource_tracker.ensure_running()  # here, since its start unblocks the signals
     # The server inherits the mask: Ctrl-C reaches it too and must not end it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -53,11 +53,6 @@ class TrainingSpec:
     balance: Balance = "equal"
     """Equal shares of every global batch, or shares by the speed of each rank, set anew for every
     epoch from the one before."""
-    shares: tuple[float, ...] = ()
-    """Fixed shares of the ranks in proportion, e.g. (2.0, 1.0); () follows `balance`.
-
-    No option sets them.
-    """
     train_samples: int | None = None
     """The first so many samples are trained on; None: all."""
 

@@ -75,7 +75,7 @@ class Session:
         self._gradient_norm: float | None = None
         self._unread: list[StepOutcome] = []
         """Outcomes of the steps since the last reading, on the device."""
-        self._divide(job.spec.shares)
+        self._divide(())
         self.learner = Learner(job.spec, ranks, architecture, device, self.plan.steps)
         balances = job.spec.balance == "speed"
         self._timer = ForwardTimer(self.learner.module, device) if balances else None

@@ -98,8 +98,8 @@ def train_all(
 
 
 def exact(**changes: Any) -> Case:
-    """Float64 and SGD, in windows of 4 and of 2 micro-steps, the last of 6 samples, on 5 + 3."""
-    values = {"accumulation_steps": 4, "shares": (5.0, 3.0), "epochs": 3, "gamma": 0.5, **changes}
+    """Float64 and SGD, in windows of 4 and of 2 micro-steps, the last of 6 samples."""
+    values = {"accumulation_steps": 4, "epochs": 3, "gamma": 0.5, **changes}
     return Case(training_spec(**values))
 
 
@@ -164,7 +164,7 @@ def loop_by_hand(spec: TrainingSpec) -> dict[str, torch.Tensor]:
     module = architecture.build_model()
     optimizer = torch.optim.SGD(module.parameters(), lr=spec.learning_rate)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=spec.gamma)
-    plan = EpochPlan(replace(spec, shares=()), len(samples))
+    plan = EpochPlan(spec, len(samples))
     for epoch in range(spec.epochs):
         for number in range(plan.steps):
             parts = [part for p in range(2) for part in plan.window(epoch, number, p)]

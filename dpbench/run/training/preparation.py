@@ -215,5 +215,5 @@ def prepared_samples(
                 f"a micro-step, more than the {count:,} training samples of {dataset}; take a "
                 "smaller batch or fewer replicas"
             )
-        steps = EpochPlan(spec, count, shares=spec.shares or None).steps
+        steps = EpochPlan(spec, count).steps
         yield Samples(folder=prepared.folder, count=count, steps_per_epoch=steps)
