@@ -3,8 +3,7 @@
 From throughputs X:  speedup = X(n) / X(1), at a fixed batch per replica (weak scaling) or at a
                      fixed global batch (strong scaling).
 From times T of the same work:  speedup = T(1) / T(n).
-Efficiency = speedup / n; 1 is linear scaling. With a baseline at p replicas in place of one, both
-are relative to it: k = n / p, and efficiency = speedup / k.
+Efficiency = speedup / n; 1 is linear scaling.
 
 In a sweep, a row's baseline is the same work on its first replica alone, with the same
 implementation (relative) or with `single` (absolute). One replica of `independent` does the work of
@@ -42,19 +41,16 @@ ALONE = "its group size 1 on the same devices"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingPoint:
-    """One group size against the baseline."""
+    """One group size against one replica."""
 
     group_size: int
     value: float
     speedup: float
-    """Speedup over the baseline of `baseline_group_size` replicas."""
     efficiency: float
-    """Share of linear scaling from the baseline."""
+    """Share of linear scaling."""
     karp_flatt: float | None
-    """The serial fraction that would explain the speedup, (1/S - 1/k) / (1 - 1/k): a number for
-    each group size, and a falling one means that the overhead saturates. None at and below the
-    baseline."""
-    baseline_group_size: int = 1
+    """The serial fraction that would explain the speedup, (1/S - 1/n) / (1 - 1/n): a number for
+    each group size, and a falling one means that the overhead saturates. None for one replica."""
 
     @property
     def faster_than_linear(self) -> bool:
@@ -75,8 +71,6 @@ def analyze_scaling(
     baseline: float,
     values: Mapping[int, float],
     kind: SpeedKind = "time",
-    *,
-    baseline_group_size: int = 1,
 ) -> tuple[ScalingPoint, ...]:
     """Compute speedup, efficiency and the Karp–Flatt fraction of each group size.
 
@@ -85,10 +79,9 @@ def analyze_scaling(
         (3.43, 0.86)
 
     Args:
-        baseline: The time or throughput of one replica, or of `baseline_group_size` replicas.
+        baseline: The time or throughput of one replica.
         values: The time or throughput of each group size, in the unit of `baseline`.
         kind: "time" of a fixed amount of work, or "throughput".
-        baseline_group_size: The group size that speedups are over.
 
     Raises:
         ValueError: A value is not a positive number, or a group size not a whole number >= 1.
@@ -97,21 +90,18 @@ def analyze_scaling(
         raise ValueError(f"kind {kind!r}: expected one of {', '.join(SPEED_KINDS)}")
     if not isinstance(values, Mapping):
         raise ValueError(f"values: expected {{group size: {kind}}}, got {type(values).__name__}")
-    base_size = _group_size(baseline_group_size)
     base = LogMean.of_single(_positive("baseline", baseline))
     points = []
-    for group_size, value in sorted((_group_size(n), value) for n, value in values.items()):
-        current = LogMean.of_single(_positive(f"{kind} at group size {group_size}", value))
+    for n, value in sorted((_group_size(n), value) for n, value in values.items()):
+        current = LogMean.of_single(_positive(f"{kind} at group size {n}", value))
         gain = speedup(base, current, kind=kind).value
-        growth = group_size / base_size
         points.append(
             ScalingPoint(
-                group_size=group_size,
+                group_size=n,
                 value=current.value,
                 speedup=gain,
-                efficiency=gain / growth,
-                karp_flatt=(1 / gain - 1 / growth) / (1 - 1 / growth) if growth > 1 else None,
-                baseline_group_size=base_size,
+                efficiency=gain / n,
+                karp_flatt=(1 / gain - 1 / n) / (1 - 1 / n) if n > 1 else None,
             )
         )
     return tuple(points)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.communication.bandwidth import BUS_FORMULAS
 from dpbench.analysis.communication.timings import (
     SIZE_COLUMNS,
     MeasuredCollective,
@@ -118,15 +117,13 @@ def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:
             "/".join(devices),
         ]
     )
-    factors = "; ".join(
-        f"{name} {BUS_FORMULAS[name]}" for name in dict.fromkeys(spec.collective for spec in specs)
-    )
     yield (
         "time: one call on the slowest rank, as the median over samples and the geometric mean "
         "over n repetitions with its 95 % t interval"
     )
     yield (
-        f"algbw: size ÷ time; busbw: algbw × the factor of nccl-tests ({factors}); GB is 10⁹ bytes"
+        "algbw: size ÷ time; busbw: algbw × the factor of nccl-tests, such as "
+        "2 (ranks - 1) ÷ ranks for all_reduce; GB is 10⁹ bytes"
     )
     if any(size.seconds.is_too_noisy for one in full for size in one.sizes):
         yield (

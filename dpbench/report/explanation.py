@@ -136,30 +136,21 @@ def _cost(part: Part, explained: Explanation) -> str:
 
 
 def advice_lines(
-    explanations: Sequence[Explanation],
-    advice: Sequence[Sequence[Advice]],
-    *,
-    brief: bool = False,
+    explanations: Sequence[Explanation], advice: Sequence[Sequence[Advice]]
 ) -> Iterator[str]:
-    """A line for each advice, with the configurations that it holds for; `brief`: first the
-    implementations of several, as the page has no table of factors above it."""
-    groups: dict[tuple[str, str], list[tuple[ConfigurationSummary, Estimate]]] = {}
+    """A line for each advice, with the configurations that it holds for; the largest loss first."""
+    groups: dict[str, list[tuple[ConfigurationSummary, Estimate]]] = {}
     for explanation, found in zip(explanations, advice, strict=True):
         for line in found:
-            groups.setdefault((line.loss, line.remedy), []).append((explanation.row, line.share))
-    largest = {what: max(share.value for _, share in found) for what, found in groups.items()}
-    for loss, remedy in sorted(groups, key=lambda what: -largest[what]):
-        rows, shares = zip(*groups[loss, remedy], strict=True)
+            groups.setdefault(line.text, []).append((explanation.row, line.share))
+    largest = {text: max(share.value for _, share in group) for text, group in groups.items()}
+    for text in sorted(groups, key=lambda text: -largest[text]):
+        rows, shares = zip(*groups[text], strict=True)
         share = percentage(shares[0])
         if len(shares) > 1:
             share = f"{units.span(round(100 * one.value) for one in shares)} %"
         which = units.some_of([row.label for row in rows], MOST_LISTED)
-        if brief and len(rows) > 1:
-            which = ", ".join(dict.fromkeys(row.series for row in rows))
-        if brief:
-            yield f"{which}: {share} of the step is {loss}; {remedy}"
-        else:
-            yield f"{share} of the step is {loss}: {remedy} ({which})"
+        yield f"{share} of the step is {text} ({which})"
     if any(one.factors.step_seconds.sample_size == 1 for one in explanations):
         yield "no advice on single repetitions (n = 1), which show no noise; use --repetitions 4"
 
@@ -199,8 +190,6 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
             }
             for factor in factors.factors
         ],
-        "exposed_communication_seconds": plain_estimate(row["exposed_communication_seconds"]),
-        "reduced_bytes_per_step": row["reduced_bytes_per_step"],
         "phases_seconds": phases
         and {one.name: plain_estimate(one.seconds) for one in phases.phases},
         "replica_phases_seconds": (
@@ -208,12 +197,10 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
             if phases and phases.of_replicas
             else None
         ),
-        "rank_skew": plain_estimate(row["rank_skew"]),
         "slowest_rank": slowest and {"rank": slowest.rank, "slowest_in": slowest.slowest_in},
         "advice": [
             {
                 "kind": line.kind,
-                "parts": list(line.parts),
                 "share_of_step": line.share.value,
                 "text": line.text,
             }

@@ -43,19 +43,6 @@ def test_published_times_and_their_serial_fraction() -> None:
     ]
 
 
-def test_a_baseline_of_several_replicas_is_named_by_every_point() -> None:
-    below, base, above = analyze_scaling(
-        800.0, {4: 500.0, 8: 800.0, 32: 2880.0}, kind="throughput", baseline_group_size=8
-    )
-    assert (above.speedup, above.efficiency, above.baseline_group_size) == (3.6, 0.9, 8)
-    # Karp-Flatt over k = 32/8: (1/3.6 - 1/4) / (1 - 1/4).
-    assert above.karp_flatt == pytest.approx((1 / 3.6 - 0.25) / 0.75)
-    assert (base.speedup, base.efficiency, base.karp_flatt) == (1.0, 1.0, None)
-    assert (below.efficiency, below.karp_flatt) == (1.25, None)
-    with pytest.raises(ValueError, match="whole number >= 1"):
-        analyze_scaling(1.0, {2: 1.0}, baseline_group_size=0)
-
-
 @pytest.mark.parametrize("bad", [0, -1.0, math.nan, math.inf, None, "120", True])
 def test_a_value_that_is_not_positive_is_refused(bad: object) -> None:
     with pytest.raises(ValueError, match="expected a positive number"):

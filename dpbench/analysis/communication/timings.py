@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from statistics import median
 
-from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.fields import ReadField, integer, number
 from dpbench.records.collectives import (
@@ -115,6 +114,17 @@ class MeasuredCollective:
             "threads_per_replica": self.spec.threads_per_replica,
             "repetitions": self.repetitions,
         }
+
+
+def bus_factor(collective: str, group_size: int) -> float:
+    """busbw ÷ algbw as nccl-tests defines it (doc/PERFORMANCE.md).
+
+    busbw is what each link would carry if the ranks passed the bytes round a ring, so it does not
+    depend on the group size. It is not what the wires carry where trees are used, or switches that
+    add up on the way. A single rank has nobody to talk to.
+    """
+    part = (group_size - 1) / group_size
+    return {"all_reduce": 2 * part, "broadcast": 1.0}.get(collective, part)
 
 
 def measured(records: Iterable[CollectiveRecord]) -> tuple[MeasuredCollective, ...]:

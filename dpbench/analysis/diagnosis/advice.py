@@ -34,7 +34,6 @@ class Advice:
     """One large loss of one configuration, and what to do about it."""
 
     kind: AdviceKind
-    parts: tuple[Part, ...]
     share: Estimate
     """The lost share of the step's seconds."""
     loss: str
@@ -44,7 +43,7 @@ class Advice:
 
     @property
     def text(self) -> str:
-        """Loss and remedy as text; equal if the same applies to several rows."""
+        """Loss and remedy as text."""
         return f"{self.loss}: {self.remedy}"
 
 
@@ -75,7 +74,7 @@ def advise(
         if data and low is not None and low > 0 and data.share.value >= LARGE and not is_named:
             # A loader that is as slow in `single` costs no efficiency, and still costs time.
             loss = "loading data, on every rank"
-            lines.append(Advice(kind="data", parts=(), share=data.share, loss=loss, remedy=LOADING))
+            lines.append(Advice(kind="data", share=data.share, loss=loss, remedy=LOADING))
         found.append(tuple(sorted(lines, key=lambda line: -line.share.value)))
     return tuple(found)
 
@@ -123,7 +122,7 @@ def _advice(factor: Factor, explained: Explanation, others: Sequence[Explanation
         words = loss, "try a larger --batch-sizes or fewer replicas"
     else:
         words = " or ".join(factor.parts), "see below what separates them"
-    return Advice(kind=kind, parts=factor.parts, share=factor.share, loss=words[0], remedy=words[1])
+    return Advice(kind=kind, share=factor.share, loss=words[0], remedy=words[1])
 
 
 def _communication(explained: Explanation, others: Sequence[Explanation], accumulate: str) -> Words:

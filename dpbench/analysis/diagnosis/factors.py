@@ -103,11 +103,10 @@ class References:
 
     def __init__(self, records: Sequence[TrialRecord]) -> None:
         self._records = {_work(record.trial): record for record in records}
-        self._own = {_timed(record.trial): record for record in records}
 
     def find(self, trial: TrialSpec) -> TrialRecord | None:
-        """The trial of the same work, of its own kind of scaling if the sweep has both."""
-        return self._own.get(_timed(trial)) or self._records.get(_work(trial))
+        """The trial of the same work."""
+        return self._records.get(_work(trial))
 
     def single(self, trial: TrialSpec, batch_size: int) -> TrialRecord | None:
         """The plain module on the first device, in the same repetition."""
@@ -246,10 +245,7 @@ def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Est
 
 
 def _work(trial: TrialSpec) -> TrialSpec:
-    """A lookup key that is equal for weak and strong scaling of one replica."""
-    return replace(_timed(trial), scaling="weak" if trial.group_size == 1 else trial.scaling)
-
-
-def _timed(trial: TrialSpec) -> TrialSpec:
-    """The trial without settings that do not change its timed steps: a lookup key."""
-    return replace(trial.with_own_settings, phase_steps=0, gradient_steps=0)
+    """The trial without settings that do not change its timed steps, which are the same in weak
+    and strong scaling of one replica: a lookup key."""
+    scaling = "weak" if trial.group_size == 1 else trial.scaling
+    return replace(trial.with_own_settings, scaling=scaling, phase_steps=0, gradient_steps=0)

@@ -89,45 +89,6 @@ def block_medians(per_step: Sequence[float], length: int) -> Floats:
     return medians
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class LossBand:
-    """Arrays of shape (points,)."""
-
-    at: Floats
-    """Seconds."""
-    median: Floats
-    low: Floats
-    """The smallest loss over repetitions."""
-    high: Floats
-    repetitions: int
-
-
-def loss_band(curves: Sequence[LossCurve]) -> LossBand | None:
-    """Overlay the curves of repetitions along their seconds.
-
-    If they have no points in common, each is interpolated linearly between its own; the band covers
-    the range that all of them reach. None if there is no such range.
-    """
-    along = [curve.seconds for curve in curves]
-    first = along[0]
-    if all(np.array_equal(first, other) for other in along):
-        at, values = first, np.stack([curve.losses for curve in curves])
-    else:
-        start, end = max(own[0] for own in along), min(own[-1] for own in along)
-        if start >= end:
-            return None
-        at = np.linspace(start, end, max(map(len, along)))
-        pairs = zip(along, curves, strict=True)
-        values = np.stack([np.interp(at, own, curve.losses) for own, curve in pairs])
-    return LossBand(
-        at=at,
-        median=np.median(values, axis=0),
-        low=values.min(axis=0),
-        high=values.max(axis=0),
-        repetitions=len(curves),
-    )
-
-
 AGREEMENT_STEPS = 50
 """Steps of two runs that are compared; rounding grows with every step."""
 AGREEMENT_TOLERANCE = 1e-3

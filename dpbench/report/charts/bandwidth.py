@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from dpbench import units
-from dpbench.analysis.communication.bandwidth import bus_factor
-from dpbench.analysis.communication.timings import MeasuredCollective, measured
+from dpbench.analysis.communication.timings import MeasuredCollective, bus_factor, measured
 from dpbench.messages import one_line
 from dpbench.records.collectives import Collective, CollectiveRecord
 from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of

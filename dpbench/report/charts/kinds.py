@@ -93,7 +93,7 @@ CHARTS = {
         ChartKind(
             name="loss",
             title="Loss over time",
-            shows="Training loss over time, one panel per batch size; band: range of repetitions.",
+            shows="Training loss over time, one panel per batch size.",
             section="learning",
         ),
         ChartKind(

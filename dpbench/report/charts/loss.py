@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from dpbench import units
-from dpbench.analysis.losses.loss_curve import loss_band, loss_curve
+from dpbench.analysis.losses.loss_curve import loss_curve
 from dpbench.report.charts.rows import measured_rows
 from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (
-    BAND_OPACITY,
     MOST_PANELS,
     MOST_SERIES,
     finish,
@@ -21,15 +19,16 @@ from dpbench.report.charts.style import (
 
 
 def loss(source: ChartSource) -> Figure:
-    """One panel per batch size; each implementation at its largest group size, all repetitions."""
+    """One panel per batch size; each implementation at its largest group size, in the repetition
+    of typical length, as repetitions with one seed follow the same curve."""
     measured = [one for one in measured_rows(source) if one.records]
     largest = {(one.row.series, one.row.batch_size): one for one in measured}.values()
     lines = []
     for one in largest:
         curves = [curve for record in one.records if (curve := loss_curve(record)) is not None]
         if curves and all(len(curve.losses) > 1 for curve in curves):
-            band = loss_band(curves)
-            lines += [(one, band)] if band is not None else []
+            by_length = sorted(curves, key=lambda curve: float(curve.seconds[-1]))
+            lines.append((one, by_length[(len(curves) - 1) // 2]))
     if not lines:
         raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
     series = list(dict.fromkeys(one.series for one, _ in lines))
@@ -37,27 +36,22 @@ def loss(source: ChartSource) -> Figure:
     batches = sorted({one.row.batch_size or 0 for one, _ in lines})
     figure, axes = panels(len(batches[:MOST_PANELS]), share_y=True)
     for axis, batch_size in zip(axes, batches, strict=False):
-        for one, band in lines:
+        for one, curve in lines:
             if one.row.batch_size != batch_size or one.series not in series[:MOST_SERIES]:
                 continue
-            style = styles[one.series]
-            axis.fill_between(
-                band.at, band.low, band.high, color=style["color"], alpha=BAND_OPACITY, linewidth=0
-            )
             # The marker shows where the window ends: faster configurations end further left.
             axis.plot(
-                band.at,
-                band.median,
+                curve.seconds,
+                curve.losses,
                 label=f"{one.name} ×{one.row.group_size}",
-                markevery=[len(band.at) - 1],
-                **style,
+                markevery=[len(curve.seconds) - 1],
+                **styles[one.series],
             )
         axis.set_title(f"batch size {batch_size:,}")
         axis.set_ylabel("training loss (mean over ranks)")
         scaled_axis(axis, "s", "timed window", which="x")
     legend(figure)
-    repetitions = units.span([band.repetitions for _, band in lines], "repetition")
-    remarks = [f"line: smoothed loss, median over {repetitions}; band: their range"]
+    remarks = ["smoothed loss of the repetition of median length"]
     if len(lines) < len(largest):
         remarks.append(f"{len(lines)} of {len(largest)} configurations recorded finite losses")
     remarks += first_of(MOST_SERIES, len(series), "series")

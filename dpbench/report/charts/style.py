@@ -45,7 +45,6 @@ SeriesStyle = dict[str, Any]
 """Color, linestyle and marker of a series, as arguments for matplotlib's line functions."""
 DASHES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
-BAND_OPACITY = 0.18
 MOST_PANELS = 6
 MOST_SERIES = 8
 MOST_LABELS = 6

@@ -64,7 +64,7 @@ def build_page(subject: Subject, pictures: Pictures) -> Page:
 def _advice(subject: Subject) -> Iterator[str]:
     """What to try, the largest loss first; nothing where no headline can be trusted."""
     if any(subject.advice) and any(one.fastest for one in subject.headlines.values()):
-        yield from advice_lines(subject.explanations, subject.advice, brief=True)
+        yield from advice_lines(subject.explanations, subject.advice)
 
 
 def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:

@@ -7,8 +7,7 @@ from math import exp, sqrt
 
 import pytest
 
-from dpbench.analysis.communication.bandwidth import bus_factor
-from dpbench.analysis.communication.timings import measured
+from dpbench.analysis.communication.timings import bus_factor, measured
 from dpbench.records.collectives import SizeTiming
 from dpbench.records.trial import Status
 from tests.analysis.communication.collective_records import (

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.losses.loss_curve import (
-    LossBand,
-    LossCurve,
-    are_one_sample,
-    loss_band,
-    loss_curve,
-)
+from dpbench.analysis.losses.loss_curve import are_one_sample, loss_curve
 from tests.analysis.builders import loss_run, rank, record, trial, window
 
 
@@ -47,37 +39,6 @@ def test_losses_that_are_missing_or_not_finite_have_no_curve() -> None:
     assert loss_curve(loss_run([1.0, math.nan])) is None
     without = rank(0, window([0.1], 32))
     assert loss_curve(record(trial(), [without])) is None
-
-
-def curves(*runs: list[float]) -> list[LossCurve]:
-    return [curve for run in runs if (curve := loss_curve(loss_run(run))) is not None]
-
-
-def band_of(found: Sequence[LossCurve]) -> LossBand:
-    band = loss_band(found)
-    assert band is not None
-    return band
-
-
-def test_on_common_points_it_is_the_median_and_the_range_of_the_curves_themselves() -> None:
-    found = curves([3.0, 1.0], [5.0, 5.0], [4.0, 0.0])
-    band = band_of(found)
-    # Trailing means: 3, 2; 5, 5; 4, 2.
-    assert band.at == pytest.approx([0.1, 0.2])
-    assert band.median.tolist() == [4, 2]
-    assert band.low.tolist() == [3, 2]
-    assert band.high.tolist() == [5, 5]
-    assert band.repetitions == 3
-
-
-def test_along_seconds_it_covers_what_all_repetitions_reach() -> None:
-    fast, slow = curves([4.0, 2.0], [4.0, 2.0])
-    # Losses 4, 3 at 0.1, 0.2 s and at 0.15, 0.3 s.
-    band = band_of([fast, replace(slow, seconds=1.5 * slow.seconds)])
-    assert band.at == pytest.approx([0.15, 0.2])
-    assert band.low == pytest.approx([3.5, 3.0])
-    assert band.high == pytest.approx([4.0, 4 - 1 / 3])
-    assert band.median == pytest.approx([3.75, 3.5 - 1 / 6])
 
 
 LOSSES = [2.0, 1.5, 1.2]
