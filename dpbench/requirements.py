@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 import sys
-from importlib.util import find_spec
+from importlib import metadata
 from pathlib import Path
 
 PYTHON = (3, 11)
 TORCH = (2, 9)
 NEWEST_TORCH = (2, 15)
 """The newest that `make matrix` was run with; later ones are used with a warning."""
-_VERSION = re.compile(r"""^__version__\s*=\s*["']((\d+)\.(\d+)[^"']*)["']""", re.MULTILINE)
 
 
 def check_requirements() -> None:
@@ -39,34 +38,28 @@ def python_reason(version: tuple[int, ...]) -> str | None:
 def torch_reason() -> str | None:
     """Why it cannot run with the torch that is installed; None if it can, or if there is none, of
     which the import of torch tells."""
-    version = _installed_torch()
-    found = _VERSION.search(version) if version else None
-    if found is None or (int(found[2]), int(found[3])) >= TORCH:
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return None
+    if _first_two(version) >= TORCH:
         return None
     needed, newest = version_words(TORCH), version_words(NEWEST_TORCH)
     return (
-        f"dpbench needs torch {needed} or later, and torch {found[1]} is installed; "
+        f"dpbench needs torch {needed} or later, and torch {version} is installed; "
         f"pip install torch=={newest}.*"
     )
 
 
 def untried_torch(version: str) -> str | None:
     """A warning for a torch that is newer than the newest that was tried; None for others."""
-    major, minor = map(int, re.findall(r"\d+", version)[:2])
-    if (major, minor) <= NEWEST_TORCH:
+    if _first_two(version) <= NEWEST_TORCH:
         return None
     return f"newer than {version_words(NEWEST_TORCH)}, the newest that was tried"
 
 
-def _installed_torch() -> str | None:
-    """The text of the file in which torch keeps its version."""
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
-        return None
-    try:
-        return Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-    except OSError:
-        return None
+def _first_two(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def _is_command(program: str, command_line: list[str]) -> bool:

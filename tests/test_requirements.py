@@ -19,7 +19,9 @@ def run_with_torch(folder: Path, version: str, *arguments: str) -> subprocess.Co
     """Runs Python where the torch to be found is of that version."""
     (folder / "torch").mkdir(exist_ok=True)
     (folder / "torch" / "__init__.py").write_text("raise AssertionError('nobody imports it')")
-    (folder / "torch" / "version.py").write_text(f"__version__ = {version!r}\n")
+    about = folder / f"torch-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
     environ = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
     return subprocess.run(
         [sys.executable, *arguments], env=environ, capture_output=True, text=True, timeout=60

@@ -14,8 +14,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -45,7 +43,6 @@ AGENT_LOGGERS = (
 )
 """They log each failed worker with a traceback, which the summary repeats."""
 LAST_LINES = 20
-LARGEST_TAIL_BYTES = 1 << 16
 ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGKILL)
 
 
@@ -207,10 +204,7 @@ def _last_lines(logs: Path, local_rank: int) -> tuple[str, ...]:
     latest = max(kept, key=lambda path: path.stat().st_mtime_ns, default=None)
     if latest is None:
         return ()
-    with latest.open("rb") as file:
-        file.seek(max(latest.stat().st_size - LARGEST_TAIL_BYTES, 0))
-        text = file.read().decode(errors="replace")
-    return tuple(text.splitlines()[-LAST_LINES:])
+    return tuple(latest.read_text(errors="replace").splitlines()[-LAST_LINES:])
 
 
 def _sentence(error: Exception) -> str:
@@ -240,13 +234,9 @@ def _check_command(chosen: Namespace) -> None:
     if chosen.no_python:
         if shutil.which(script) is None:
             raise UsageError(f"got {script!r}, expected a program: there is none that can be run")
-    elif chosen.module:
-        top = script.partition(".")[0]
-        # A worker has the working directory on its path.
-        known = top in sys.modules or (top and (PathFinder.find_spec(top, [""]) or find_spec(top)))
-        if "PYTHON_EXEC" not in os.environ and not known:
-            raise UsageError(f"got -m {script}, but there is no module {top!r} to import")
-    elif not any(path.is_file() for path in (Path(script), Path(script, "__main__.py"))):
+    elif not chosen.module and not any(
+        path.is_file() for path in (Path(script), Path(script, "__main__.py"))
+    ):
         raise UsageError(f"got {script!r}, expected a Python script: there is no such file")
 
 

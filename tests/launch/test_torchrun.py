@@ -70,7 +70,6 @@ def test_cpu_means_a_process_for_each_core() -> None:
         ([], "name a script: dpbench launch FILE"),
         (["missing.py"], "got 'missing.py', expected a Python script: there is no such file"),
         (["--no-python", "no-such-program"], "expected a program: there is none that can be run"),
-        (["-m", "no_such_module.x"], "there is no module 'no_such_module' to import"),
         (["-m", "--no-python", "script.py"], "got --no-python and -m, expected one of the two"),
         (
             ["--nnodes=2", "--rdzv-endpoint=host0:65536", "script.py"],
