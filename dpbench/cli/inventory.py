@@ -103,7 +103,7 @@ def _names() -> Iterator[tuple[str, str, str | None, str]]:
     for implementation in IMPLEMENTATIONS.values():
         reason = missing_package_reason(implementation.name)
         if implementation.needs_cuda and not machine.has_cuda:
-            reason = f"needs {machine.platform}: {implementation.needs_cuda}"
+            reason = f"needs CUDA: {implementation.needs_cuda}"
         yield "implementation", implementation.name, reason, implementation.description
     for backend in BACKENDS.values():
         yield "backend", backend.name, machine.missing_reason(backend.name), backend.description

@@ -33,9 +33,7 @@ class Machine:
     cores: int
     gpus: tuple[Accelerator, ...]
     cuda: str | None
-    """The CUDA version of torch's build, or "ROCm" with its own; None for a CPU build."""
-    platform: str = "CUDA"
-    """The platform behind torch.cuda: CUDA, or ROCm."""
+    """The CUDA version of torch's build; None for a CPU build."""
     nccl: str | None = None
     """The version of NCCL that torch uses; None without a GPU."""
     missing_backends: tuple[tuple[str, str], ...]
@@ -77,7 +75,7 @@ class Machine:
         if reason:
             return reason
         if backend == "nccl" and devices[0] == "cpu":
-            return f"nccl reduces {self.platform} tensors only"
+            return "nccl reduces CUDA tensors only"
         if backend == "nccl" and _shared(devices):
             return "nccl needs a GPU of its own for every rank"
         return None
@@ -103,14 +101,13 @@ def inspect_machine() -> Machine:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
-    from dpbench.rendezvous.available_backends import gpu_platform, missing_reason
+    from dpbench.rendezvous.available_backends import missing_reason
 
     gpus, nccl = in_child(_gpus_and_nccl) if torch.cuda.device_count() else ((), None)
     return Machine(
         cores=usable_cores(),
         gpus=gpus,
-        cuda=f"ROCm {torch.version.hip}" if torch.version.hip else torch.version.cuda,
-        platform=gpu_platform(),
+        cuda=torch.version.cuda,
         nccl=nccl,
         missing_backends=tuple(
             (backend, reason)

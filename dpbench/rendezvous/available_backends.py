@@ -43,12 +43,7 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
         return None
     if not dist.is_nccl_available():
         return "torch was built without nccl"
-    return None if gpu_count else f"nccl needs a {gpu_platform()} device; this machine has none"
-
-
-def gpu_platform() -> str:
-    """The platform behind torch.cuda: "CUDA", or "ROCm" in torch's build for AMD's GPUs."""
-    return "ROCm" if torch.version.hip else "CUDA"
+    return None if gpu_count else "nccl needs a CUDA device; this machine has none"
 
 
 def local_device(rank: int, world_size: int, environ: Mapping[str, str]) -> int:

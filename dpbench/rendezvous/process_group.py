@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from dpbench.parallel.devices import DeviceLike, parse_device
-from dpbench.rendezvous.available_backends import available_backends, gpu_platform, local_device
+from dpbench.rendezvous.available_backends import available_backends, local_device
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.rendezvous.meeting import DEFAULT_TIMEOUT, check_timeout, meet
 from dpbench.rendezvous.store import open_store
@@ -151,9 +151,7 @@ def _check_backend(backend: str, device: torch.device) -> None:
     if reason := known[backend].reason:
         raise RuntimeError(f"process_group: backend {backend!r} cannot be used here: {reason}")
     if backend == "nccl" and device.type != "cuda":
-        raise ValueError(
-            f"process_group: nccl reduces {gpu_platform()} tensors only, got device={device}"
-        )
+        raise ValueError(f"process_group: nccl reduces CUDA tensors only, got device={device}")
 
 
 def _join(

@@ -66,8 +66,7 @@ def machine_lines(here: Environment) -> Iterator[tuple[str, str]]:
         if gpu.links:
             yield "", f"to each GPU: {' '.join(gpu.links)}"
     if not here.accelerators:
-        is_rocm = here.cuda is not None and here.cuda.startswith("ROCm")
-        build = (here.cuda if is_rocm else f"CUDA {here.cuda}") if here.cuda else "a CPU build"
+        build = f"CUDA {here.cuda}" if here.cuda else "a CPU build"
         yield "gpu", f"none visible (torch is {build})"
     if here.gpu_driver:
         yield "driver", f"NVIDIA {here.gpu_driver}"

@@ -90,7 +90,7 @@ def devices_for(
     )
     have = f"{there_are} GPUs"
     if not machine.has_cuda:
-        have = f"{no_gpu(machine)} and {there_are} cores, one for each replica on the CPU"
+        have = f"no CUDA device and {there_are} cores, one for each replica on the CPU"
     if max(count, largest or 0) > MOST_REPLICAS:
         raise UsageError(
             f"{asked}: more replicas than one machine runs; expected at most {MOST_REPLICAS:,}"
@@ -111,7 +111,7 @@ def devices_for(
     if machine.has_cuda:
         return tuple(f"cuda:{number % there_are}" for number in ids or range(count))
     if given is not None:
-        notes.append(f"{no_gpu(machine)} here: using {units.counted(count, 'CPU replica')}")
+        notes.append(f"no CUDA device here: using {units.counted(count, 'CPU replica')}")
     if count > machine.cores:
         notes.append(f"oversubscribed: {count} replicas share {machine.cores} cores")
     return ("cpu",) * count
@@ -131,8 +131,3 @@ def threads_for(threads: int | None, cores: int, largest_group: int, *, oversubs
             f"than the {cores} cores; expected at most {share}, or add --oversubscribe"
         )
     return threads
-
-
-def no_gpu(machine: Machine) -> str:
-    """Says what a machine without usable GPUs lacks."""
-    return f"no {machine.platform} device"

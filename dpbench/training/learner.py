@@ -86,8 +86,8 @@ class Learner:
         scale = scaler.get_scale()
         self.numbers.step(self.optimizer)
         self.model.after_step(number + 1)
-        # The scale falls, unless it is 0, if a gradient overflowed and the step was skipped.
-        skipped = scale == 0 or scaler.get_scale() < scale
+        # The scale falls if a gradient overflowed and the step was skipped.
+        skipped = scaler.get_scale() < scale
         return StepOutcome(loss_sum, norm, skipped)
 
     def synchronize(self) -> None:

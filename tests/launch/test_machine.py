@@ -7,7 +7,6 @@ import sys
 import time
 
 import pytest
-import torch
 
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import machine
@@ -77,16 +76,3 @@ def test_a_probe_that_hangs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(machine, "PROBE_SECONDS", 0.3)
     with pytest.raises(LaunchError, match="a child process failed: no result after 300 ms"):
         in_child(hangs)
-
-
-def test_a_build_for_amd_is_called_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch.cuda drives AMD's GPUs there; nothing but the name differs."""
-    monkeypatch.setattr(torch.version, "hip", "6.2.41133")
-    monkeypatch.setattr(torch.version, "cuda", None)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    here = inspect_machine()
-    assert (here.cuda, here.platform) == ("ROCm 6.2.41133", "ROCm")
-    assert here.unusable_backend_reason("nccl", ["cpu"]) in (
-        "nccl needs a ROCm device; this machine has none",
-        "torch was built without nccl",
-    )

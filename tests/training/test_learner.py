@@ -113,15 +113,6 @@ def test_gradients_are_cut_in_their_true_size_under_a_loss_scale() -> None:
     assert float(gradient(learner).norm()) == pytest.approx(0.01, rel=1e-3)
 
 
-def test_steps_are_skipped_and_counted_when_the_loss_scale_has_fallen_to_zero() -> None:
-    learner = alone("Single", dtype="f16")
-    learner.numbers.scaler = torch.amp.GradScaler("cpu", init_scale=1e-45)
-    before = parameters(learner)
-    assert [learner.step(overflowing(window(12)), n).skipped for n in range(3)] == [True] * 3
-    assert learner.numbers.scaler.get_scale() == 0
-    assert torch.equal(parameters(learner), before)
-
-
 @pytest.mark.parametrize(("gamma", "steps_per_epoch"), [(0.7, 3), (0.5, 1), (1.0, 2)])
 def test_the_rate_of_each_epoch_is_that_of_torchs_step_lr(
     gamma: float, steps_per_epoch: int

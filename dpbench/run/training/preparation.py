@@ -29,7 +29,7 @@ from dpbench.launch.unusable import (
 from dpbench.measure.try_out import load_tried
 from dpbench.messages import say
 from dpbench.run.interrupts import end_at_once
-from dpbench.run.this_machine import devices_for, no_gpu, threads_for
+from dpbench.run.this_machine import devices_for, threads_for
 from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.resume import RunPlace, choose_run_folder
 from dpbench.specs import WorkloadSpec
@@ -67,7 +67,7 @@ def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
     alone = options.gpus is None and (not machine.has_cuda or options.implementation == "single")
     if alone and options.implementation != "single":
         notes.append(
-            f"{no_gpu(machine)} here: one replica on the CPU; --gpus 2 splits the cores between two"
+            "no CUDA device here: one replica on the CPU; --gpus 2 splits the cores between two"
         )
     sizes = (1,) if alone else None
     devices = devices_for(machine, options.gpus, sizes, notes, oversubscribe=oversubscribe)
