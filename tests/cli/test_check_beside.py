@@ -113,8 +113,12 @@ def test_a_change_that_makes_steps_longer_is_caught_against_the_revision_before(
 ) -> None:
     write(project, 0.3)
     done = check(*OPTIONS, *THREE_PASSES, "--against-ref", "HEAD")
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert done.stdout.startswith("regressed: time per sample: ")
+    # Other tests may keep the machine busy, and then no check decides.
+    busy = "the machine was busy" in done.stdout
+    assert done.returncode == (0 if busy else 3), done.stdout + done.stderr
+    said = re.match(r"(regressed|inconclusive): time per sample: \+([\d,]+) %", done.stdout)
+    assert said is not None, done.stdout
+    assert int(said[2].replace(",", "")) > 200, "a step sleeps for 0.3 s instead of 0.03"
     assert "the working directory (candidate) against HEAD (baseline)" in done.stdout
     assert f"HEAD is commit {git('rev-parse', 'HEAD', cwd=project)[:12]}" in done.stderr
     now, before = (load(project / "results" / name) for name in ("now", "now-baseline"))
