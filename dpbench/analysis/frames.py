@@ -85,7 +85,7 @@ RANK_FIELDS: tuple[ReadField[RankMeasurement], ...] = (
     text("initial_checksum"),
     text("final_checksum"),
 )
-_WINDOW_FIELDS: tuple[Field, ...] = (integer("rank"), text("window"), integer("samples"))
+_WINDOW_FIELDS: tuple[Field, ...] = (integer("rank"), text("window"))
 _COLLECTIVE_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
     text("collective"),
     text("backend"),
@@ -122,8 +122,7 @@ def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per step of each window (timed, without_sync) of each rank.
 
-    It is built a window at a time, as a sweep has millions of steps. Text is categorical. Samples
-    are missing where the steps of a window cannot all have the same number.
+    It is built a window at a time, as a sweep has millions of steps. Text is categorical.
     """
     shared: list[dict[str, Plain]] = []
     windows: list[Window] = []
@@ -132,9 +131,7 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
         for rank in record.ranks:
             for name, window in (("timed", rank.timed), ("without_sync", rank.without_sync)):
                 if window is not None and window.step_seconds:
-                    samples, rest = divmod(window.samples, len(window.step_seconds))
-                    own: dict[str, Plain] = {"rank": rank.rank, "window": name}
-                    shared.append({**identity, **own, "samples": None if rest else samples})
+                    shared.append({**identity, "rank": rank.rank, "window": name})
                     windows.append(window)
     fields = (*IDENTITY, *_WINDOW_FIELDS)
     frame = _frame(fields, shared)
@@ -147,7 +144,7 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     frame["loss"] = np.concatenate(
         [window.losses or np.full(len(window.step_seconds), np.nan) for window in windows] or [()]
     )
-    return frame[[column for column in frame if column != "samples"] + ["samples"]]
+    return frame
 
 
 def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:

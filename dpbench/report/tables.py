@@ -89,16 +89,8 @@ def render(
     if name == DEFAULT and width is not None:
         table = table.with_wrapped_headers
         if is_short:
-            shown_keys = [column.key for column in reversed(table.columns)]
-            order = sorted((k for k in shown_keys if _importance(k) <= 0), key=_importance)
-            narrow, dropped = fitted(table, order, width)
-            if "Speedup" in dropped:
-                narrow, dropped = fitted(_narrowed(table, shown), order, width)
-            table = narrow
-            if dropped:
-                keys = {one.key for one in table.columns}
-                names = ", ".join(key for key in reversed(order) if key not in keys)
-                left_out.append(f"left out to fit {width} characters; --columns takes {names}")
+            table, dropped = _fitted_by_importance(table, shown, width)
+            left_out += dropped
     said = (*footnotes(rows), *notes, *left_out)
     if name == DEFAULT and not rows:
         return RenderedTable(text=NO_ROWS, notes_aside=said)
@@ -213,10 +205,20 @@ def _importance(key: str) -> int:
     return -MOST_IMPORTANT.index(key) if key in MOST_IMPORTANT else -len(MOST_IMPORTANT)
 
 
-def _narrowed(table: Table, rows: Rows) -> Table:
-    """The table with each backend behind its implementation, "ddp/gloo", not in its own column."""
-    series = [one_line(row.series) for row in rows]
-    return table.with_texts(0, series).without(["backend"])
+def _fitted_by_importance(table: Table, rows: Rows, width: int) -> tuple[Table, list[str]]:
+    """The table without the least important columns that do not fit, and a note that names them.
+
+    Where even the speedup does not fit, each backend stands behind its implementation, "ddp/gloo".
+    """
+    keys = [column.key for column in table.columns]
+    order = sorted((key for key in reversed(keys) if _importance(key) <= 0), key=_importance)
+    narrow, dropped = fitted(table, order, width)
+    if "Speedup" in dropped:
+        series = [one_line(row.series) for row in rows]
+        narrow, _ = fitted(table.with_texts(0, series).without(["backend"]), order, width)
+    kept = {column.key for column in narrow.columns}
+    names = ", ".join(key for key in keys if key in order and key not in kept)
+    return narrow, [f"left out to fit {width} characters; --columns takes {names}"] * bool(names)
 
 
 def _without_common(table: Table, rows: Rows) -> tuple[Table, list[str]]:

@@ -22,34 +22,6 @@ def read(folder: Path, text: str):
     return from_csv(path)
 
 
-def test_throughput_form() -> None:
-    rows = from_csv(PUBLISHED / "torch_ddp_rtx3090.csv")
-    assert len(rows) == 16
-    twos = [row for row in rows if row.group_size == 2]
-    assert [f"{row.speedup.value:.3f}" for row in twos if row.speedup] == [
-        *("1.311", "1.478", "1.667", "1.724"),
-        *("1.688", "1.790", "1.897", "1.878"),
-    ]
-    first = rows[0]
-    assert first.throughput is not None
-    assert (first.throughput.value, first.throughput.interval) == (1724.4, None)
-    assert (first.implementation, first.global_batch_size, first.verified) == (
-        "published",
-        32,
-        None,
-    )
-
-
-def test_time_form() -> None:
-    rows = from_csv(PUBLISHED / "tabtune_tabicl.csv")
-    assert [row.duration.value for row in rows if row.duration] == [7200, 3900, 2100, 1200]
-    assert [f"{row.efficiency.value:.1%}" for row in rows if row.efficiency] == [
-        *("100.0%", "92.3%", "85.7%", "75.0%"),
-    ]
-    assert rows[3].claims == (("memory_gb_per_gpu_claimed", "1.5"),)
-    assert all(row.throughput is None and row.backend is None for row in rows)
-
-
 def test_every_published_efficiency_is_reproduced() -> None:
     """As printed in the sources, or worked out from what they print."""
     found: dict[str, list[str]] = {}
