@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpbench import units
-from dpbench.analysis.diagnosis.explanation import Explanation, SlowestRank
+from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import Factor, Part
 from dpbench.analysis.estimate import Estimate
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -81,48 +81,52 @@ def advise(
 
 def _advice(factor: Factor, explained: Explanation, others: Sequence[Explanation]) -> Advice:
     kind: AdviceKind = factor.parts[0]
-    if len(factor.parts) > 1:
+    if factor.parts == ONE_CLOCK:
         # One process has one clock: it hides the work of driving all replicas.
-        kind = "wrapper" if factor.parts == ONE_CLOCK else "not separated"
-    seconds = factor.share.value * explained.factors.step_seconds.value
+        kind = "wrapper"
+    elif len(factor.parts) > 1:
+        kind = "not separated"
+    elif kind == "waiting" and explained.slowest_rank is not None:
+        seconds = factor.share.value * explained.factors.step_seconds.value
+        kind = "data" if explained.slow_data_seconds >= HALF * seconds else "waiting"
+    loss, remedy = _words(kind, factor.parts, explained, others)
+    return Advice(kind=kind, share=factor.share, loss=loss, remedy=remedy)
+
+
+def _words(
+    kind: AdviceKind,
+    parts: Sequence[Part],
+    explained: Explanation,
+    others: Sequence[Explanation],
+) -> Words:
     trial, slowest = explained.trial, explained.slowest_rank
     traits = IMPLEMENTATIONS[trial.implementation]
     accumulate = f"--accumulate {trial.accumulation_steps * ACCUMULATE_TIMES}"
-    if kind == "waiting" and slowest and explained.slow_data_seconds >= HALF * seconds:
-        kind = "data"
-        words = f"loading data on rank {slowest.rank} ({slowest.device})", LOADING
-    elif kind == "waiting" and not explained.communicates:
-        words = (
-            "copies that are slower than the typical one",
-            "look for other work on their devices",
-        )
-    elif kind == "waiting":
-        words = _waiting(slowest)
-    elif kind == "communication":
-        words = _communication(explained, others, accumulate)
-    elif kind == "contention":
-        words = (
-            f"contention, as {trial.group_size} copies slow each other without communicating",
-            "they share memory bandwidth or cores, whatever the implementation"
-            if trial.devices[0] == "cpu"
-            else "they share power, PCIe or the host's cores; try fewer replicas per host",
-        )
-    elif kind == "warm-up":
+    if kind == "data" and slowest is not None:
+        return f"loading data on rank {slowest.rank} ({slowest.device})", LOADING
+    if kind == "waiting":
+        return _waiting(explained)
+    if kind == "communication":
+        return _communication(explained, others, accumulate)
+    if kind == "contention":
+        loss = f"contention, as {trial.group_size} copies slow each other without communicating"
+        if trial.devices[0] == "cpu":
+            return loss, "they share memory bandwidth or cores, whatever the implementation"
+        return loss, "they share power, PCIe or the host's cores; try fewer replicas per host"
+    if kind == "warm-up":
         steps = explained.factors.slow_first_steps
         loss = f"slow first steps of the window (the first {steps})"
-        words = loss, f"try --warmup {trial.warmup_steps + steps}"
-    elif kind == "wrapper" and traits.one_process and trial.group_size > 1:
-        words = "driving all replicas from one process, where they wait for each other", "try ddp"
-    elif kind == "wrapper":
+        return loss, f"try --warmup {trial.warmup_steps + steps}"
+    if kind == "wrapper" and traits.one_process and trial.group_size > 1:
+        return "driving all replicas from one process, where they wait for each other", "try ddp"
+    if kind == "wrapper":
         alternative = f"{traits.alternative}, or " if traits.alternative else ""
         remedy = f"try {alternative}a larger --batch-sizes, or {accumulate}"
-        words = "the wrapper (hooks, buckets), a cost per step", remedy
-    elif kind == "granularity":
+        return "the wrapper (hooks, buckets), a cost per step", remedy
+    if kind == "granularity":
         loss = "granularity, as a small shard takes longer per sample"
-        words = loss, "try a larger --batch-sizes or fewer replicas"
-    else:
-        words = " or ".join(factor.parts), "see below what separates them"
-    return Advice(kind=kind, share=factor.share, loss=words[0], remedy=words[1])
+        return loss, "try a larger --batch-sizes or fewer replicas"
+    return " or ".join(parts), "see below what separates them"
 
 
 def _communication(explained: Explanation, others: Sequence[Explanation], accumulate: str) -> Words:
@@ -152,7 +156,13 @@ def _communication(explained: Explanation, others: Sequence[Explanation], accumu
     return f"exposed communication on {trial.backend}", f"try {words}{accumulate}"
 
 
-def _waiting(slowest: SlowestRank | None) -> Words:
+def _waiting(explained: Explanation) -> Words:
+    slowest = explained.slowest_rank
+    if not explained.communicates:
+        return (
+            "copies that are slower than the typical one",
+            "look for other work on their devices",
+        )
     if slowest is not None and slowest.always:
         return (
             f"waiting for rank {slowest.rank} ({slowest.device}), the slowest in all "
