@@ -62,6 +62,9 @@ def answer(
     ]
     own = [one for one, _ in pairs]
     remarks = [*dict.fromkeys(note for one in own for note in one.notes), *reasons(rows), *notes]
+    if own and own[0].factors.efficiency and own[0].row.efficiency:
+        ratio = write(own[0].row.efficiency, "percent")
+        remarks.insert(0, f"the Efficiency column has {ratio}: from its own group size 1")
     if verbose:
         remarks = [READING, *_phases(own), *remarks]
     elif len(own) < len(explanations):
@@ -93,14 +96,13 @@ def answer(
 
 def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss."""
-    efficiency = explained.factors.efficiency or explained.row.efficiency
-    reached = f"takes {time_text(explained.factors.step_seconds)} a step"
-    if efficiency is not None:
-        of = "its group size 1"
-        if explained.factors.efficiency:
-            own = explained.row.efficiency
-            of = "single" if own is None else f"single ({write(own, 'percent')} from {of})"
-        reached = f"reaches {write(efficiency, 'percent')} of linear scaling from {of}"
+    absolute, own = explained.factors.efficiency, explained.row.efficiency
+    if absolute is not None:
+        reached = f"reaches {write(absolute, 'percent')} of linear scaling from single"
+    elif own is not None:
+        reached = f"reaches {write(own, 'percent')} of linear scaling from its group size 1"
+    else:
+        reached = f"takes {time_text(explained.factors.step_seconds)} a step"
     loss = f"the largest significant loss is {advice[0].loss}" if advice else NOTHING_LARGE
     return f"{explained.row.label} {reached}; {loss}."
 

@@ -32,7 +32,7 @@ def text_of(records: Sequence[TrialRecord], *, every: bool = True) -> str:
 def test_the_fastest_configuration_has_a_verdict_and_its_factors() -> None:
     first, _, *lines = answer_on(sweep(), every=False).text.splitlines()
     assert first.startswith(
-        "ddp/gloo ×2, batch 32 reaches 50.0 ± 0 % of linear scaling from single ("
+        "ddp/gloo ×2, batch 32 reaches 50.0 ± 0 % of linear scaling from single; the largest"
     )
     cells = {line[:13].strip(): line.split("  ") for line in lines}
     shares = {name: [cell for cell in row if "%" in cell] for name, row in cells.items()}
@@ -41,6 +41,7 @@ def test_the_fastest_configuration_has_a_verdict_and_its_factors() -> None:
     text = text_of(sweep(), every=False)
     assert "0.700 ± 0 30.0 ± 0 % communication not hidden by overlap" in text
     assert "granularity" not in text
+    assert "the Efficiency column has 55.0 ± 0 %: from its own group size 1" in text
     assert "2 other configurations: choose with --implementations" in text
 
 
