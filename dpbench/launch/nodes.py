@@ -339,7 +339,7 @@ def run_own_part(
             reports = run_part(work, part, scratch, limit_seconds, stop=stop)
     except PartFailed as failed:
         return PartResult(traces=failed.traces)
-    except (LaunchError, OSError) as error:
+    except OSError as error:
         return PartResult(error=f"{me.name} could not run its ranks: {error}")
     return PartResult(reports=tuple(reports))
 

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
 from dpbench.launch import rank
-from dpbench.launch.causes import SERVER_GONE, RankTrace, explain, stuck_at
+from dpbench.launch.causes import RankTrace, explain, stuck_at
 from dpbench.launch.fork_server import fork_server
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
@@ -163,11 +163,7 @@ def run_part(
         for number in range(part.count):
             environment = part.environment(number)
             arguments = (work, scratch, started, limit_seconds, environment)
-            try:
-                ranks.append(_start(part.first + number, arguments, start_method))
-            except (EOFError, ConnectionError):
-                unstarted = RankTrace(rank=part.first + number, exit_code=SERVER_GONE)
-                raise PartFailed((unstarted,)) from None
+            ranks.append(_start(part.first + number, arguments, start_method))
         waiting = [*ranks]
         while waiting and not (stop and stop()):
             left = deadline - monotonic()
