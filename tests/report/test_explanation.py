@@ -41,7 +41,7 @@ def test_the_fastest_configuration_has_a_verdict_and_its_factors() -> None:
     text = text_of(sweep(), every=False)
     assert "0.700 ± 0 30.0 ± 0 % communication not hidden by overlap" in text
     assert "granularity" not in text
-    assert "the Efficiency column has 55.0 ± 0 %: from its own group size 1" in text
+    assert "the Efficiency column has 55.0 ± 1.2 %: from its own group size 1" in text
     assert "2 other configurations: choose with --implementations" in text
 
 
