@@ -215,11 +215,6 @@ DECLARED: tuple[Metric, ...] = (
         scale="linear",
     ),
     Metric(
-        key="initial_loss",
-        meaning="Loss of the first timed step.",
-        trial=of_losses(lambda values, _: values[0]),
-    ),
-    Metric(
         key="loss_delta",
         meaning="First timed loss − last timed loss.",
         trial=of_losses(lambda values, _: values[0] - values[-1]),
@@ -324,12 +319,6 @@ DECLARED: tuple[Metric, ...] = (
         unit="s",
         trial=lambda record: max((rank.setup_seconds for rank in record.ranks), default=None),
         better="lower",
-    ),
-    Metric(
-        key="elapsed_seconds",
-        meaning="Length of the timed window on the slowest rank.",
-        unit="s",
-        trial=timed(throughput.elapsed_seconds),
     ),
     Metric(
         key="samples",
