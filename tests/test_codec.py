@@ -62,7 +62,7 @@ WINDOW = {"start_seconds": 0, "seconds": 1, "samples": 1}
         (TrialRecord, {**RECORD, "environment_id": None}, r"\.environment_id: .* string, got None"),
         (TrialRecord, {**RECORD, "trial": []}, r"TrialRecord\.trial: .* an object, got \[\]"),
         (TrialRecord, {**RECORD, "ranks": [{}]}, r"TrialRecord\.ranks\[0\]\.rank: missing"),
-        (TrialRecord, {**RECORD, "colour": 1}, r"TrialRecord\.colour: unexpected"),
+        (TrialRecord, {**RECORD, "color": 1}, r"TrialRecord\.color: unexpected"),
         (TrialRecord, {**RECORD, "reason": ["x" * 900_000]}, r"\.reason: .*…"),
         (TrialSpec, {**TRIAL, "devices": ["cpu", 1]}, r"TrialSpec\.devices\[1\]: .*, got 1"),
         (TrialSpec, {**TRIAL, "group_size": True}, r"group_size: .* integer, got True"),

@@ -80,7 +80,7 @@ def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:
     }
 
 
-def utilisation(
+def utilization(
     achieved: Estimate, trial: TrialSpec, *machines: Environment
 ) -> tuple[Estimate | None, str]:
     """Share of the devices' peak, and the source of the peak or why there is none.

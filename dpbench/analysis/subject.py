@@ -1,4 +1,4 @@
-"""The subject of one report, analysed: a results folder or a published table."""
+"""The subject of one report, analyzed: a results folder or a published table."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Subject:
 
 
 def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
-    """Analyse the content of a results folder."""
+    """Analyze the content of a results folder."""
     name = stored.folder.resolve().name
     if isinstance(stored, StoredCollectives):
         return Subject(name=name, collectives=stored)

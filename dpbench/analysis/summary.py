@@ -26,7 +26,7 @@ from dpbench.analysis.resources import (
     UNBALANCED,
     counted_flops,
     memory_imbalance,
-    utilisation,
+    utilization,
 )
 from dpbench.analysis.scaling import Speed, with_scaling
 from dpbench.analysis.steps import summarize_steps
@@ -42,7 +42,7 @@ def summarize(
 ) -> tuple[ConfigurationSummary, ...]:
     """One row per configuration, sorted by implementation, backend, group size, batch size.
 
-    `environments` describe the GPUs, for the utilisation of their peaks.
+    `environments` describe the GPUs, for the utilization of their peaks.
     """
     counts = Counter(record.trial.configuration for record in records)
     final = by_configuration(records)
@@ -55,10 +55,10 @@ def summarize(
         if run_again := counts[spec] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
         if row.throughput is not None:
-            learnt, of_losses = learning(usable[spec], row.throughput)
+            learned, of_losses = learning(usable[spec], row.throughput)
             machines = [(environments or {}).get(i) for i in usable[spec][-1].environment_ids]
-            used, of_peak = _utilised(spec, row.throughput, flops.get(spec.workload), machines)
-            row = replace(row, measured={**row.measured, **learnt, **used})
+            used, of_peak = _utilized(spec, row.throughput, flops.get(spec.workload), machines)
+            row = replace(row, measured={**row.measured, **learned, **used})
             row = with_note(row, *of_peak)
             notes += [*of_losses, *_notes(group, usable[spec])]
         else:
@@ -99,7 +99,7 @@ def _row(
     )
 
 
-def _utilised(
+def _utilized(
     spec: TrialSpec,
     speed: Estimate,
     flops_per_item: float | None,
@@ -117,7 +117,7 @@ def _utilised(
         missing = "no MFU: no trial of this workload counted its operations"
         return {}, [missing] if accelerated else []
     achieved = speed.scaled(flops_per_item, unit="FLOP/s")
-    mfu, note = utilisation(achieved, spec, *machines)
+    mfu, note = utilization(achieved, spec, *machines)
     return {"mfu": mfu}, [note] if accelerated else []
 
 

@@ -1,6 +1,6 @@
 """The samples that come with dpbench or scikit-learn; nothing is downloaded.
 
-The 1,797 handwritten digits, which scikit-learn has too: 8×8 images of 17 grey levels, the test set
+The 1,797 handwritten digits, which scikit-learn has too: 8×8 images of 17 gray levels, the test set
 of the UCI "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, 1998), in files beside
 this one; `digits-licence.txt` has their license. A sweep trains on all of them; `dpbench train`
 holds out a fifth.
@@ -28,7 +28,7 @@ EVERY = 5
 """One sample in so many is held out."""
 FOLDER = Path(__file__).parent
 BRIGHTEST = 16
-"""The grey level of full ink; 0 is paper."""
+"""The gray level of full ink; 0 is paper."""
 SIDE = 28
 """Side in pixels after resizing: that of MNIST, so that both fit the same architectures."""
 
@@ -54,7 +54,7 @@ def read_digits(
 
 
 def raw_digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Grey levels (1797, 8, 8) from 0 to BRIGHTEST, and digits (1797,)."""
+    """Gray levels (1797, 8, 8) from 0 to BRIGHTEST, and digits (1797,)."""
     images = read_idx(FOLDER / "digits-images-idx3-ubyte.gz")
     return images, read_idx(FOLDER / "digits-labels-idx1-ubyte.gz")
 

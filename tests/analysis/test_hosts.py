@@ -10,7 +10,7 @@ from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.comparisons.matching import NotComparable, match
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.metrics import COLUMNS, configuration_row
-from dpbench.analysis.resources import utilisation
+from dpbench.analysis.resources import utilization
 from dpbench.analysis.summary import summarize
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import TrialRecord
@@ -72,7 +72,7 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     assert environment_notes([wide], ENVIRONMENTS) == ()
     gpus = machine(H100)
     spec = trial(group_size=2, nodes=(1, 1), devices=("cuda:0", "cuda:0"))
-    mfu, _ = utilisation(SPEED, spec, gpus, gpus)
+    mfu, _ = utilization(SPEED, spec, gpus, gpus)
     assert mfu is not None
     assert round(mfu.value, 3) == 0.05
     unlike = {"a": gpus, "b": machine("Slow GPU")}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.resources import counted_flops, peak_of, utilisation
+from dpbench.analysis.resources import counted_flops, peak_of, utilization
 from dpbench.analysis.summary import summarize
 from dpbench.records.environment import Accelerator, Environment
 from dpbench.records.trial import Status
@@ -38,20 +38,20 @@ def machine(*names: str) -> Environment:
 def test_the_part_of_the_peak_is_that_of_all_devices() -> None:
     """6.7 of 2 × 67 TFLOP/s; replicas that share a device share its peak."""
     spec = trial(group_size=2, devices=("cuda:0", "cuda:1"))
-    mfu, note = utilisation(SPEED, spec, machine(H100, H100))
+    mfu, note = utilization(SPEED, spec, machine(H100, H100))
     assert mfu is not None
     assert (mfu.value, mfu.low, mfu.high) == pytest.approx((0.05, 0.045, 0.055))
     assert (mfu.sample_size, mfu.basis) == (5, "repetitions")
     assert note == (
         "MFU: of 134.0 TFLOP/s in float32 without tensor cores (NVIDIA H100 data sheet (SXM), 2023)"
     )
-    shared, _ = utilisation(SPEED, replace(spec, devices=("cuda:0",) * 2), machine(H100))
+    shared, _ = utilization(SPEED, replace(spec, devices=("cuda:0",) * 2), machine(H100))
     assert shared is not None
     assert shared.value == pytest.approx(0.1)
 
 
 def test_a_device_that_is_not_in_the_table_has_no_mfu_and_a_reason() -> None:
-    mfu, note = utilisation(SPEED, trial(), machine())
+    mfu, note = utilization(SPEED, trial(), machine())
     assert mfu is None
     assert re.fullmatch(
         r"no MFU: the f32 peak of Some CPU is not in the table of \d{4}-\d\d-\d\d", note

@@ -21,10 +21,10 @@ def idx_bytes(array: NDArray[np.uint8]) -> bytes:
 
 
 def images(n: int) -> NDArray[np.uint8]:
-    """`n` images: the first is black, the second white, the others grey."""
-    grey = np.full((n, 28, 28), 128, dtype=np.uint8)
-    grey[0], grey[1] = 0, 255
-    return grey
+    """`n` images: the first is black, the second white, the others gray."""
+    gray = np.full((n, 28, 28), 128, dtype=np.uint8)
+    gray[0], gray[1] = 0, 255
+    return gray
 
 
 def labels(n: int) -> NDArray[np.uint8]:

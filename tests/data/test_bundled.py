@@ -8,7 +8,7 @@ from dpbench.data import bundled
 from dpbench.data.bundled import every_fifth
 
 
-def test_digits_are_those_of_scikit_learn_as_normalised_images_of_mnists_size() -> None:
+def test_digits_are_those_of_scikit_learn_as_normalized_images_of_mnists_size() -> None:
     levels, labels = bundled.raw_digits()
     theirs = load_digits()
     assert np.array_equal(levels, theirs.images)

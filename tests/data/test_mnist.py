@@ -36,7 +36,7 @@ def test_a_file_is_decoded_and_damage_is_found(tmp_path: Path) -> None:
             mnist.read_idx(path)
 
 
-def test_images_and_labels_are_read_and_normalised(tmp_path: Path) -> None:
+def test_images_and_labels_are_read_and_normalized(tmp_path: Path) -> None:
     put_set(tmp_path, "train", 12)
     inputs, targets = mnist.read(tmp_path, "train")
     assert (inputs.shape, inputs.dtype) == ((12, 1, 28, 28), np.float32)

@@ -114,7 +114,7 @@ def stored(
 
 
 def subject(records: Sequence[TrialRecord], **changes: Any) -> Subject:
-    """The same, analysed."""
+    """The same, analyzed."""
     return of_folder(stored(records, **changes))
 
 

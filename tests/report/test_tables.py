@@ -116,7 +116,7 @@ def test_final_losses_after_different_numbers_of_steps_are_no_usual_column() -> 
     assert "Final loss" in render([first, longer], columns="final_loss").text
 
 
-def test_local_sgd_is_marked_as_another_optimisation() -> None:
+def test_local_sgd_is_marked_as_another_optimization() -> None:
     runs = [run(trial("local-sgd"), 100.0)]
     words = "local-sgd(4) averages parameters every 4 steps, gradients never: a different algorithm"
     assert words not in " ".join(render(summarize(runs)).notes_aside)

@@ -28,7 +28,7 @@ class Part:
     command: tuple[str, ...]
     limit_seconds: float
     rows: tuple[str, ...] = ()
-    """Rows of behaviour to match that hold once the part has passed."""
+    """Rows of behavior to match that hold once the part has passed."""
     results: str | None = None
     """The folder of a sweep that the command makes, below the kit's own."""
     gpus: int = 1

@@ -139,7 +139,7 @@ class DataParallel(nn.Module):
             Exception: what a replica raises, with a note of the replica and its device.
 
         Warns:
-            UserWarning: the module has a batch norm, which normalises each replica's chunk alone;
+            UserWarning: the module has a batch norm, which normalizes each replica's chunk alone;
                 once.
         """
         self._last_loss, self._no_loss = None, "the last forward failed"
@@ -269,7 +269,7 @@ class DataParallel(nn.Module):
         for name, child in self.module.named_modules():
             if isinstance(child, _BATCH_NORMS) and child.training:
                 warnings.warn(
-                    f"{type(child).__name__} {name!r} normalises the chunk of each replica alone, "
+                    f"{type(child).__name__} {name!r} normalizes the chunk of each replica alone, "
                     "so the outputs are not those of one device, and its running statistics are "
                     "those of replica 0. For statistics of the whole batch use "
                     "DistributedDataParallel with SyncBatchNorm",

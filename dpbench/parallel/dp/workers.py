@@ -66,7 +66,7 @@ class WorkerPool:
             del futures, future, error
 
     def _start(self) -> None:
-        # torch.set_num_threads affects one thread only after the caller's count was initialised.
+        # torch.set_num_threads affects one thread only after the caller's count was initialized.
         total = torch.get_num_threads()
         on_cpu = sum(device.type == "cpu" for device in self.devices)
         limit = self.threads_per_replica or max(1, total // max(1, on_cpu))

@@ -53,7 +53,7 @@ def create(layout: Layout) -> int:
     mapped = as_bytes(mmap.mmap(descriptor, layout.nbytes))
     for poster in range(layout.size):
         for taker in range(layout.size):
-            semaphores.initialise(mapped.data_ptr() + layout.semaphore(poster, taker))
+            semaphores.initialize(mapped.data_ptr() + layout.semaphore(poster, taker))
     return descriptor
 
 

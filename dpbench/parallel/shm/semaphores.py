@@ -31,7 +31,7 @@ class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-def initialise(address: int) -> None:
+def initialize(address: int) -> None:
     """Make a semaphore without tokens at this address, before any process uses it."""
     if _quick.sem_init(ctypes.c_void_p(address), 1, 0):
         raise OSError("sem_init failed: this system has no semaphores between processes")

@@ -12,9 +12,9 @@ from dpbench.messages import one_line
 from dpbench.records.collectives import Collective, CollectiveRecord
 from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (
-    BACKEND_COLOURS,
+    BACKEND_COLORS,
     MOST_PANELS,
-    OTHER_COLOURS,
+    OTHER_COLORS,
     category_axis,
     draw_points,
     finish,
@@ -55,7 +55,7 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
                 )
                 for size in one.sizes
             ]
-            color = BACKEND_COLOURS.get(backend, OTHER_COLOURS[0])
+            color = BACKEND_COLORS.get(backend, OTHER_COLORS[0])
             draw_points(axis, points, label=backend, **{**style, "color": color})
         axis.set_yscale("log")
         axis.set_title(f"{collective} ×{group_size}")

@@ -13,15 +13,15 @@ from dpbench.report.charts.style import finish, legend, stacked, write_beside
 from dpbench.report.numbers import time_text
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-COLOURS: dict[PhaseName, str] = {
+COLORS: dict[PhaseName, str] = {
     "data": "#DDCC77",
     "forward": "#BBCCEE",
     "backward": "#99CCBB",
     "communication": "#EE7766",
     "optimizer": "#CCBBDD",
 }
-"""Pale colours, which no line has."""
-LABELLED = 0.08
+"""Pale colors, which no line has."""
+LABELED = 0.08
 """Least share of a step whose bar has its percentage inside."""
 
 
@@ -66,12 +66,12 @@ def _draw(axes: Axes, place: int, step: StepPhases, *, is_mixed: bool) -> None:
             width,
             left=left,
             height=0.78,
-            color=COLOURS[phase.name],
+            color=COLORS[phase.name],
             edgecolor="white",
             hatch="////" if has_both else None,
             label="backward with communication" if has_both else phase.name,
         )
-        if width > 100 * LABELLED:
+        if width > 100 * LABELED:
             middle, text = left + width / 2, f"{width:.0f} %"
             axes.text(middle, place, text, ha="center", va="center", fontsize=7, color="#111111")
         left += width

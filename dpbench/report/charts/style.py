@@ -1,8 +1,8 @@
-"""How all charts look: colours, panels, legends, captions; dpbench.mplstyle has fonts and axes.
+"""How all charts look: colors, panels, legends, captions; dpbench.mplstyle has fonts and axes.
 
-No colour means two things: implementations have the colours of Okabe and Ito, backends (where they
+No color means two things: implementations have the colors of Okabe and Ito, backends (where they
 are the series) and phases of a step have others. Dash and marker show the backend, so that no chart
-depends on colour alone.
+depends on color alone.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from dpbench.report.numbers import time_unit
 from dpbench.specs.traits import BACKENDS
 
 INK, MUTED, GRID = "#222222", "#767676", "#E4E4E4"
-"""Colours of text and the plain module; of marks behind the data; of grid lines."""
-IMPLEMENTATION_COLOURS = {
+"""Colors of text and the plain module; of marks behind the data; of grid lines."""
+IMPLEMENTATION_COLORS = {
     "ddp": "#0072B2",
     "torch-ddp": "#D55E00",
     "torch-ddp-static": "#CC79A7",
@@ -35,10 +35,10 @@ IMPLEMENTATION_COLOURS = {
     "independent": "#009E73",
     "single": INK,
 }
-OTHER_COLOURS = ("#882255", "#6A51A3", "#8C6D31", "#637939", "#843C39")
-"""Colours of implementations without one of their own, in their order."""
-BACKEND_COLOURS = {"gloo": "#332288", "shm": "#AA4499", "nccl": "#117733", "threads": "#999933"}
-"""Colours of backends in charts of collectives, which have no implementation."""
+OTHER_COLORS = ("#882255", "#6A51A3", "#8C6D31", "#637939", "#843C39")
+"""Colors of implementations without one of their own, in their order."""
+BACKEND_COLORS = {"gloo": "#332288", "shm": "#AA4499", "nccl": "#117733", "threads": "#999933"}
+"""Colors of backends in charts of collectives, which have no implementation."""
 SeriesName = tuple[str, str | None]
 """Implementation and backend of a line."""
 SeriesStyle = dict[str, Any]
@@ -67,15 +67,15 @@ def house_style() -> Iterator[None]:
 
 
 def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]:
-    """One style for every series: the implementation has the colour, the backend the rest."""
-    others = [n for n in dict.fromkeys(n for n, _ in series) if n not in IMPLEMENTATION_COLOURS]
+    """One style for every series: the implementation has the color, the backend the rest."""
+    others = [n for n in dict.fromkeys(n for n, _ in series) if n not in IMPLEMENTATION_COLORS]
     places = {name: k for k, name in enumerate(dict.fromkeys([*BACKENDS, *(b for _, b in series)]))}
-    colours = IMPLEMENTATION_COLOURS | {
-        name: OTHER_COLOURS[k % len(OTHER_COLOURS)] for k, name in enumerate(others)
+    colors = IMPLEMENTATION_COLORS | {
+        name: OTHER_COLORS[k % len(OTHER_COLORS)] for k, name in enumerate(others)
     }
     return {
         (name, backend): {
-            "color": colours[name],
+            "color": colors[name],
             "linestyle": DASHES[places[backend] % len(DASHES) if backend else 0],
             "marker": MARKERS[places[backend] % len(MARKERS) if backend else 0],
         }
@@ -162,7 +162,7 @@ def finish(figure: Figure, *, title: str, caption: str) -> Figure:
 
 
 def category_axis(axes: Axes, names: Sequence[str], label: str) -> None:
-    """An axis of sizes: each is a category, and at most `MOST_LABELS` are labelled."""
+    """An axis of sizes: each is a category, and at most `MOST_LABELS` are labeled."""
     step = math.ceil(len(names) / MOST_LABELS)
     axes.set_xticks(range(0, len(names), step), names[::step])
     axes.set_xlim(-0.5, len(names) - 0.5)

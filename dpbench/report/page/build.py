@@ -1,4 +1,4 @@
-"""Builds the page of a report from an analysed subject; `html` lays it out."""
+"""Builds the page of a report from an analyzed subject; `html` lays it out."""
 
 from __future__ import annotations
 

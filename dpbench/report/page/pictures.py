@@ -28,7 +28,7 @@ THEME = {
     style.MUTED.lower(): "var(--muted)",
     "#ffffff": "var(--paper)",
 }
-"""The colours of text and lines; those of series are the same on light and dark pages."""
+"""The colors of text and lines; those of series are the same on light and dark pages."""
 PIXELS_PER_POINT = 1.4
 """How large charts are on a page that is wide enough."""
 POINTS_PER_INCH = 72
@@ -88,8 +88,8 @@ def inline_parts(figure: Figure, svg: str, *, title: str) -> tuple[str, ...]:
     prefix = f"c{hashlib.sha256(svg.encode(errors='replace')).hexdigest()[:8]}-"
     markup = visible(svg).replace(' xmlns="http://www.w3.org/2000/svg"', "")
     markup = markup.replace("xlink:href", "href")
-    for colour, variable in THEME.items():
-        markup = markup.replace(f": {colour}", f": {variable}")
+    for color, variable in THEME.items():
+        markup = markup.replace(f": {color}", f": {variable}")
     markup = re.sub(f'<g id="{style.TIP}([^"]*)">', r"<g><title>\1</title>", markup)
     # All charts of a page share one space of ids.
     root = ElementTree.fromstring(re.sub(r'( id="| href="#|url\(#)', rf"\1{prefix}", markup))

@@ -162,7 +162,7 @@ def test_buffers_follow_replica_zero() -> None:
     alone = copy.deepcopy(module)
     x = batch(10)
     wrapper = parallel(module, 4)
-    with pytest.warns(UserWarning, match=r"BatchNorm1d '1' normalises .* SyncBatchNorm") as record:
+    with pytest.warns(UserWarning, match=r"BatchNorm1d '1' normalizes .* SyncBatchNorm") as record:
         (wrapper(x).sum() + wrapper(x).sum()).backward()
     assert len(record) == 1
     for _ in range(2):

@@ -112,14 +112,14 @@ def test_every_chart_has_a_title_and_says_where_it_comes_from(kind: str) -> None
     assert caption(chart).endswith("demo")
 
 
-def test_no_colour_means_two_things() -> None:
+def test_no_color_means_two_things() -> None:
     families = (
-        style.IMPLEMENTATION_COLOURS.values(),
-        style.OTHER_COLOURS,
-        style.BACKEND_COLOURS.values(),
-        step_shares.COLOURS.values(),
+        style.IMPLEMENTATION_COLORS.values(),
+        style.OTHER_COLORS,
+        style.BACKEND_COLORS.values(),
+        step_shares.COLORS.values(),
     )
-    every = [to_hex(colour) for family in families for colour in family]
+    every = [to_hex(color) for family in families for color in family]
     assert len(every) == len(set(every))
 
 
