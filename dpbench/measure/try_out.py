@@ -63,6 +63,22 @@ def _notes(architecture: Architecture, module: torch.nn.Module, samples: Dataset
         )
     if isinstance(architecture, GivenParts) and not _is_mean(architecture, module, samples):
         yield f"warning: {architecture.name}: {NOT_A_MEAN}{place_of(architecture.loss)}"
+    if _is_random(module, samples):
+        yield (
+            f"warning: {architecture.name}: the model is random in eval mode, so its gradients "
+            "cannot be compared with one process and its speeds will not count; write dropout as "
+            f"F.dropout(…, training=self.training){place_of(_factory(architecture))}"
+        )
+
+
+def _is_random(module: torch.nn.Module, samples: Dataset) -> bool:
+    """Whether two passes in eval mode differ; also not if a pass fails, which the trial reports."""
+    module.eval()
+    with torch.no_grad(), suppress(Exception), redirect_stdout(sys.stderr):
+        first, second = ([*tensors(call(module, samples.inputs))] for _ in range(2))
+        pairs = zip(first, second, strict=True)
+        return not all(torch.allclose(one, other, equal_nan=True) for one, other in pairs)
+    return False
 
 
 def _is_mean(architecture: Architecture, module: torch.nn.Module, samples: Dataset) -> bool:

@@ -134,8 +134,9 @@ def _samples(dataset: Source, wanted: int, device: torch.device, dtype: torch.dt
 
 def _is_sample_mean(
     module: torch.nn.Module, architecture: Architecture, samples: Dataset, trial: TrialSpec
-) -> bool:
-    """Whether the weighted mean of the shards' gradients is the gradient of the full batch."""
+) -> bool | None:
+    """Whether the weighted mean of the shards' gradients is the gradient of the full batch; None
+    for a model that is random in eval mode, whose two passes differ."""
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
 
     def loss(first: int, count: int) -> torch.Tensor:
@@ -146,6 +147,8 @@ def _is_sample_mean(
         return list(torch.autograd.grad(loss, parameters, allow_unused=True))
 
     total = trial.global_batch_size
+    if not torch.allclose(loss(0, total), loss(0, total), equal_nan=True):
+        return None
     shards = [trial.process_shard(rank) for rank in range(trial.process_count)]
     weighted = [loss(first, count) * (count / total) for first, count in shards]
     errors = _errors(gradients(torch.stack(weighted).sum()), gradients(loss(0, total)))

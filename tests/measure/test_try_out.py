@@ -63,6 +63,9 @@ def partly():
 class Pair(nn.Linear):
     def forward(self, x): return super().forward(x), None
 def pair(): return Pair(3, 2), batch, mse
+class Dropping(nn.Linear):
+    def forward(self, x): return nn.functional.dropout(super().forward(x))
+def dropping(): return Dropping(3, 2), batch, mse
 def loud(outputs, targets): return print("loss") or mse(outputs, targets)
 def noisy(): return print("made") or (nn.Linear(3, 2), batch, loud)
 """
@@ -136,6 +139,14 @@ def test_unused_parameters_and_a_loss_that_is_no_mean_are_warned_of() -> None:
     assert unused.endswith("(models.py, line 44)")
     assert summed.startswith("warning: models.py:partly: the loss is not a mean over samples")
     assert summed.endswith("(models.py, line 43)")
+
+
+def test_dropout_that_eval_mode_does_not_end_is_warned_of() -> None:
+    (note,) = architecture.notes(load_tried("models.py:dropping"))
+    assert note.startswith("warning: models.py:dropping: the model is random in eval mode")
+    assert note.endswith(
+        "write dropout as F.dropout(…, training=self.training) (models.py, line 54)"
+    )
 
 
 ITEMS = """

@@ -276,3 +276,17 @@ def test_a_large_model_is_compared_in_float32(monkeypatch: pytest.MonkeyPatch) -
     assert proof.passed
     assert (proof.dtype, proof.tolerance) == ("float32", 1e-3)
     assert not found_in(monkeypatch, HalfAsLarge).passed
+
+
+class Dropping(Healthy):
+    """Its dropout does not end in eval mode."""
+
+    def build_model(self) -> torch.nn.Module:
+        module = super().build_model()
+        module.register_forward_hook(lambda _, __, out: torch.nn.functional.dropout(out))
+        return module
+
+
+def test_a_random_model_fails_and_its_loss_is_not_called_another_than_a_mean() -> None:
+    found = verify(dp(), Dropping(), SAMPLES, 0, ALONE)
+    assert (found.passed, found.is_sample_mean) == (False, None)
