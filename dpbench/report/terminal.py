@@ -62,10 +62,14 @@ def bullet(note: str, width: int | None = None) -> str:
 
 def filled(text: str, width: int | None = None) -> str:
     """The text on lines of at most so many characters, or as wide as sentences on stdout; words
-    stay whole."""
-    return textwrap.fill(
-        text, width or text_width(), break_long_words=False, break_on_hyphens=False
+    and numbers with their units stay whole."""
+    lines = textwrap.fill(
+        _TOGETHER.sub(_GLUE, text),
+        width or text_width(),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
+    return lines.replace(_GLUE, " ")
 
 
 def side_by_side(parts: Iterable[str], width: int) -> str:
@@ -111,24 +115,31 @@ def folded(table: Table, keys: Iterable[str] | None = None, *, limit: int | None
         header = longest_line([table.columns[place].header])
         words = (word for text in texts for word in _TOGETHER.sub(_GLUE, text).split())
         width = max(longest_line(texts) - excess, header, longest_line(words), 1)
-        broken = [filled(_TOGETHER.sub(_GLUE, text), width) for text in texts]
-        table = table.with_texts(place, [text.replace(_GLUE, " ") for text in broken])
+        table = table.with_texts(place, [filled(text, width) for text in texts])
     return table
 
 
 def folded_or_fewer(
-    table: Table, words: Sequence[str], leave: Iterable[Sequence[str]]
+    table: Table, words: Sequence[str], leave: Sequence[Sequence[str]]
 ) -> tuple[Table, list[str]]:
     """The table with the columns `words` folded to fit stdout, and without as many of the groups of
     columns `leave` as it takes, because numbers are never broken; and a note that names these."""
+
+    def fits(keys: Sequence[str]) -> bool:
+        narrow = folded(table.without(keys), words)
+        return longest_line([_tabulated(narrow)]) <= table_width()
+
     left: list[str] = []
     for keys in leave:
-        if longest_line([_tabulated(folded(table, words))]) <= table_width():
-            break
-        left += [column.key for column in table.columns if column.key in keys]
-        table = table.without(keys)
-    note = f"left out to fit {table_width()} columns (see --json): {', '.join(left)}"
-    return folded(table, words), [note] if left else []
+        if not fits(left):
+            left += keys
+    for keys in leave:  # a narrow group may fit where a wide one left after it
+        fewer = [key for key in left if key not in keys]
+        if fits(fewer):
+            left = fewer
+    dropped = [column.key for column in table.columns if column.key in left]
+    note = f"left out to fit {table_width()} columns (see --json): {', '.join(dropped)}"
+    return folded(table.without(left), words), [note] if dropped else []
 
 
 def _tabulated(table: Table) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from dpbench.report.table import text_table
+from dpbench.report.terminal import filled, folded_or_fewer
 from dpbench.report.terminal import folded as folded_table
-from dpbench.report.terminal import folded_or_fewer
 
 
 def folded(
@@ -50,6 +50,10 @@ def test_a_number_keeps_its_unit() -> None:
     ]
 
 
+def test_a_percentage_is_not_broken() -> None:
+    assert filled("a tolerance of 3 % holds", 16) == "a tolerance of\n3 % holds"
+
+
 def test_columns_leave_before_a_number_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     cells = ["ddp/gloo ×2, batch 16", "1,200 (900–1,600)", "1,100 (800–1,500)", "0.007", "faster"]
@@ -59,5 +63,5 @@ def test_columns_leave_before_a_number_is_broken(monkeypatch: pytest.MonkeyPatch
     assert notes == ["left out to fit 60 columns (see --json): p"]
     monkeypatch.setenv("COLUMNS", "40")
     found, notes = folded_or_fewer(table, ["Is", "Row"], [["p"], ["A", "B"]])
-    assert found.lines == [["ddp/gloo ×2, batch 16", "faster"]]
-    assert notes == ["left out to fit 40 columns (see --json): p, A, B"]
+    assert found.lines == [["ddp/gloo ×2, batch 16", "0.007", "faster"]]
+    assert notes == ["left out to fit 40 columns (see --json): A, B"], "p fits once these have left"

@@ -55,7 +55,8 @@ def load_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     cores = units.counted(max(load.cores for load in loads), "core")
     trials = f"{len(busy):,} of {units.counted(len(looked_at), 'trial')}"
     verdict = (
-        "; trust only differences far larger than the intervals"
+        "; free the machine and measure again, or trust only differences far larger than the "
+        "intervals"
         if is_untrustworthy(records)
         else ": their intervals may be wide; add --repetitions"
     )

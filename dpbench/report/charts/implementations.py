@@ -70,6 +70,8 @@ def implementations(source: ChartSource) -> Figure:
     remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
     if any(row.implementation == INDEPENDENT for row in source.rows):
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
+    if noisy := [case_title([*ratios]) for ratios in compared if ratios not in known]:
+        remarks.append(f"not shown, as every ratio is too noisy: {'; '.join(noisy)}")
     if (drawn := sum(map(len, shown))) < (every := sum(map(len, compared))):
         remarks.append(f"{drawn} of {units.counted(every, 'configuration')}")
     title = source.title("implementations")

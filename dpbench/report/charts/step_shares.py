@@ -26,10 +26,10 @@ LABELED = 0.08
 
 
 def step_shares(source: ChartSource) -> Figure:
-    """One bar per configuration: the mean instrumented step over ranks, steps and repetitions."""
+    """One bar per configuration: the mean instrumented step over ranks and steps."""
     phases = {one: found for one in measured_rows(source) if (found := step_phases(one.records))}
     if not phases:
-        raise NothingToDraw("no trial measured the phases of a step; sweep with --phases 5")
+        raise NothingToDraw("no trial measured the phases of a step")
     shown = cases_that_fit(cases([*phases]))
     figure, axes = stacked([len(case) for case in shown])
     for axis, case in zip(axes, shown, strict=True):
@@ -44,10 +44,9 @@ def step_shares(source: ChartSource) -> Figure:
             _draw(axis, place, phases[one], is_mixed=is_mixed)
     legend(figure)
     drawn = [one for case in shown for one in case]
-    repetitions = units.span([len(one.records) for one in drawn], "repetition")
     remarks = [
-        f"means over {repetitions} of {units.span([phases[b].steps for b in drawn], 'step')} per "
-        "rank; instrumented steps wait for the device after each phase"
+        f"means over {units.span([phases[b].steps for b in drawn], 'step')} per rank in the first "
+        "repetition; instrumented steps wait for the device after each phase"
     ]
     if len(drawn) < len(phases):
         remarks.append(f"{len(drawn)} of {len(phases):,} configurations")

@@ -28,8 +28,8 @@ def trials(loads: Sequence[HostLoad | None], **changes: object) -> list[TrialRec
 def test_a_busy_machine_is_named_with_what_it_was_busy_with_and_how_often() -> None:
     records = trials([load(2.0)] * 31 + [load(0.1)] * 11)
     assert load_notes(records) == (
-        "other processes used 100 % of 2 cores during 31 of 42 trials; trust only "
-        "differences far larger than the intervals",
+        "other processes used 100 % of 2 cores during 31 of 42 trials; free the machine and "
+        "measure again, or trust only differences far larger than the intervals",
     )
 
 
