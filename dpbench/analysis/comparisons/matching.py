@@ -43,6 +43,7 @@ IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     "dataset": attrgetter("workload.dataset"),
     **{name: _setting(name) for name in WORKLOAD_SETTINGS},
     "learning_rate": attrgetter("learning_rate"),
+    "timed_steps": lambda trial: trial.fixed_steps or f"fill {trial.window_seconds:g} s",
 }
 """Settings that identify what was run. The number of repetitions and extra measurements do not
 count; a scaling rule counts by its learning rate."""

@@ -64,6 +64,7 @@ def test_configurations_of_two_sweeps_are_paired_in_the_order_of_tables() -> Non
     [
         {"batch_size": 33},
         {"timed_steps": 8},
+        {"window_seconds": 1.0},
         {"scaling": "strong"},
         {"accumulation_steps": 2},
         {"bucket_cap_mb": 5.0},
@@ -143,3 +144,9 @@ def test_a_selection_of_one_implementation_on_both_sides_leaves_its_settings_com
         match(ours, side("b", small, where=where))
     chosen = side("b", small, where={**where, "bucket_cap_mb": "2"})
     assert labels(match(ours, chosen)) == ["ddp/gloo ×1, batch 32"]
+
+
+def test_a_window_that_fills_a_time_is_not_named_by_its_fewest_steps() -> None:
+    filling = side("a", runs(trial(window_seconds=1.0), SPEEDS), where={"timed_steps": "1000"})
+    with pytest.raises(UsageError, match="no trial has timed_steps '1000'; there is fill 1 s"):
+        filling.selected()
