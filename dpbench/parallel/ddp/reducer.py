@@ -72,6 +72,7 @@ class Reducer:
         """
         self.divisor: int | None = None
         self.reduced_bytes = self.reductions = 0
+        # What to reduce, and how.
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
         self._sparse = {i for i, name in enumerate(self._names) if name in sparse}
@@ -79,22 +80,24 @@ class Reducer:
         self._static, self._as_view, self._overlap = static, as_view, overlap
         self._finds_unused = find_unused and not static
         self._hook: Hook | None = None
+        # The buckets, made before the first forward, and again after the first backward.
         self._buckets: list[AnyBucket] = []
         self._at_once: dict[int, Bucket] = {}  # buckets that `takes_at_once`, by parameter index
         self._order = list(range(len(named)))[::-1]
         self._has_run = self._rebuild_due = False
-        # How often each hook fires in a static graph, known after its first backward.
+        # What the first backward of a static graph finds out: how often each hook fires, and which
+        # parameters some rank uses.
         self._counts: list[int] | None = None
-        # The parameters that some rank uses in a static graph, known at the same time.
         self._used_in_static: set[int] | None = None
+        # One backward, from `arm` to `_finish`.
         self._armed = self._end_is_queued = False
-        self._fired: list[int] = []  # indices whose hooks fired in this backward, in that order
+        self._fired: list[int] = []  # indices whose hooks fired, in that order
         self._left: list[int] = []  # of a static graph: how often each hook will still fire
-        self._sent = 0  # buckets sent in this backward
+        self._sent = 0  # buckets
+        self._lock = threading.RLock()  # autograd has a thread for each device
         # Parameters with a gradient since the last reduction: no_sync adds to them. It stays empty
         # unless parameters may be unused.
         self._used: set[int] = set()
-        self._lock = threading.RLock()  # autograd has a thread for each device
         # A parameter does not keep its node, and a hook is gone with it.
         self._nodes = [get_gradient_edge(parameter).node for parameter in self._parameters]
         alive = weakref.ref(self)

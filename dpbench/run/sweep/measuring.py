@@ -68,7 +68,8 @@ def estimate_in_words(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
     for trial in runs:
         step = step_seconds[_probe(trial)]
         seconds += step * _steps(trial, step)
-    return f"about {units.seconds(seconds)} on an idle machine, without communication"
+    duration = units.seconds(seconds)
+    return f"about {duration} at the present speed of the machine, without communication"
 
 
 def _probe(trial: TrialSpec) -> TrialSpec:

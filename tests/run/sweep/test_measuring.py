@@ -53,7 +53,7 @@ def single(**changes: object) -> TrialSpec:
     return trial_spec(implementation="single", backend="none", group_size=1, **changes)
 
 
-WORDS = "on an idle machine, without communication"
+WORDS = "at the present speed of the machine, without communication"
 
 
 def test_a_plan_takes_its_steps_and_the_start_of_every_trial() -> None:
