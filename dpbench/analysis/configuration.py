@@ -55,7 +55,8 @@ def outcome(repetitions: Sequence[TrialRecord]) -> ConfigurationOutcome:
         reason = None
     elif len(repetitions) > 1 and not all_skipped:
         count = units.counted(len(repetitions), "repetition")
-        share = f"{len(ended_so)} of {count} {blamed.words}"
+        verb = "with " if blamed is Status.WRONG_GRADIENTS else ""
+        share = f"{len(ended_so)} of {count} {verb}{blamed.words}"
         reason = f"{share}: {reason}" if reason else share
     compared = any(record.verification is not None for record in repetitions) or None
     return ConfigurationOutcome(

@@ -35,6 +35,7 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
 """Styles of values with an interval."""
 NUMBERS: Mapping[Style, Callable[[float], str]] = {
     "duration": units.seconds,
+    "time": units.seconds,
     "memory": memory,
     "traffic": units.bytes_binary,
     "grouped": lambda value: f"{value:,}",

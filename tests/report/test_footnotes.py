@@ -11,7 +11,7 @@ from dpbench.analysis.summary import summarize
 from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.report.footnotes import copies_need_single, too_noisy, warming_up
 from dpbench.report.table import MISSING
-from dpbench.report.values import cell
+from dpbench.report.values import cell, write
 from tests.analysis.builders import rank, record, runs, steps_of, trial, window
 
 EVEN = [1.0] * 50
@@ -83,3 +83,7 @@ def test_copies_whose_single_one_failed_are_said_to_be_against_single() -> None:
     every = summarize([*plain, *copies, *runs(one, [100.0, 102.0])])
     assert not copies_need_single(every)
     assert not copies_need_single([row for row in every if row.group_size > 1])
+
+
+def test_a_plain_time_is_written_like_one_with_an_interval() -> None:
+    assert write(0.0106726, "time") == "10.7 ms"

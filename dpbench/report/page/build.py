@@ -23,7 +23,7 @@ from dpbench.report.collectives import (
 )
 from dpbench.report.doctor import machine_lines
 from dpbench.report.explanation import READING, advice_lines, factors_table
-from dpbench.report.footnotes import notes, warnings
+from dpbench.report.footnotes import notes, unavailable, warnings
 from dpbench.report.headline import NO_WINNER, speed_of, start_of, verdict
 from dpbench.report.numbers import percentage
 from dpbench.report.page.content import Page, Section, Tile
@@ -195,7 +195,10 @@ def _gradients(subject: Subject) -> Tile | None:
 def results_table(rows: Rows) -> Table:
     """One row per configuration; cells have the text of the printed table, and are sorted by the
     values of the JSON rows. Settings and rarely used columns are hidden until a reader shows them.
+    Rows of backends that this machine does not have are only in the table of failures.
     """
+    skipped = [row for found in unavailable(rows).values() for row in found]
+    rows = [row for row in rows if row not in skipped]
     fields = (*COLUMNS.values(), *claim_columns(rows))
     usual = {field.key for field in usual_columns(rows)[0]}
     table = configurations(rows, fields)
