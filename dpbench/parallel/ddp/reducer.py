@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -34,6 +33,7 @@ from torch.autograd.graph import get_gradient_edge
 from dpbench.parallel.ddp.buckets import Bucket, assign_buckets
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.ddp.sparse import SparseBucket
+from dpbench.parallel.ddp.static_graph import StaticGraph
 from dpbench.parallel.groups import gather_values
 from dpbench.parallel.torch_private import at_end_of_backward
 from dpbench.parallel.tree import map_tensors, tensors
@@ -77,7 +77,8 @@ class Reducer:
         self._parameters = [parameter for _, parameter in named]
         self._sparse = {i for i, name in enumerate(self._names) if name in sparse}
         self._group, self._size, self._caps = group, dist.get_world_size(group), caps
-        self._static, self._as_view, self._overlap = static, as_view, overlap
+        self._as_view, self._overlap = as_view, overlap
+        self._static = StaticGraph() if static else None
         self._finds_unused = find_unused and not static
         self._hook: Hook | None = None
         # The buckets, made before the first forward, and again after the first backward.
@@ -85,14 +86,9 @@ class Reducer:
         self._at_once: dict[int, Bucket] = {}  # buckets that `takes_at_once`, by parameter index
         self._order = list(range(len(named)))[::-1]
         self._has_run = self._rebuild_due = False
-        # What the first backward of a static graph finds out: how often each hook fires, and which
-        # parameters some rank uses.
-        self._counts: list[int] | None = None
-        self._used_in_static: set[int] | None = None
         # One backward, from `arm` to `_finish`.
         self._armed = self._end_is_queued = False
         self._fired: list[int] = []  # indices whose hooks fired, in that order
-        self._left: list[int] = []  # of a static graph: how often each hook will still fire
         self._sent = 0  # buckets
         self._lock = threading.RLock()  # autograd has a thread for each device
         # Parameters with a gradient since the last reduction: no_sync adds to them. It stays empty
@@ -179,10 +175,8 @@ class Reducer:
 
     def arm(self, output: Any) -> Any:
         """Have the next backward reduce; returns the forward's output, to hand to the user."""
-        idle: set[int] = set()
-        if self._counts is not None:
-            self._left = self._counts.copy()
-            idle = {index for index, count in enumerate(self._counts) if not count}
+        graph = self._static
+        idle = graph.begin() if graph is not None and graph.is_known else set()
         for bucket in self._buckets:
             bucket.waiting = set(bucket.indices).difference(idle)
         self._fired = []
@@ -191,13 +185,10 @@ class Reducer:
         return self._through_sink(output) if self._waits_for_end else output
 
     @property
-    def _is_recording(self) -> bool:
-        return self._static and self._counts is None
-
-    @property
     def _waits_for_end(self) -> bool:
         """Whether only the end of backward tells which gradients are missing."""
-        return self._is_recording or self._finds_unused
+        recording = self._static is not None and not self._static.is_known
+        return recording or self._finds_unused
 
     @property
     def _others_hear(self) -> bool:
@@ -207,7 +198,7 @@ class Reducer:
 
     @property
     def _may_be_unused(self) -> bool:
-        return self._finds_unused or self._static
+        return self._finds_unused or self._static is not None
 
     def _through_sink(self, output: Any) -> Any:
         """The output with copies of its tensors behind a node that starts each backward.
@@ -232,17 +223,13 @@ class Reducer:
             self._used.add(index)
         # Behind a sink, hooks also fire for outputs outside the loss, without a gradient. A static
         # graph has a sink in its first backward only, so it never counts such calls.
-        if not self._armed or (self._static and not has_gradient):
+        if not self._armed or (self._static is not None and not has_gradient):
             return
         self._fired.append(index)
         if self._waits_for_end and not self._end_is_queued:
             self.start_of_backward()  # the loss did not come through the sink
-        if self._static:
-            if self._counts is None:
-                return
-            self._left[index] -= 1
-            if self._left[index] > 0:
-                return
+        if self._static is not None and not self._static.is_last(index):
+            return
         waiting = self._bucket_of[index].waiting
         try:
             waiting.remove(index)
@@ -310,9 +297,8 @@ class Reducer:
         with self._lock:
             if not self._armed:
                 return
-            if self._is_recording:
-                fired = Counter(self._fired)
-                self._counts = [fired[index] for index in range(len(self._parameters))]
+            if self._static is not None and not self._static.is_known:
+                self._static.record(self._fired, len(self._parameters))
             for bucket in self._buckets:
                 bucket.waiting = set()
             self._send_up_to(len(self._buckets))
@@ -344,15 +330,17 @@ class Reducer:
     def _used_anywhere(self) -> set[int] | None:
         """The parameters that some rank has used; None means all. A collective if parameters may be
         unused; of a static graph only the first time."""
-        if not self._may_be_unused or self._used_in_static is not None:
-            return self._used_in_static
+        if not self._may_be_unused:
+            return None
+        if self._static is not None and self._static.used is not None:
+            return self._static.used
         flags = torch.zeros(len(self._parameters), dtype=torch.int32)
         flags[list(self._used)] = 1
         flags = flags.to(self._parameters[0].device)
         dist.all_reduce(flags, group=self._group)
         used = set(flags.nonzero().flatten().tolist())
-        if self._static:
-            self._used_in_static = used
+        if self._static is not None:
+            self._static.used = used
         return used
 
     def _raise_unfinished(self, missing: Sequence[int]) -> NoReturn:
