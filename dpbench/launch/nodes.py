@@ -1,9 +1,10 @@
 """Trials whose ranks run on several nodes, which share one TCPStore.
 
-Every node computes the same plan from its own options and from what all nodes say of themselves.
-Each keeps one value in the store, its state, and writes it again every second, which shows that it
-is there. The state of node 0 has the number of a trial in that plan, so nothing that arrives names
-code, files or settings. The others run their ranks of it and leave the results in the store.
+Every node computes the same plan from its own options and from what all nodes report about
+themselves. Each keeps one value in the store, its state, and writes it again every second, which
+shows that it is there. The state of node 0 has the number of a trial in that plan, so nothing that
+arrives names code, files or settings. The others run their ranks of it and leave the results in the
+store.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class _Watched:
 class Team:
     """The nodes of a sweep, and what they know of each other while it runs.
 
-    One thread uses the store, and nobody else does: over a cut link its calls would wait for ever.
+    One thread uses the store, and nobody else does: over a cut link its calls would never return.
     """
 
     def __init__(self, request: NodeRequest, nodes: tuple[Node, ...], exchange: Exchange) -> None:

@@ -101,7 +101,7 @@ def _dataset(value: Any) -> Any:
 
 
 Dataset = Annotated[str, BeforeValidator(_dataset)]
-"""A dataset of dpbench's, or "file.py:function" of the user's."""
+"""A dataset of dpbench's, or a user's "file.py:function"."""
 
 
 class GpuOptions(Options):

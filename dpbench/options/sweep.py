@@ -220,7 +220,7 @@ class SweepOptions(
 
     @property
     def has_own_data(self) -> bool:
-        """Whether --data names a function of the user's."""
+        """Whether --data names a user's function."""
         from dpbench.data.registry import is_function
 
         return self.data is not None and is_function(self.data)

@@ -21,7 +21,7 @@ MOST_DIGITS = 5
 ROUNDING = 1e-6
 """An interval this much smaller than its value is that of equal values."""
 LOPSIDED = 1.25
-"""An interval whose one side is so many times the other has both ends written."""
+"""If one side of an interval is this many times the other, both ends are written."""
 TIGHT = 0.1
 """Relative; an interval that reaches no further is written with ±, of its larger side."""
 _NUMBER = re.compile(r"[\d,.]+")

@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Literal, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
@@ -55,9 +55,19 @@ PARTS: tuple[Part, ...] = get_args(Part)
 IDEAL, SHARDED, CONTENDED, WRAPPED, WAITING, SETTLED, REACHED = range(7)
 """Stages of a step; part k lies between stage k and stage k + 1."""
 
-Way = tuple[float | None, ...]
-"""Seconds of a step at every stage, in one repetition; None where not measured."""
 V = TypeVar("V", int, float)
+
+
+class Stages(NamedTuple):
+    """Seconds of a step at every stage, in one repetition; None where not measured."""
+
+    ideal: float | None
+    sharded: float | None
+    contended: float | None
+    wrapped: float | None
+    waiting: float | None
+    settled: float
+    reached: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,11 +137,11 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
     """The factors of the usable repetitions of one configuration; at least one record."""
     slow = warm_up([step_seconds(record) for record in records])
     skipped = slow.steps if slow else 0
-    ways = {record.trial.repetition: way(record, references, skipped) for record in records}
-    places, repetitions = _comparable(ways)
+    measured = {r.trial.repetition: stages(r, references, skipped) for r in records}
+    places, repetitions = _comparable(measured)
     trial = records[0].trial
     chosen = [
-        [seconds for place in places if (seconds := ways[repetition][place]) is not None]
+        [seconds for place in places if (seconds := measured[repetition][place]) is not None]
         for repetition in repetitions
     ]
     reached = [seconds[-1] for seconds in chosen]
@@ -155,7 +165,7 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
     )
 
 
-def way(record: TrialRecord, references: References, skipped: int = 0) -> Way:
+def stages(record: TrialRecord, references: References, skipped: int = 0) -> Stages:
     """Seconds of a step at all stages from ideal to reached, in one repetition; the `skipped` first
     steps count only in the last stage."""
     trial = record.trial
@@ -163,24 +173,33 @@ def way(record: TrialRecord, references: References, skipped: int = 0) -> Way:
     reached = slowest_rank_step_seconds(record)
     steps = step_seconds(record)
     settled = reached * float(steps[skipped:].mean() / steps.mean()) if skipped else reached
+    found = Stages(
+        ideal=ideal,
+        sharded=sharded,
+        contended=None,
+        wrapped=None,
+        waiting=None,
+        settled=settled,
+        reached=reached,
+    )
     if trial.group_size == 1:
         # Nothing is sharded or contended; any extra cost of the step is the wrapper's.
-        return (ideal, ideal, ideal, settled, settled, settled, reached)
+        return found._replace(sharded=ideal, contended=ideal, wrapped=settled, waiting=settled)
     if trial.implementation == INDEPENDENT:
         copies = typical([mean_step_seconds(rank.timed) for rank in record.ranks])
-        return (ideal, sharded, copies, copies, settled, settled, reached)
+        return found._replace(contended=copies, wrapped=copies, waiting=settled)
     copies_at_once = references.independent(trial)
-    contended = None
     if copies_at_once is not None:
-        contended = typical([_median(rank.timed) for rank in copies_at_once.ranks]) + pauses
+        copies = typical([_median(rank.timed) for rank in copies_at_once.ranks])
+        found = found._replace(contended=copies + pauses)
     if steps_without_sync(record) is None:
-        return (ideal, sharded, contended, None, None, settled, reached)
-    waiting = free_communication_seconds(record, skipped)
+        return found
+    found = found._replace(waiting=free_communication_seconds(record, skipped))
     if trial.process_count == 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.
-        return (ideal, sharded, contended, None, waiting, settled, reached)
+        return found
     wrapped = typical([_median(rank.without_sync) for rank in record.ranks if rank.without_sync])
-    return (ideal, sharded, contended, wrapped + pauses, waiting, settled, reached)
+    return found._replace(wrapped=wrapped + pauses)
 
 
 def _median(window: Window) -> float:
@@ -225,14 +244,14 @@ def parts_of_one(trial: TrialSpec) -> set[Part]:
     return parts
 
 
-def _comparable(ways: Mapping[int, Way]) -> tuple[list[int], list[int]]:
+def _comparable(measured: Mapping[int, Stages]) -> tuple[list[int], list[int]]:
     """The stages that have seconds, and the repetitions that have them all.
 
     If some repetitions lack a stage, the others are kept; a stage that would leave none is dropped.
     """
-    repetitions, places = set(ways), []
+    repetitions, places = set(measured), []
     for place in (REACHED, SETTLED, IDEAL, WAITING, WRAPPED, CONTENDED, SHARDED):
-        having = {repetition for repetition in repetitions if ways[repetition][place] is not None}
+        having = {one for one in repetitions if measured[one][place] is not None}
         if having:
             repetitions = having
             places.append(place)

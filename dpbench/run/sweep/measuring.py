@@ -324,11 +324,14 @@ def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
             known[dataset] = prepare(dataset, data_dir=job.data_dir, cache=cache)
         prepared = known[dataset]
         trials = (one for one in plan_trials(job.spec, 1) if one.workload.architecture == named)
-        largest = max((trial.global_batch_size for trial in trials), default=0)
+        largest, replicas = max(
+            ((trial.global_batch_size, trial.group_size) for trial in trials), default=(0, 0)
+        )
         if prepared.samples is not None and largest > prepared.samples:
             raise DataError(
-                f"--batch-sizes: a global batch of {largest} is more than the {prepared.samples} "
-                f"samples of {dataset}; take a smaller batch, or --data synthetic"
+                f"--batch-sizes: a global batch of {largest} for {replicas} replicas is more than "
+                f"the {prepared.samples} samples of {dataset}; use smaller batches, fewer --gpus, "
+                "or --data synthetic"
             )
         folders[named] = prepared.folder
     return folders

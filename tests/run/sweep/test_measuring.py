@@ -90,7 +90,7 @@ def test_a_probe_that_fails_leaves_the_duration_unknown(status: Status) -> None:
 def test_a_batch_that_the_dataset_has_no_samples_for_is_refused(tmp_path: Path) -> None:
     spec = sweep_spec(workload=WorkloadSpec(architecture="mlp", dataset="iris"), batch_sizes=(100,))
     job = Measurement(spec=spec, folder=tmp_path, command=(), embedded=True)
-    message = "a global batch of 200 is more than the 150 samples of iris"
+    message = "a global batch of 200 for 2 replicas is more than the 150 samples of iris"
     with pytest.raises(DataError, match=message), launcher_for(job, inspect_machine()):
         pass
 
