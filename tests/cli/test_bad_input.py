@@ -45,7 +45,7 @@ SWEEP = [
     ("--arch nowhere:Model", "no module 'nowhere' found"),
     ("--data digit", "--data: got 'digit'; did you mean 'digits'?"),
     ("--data mnist --data-dir empty", "train-images-idx3-ubyte"),
-    ("--batch-sizes 2000 --gpus 1", "2000 is more than the 1797 samples of digits"),
+    ("--batch-sizes 2000 --gpus 1", "2000 for 1 replica is more than the 1797 samples of digits"),
     ("--name a/b", "--name 'a/b': expected a plain folder name"),
     ("--resume", "--resume needs the --name"),
     ("--resume --name absent", "does not exist"),

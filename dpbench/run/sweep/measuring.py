@@ -329,9 +329,9 @@ def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
         )
         if prepared.samples is not None and largest > prepared.samples:
             raise DataError(
-                f"--batch-sizes: a global batch of {largest} for {replicas} replicas is more than "
-                f"the {prepared.samples} samples of {dataset}; use smaller batches, fewer --gpus, "
-                "or --data synthetic"
+                f"--batch-sizes: a global batch of {largest} for "
+                f"{units.counted(replicas, 'replica')} is more than the {prepared.samples} samples "
+                f"of {dataset}; use smaller batches, fewer --gpus, or --data synthetic"
             )
         folders[named] = prepared.folder
     return folders
