@@ -40,6 +40,7 @@ def test_a_rank_killed_within_an_all_reduce_is_named(tmp_path: Path, size: int) 
 
 def _interrupted_within_all_reduce(rank: int) -> str:
     if rank == 0:
+        time.sleep(1.0)  # so that rank 1 waits within its first all_reduce, and not between two
         return error_of(_reduce_until_failure)
     # The server that forked this process has blocked it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
