@@ -1,9 +1,9 @@
 """One rank's part of one trial, from the process group to the raw measurement.
 
 `measure` is the order of a trial: the device, the samples, the process group, the model; warmup;
-segments with and without synchronization in turns; then, in the first repetition, the instrumented
-steps, the timeline, the proof of gradients and the count of operations. These come last: they are
-slow, and would warm the windows up.
+segments with and without synchronization in turns; then the instrumented steps and, in the first
+repetition, the trace of gradients, the proof of gradients and the count of operations. These come
+last: they are slow, and would warm the windows up.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def measure(
 ) -> RankReport:
     """Run `trial` as `rank`.
 
-    The first repetition of a configuration also proves its gradients, takes the instrumented steps
-    and counts operations: another repetition would find the same.
+    The first repetition of a configuration also traces and proves its gradients and counts
+    operations: another repetition would find the same.
 
     Args:
         prepared: the folder of the dataset, None if synthetic.
@@ -100,8 +100,7 @@ def measure(
         with unused_parameters_named(run.module):
             run.warm_up(warmup)
             measurement = run.time_windows(setup_seconds)
-        if trial.repetition == 0:
-            measurement = run.add_phases_and_gradients(measurement)
+        measurement = run.add_phases_and_gradients(measurement)
         del run
         if trial.repetition == 0:
             # After the windows, so that the float64 tensors neither add to their peak memory nor
@@ -261,9 +260,13 @@ class _Run:
         scaler.load_state_dict(scaler_state)
 
     def add_phases_and_gradients(self, measurement: RankMeasurement) -> RankMeasurement:
-        """Take the instrumented steps; phases also without synchronization."""
+        """Take the instrumented steps.
+
+        Phases, also without synchronization, are timed in every repetition: their intervals come
+        from the differences between repetitions.
+        """
         trial, trainer, device, ranks = self.trial, self.trainer, self.device, self.ranks
-        if trial.traces_gradients:
+        if trial.traces_gradients and trial.repetition == 0:
             # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
             # micro-steps itself.
             steps = [[batch] for batch in self.batches.take_micro(trial.gradient_steps)]

@@ -152,7 +152,7 @@ def _window(
 def _phases(
     trial: TrialSpec, compute: float, exposed: float, noise: random.Random
 ) -> Phases | None:
-    if trial.phase_steps == 0 or trial.repetition > 0:
+    if trial.phase_steps == 0:
         return None
     extra = {"backward": exposed}
     return Phases(

@@ -240,21 +240,21 @@ def test_dp_tells_what_it_reduced() -> None:
     assert (accumulated.reduced_bytes_per_step, accumulated.collectives_per_step) == (120, 3.0)
 
 
-def test_only_the_first_repetition_is_instrumented_and_proved_after_its_windows() -> None:
+def test_every_repetition_times_phases_and_only_the_first_is_proved_after_its_windows() -> None:
     trial = dp(2, warmup_steps=1, timed_steps=3, phase_steps=2)
     second, first = (measure(replace(trial, repetition=number), None, 0) for number in (1, 0))
-    assert Counting.losses[: 1 + 3 + 3] == [8] * 7
-    assert Counting.losses[7 : 7 + 7 + 2 + 2] == [8] * 11
+    windows, phases = 1 + 3 + 3, 2 + 2
+    assert Counting.losses[: 2 * (windows + phases)] == [8] * 2 * (windows + phases)
     assert second.measurement is not None
     assert first.measurement is not None
     assert (second.verification, second.flops_per_item) == (None, None)
     assert first.flops_per_item == 32.0  # 2·8 forward and 2·8 for the weights
     assert first.verification is not None
     assert first.verification.passed
-    assert second.measurement.phases is None
-    for phases in (first.measurement.phases, first.measurement.phases_without_sync):
-        assert phases is not None
-        assert all(len(getattr(phases, field.name)) == 2 for field in fields(phases))
+    for measurement in (first.measurement, second.measurement):
+        for timed in (measurement.phases, measurement.phases_without_sync):
+            assert timed is not None
+            assert all(len(getattr(timed, field.name)) == 2 for field in fields(timed))
     assert first.measurement.timed.losses == second.measurement.timed.losses
     assert first.measurement.final_checksum == second.measurement.final_checksum
     plain = measured(single(phase_steps=2, repetition=0))

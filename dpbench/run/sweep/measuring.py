@@ -93,10 +93,9 @@ def _probe(trial: TrialSpec) -> TrialSpec:
 def _steps(trial: TrialSpec, step_seconds: float) -> int:
     windows = 2 if trial.times_without_sync else 1
     timed = trial.filling_steps(step_seconds)
-    steps = trial.warmup_steps + windows * timed
-    if trial.repetition == 0:  # which alone times phases and gradients
-        steps += windows * trial.phase_steps
-        steps += trial.gradient_steps if trial.traces_gradients else 0
+    steps = trial.warmup_steps + windows * (timed + trial.phase_steps)
+    if trial.repetition == 0 and trial.traces_gradients:
+        steps += trial.gradient_steps
     return steps
 
 
