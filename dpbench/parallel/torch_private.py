@@ -1,4 +1,4 @@
-"""The eight private names of torch that dpbench uses, each with the public way that is missing.
+"""The nine private names of torch that dpbench uses, each with the public way that is missing.
 
 No other module may have one, be it as an attribute, an import, a text or a method that overrides
 torch's; tests/parallel/test_torch_private.py counts them.
@@ -14,10 +14,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-# Documented as the base class of users' dispatch modes, in a private module.
-from torch.utils import _python_dispatch
+# _python_dispatch has the documented base class of users' dispatch modes. _pytree knows the
+# container classes that transformers and others have registered. Public way to either: none.
+from torch.utils import _python_dispatch, _pytree
 
 TorchDispatchMode: Any = _python_dispatch.TorchDispatchMode
+pytree: Any = _pytree
 PIECE_BYTES = 250 * 1024**2
 """Largest message of a broadcast, unless one tensor is larger; limits the memory for the copy."""
 

@@ -1,21 +1,30 @@
 """Nested arguments and outputs: visits every leaf, and rebuilds the containers around new ones.
 
-Containers are list, tuple, namedtuple, dict and dataclass instances, with their subclasses.
-Everything else, None and strings included, is a leaf. So is a batch of a class that selects its own
-samples, such as a batch of graphs: see `is_own_batch`. A PackedSequence is a container without its
-`batch_sizes`, which belong on the CPU wherever the rest is.
+Containers are what torch's pytree knows, which is also how libraries register their classes
+(transformers its outputs), and instances of other dataclasses and of subclasses of dict, list and
+tuple. Everything else, None and strings included, is a leaf, and stays the object that it is. So is
+a batch of a class that selects its own samples, such as a batch of graphs: see `is_own_batch`. A
+PackedSequence is a container without its `batch_sizes`, which belong on the CPU wherever the rest
+is.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
+
+from dpbench.parallel.torch_private import pytree
+
+Parts = dict[Any, Any]
+"""The parts of a container by key, in order."""
 
 
 def is_own_batch(node: object) -> bool:
@@ -28,38 +37,53 @@ def is_own_batch(node: object) -> bool:
     return hasattr(node, "select") and hasattr(node, "to") and not isinstance(node, Tensor)
 
 
-def children(node: object) -> dict[Any, Any] | None:
+def children(node: object) -> Parts | None:
     """The parts of a container by key, in order; None for a leaf."""
+    container = _opened(node)
+    return None if container is None else container[0]
+
+
+def _opened(node: Any) -> tuple[Parts, Callable[[Parts], Any]] | None:
+    """The parts of a container, and a function that makes one like it of others; None for a leaf.
+
+    That one has the class of the container and its other state.
+    """
     if isinstance(node, Tensor) or is_own_batch(node):
         return None
-    if isinstance(node, dict):
-        return node
     if isinstance(node, PackedSequence):
-        return {name: part for name, part in node._asdict().items() if name != "batch_sizes"}
-    if isinstance(node, (list, tuple)):
-        return dict(enumerate(node))
+        parts = {name: part for name, part in node._asdict().items() if name != "batch_sizes"}
+        return parts, lambda new: node._replace(**new)
+    if isinstance(node, tuple):
+        make = getattr(node, "_make", type(node))  # a namedtuple takes an argument for each part
+        return dict(enumerate(node)), lambda new: make(new.values())
+    names: list[str] = []
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        return {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
+        names = [field.name for field in dataclasses.fields(node)]
+    if not pytree.tree_is_leaf(node):
+        found, spec = pytree.tree_flatten(node, is_leaf=lambda part: part is not node)
+        keys: Any = list(node) if isinstance(node, dict) else names
+        if len(keys) != len(found):
+            keys = range(len(found))
+        parts = dict(zip(keys, found, strict=True))
+        return parts, lambda new: pytree.tree_unflatten(new.values(), spec)
+    if isinstance(node, dict):
+        return dict(node), partial(_copy_with, node, operator.setitem)
+    if isinstance(node, list):
+        return dict(enumerate(node)), partial(_copy_with, node, operator.setitem)
+    if names:
+        # A frozen dataclass refuses setattr.
+        parts = {name: getattr(node, name) for name in names}
+        return parts, partial(_copy_with, node, object.__setattr__)
     return None
 
 
-def rebuild(like: Any, parts: dict[Any, Any]) -> Any:
-    """A container of the type of `like` (and its extra state) that holds `parts`.
-
-    Only the classes of tuples are called, with all parts or, if named, with one argument each.
-    """
-    if hasattr(like, "_replace"):
-        return like._replace(**dict(zip(like._fields, parts.values(), strict=False)))
-    if isinstance(like, tuple):
-        return type(like)(parts.values())
-    twin = copy.copy(like)
-    if isinstance(like, list):
-        twin[:] = parts.values()
-    elif isinstance(like, dict):
-        twin.update(parts)
-    else:
-        for name, part in parts.items():
-            object.__setattr__(twin, name, part)  # a frozen dataclass refuses setattr
+def _copy_with(node: Any, put: Callable[[Any, Any, Any], object], parts: Parts) -> Any:
+    """A copy of a container in which `put` has replaced the parts."""
+    twin = copy.copy(node)
+    if getattr(node, "__dict__", None) is node:  # a dictionary whose items are its attributes
+        twin.__dict__ = twin
+    for key, part in parts.items():
+        put(twin, key, part)
     return twin
 
 
@@ -80,12 +104,13 @@ def tensors(tree: object) -> list[Tensor]:
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     """The tree with every leaf replaced by `function` of it; empty containers are shared."""
-    parts = children(tree)
-    if parts is None:
+    container = _opened(tree)
+    if container is None:
         return function(tree)
+    parts, rebuild = container
     if not parts:
         return tree
-    return rebuild(tree, {key: map_leaves(function, part) for key, part in parts.items()})
+    return rebuild({key: map_leaves(function, part) for key, part in parts.items()})
 
 
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
@@ -106,26 +131,24 @@ def zip_leaves(
     Raises:
         ValueError: naming the first tree that deviates and where.
     """
-    first = trees[0]
-    for index, tree in enumerate(trees):
-        if (children(tree) is None) != (children(first) is None) or (
-            children(first) is not None and type(tree) is not type(first)
+    first, container = trees[0], _opened(trees[0])
+    everyone = [children(tree) for tree in trees]
+    for index, (tree, parts) in enumerate(zip(trees, everyone, strict=True)):
+        if (parts is None) != (container is None) or (
+            container is not None and type(tree) is not type(first)
         ):
             raise _deviation(index, path, type(tree).__name__, type(first).__name__)
-    parts = children(first)
-    if parts is None:
+    if container is None:
         return function(list(trees), path)
-    everyone = [children(tree) or {} for tree in trees]
-    for index, other in enumerate(everyone):
-        if other.keys() != parts.keys():
-            raise _deviation(index, path, f"the keys {list(other)}", f"the keys {list(parts)}")
-    return rebuild(
-        first,
-        {
-            key: zip_leaves(function, [other[key] for other in everyone], f"{path}[{key!r}]")
-            for key in parts
-        },
-    )
+    mine, rebuild = container
+    for index, parts in enumerate(everyone):
+        if parts is not None and parts.keys() != mine.keys():
+            raise _deviation(index, path, f"the keys {list(parts)}", f"the keys {list(mine)}")
+    joined = {}
+    for key in mine:
+        parts_at_key = [parts[key] for parts in everyone if parts is not None]
+        joined[key] = zip_leaves(function, parts_at_key, f"{path}[{key!r}]")
+    return rebuild(joined)
 
 
 def _deviation(index: int, path: str, got: object, expected: object) -> ValueError:

@@ -62,7 +62,8 @@ def small_gpt2() -> nn.Module:
     return GPT2LMHeadModel(config)
 
 
-def hf_trainer(folder: str) -> list[float]:
+def hf_trainer(folder: str, **options: bool) -> list[float]:
+    """By default the Trainer sets find_unused_parameters=True."""
     from transformers import Trainer, TrainingArguments
 
     losses: list[float] = []
@@ -81,10 +82,14 @@ def hf_trainer(folder: str) -> list[float]:
         report_to=[],
         save_strategy="no",
         disable_tqdm=True,
-        ddp_find_unused_parameters=False,
+        **options,
     )
     Recorded(model=small_gpt2(), args=settings, train_dataset=Sentences()).train()
     return losses
+
+
+def hf_trainer_static(folder: str) -> list[float]:
+    return hf_trainer(folder, ddp_static_graph=True, ddp_find_unused_parameters=False)
 
 
 def accelerate(_: str) -> list[float]:
@@ -169,6 +174,7 @@ def timm(_: str) -> list[float]:
 
 PROGRAMS: dict[str, Callable[[str], list[float]]] = {
     "hf_trainer": hf_trainer,
+    "hf_trainer_static": hf_trainer_static,
     "accelerate": accelerate,
     "lightning": lightning,
     "timm": timm,

@@ -1,4 +1,4 @@
-"""The product has at most eight private names of torch, all in one module."""
+"""The product has at most nine private names of torch, all in one module."""
 
 from __future__ import annotations
 
@@ -89,4 +89,4 @@ def test_private_names_of_torch_are_few_and_in_one_module() -> None:
     found = {name: sorted(set(private_names(tree, own))) for name, tree in trees.items()}
     assert {name: names for name, names in found.items() if names and name != HOME} == {}
     overridden = {"_get_ddp_logging_data"}  # by a mixin, whose own bases are not torch's
-    assert 1 <= len({*found[HOME], *overridden}) <= 8, found[HOME]
+    assert 1 <= len({*found[HOME], *overridden}) <= 9, found[HOME]

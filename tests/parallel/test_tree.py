@@ -1,4 +1,4 @@
-"""Containers of any class are rebuilt around new leaves, without calling the class."""
+"""Containers of any class are rebuilt around new leaves."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch.utils._pytree import register_pytree_node
 
-from dpbench.parallel.tree import leaves, map_leaves
+from dpbench.parallel.tree import leaves, map_leaves, zip_leaves
 
 
 class Pair(list[int]):
@@ -57,3 +58,68 @@ def test_a_container_keeps_its_class_and_its_other_state(tree: Any) -> None:
     assert list(leaves(twin)) == [4, 5]
     assert list(leaves(tree)) == [3, 4]
     assert getattr(twin, "name", None) == getattr(tree, "name", None)
+
+
+class Attributes(dict[str, int]):
+    """Its items are its attributes."""
+
+    def __init__(self, **items: int) -> None:
+        super().__init__(items)
+        self.__dict__ = self
+
+
+class Mirror(dict[str, int]):
+    """It keeps a second copy of each item, and refuses `update`."""
+
+    def __init__(self, **items: int) -> None:
+        self.mirror: dict[str, int] = {}
+        for key, item in items.items():
+            self[key] = item
+
+    def __setitem__(self, key: str, item: int) -> None:
+        self.__dict__.setdefault("mirror", {})[key] = item
+        super().__setitem__(key, item)
+
+    def update(self, *_: object, **__: object) -> None:
+        raise TypeError("no update")
+
+
+def test_a_dictionary_with_rules_of_its_own_follows_them() -> None:
+    attributes = map_leaves(lambda leaf: leaf + 1, Attributes(a=3))
+    assert (attributes.a, attributes["a"]) == (4, 4)
+    mirror = map_leaves(lambda leaf: leaf + 1, Mirror(a=3))
+    assert (mirror.mirror, dict(mirror)) == ({"a": 4}, {"a": 4})
+
+
+@dataclass
+class Output(OrderedDict[str, int]):
+    """Dictionary and dataclass at once, with neither `update` nor a copy, like transformers'."""
+
+    loss: int
+
+    def __post_init__(self) -> None:
+        self["loss"] = self.loss
+
+    def update(self, *_: object, **__: object) -> None:
+        raise TypeError("no update")
+
+    def __copy__(self) -> Output:
+        raise TypeError("no copy")
+
+
+def test_a_class_that_is_registered_with_pytree_is_rebuilt_as_registered() -> None:
+    register_pytree_node(
+        Output, lambda node: (list(node.values()), None), lambda parts, _: Output(*parts)
+    )
+    twin = map_leaves(lambda leaf: leaf + 1, [Output(3)])[0]
+    assert (type(twin), twin.loss, dict(twin)) == (Output, 4, {"loss": 4})
+    assert zip_leaves(lambda parts, path: (parts, path), [Output(3), Output(4)])["loss"] == (
+        [3, 4],
+        "output['loss']",
+    )
+
+
+def test_what_is_no_container_is_a_leaf() -> None:
+    for leaf in (object(), "text", None, {1, 2}, Record, torch.ones(2)):
+        assert map_leaves(lambda found: found, leaf) is leaf
+        assert list(leaves(leaf)) == [leaf]

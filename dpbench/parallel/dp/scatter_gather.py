@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -140,7 +140,8 @@ def gather(outputs: Sequence[Any], device: DeviceLike, dim: int = 0) -> Any:
 
     Returns:
         An object like `outputs[0]`. 0-dim tensors are stacked to a 1-D tensor. Leaves that are not
-        tensors must be equal on all replicas and come back as they are.
+        tensors must be equal on all replicas and come back as they are, except that an iterable
+        object is made anew by its class from its gathered items.
 
     Raises:
         ValueError: nothing to gather, or outputs that differ in containers, dtypes, other leaves
@@ -164,8 +165,14 @@ def gather_outputs(
         first = parts[0]
         if isinstance(first, Tensor) and first.dim() and not -first.dim() <= dim < first.dim():
             raise IndexError(f"cannot gather {path} along dim {dim}: shape {tuple(first.shape)}")
-        for index, part in enumerate(parts):
-            if not _fits(part, first, dim):
+        fitting = [_fits(part, first, dim) for part in parts]
+        is_atomic = isinstance(first, (Tensor, str, Mapping)) or not isinstance(first, Iterable)
+        if not (is_atomic or all(fitting)):
+            # As torch's gather does it, for which transformers' caches have their constructor.
+            items = zip(*parts, strict=True)
+            return type(first)(zip_leaves(join, item, path) for item in items)
+        for index, (part, fits) in enumerate(zip(parts, fitting, strict=True)):
+            if not fits:
                 raise ValueError(
                     f"cannot gather {path}: replica {index} returned {_described(part)}, replica 0 "
                     f"returned {_described(first)}"

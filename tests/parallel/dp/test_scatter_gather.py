@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,26 @@ def test_gather_undoes_scatter(shape: list[int], replicas: int, data: st.DataObj
     chunks = scatter(x, ["cpu"] * replicas, dim)
     assert len(chunks) == min(replicas, shape[dim])
     assert torch.equal(gather(chunks, "cpu", dim), x)
+
+
+class Layers:
+    """An object that is no container, made of what it iterates over, like transformers' caches."""
+
+    def __init__(self, layers: Iterable[tuple[Tensor, Tensor]]) -> None:
+        self.layers = list(layers)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(self.layers)
+
+
+def test_an_iterable_object_is_made_anew_of_its_gathered_items() -> None:
+    keys = torch.arange(6).reshape(3, 2)
+    parts = [Layers([(keys[:2], -keys[:2])] * 2), Layers([(keys[2:], -keys[2:])] * 2)]
+    together = gather([{"cache": part} for part in parts], "cpu")["cache"]
+    assert type(together) is Layers
+    assert [[tensor.tolist() for tensor in layer] for layer in together] == [
+        [keys.tolist(), (-keys).tolist()]
+    ] * 2
 
 
 def test_containers_keep_their_types_at_any_depth() -> None:
