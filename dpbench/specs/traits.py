@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpbench.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendTraits:
@@ -86,8 +87,6 @@ PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_gr
 
 
 FOLDER = Path(__file__).parents[1] / "measure" / "implementations"
-_START, _END = "\nTRAITS = {\n", "\n}\n"
-"""Text around the literal in the source, in the formatter's style."""
 
 
 def module_name(implementation: str) -> str:
@@ -96,19 +95,38 @@ def module_name(implementation: str) -> str:
 
 
 def read_traits(path: Path) -> ImplementationTraits | None:
-    """Reads the literal `TRAITS` of a file without importing it; None if the file has none.
+    """The literal `TRAITS` of a file, read without importing it; None for a helper module, which
+    has neither `TRAITS` nor a function `wrap`.
 
-    Only the literal is parsed: parsing whole files takes six times as long, in every process.
+    Raises UsageError if the file has only one of the two, or if `TRAITS` is not a literal of the
+    fields of ImplementationTraits.
     """
-    _, found, rest = path.read_text(encoding="utf-8").partition(_START)
-    if not found:
+    literal, wraps = None, False
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="TRAITS")]) | ast.AnnAssign(
+                target=ast.Name(id="TRAITS")
+            ):
+                literal = statement.value
+            case ast.FunctionDef(name="wrap"):
+                wraps = True
+    if literal is None and not wraps:
         return None
-    literal, _, _ = rest.partition(_END)
-    traits = ast.literal_eval(f"{{{literal}}}")
-    return ImplementationTraits(name=path.stem.replace("_", "-"), **traits)
+    if literal is None or not wraps:
+        missing = "TRAITS" if literal is None else "wrap(module, settings, rank)"
+        raise UsageError(f"implementation {path}: the file has no {missing}")
+    try:
+        return ImplementationTraits(
+            name=path.stem.replace("_", "-"), **ast.literal_eval(literal)
+        )
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"implementation {path}: TRAITS: {error}; expected a literal with the fields of "
+            "dpbench.specs.traits.ImplementationTraits"
+        ) from None
 
 
-_FOUND = [traits for path in FOLDER.glob("*.py") if (traits := read_traits(path))]
+_FOUND = [traits for path in FOLDER.glob("[!_]*.py") if (traits := read_traits(path))]
 IMPLEMENTATIONS = {
     traits.name: traits for traits in sorted(_FOUND, key=lambda one: (one.order, one.name))
 }

@@ -85,7 +85,8 @@ class TrialSpec(TrialSettings):
 
     @property
     def trial_id(self) -> str:
-        return content_hash(self)
+        """Hash of what runs; the settings that names of rows show are no part of it."""
+        return content_hash(replace(self, compared=()))
 
     @property
     def configuration(self) -> TrialSpec:

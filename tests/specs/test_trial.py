@@ -14,6 +14,10 @@ from tests.builders import WORKLOAD, sweep_spec, trial_spec
 SIZES = st.integers(min_value=1, max_value=64)
 
 
+def test_the_settings_that_names_of_rows_show_are_no_part_of_the_id() -> None:
+    assert trial_spec(compared=("threads_per_replica",)).trial_id == trial_spec().trial_id
+
+
 def test_a_trial_id_is_stable_across_versions() -> None:
     """If this fails, results that people have stored no longer match their specifications."""
     assert trial_spec().trial_id == TRIAL_ID

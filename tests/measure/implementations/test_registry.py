@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.errors import UsageError
 from dpbench.measure import implementations
 from dpbench.specs.traits import IMPLEMENTATIONS, ImplementationTraits, module_name, read_traits
 
@@ -33,9 +34,44 @@ def test_every_file_is_an_implementation_or_shared_by_them() -> None:
     assert len({*orders}) == len(orders)
 
 
-def test_traits_are_read_without_importing_the_file(tmp_path: Path) -> None:
+WRAP = "def wrap(module, settings, rank): ...\n"
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [
+        'TRAITS = {\n    "order": 1,\n    "description": "x",\n}\n',
+        'TRAITS = {"order": 1, "description": "x"}\n',
+        'TRAITS: dict[str, object] = {"order": 1, "description": "x"}\n',
+    ],
+    ids=["formatted", "one line", "annotated"],
+)
+def test_traits_are_read_in_any_layout_without_importing_the_file(
+    literal: str, tmp_path: Path
+) -> None:
     file = tmp_path / "new_one.py"
-    file.write_text('raise SystemExit\n\nTRAITS = {\n    "order": 1,\n    "description": "x",\n}\n')
+    file.write_text(f"raise SystemExit\n\n{literal}\n\n{WRAP}")
     assert read_traits(file) == ImplementationTraits(name="new-one", order=1, description="x")
-    file.write_text('"""Shared."""\n')
-    assert read_traits(file) is None
+
+
+def test_a_helper_module_is_no_implementation(tmp_path: Path) -> None:
+    (tmp_path / "shared.py").write_text('"""Shared."""\n')
+    assert read_traits(tmp_path / "shared.py") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (WRAP, "the file has no TRAITS"),
+        ('TRAITS = {"order": 1, "description": "x"}\n', r"the file has no wrap\("),
+        (f'TRAITS = {{"order": 1}}\n{WRAP}', "TRAITS: .*missing .*'description'"),
+        (f"TRAITS = dict(order=1)\n{WRAP}", "TRAITS: .*; expected a literal"),
+    ],
+)
+def test_a_file_that_is_half_an_implementation_is_an_error(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=rf"mine\.py: {message}"):
+        read_traits(file)
