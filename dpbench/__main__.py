@@ -11,7 +11,7 @@ import sys
 def main() -> int:
     from dpbench.cli.streams import prepare_streams
 
-    streams = prepare_streams()
+    streams = prepare_streams(sys.argv[1:])
     from dpbench.run.interrupts import end_at_once
 
     end_at_once()

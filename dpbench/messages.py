@@ -1,6 +1,7 @@
-"""Messages of dpbench beside its results, one line each, and escaping of texts from elsewhere.
+"""Results on stdout, messages beside them, and escaping of texts from elsewhere.
 
-Messages go to stderr unless somebody else listens. What a terminal would act upon is escaped.
+Messages take one line each and go to stderr unless somebody else listens. What a terminal would act
+upon is escaped.
 """
 
 from __future__ import annotations
@@ -9,9 +10,23 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TextIO
 
 Say = Callable[[str], None]
 """Prints a line, or passes it on."""
+
+
+_results: list[TextIO] = []
+
+
+def keep_for_results(stream: TextIO) -> None:
+    """From now on results go to this stream, and whatever else is printed to sys.stdout."""
+    _results[:] = [stream]
+
+
+def print_result(text: str) -> None:
+    """Prints what the command was asked for on the stdout that the user gave."""
+    print(text, end="", file=_results[0] if _results else sys.stdout, flush=True)
 
 
 def to_stderr(message: str) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Set
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from dpbench.errors import UsageError
 from dpbench.files import write_text
+from dpbench.messages import print_result
 from dpbench.options.bridge import Layer, command, file_layers, option_name, read
 from dpbench.options.check import CheckOptions, RepeatedOptions
 from dpbench.options.shared import MachineOptions
@@ -98,7 +97,7 @@ def _write(options: CheckOptions, assessment: Assessment, held: str, exit_status
     failed = (f"{label}: {how}" for label, how, _ in assessment.failures)
     notes = [*failed, *assessment.notes, held]
     found = answer(assessment, notes, exit_status=exit_status)
-    typer.echo(found.render(as_json=options.as_json), nl=False)
+    print_result(found.render(as_json=options.as_json))
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
         text = junit(assessment, strict=options.strict, notes=notes, started_utc=now)

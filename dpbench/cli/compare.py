@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
-import typer
-
+from dpbench.messages import print_result
 from dpbench.options.bridge import Layer, command, read, read_value
 from dpbench.options.compare import CompareOptions
 from dpbench.options.types import Choice
@@ -28,9 +28,9 @@ def compare(typed: dict[str, Any]) -> None:
     for name in options.metric:
         read_value("--metric", Annotated[str, Choice(tuple(METRICS))], name)
     text, aside = _compared(options)
-    typer.echo(text, nl=False)
+    print_result(text)
     for note in aside:
-        typer.echo(note, err=True)
+        print(note, file=sys.stderr)
 
 
 def _compared(options: CompareOptions) -> tuple[str, list[str]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dpbench import units
-from dpbench.messages import say
+from dpbench.messages import print_result, say
 from dpbench.options.bridge import read_value
 from dpbench.options.types import Count
 
@@ -33,7 +33,7 @@ def doctor(
     machine = inspect_machine()
     backends = {name: self_test(name, machine) for name in PROCESS_GROUP_BACKENDS}
     found = machine_answer(environment_here(machine), backends)
-    typer.echo(found.render(as_json=as_json), nl=False)
+    print_result(found.render(as_json=as_json))
     if wanted is not None and machine.gpu_count < wanted:
         usable = units.counted(machine.gpu_count, "usable GPU")
         say(f"--gpus {wanted}: this machine has {usable}")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from dpbench.errors import UsageError
-from dpbench.messages import warn
+from dpbench.messages import print_result, warn
 from dpbench.options.bridge import Layer, command, read
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.shared import RowFilter
@@ -74,7 +72,7 @@ def explain(typed: dict[str, Any]) -> None:
         notes=(*noise, *environment_notes(sweep.records, sweep.environments)),
         verbose=options.verbose,
     )
-    typer.echo(found.render(as_json=options.as_json), nl=False)
+    print_result(found.render(as_json=options.as_json))
     warn(*sweep.warnings)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dpbench.errors import UnknownName, UsageError
-from dpbench.messages import say
+from dpbench.messages import print_result, say
 
 RESULTS = "results"
 KINDS = {
@@ -60,7 +60,7 @@ def inventory(
         if only in (None, kind)
     ]
     found = names_answer(rows) if only else overview(rows, KINDS)
-    typer.echo(found.render(as_json=as_json), nl=False)
+    print_result(found.render(as_json=as_json))
 
 
 def _singular(text: str) -> str:
@@ -82,7 +82,7 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
         return
     from dpbench.report.inventory import results_answer
 
-    typer.echo(results_answer(found).render(as_json=as_json), nl=False)
+    print_result(results_answer(found).render(as_json=as_json))
 
 
 def _names() -> Iterator[tuple[str, str, str | None, str]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
+from dpbench.messages import print_result
 from dpbench.options.bridge import Layer, command, read
 from dpbench.options.project import ProjectOptions
 
@@ -27,4 +26,4 @@ def project(typed: dict[str, Any]) -> None:
 
     found = projected(options)
     text = answer(found.projections, notes=found.notes, verbose=options.verbose)
-    typer.echo(text.render(as_json=options.as_json), nl=False)
+    print_result(text.render(as_json=options.as_json))

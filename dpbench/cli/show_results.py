@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from dpbench.files import folder_inside, write_file
-from dpbench.messages import warn
+from dpbench.messages import print_result, warn
 from dpbench.report.progress.terminal import table_limit
 from dpbench.run.results import subject_of
 
@@ -62,7 +61,7 @@ def show_screen(
     text = screen(
         subject, columns=columns, width=table_limit(), page=page, folder=results, verbose=verbose
     )
-    typer.echo(text, nl=False)
+    print_result(text)
 
 
 def show_rows(subject: Subject, format: str, columns: str | None, file: Path | None) -> None:
@@ -73,14 +72,14 @@ def show_rows(subject: Subject, format: str, columns: str | None, file: Path | N
     warn(*(subject.stored.warnings if subject.stored else ()))
     table = render(subject.rows, format=format, columns=columns)
     for note in table.notes_aside:
-        typer.echo(note, err=True)
+        print(note, file=sys.stderr)
     write_text(table.text, file)
 
 
 def write_text(text: str, file: Path | None) -> None:
     """Prints the text, or writes it to a file."""
     if file is None:
-        typer.echo(text, nl=False)
+        print_result(text)
     else:
         write_file(file, lambda opened: opened.write(text.encode()))
 
@@ -89,5 +88,5 @@ def show_collectives(stored: StoredCollectives, *, as_json: bool = False) -> Non
     """Prints their tables, or their data for programs, to stdout."""
     from dpbench.report.collectives import stored_answer
 
-    typer.echo(stored_answer(stored).render(as_json=as_json), nl=False)
+    print_result(stored_answer(stored).render(as_json=as_json))
     warn(*stored.warnings)

@@ -2,7 +2,8 @@
 
 `dpbench report … | head -1` still writes its report, and a sweep whose terminal is gone still
 measures every trial. Output lost to an error, as on a full disk, makes the command fail at its end.
-Output is UTF-8 whatever the locale, so that JSON stays JSON.
+Output is UTF-8 whatever the locale, and with --json nothing but the result reaches stdout: what a
+model prints when it is imported, from a child process or in an exit handler goes to stderr.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ import io
 import os
 import select
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from dpbench.messages import say
+from dpbench.messages import keep_for_results, say
+
+FOR_PROGRAMS = {"--json", "--json-lines"}
+"""Options whose output a program reads."""
 
 
 class Enduring(io.FileIO):
@@ -35,18 +40,20 @@ class Enduring(io.FileIO):
 
     def exit_status(self, status: int) -> int:
         """The exit status of a command that ended with `status`: not 0 if its output was lost."""
-        sys.stdout.flush()
+        sys.stdout.flush()  # results are flushed as they are printed
         if self.error is None:
             return status
         say(f"cannot write the output: {self.error.strerror}")
         return status or 1
 
 
-def prepare_streams() -> Enduring:
-    """Makes the standard streams of this process safe and returns the file behind stdout.
+def prepare_streams(arguments: Sequence[str] = ()) -> Enduring:
+    """Makes the standard streams of this process safe and returns the file behind its results.
 
-    Call it before anything is opened: the next file would get the number of a closed stream, and
-    with it what this process and its children print.
+    If the command's `arguments` ask for JSON, descriptor 1 becomes a copy of stderr, also for child
+    processes, and results have a descriptor of their own. Call it before anything is opened: the
+    next file would get the number of a closed stream, and with it what this process and its
+    children print.
     """
     for number in range(3):
         try:
@@ -55,7 +62,12 @@ def prepare_streams() -> Enduring:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number is free
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - lives as long as the process
-    sys.stdout, raw = _enduring(sys.stdout, 1)
+    results, raw = _enduring(sys.stdout, 1)
+    sys.stdout = results
+    if FOR_PROGRAMS & {*arguments} and arguments[0] != "launch":  # launch runs another program
+        results, raw = _enduring(sys.stdout, os.dup(1))
+        keep_for_results(results)
+        os.dup2(2, 1)
     sys.stderr, _ = _enduring(sys.stderr, 2)
     return raw
 

@@ -6,10 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from dpbench.errors import UsageError
-from dpbench.messages import say, to_stderr
+from dpbench.messages import print_result, say, to_stderr
 from dpbench.options.bridge import command
 from dpbench.options.sweep import SweepOptions
 
@@ -107,7 +105,7 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
 def _show_plan(rows: Sequence[Planned], summary: str, *, as_json: bool) -> int:
     from dpbench.report.plan import sweep_answer
 
-    typer.echo(sweep_answer(rows, summary).render(as_json=as_json), nl=False)
+    print_result(sweep_answer(rows, summary).render(as_json=as_json))
     if as_json:
         to_stderr(summary)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -24,6 +25,15 @@ for stream in (sys.stdout, sys.stderr):
         print("é" * 100_000, file=stream)
         stream.flush()
 sys.exit(stdout.exit_status(3))
+"""
+PRINTS = """
+import atexit, os, subprocess, torch
+print("import"); os.write(1, b"descriptor "); subprocess.run(["echo", "child"])
+atexit.register(print, "exit")
+def make():
+    print("make")
+    return torch.nn.Linear(4, 2), lambda n, seed: (torch.zeros(n, 4), torch.zeros(n, 2)), loss
+loss = torch.nn.functional.mse_loss
 """
 SWEEP = (
     *("sweep", "--arch", "mlp", "--data", "synthetic", "--implementations", "ddp", "--quiet"),
@@ -73,6 +83,17 @@ def test_results_that_a_full_disk_takes_are_one_line_and_a_failure(tmp_path: Pat
     done = shell("dpbench list --json > /dev/full", tmp_path)
     assert done.stderr == "dpbench: cannot write the output: No space left on device\n"
     assert done.returncode == 1
+
+
+def test_json_stays_json_whatever_a_model_prints(tmp_path: Path) -> None:
+    """At import, in its factory, from a child process, to descriptor 1 and in an exit handler."""
+    (tmp_path / "model.py").write_text(PRINTS)
+    words = [word for word in SWEEP if word not in ("--data", "synthetic")]
+    words[words.index("mlp")] = "model.py:make"
+    done = shell(f"dpbench {shlex.join(words)} --json", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {row["status"] for row in json.loads(done.stdout)} == {"completed"}
+    assert {"import", "descriptor", "child", "make", "exit"} <= {*done.stderr.split()}
 
 
 def test_output_is_utf_8_whatever_the_locale() -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from dpbench import units
-from dpbench.messages import say
+from dpbench.messages import print_result, say
 from dpbench.report.progress.bar import Bar
 from dpbench.report.progress.trials import speed
 from dpbench.specs import series_name
@@ -64,7 +64,7 @@ class TrainOutput:
                 "epochs": spec.epochs,
                 "max_steps": run.max_steps,
             }
-            print(json.dumps(sizes), flush=True)
+            print_result(json.dumps(sizes) + "\n")
         if self.dry_run or not (self.quiet or self.json_lines):
             most = run.max_steps
             end = "" if most is None else f", at most {units.counted(most, 'step')}"
@@ -89,7 +89,7 @@ class TrainOutput:
             for line in memory_lines(finished, spec.devices):
                 self.write(line)
         if self.as_json:
-            print(json.dumps({**asdict(finished), "folder": str(folder)}), flush=True)
+            print_result(json.dumps({**asdict(finished), "folder": str(folder)}) + "\n")
 
 
 class TrainingListener(Bar):
@@ -117,7 +117,7 @@ class TrainingListener(Bar):
     def hear(self, event: Event) -> None:
         """Print one event; notes are printed in any case."""
         if self._output.json_lines:
-            print(to_line(event), flush=True)
+            print_result(to_line(event) + "\n")
         elif isinstance(event, Note):
             say(event.text)
         elif self._output.quiet:
