@@ -155,8 +155,8 @@ class LogMean:
         return replace(plain, low=self.value * math.exp(-reach), high=self.value * math.exp(reach))
 
 
-def ratio(numerator: LogMean, denominator: LogMean) -> Estimate:
-    """Ratio of two means by Welch's t on logarithms; the sample size is that of the smaller side.
+def quotient(numerator: LogMean, denominator: LogMean) -> LogMean:
+    """The quotient of two independent means; the sample size is that of the smaller side.
 
     Degrees of freedom (Welch-Satterthwaite): (u + v)² / (u²/p + v²/q), u and v squared errors.
     """
@@ -174,7 +174,12 @@ def ratio(numerator: LogMean, denominator: LogMean) -> Estimate:
         degrees_of_freedom=freedom,
         sample_size=min(numerator.sample_size, denominator.sample_size),
         basis=min(numerator.basis, denominator.basis, key=WEAKEST_FIRST.index),
-    ).estimate("×")
+    )
+
+
+def ratio(numerator: LogMean, denominator: LogMean) -> Estimate:
+    """Ratio of two independent means by Welch's t on logarithms."""
+    return quotient(numerator, denominator).estimate("×")
 
 
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:

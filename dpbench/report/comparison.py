@@ -192,7 +192,7 @@ def _reading(
         if "p" in columns:
             parts.append("p-values are Holm-corrected for the number of rows")
         yield "; ".join(parts)
-    if any(row.outcome == "inconclusive" and row.difference is not None for row in measured):
+    if any(row.outcome == "inconclusive" and row.change is not None for row in measured):
         yield (
             "inconclusive: add --repetitions; these would detect the slowdown in parentheses in "
             "4 of 5 cases"

@@ -9,9 +9,9 @@ from itertools import groupby
 
 from dpbench import units
 from dpbench.analysis.comparisons.verdict import Assessment, MetricVerdict, RowVerdict, Verdict
-from dpbench.analysis.estimate import CONFIDENCE
+from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.metrics import METRICS
-from dpbench.report.answer import Answer, bullets
+from dpbench.report.answer import Answer, bullets, with_ends
 from dpbench.report.comparison import plain
 from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, Table, text_table
@@ -48,7 +48,9 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
         paragraphs=(head, *below, bullets(dict.fromkeys(said))),
         data={
             "outcome": verdict.outcome,
-            "metrics": [asdict(one) for one in verdict.metrics],
+            "metrics": [
+                {**asdict(one), **with_ends("slowdown", one.slowdown)} for one in verdict.metrics
+            ],
             "rows": [
                 {
                     **plain(row.comparison),
@@ -80,7 +82,7 @@ def headline(verdict: Verdict) -> str:
     found = "too few repetitions to compare"
     if worst.slowdown is not None:
         tolerance = units.percent(worst.tolerance, 3)
-        found = f"{change(worst.slowdown, worst.low, worst.high)}, tolerance {tolerance}"
+        found = f"{change(worst.slowdown)}, tolerance {tolerance}"
     parts = [f"{quantity_of(rows)}{mean}: {found}"]
     word: str = verdict.outcome
     if len(rows) > 1:
@@ -123,7 +125,7 @@ def _what_would_decide(one: MetricVerdict, rows: Sequence[RowVerdict]) -> str:
     reasons = [row.comparison.reason for row in rows if row.outcome == "inconclusive"]
     if reasons and all(reasons):
         return str(reasons[0])
-    if one.low is None:
+    if one.slowdown is None or one.slowdown.interval is None:
         return "measure at least 2 repetitions of both sides"
     needed, done = one.repetitions_needed, min(one.repetitions)
     if needed is not None and needed <= done:
@@ -212,14 +214,15 @@ def sentence(row: RowVerdict) -> str:
 def change_of(row: RowVerdict) -> str:
     """The change of one row, as `change` writes it."""
     found = row.comparison.slowdown
-    return MISSING if found is None else change(found.value, found.low, found.high)
+    return MISSING if found is None else change(found)
 
 
-def change(slowdown: float, low: float | None, high: float | None) -> str:
-    """Writes "+1.2 % (-0.4 to +2.8 %)", to the digits that the interval supports."""
-    percent = 100 * (slowdown - 1)
-    if low is None or high is None:
+def change(slowdown: Estimate) -> str:
+    """Writes a ratio as "+1.2 % (-0.4 to +2.8 %)", to the digits that its interval supports."""
+    percent = 100 * (slowdown.value - 1)
+    if slowdown.interval is None:
         return f"{percent:+z,.1f} %"
+    low, high = slowdown.interval
     spread = 50 * (high - low)
     places = decimals(spread, percent) if spread > NO_SPREAD else 1
     ends = " to ".join(f"{100 * (end - 1):+z,.{places}f}" for end in (low, high))

@@ -135,5 +135,5 @@ def test_the_data_have_the_verdict_of_each_metric_and_every_row() -> None:
     data = answer(REGRESSED, ["a note"], exit_status=3).data
     assert (data["outcome"], data["exit_status"], data["notes"]) == ("regressed", 3, ["a note"])
     (whole,) = data["metrics"]
-    assert whole["low"] < whole["slowdown"] < whole["high"]
+    assert whole["slowdown_low"] < whole["slowdown"] < whole["slowdown_high"]
     assert [row["outcome"] for row in data["rows"]] == ["pass", "regressed"]

@@ -8,27 +8,16 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import numpy as np
-
-from dpbench.analysis.comparisons.differences import (
-    ALPHA,
-    Differences,
-    detectable_difference,
-    holm,
-    mean_difference,
-    welch,
-)
+from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change, holm
 from dpbench.analysis.comparisons.matching import Group, Matched, Pair
-from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, LARGEST_REACH, Estimate, Floats
+from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.metric import Metric, Reading
 
 ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
-Values = Mapping[int, float]
+Values = dict[int, float]
 """Values by repetition."""
 
 
@@ -51,8 +40,8 @@ class Comparison:
     """Duration of the trials of both sides together."""
     slowdown: Estimate | None = None
     """Ratio by which the candidate takes longer, or needs more: above 1 it is worse."""
-    difference: Differences | None = None
-    """The logarithm of the slowdown, with its error."""
+    change: Change | None = None
+    """The tests of the slowdown; None if it has no interval."""
     p_value_corrected: float | None = None
     """p-value, corrected for the number of rows (Holm)."""
     outcome: ComparisonOutcome = "inconclusive"
@@ -60,29 +49,21 @@ class Comparison:
     """Reason why it is inconclusive."""
     paired: bool = False
     """True where runs were compared repetition by repetition."""
-    costs: tuple[Values, Values] = ({}, {})
-    """Logarithms of the values of the baseline and of the candidate by repetition: more is
-    worse."""
+    baseline_costs: Costs = field(default_factory=dict)
+    """The values of the baseline, or 1 ÷ them if more is better; empty without a change."""
+    candidate_costs: Costs = field(default_factory=dict)
 
     @property
     def p_value(self) -> float | None:
-        return None if self.difference is None else float(self.difference.p_different())
+        """p-value of "the two sides differ"."""
+        if self.change is None:
+            return None
+        return 2 * min(self.change.p_above(1.0), self.change.p_below(1.0))
 
     @property
     def minimum_detectable_effect(self) -> float | None:
-        """The slowdown that a two-sided test of runs as many and as noisy as these detects in 4 of
-        5 cases; 0.03 is 3 %."""
-        if self.difference is None:
-            return None
-        error, freedom = self.difference.standard_error, self.difference.degrees_of_freedom
-        effect = as_slowdown(detectable_difference(error, freedom, ALPHA / 2))
-        return None if effect is None else effect - 1
-
-
-def as_slowdown(logarithm: float | Floats) -> float | None:
-    """The slowdown with this logarithm; None for NaN, and for what no float holds."""
-    reach = abs(float(logarithm))
-    return math.exp(logarithm) if reach <= LARGEST_REACH else None
+        """See `Change.detectable`."""
+        return None if self.change is None else self.change.detectable
 
 
 def compare(matched: Matched, metric: Metric, *, within: float) -> tuple[Comparison, ...]:
@@ -95,25 +76,24 @@ def compare(matched: Matched, metric: Metric, *, within: float) -> tuple[Compari
     first = metric.reader(matched.baseline.records)
     second = metric.reader(matched.candidate.records)
     found = (_compared(pair, matched, metric, first, second) for pair in matched.pairs)
-    rows = [_measured(row) for row in found if row is not None]
-    p_values = [np.nan if row.p_value is None else row.p_value for row in rows]
+    rows = [row for row in found if row is not None]
     return tuple(
         row
-        if row.difference is None
+        if corrected is None
         else replace(
             row,
-            p_value_corrected=float(corrected),
-            outcome=_outcome(row, float(corrected), metric, within),
+            p_value_corrected=corrected,
+            outcome=_outcome(row, corrected, metric, within),
         )
-        for row, corrected in zip(rows, holm(np.array(p_values)), strict=True)
+        for row, corrected in zip(rows, holm([row.p_value for row in rows]), strict=True)
     )
 
 
 def _compared(
     pair: Pair, matched: Matched, metric: Metric, first: Reading, second: Reading
 ) -> Comparison | None:
-    """The costs of a pair, or why they have no ratio; None if the pair completed and neither side
-    has the metric.
+    """A pair with its change, or the reason why it has none; None if the pair completed and neither
+    side has the metric.
 
     `first` and `second` read it from runs of the baseline and of the candidate.
     """
@@ -123,11 +103,19 @@ def _compared(
     shared = baseline.keys() & candidate.keys()
     paired = matched.same_sweep and len(shared) >= FEWEST_PAIRS
     reason = _obstacle(pair, baseline, candidate)
-    sign = -1.0 if metric.higher_is_better else 1.0
-
-    def costs(values: Values) -> Values:
-        return {repetition: sign * math.log(value) for repetition, value in values.items()}
-
+    costs: list[Costs] = [{}, {}]
+    if reason is None:
+        costs = [
+            {n: 1 / value if metric.higher_is_better else value for n, value in side.items()}
+            for side in (baseline, candidate)
+        ]
+    found = change(*costs, paired=paired)
+    slowdown = None if found is None else found.estimate
+    if slowdown is not None and slowdown.interval is None:
+        names = zip(("baseline", "candidate"), costs, strict=True)
+        few = [name for name, values in names if len(values) == 1]
+        reason = f"one repetition of the {' and the '.join(few)}" if few else "too wild a spread"
+        found, costs = None, [{}, {}]
     unit = metric.unit.replace("items", pair.item)
     return Comparison(
         label=pair.label,
@@ -144,46 +132,17 @@ def _compared(
             for group in (pair.baseline, pair.candidate)
             for record in group.values()
         ),
+        slowdown=slowdown,
+        change=found,
         reason=reason,
         paired=paired,
-        costs=({}, {}) if reason else (costs(baseline), costs(candidate)),
+        baseline_costs=costs[0],
+        candidate_costs=costs[1],
     )
 
 
-def _measured(row: Comparison) -> Comparison:
-    """The row with its slowdown, and with its difference if that has an interval."""
-    if row.reason is not None:
-        return row
-    first, second = row.costs
-    shared = sorted(first.keys() & second.keys())
-    sides = [
-        np.array([costs[n] for n in shared] if row.paired else [*costs.values()])
-        for costs in row.costs
-    ]
-    found = mean_difference(sides[1] - sides[0]) if row.paired else welch(*sides)
-    value = as_slowdown(found.center)
-    low, high = map(as_slowdown, found.bounds(CONFIDENCE))
-    known = low is not None and high is not None
-    slowdown = None
-    if value is not None:
-        slowdown = Estimate(
-            value=value,
-            low=low if known else None,
-            high=high if known else None,
-            unit="×",
-            sample_size=min(row.repetitions),
-            basis="repetitions" if known else "single value",
-        )
-    if slowdown is not None and known:
-        return replace(row, slowdown=slowdown, difference=found)
-    names = zip(("baseline", "candidate"), row.costs, strict=True)
-    few = [name for name, costs in names if len(costs) == 1]
-    reason = f"one repetition of the {' and the '.join(few)}" if few else "too wild a spread"
-    return replace(row, slowdown=slowdown, reason=reason, costs=({}, {}))
-
-
 def _outcome(row: Comparison, corrected: float, metric: Metric, within: float) -> ComparisonOutcome:
-    assert row.slowdown is not None, "rows with a difference have a slowdown"
+    assert row.slowdown is not None, "rows with a change have a slowdown"
     low, high = row.slowdown.ends
     if 1 / (1 + within) <= low and high <= 1 + within:
         return "same"
@@ -194,7 +153,7 @@ def _outcome(row: Comparison, corrected: float, metric: Metric, within: float) -
     return "worse" if row.slowdown.value > 1 else "better"
 
 
-def _values(records: Group, read: Reading) -> dict[int, float]:
+def _values(records: Group, read: Reading) -> Values:
     values = {repetition: read(record) for repetition, record in records.items()}
     return {repetition: value for repetition, value in values.items() if value is not None}
 

@@ -11,6 +11,9 @@ Each row has a verdict of its own, because a mean hides rows. A single row that 
 tolerance is a regression (one-sided t at half the level, corrected for the number of rows by Holm).
 A row passes by the same tests as the mean; where one does not, a strict verdict is inconclusive.
 
+A regression of any metric of any candidate is one, so they share the level of regressions equally.
+All of them must pass, so each of them passes at the whole level.
+
 If repetitions are added until the verdict is clear, each look is a chance to err. Looks at 5, 8,
 12, 18 and 27 repetitions, each at 5 %, would call a candidate at the tolerance regressed in 13 of
 100 checks; at 2 % they do in 6 (Pocock, "Group sequential methods", 1977, has 2.1 % for five
@@ -19,30 +22,26 @@ looks).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from statistics import geometric_mean
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import binom
-
-from dpbench.analysis.comparisons.comparability import check_environments
-from dpbench.analysis.comparisons.comparison import Comparison, as_slowdown, compare
-from dpbench.analysis.comparisons.differences import (
+from dpbench.analysis.comparisons.change import (
     ALPHA,
-    Differences,
+    Change,
+    Costs,
+    change,
     holm,
-    mean_difference,
     repetitions_to_settle,
-    welch,
 )
+from dpbench.analysis.comparisons.comparability import check_environments
+from dpbench.analysis.comparisons.comparison import Comparison, compare
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side, match
 from dpbench.analysis.configuration import by_configuration, outcome
 from dpbench.analysis.diagnosis.hints import is_untrustworthy
-from dpbench.analysis.estimate import CONFIDENCE, Floats
+from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
 
@@ -73,11 +72,8 @@ class MetricVerdict:
     candidate: str
     outcome: VerdictOutcome
     tolerance: float
-    slowdown: float | None
-    """Mean slowdown over all rows: 1.02 is 2 % slower. None where too few runs can be compared."""
-    low: float | None
-    """Lower end of the slowdown's 95 % interval; None without one."""
-    high: float | None
+    slowdown: Estimate | None
+    """Mean slowdown over all rows: 1.02 is 2 % slower. None where no runs can be compared."""
     repetitions: tuple[int, int]
     """Repetitions of the baseline and of the candidate that were compared."""
     repetitions_needed: int | None
@@ -129,14 +125,10 @@ def judge(
     rows: list[RowVerdict] = []
     metrics: list[MetricVerdict] = []
     for group in groups:
-        tolerance = tolerances[group[0].metric]
-        alone = _judged_alone(group, tolerance, alpha)
-        # A regression of any of several metrics is one, hence a share of the level for each.
-        together = _judged_together(
-            group, alone, tolerance, alpha, alpha_of_regressions=alpha / len(groups), strict=strict
-        )
-        rows += [replace(alone[0], outcome=together.outcome)] if len(alone) == 1 else alone
-        metrics.append(together)
+        tolerance, regressed = tolerances[group[0].metric], alpha / len(groups)
+        judged = _judge_rows(group, tolerance, alpha, regressed)
+        rows += judged
+        metrics.append(_judge_mean(judged, tolerance, alpha, regressed, strict=strict))
     outcomes = [one.outcome for one in metrics]
     worst: VerdictOutcome = "inconclusive" if "inconclusive" in outcomes else "pass"
     return Verdict(
@@ -146,118 +138,90 @@ def judge(
     )
 
 
-def _judged_alone(group: Sequence[Comparison], tolerance: float, alpha: float) -> list[RowVerdict]:
-    """Each row by itself; rows without an interval are inconclusive."""
-    limit = math.log1p(tolerance)
-    p_values = [
-        np.nan if row.difference is None else row.difference.p_above(limit) for row in group
-    ]
-    guarded = holm(np.array(p_values, dtype=np.float64)) < alpha / 2
-    rows = []
-    for row, regressed in zip(group, guarded, strict=True):
-        found, changes, _ = _mean_change([row])
-        _, passed = decide(found, changes, limit, alpha)
-        rows.append(
-            RowVerdict(
-                comparison=row,
-                tolerance=tolerance,
-                outcome="regressed" if regressed else "pass" if passed else "inconclusive",
-            )
+def _judge_rows(
+    group: Sequence[Comparison], tolerance: float, alpha: float, alpha_of_regressions: float
+) -> list[RowVerdict]:
+    """Each row by itself; the only one by the tests of the mean, which is its own."""
+    limit = 1 + tolerance
+    if len(group) == 1:
+        outcomes = [_decide(group[0].change, limit, alpha, alpha_of_regressions)]
+    else:
+        p_values = holm(
+            [None if row.change is None else row.change.p_above(limit) for row in group]
         )
-    return rows
+        outcomes = [
+            "regressed"
+            if p_value is not None and p_value < alpha_of_regressions / 2
+            else "pass"
+            if row.change is not None and row.change.is_below(limit, alpha)
+            else "inconclusive"
+            for row, p_value in zip(group, p_values, strict=True)
+        ]
+    return [
+        RowVerdict(comparison=row, tolerance=tolerance, outcome=outcome)
+        for row, outcome in zip(group, outcomes, strict=True)
+    ]
 
 
-def _judged_together(
-    group: Sequence[Comparison],
+def _decide(
+    found: Change | None, limit: float, alpha: float, alpha_of_regressions: float
+) -> VerdictOutcome:
+    """The verdict on one change; inconclusive also if too few runs were measured."""
+    if found is None or found.estimate.interval is None:
+        return "inconclusive"
+    if found.is_above(limit, alpha_of_regressions):
+        return "regressed"
+    return "pass" if found.is_below(limit, alpha) else "inconclusive"
+
+
+def _judge_mean(
     rows: Sequence[RowVerdict],
     tolerance: float,
     alpha: float,
-    *,
     alpha_of_regressions: float,
+    *,
     strict: bool,
 ) -> MetricVerdict:
-    first = group[0]
-    found, changes, repetitions = _mean_change(group)
-    limit = math.log1p(tolerance)
-    regressed, _ = decide(found, changes, limit, alpha_of_regressions)
-    _, passed = decide(found, changes, limit, alpha)
-    low, high = found.bounds(CONFIDENCE)
-    outcome: VerdictOutcome = "inconclusive"
-    if regressed or any(row.outcome == "regressed" for row in rows):
-        outcome = "regressed"
-    elif passed and not (strict and any(row.is_open for row in rows)):
-        outcome = "pass"
+    """All rows together; one that regressed decides, and in a `strict` verdict an open one, too."""
+    first = rows[0].comparison
+    found = mean_change([row.comparison for row in rows])
+    limit = 1 + tolerance
+    outcome = _decide(found, limit, alpha, alpha_of_regressions)
     # Where the mean passes, what is left to settle are the rows.
-    differences = [row.comparison.difference for row in rows if row.is_open] if passed else [found]
-    errors = [float(one.standard_error) for one in differences if one is not None]
-    needed = None
-    if errors and not any(map(math.isnan, errors)):
-        needed = repetitions_to_settle(
-            max(errors), repetitions, limit, alpha=alpha / 2, paired=changes is not None
-        )
+    is_open = [row.comparison.change for row in rows if row.is_open]
+    unsettled = is_open if outcome == "pass" else [found]
+    needed = [
+        repetitions_to_settle(one, limit, alpha_of_regressions / 2) for one in unsettled if one
+    ]
+    if any(row.outcome == "regressed" for row in rows):
+        outcome = "regressed"
+    elif strict and is_open and outcome == "pass":
+        outcome = "inconclusive"
     return MetricVerdict(
         metric=first.metric,
         candidate=first.candidate_label,
         outcome=outcome,
         tolerance=tolerance,
-        slowdown=as_slowdown(found.center),
-        low=as_slowdown(low),
-        high=as_slowdown(high),
-        repetitions=repetitions,
-        repetitions_needed=needed,
+        slowdown=None if found is None else found.estimate,
+        repetitions=found.repetitions if found else (0, 0),
+        repetitions_needed=max(filter(None, needed), default=None) if all(needed) else None,
     )
 
 
-def _mean_change(
-    group: Sequence[Comparison],
-) -> tuple[Differences, Floats | None, tuple[int, int]]:
-    """The mean change over the rows; the change in each repetition, None if the two sides do not
-    share them; and the numbers of repetitions of both sides."""
-    baseline, candidate = _means(group)
-    paired = any(row.paired for row in group)
-    changes = candidate - baseline if paired else None
-    found = welch(baseline, candidate) if changes is None else mean_difference(changes)
-    return found, changes, (len(baseline), len(candidate))
+def mean_change(group: Sequence[Comparison]) -> Change | None:
+    """The change of the mean cost over all measured rows, in the repetitions that all of them have;
+    None if there are none."""
+    measured = [row for row in group if row.change is not None]
+    return change(
+        _mean_costs([row.baseline_costs for row in measured]),
+        _mean_costs([row.candidate_costs for row in measured]),
+        paired=any(row.paired for row in measured),
+    )
 
 
-def _means(group: Sequence[Comparison]) -> tuple[Floats, Floats]:
-    """The mean cost over the rows in each repetition that all rows have, for each side.
-
-    If a row is paired, entry i of both is the same repetition.
-    """
-    measured = [row for row in group if row.difference is not None]
-    sides = []
-    for side in (0, 1):
-        common = [{*row.costs[side]} for row in measured]
-        if any(row.paired for row in measured):
-            common = [{*row.costs[0]} & {*row.costs[1]} for row in measured]
-        shared = sorted(set.intersection(*common)) if common else []
-        sides.append(np.array([np.mean([row.costs[side][n] for row in measured]) for n in shared]))
-    return sides[0], sides[1]
-
-
-def decide(
-    pooled: Differences,
-    changes: Floats | None,
-    limit: float,
-    alpha: float = ALPHA,
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether the mean change is surely above the limit, and whether it is surely below it.
-
-    Args:
-        pooled: the mean change, with its error.
-        changes: the change in each repetition along the last axis; None where the two sides were
-            not measured in the same repetitions, so that only the t test applies.
-        limit: the logarithm of 1 + the tolerance.
-        alpha: the level of each decision; t decides at half of it, as a two-sided interval does.
-    """
-    half = alpha / 2
-    above, below = pooled.p_above(limit) < half, pooled.p_below(limit) < half
-    if changes is None:
-        return above, below
-    counts = ((sign * (changes - limit) > 0).sum(axis=-1) for sign in (1, -1))
-    more, fewer = (binom.sf(count - 1, changes.shape[-1], 0.5) < half for count in counts)
-    return above | more, below | fewer
+def _mean_costs(rows: Sequence[Costs]) -> Costs:
+    shared = set.intersection(*map(set, rows)) if rows else set[int]()
+    return {n: geometric_mean([costs[n] for costs in rows]) for n in sorted(shared)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dpbench import store
-from dpbench.analysis.comparisons.differences import ALPHA
+from dpbench.analysis.comparisons.change import ALPHA
 from dpbench.analysis.comparisons.matching import NotComparable, Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, assess
 from dpbench.analysis.configuration import effective_status

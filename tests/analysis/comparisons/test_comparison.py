@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpbench.analysis.comparisons.change import change
 from dpbench.analysis.comparisons.comparison import Comparison, compare
-from dpbench.analysis.comparisons.differences import Differences, welch
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
@@ -56,8 +56,8 @@ def test_one_sweep_is_compared_within_its_repetitions() -> None:
     )
     assert row.paired
     assert row.outcome == "faster"
-    assert row.difference is not None
-    assert row.difference.degrees_of_freedom == 4
+    assert row.change is not None
+    assert row.change.mean.degrees_of_freedom == 4
     assert row.slowdown is not None
     assert row.slowdown.value == pytest.approx(1 / 1.1, rel=1e-3)
     apart = match(
@@ -107,12 +107,17 @@ def test_p_values_are_corrected_for_the_number_of_rows() -> None:
 
 def test_a_detectable_slowdown_is_detected_in_four_of_five_comparisons() -> None:
     rng, spread = np.random.default_rng(3), 0.03
-    before, after = rng.normal(0, spread, (2, 4000, 5))
-    known = Differences(center=0.0, standard_error=spread * (2 / 5) ** 0.5, degrees_of_freedom=8.0)
-    row = replace(only(throughputs({16: QUIET}, {16: QUIET})), difference=known)
-    assert row.minimum_detectable_effect is not None
-    slower = welch(before, after + np.log1p(row.minimum_detectable_effect))
-    assert (slower.p_different() < 0.05).mean() == pytest.approx(0.8, abs=0.03)
+    # Five runs with exactly this sample spread.
+    runs_of_a_side = [math.exp(spread * x) for x in (-math.sqrt(2), 0.0, 0.0, 0.0, math.sqrt(2))]
+    effect = only(throughputs({16: runs_of_a_side}, {16: runs_of_a_side})).minimum_detectable_effect
+    assert effect is not None
+    detected = []
+    for before, after in rng.normal(0, spread, (1000, 2, 5)):
+        sides = (dict(enumerate(np.exp(x).tolist())) for x in (before, after + np.log1p(effect)))
+        found = change(*sides, paired=False)
+        assert found is not None
+        detected.append(2 * min(found.p_above(1.0), found.p_below(1.0)) < 0.05)
+    assert np.mean(detected) == pytest.approx(0.8, abs=0.04)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +135,7 @@ def test_one_repetition_is_shown_but_tells_nothing(
     assert (row.outcome, row.reason) == ("inconclusive", reason)
     assert row.slowdown is not None
     assert row.slowdown.interval is None
-    assert (row.p_value, row.difference, row.minimum_detectable_effect) == (None,) * 3
+    assert (row.p_value, row.change, row.minimum_detectable_effect) == (None,) * 3
 
 
 def test_a_configuration_that_failed_is_a_row_with_its_reason() -> None:

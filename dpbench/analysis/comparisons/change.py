@@ -1,0 +1,155 @@
+"""The change of a cost between two groups of runs: the tests behind `compare` and `check`.
+
+A value is one run, never one step: steps of a run are not independent, and treating them as
+independent makes four in ten comparisons of a thing with itself look different. Costs are compared
+as ratios, on logarithms: Welch's t for runs of two sweeps, a t test of the ratios within each
+repetition for runs of one.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy.special import bdtrc, nctdtrinc, stdtr, stdtrit
+
+from dpbench.analysis.estimate import LARGEST_REACH, Estimate, LogMean, quotient
+
+ALPHA = 0.05
+"""Level of a test of data that is looked at once."""
+POWER = 0.8
+"""Probability with which a detectable change is detected."""
+MOST_REPETITIONS = 200
+"""Most repetitions that are advised."""
+ROUNDING = 1e-12
+"""Logarithms that differ by less are equal."""
+Costs = Mapping[int, float]
+"""A positive number for each repetition; more is worse."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """Costs of the candidate ÷ costs of the baseline; above 1 the candidate is worse."""
+
+    mean: LogMean
+    """The ratio of the geometric means; without an error if a side has one run."""
+    ratios: tuple[float, ...]
+    """The ratio in each repetition; empty if the sides were not measured in the same ones."""
+    repetitions: tuple[int, int]
+    """Number of compared repetitions of the baseline and of the candidate."""
+
+    @property
+    def estimate(self) -> Estimate:
+        """The ratio with its 95 % interval, without one where too few runs were measured."""
+        return self.mean.estimate("×")
+
+    def p_above(self, limit: float) -> float:
+        """p-value of "the change is above the limit", a ratio such as 1.03; needs an interval."""
+        return self._p_value(math.log(limit) - math.log(self.mean.value))
+
+    def p_below(self, limit: float) -> float:
+        """p-value of "the change is below the limit"."""
+        return self._p_value(math.log(self.mean.value) - math.log(limit))
+
+    def _p_value(self, distance: float) -> float:
+        """Student's t for a distance of logarithms, negative if the claim is true of the mean."""
+        assert self.mean.squared_error is not None, "a test needs at least two runs of each side"
+        if abs(distance) < ROUNDING:
+            return 0.5
+        if self.mean.squared_error == 0:
+            return float(distance > 0)  # runs that are all equal have no error
+        errors = distance / math.sqrt(self.mean.squared_error)
+        return float(stdtr(self.mean.degrees_of_freedom, errors))
+
+    def is_above(self, limit: float, level: float) -> bool:
+        """Whether the change is surely above the limit: by Student's t or by an exact sign test of
+        the repetitions, each at half the level."""
+        more = sum(ratio > limit for ratio in self.ratios)
+        return min(self.p_above(limit), self._sign_test(more)) < level / 2
+
+    def is_below(self, limit: float, level: float) -> bool:
+        """Whether it is surely below the limit, by the same tests."""
+        fewer = sum(ratio < limit for ratio in self.ratios)
+        return min(self.p_below(limit), self._sign_test(fewer)) < level / 2
+
+    def _sign_test(self, successes: int) -> float:
+        """p-value of so many successes in as many fair tosses as there are ratios."""
+        return float(bdtrc(successes - 1, len(self.ratios), 0.5)) if self.ratios else 1.0
+
+    @property
+    def detectable(self) -> float | None:
+        """The slowdown that a two-sided test of runs as many and as noisy as these detects in 4 of
+        5 cases; 0.03 is 3 %. None for what no float holds."""
+        assert self.mean.squared_error is not None
+        error, freedom = math.sqrt(self.mean.squared_error), self.mean.degrees_of_freedom
+        logarithm = detectable_logarithm(error, freedom, ALPHA / 2)
+        return math.expm1(logarithm) if logarithm <= LARGEST_REACH else None
+
+
+def change(baseline: Costs, candidate: Costs, *, paired: bool) -> Change | None:
+    """The change of at least one run of each side; None without one.
+
+    Args:
+        paired: whether both sides ran in the same passes; then repetitions that both have are
+            compared one by one.
+    """
+    if paired:
+        shared = sorted(baseline.keys() & candidate.keys())
+        baseline, candidate = ({n: side[n] for n in shared} for side in (baseline, candidate))
+    if not baseline or not candidate:
+        return None
+    ratios = [candidate[n] / baseline[n] for n in baseline] if paired else []
+    before, now = [*baseline.values()], [*candidate.values()]
+    return Change(
+        mean=LogMean.of_runs(ratios)
+        if paired
+        else quotient(LogMean.of_runs(now), LogMean.of_runs(before)),
+        ratios=tuple(ratios),
+        repetitions=(len(before), len(now)),
+    )
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """p-values corrected for multiple tests (Holm 1979); None is no test.
+
+    The smallest of m is multiplied by m, the next by m - 1 …, and none falls below a smaller one.
+    """
+    corrected: list[float | None] = [None] * len(p_values)
+    tests = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    largest = 0.0
+    for rank, (p, place) in enumerate(tests):
+        largest = max(largest, (len(tests) - rank) * p)
+        corrected[place] = min(largest, 1.0)
+    return corrected
+
+
+def detectable_logarithm(standard_error: float, degrees_of_freedom: float, level: float) -> float:
+    """The smallest change, as a logarithm, that a one-sided t test at this level detects with
+    probability `POWER`."""
+    critical = stdtrit(degrees_of_freedom, 1 - level)
+    return float(nctdtrinc(degrees_of_freedom, 1 - POWER, critical)) * standard_error
+
+
+def repetitions_to_settle(found: Change, limit: float, level: float) -> int | None:
+    """The fewest runs per side that settle it in 4 of 5 cases, if the candidate is unchanged or
+    slower by twice the tolerance; None if out of reach, or if the spread is not known.
+
+    Args:
+        limit: 1 + the tolerance.
+        level: the level of each one-sided test.
+    """
+    if found.mean.squared_error is None:
+        return None
+    first, second = found.repetitions
+    spread = math.sqrt(found.mean.squared_error / (1 / first + 1 / second))
+
+    def suffices(count: int) -> bool:
+        freedom = float(count - 1) * (1 if found.ratios else 2)
+        error = spread * math.sqrt(2 / count)
+        return detectable_logarithm(error, freedom, level) <= math.log(limit)
+
+    counts = range(2, MOST_REPETITIONS + 1)
+    place = bisect_left(counts, True, key=suffices)  # more runs never detect less
+    return counts[place] if place < len(counts) else None

@@ -1,0 +1,103 @@
+"""The tests of a change against scipy's own, and corrections worked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpbench.analysis.comparisons.change import Change, change, holm, repetitions_to_settle
+
+RNG = np.random.default_rng(7)
+BEFORE, AFTER = RNG.normal(size=6), 3 * RNG.normal(size=6)
+LIMIT = math.exp(0.3)
+
+
+def of(before: object, after: object, *, paired: bool = False) -> Change:
+    """The change between costs with these logarithms."""
+    sides = (dict(enumerate(np.exp(logs).tolist())) for logs in (before, after))
+    found = change(*sides, paired=paired)
+    assert found is not None
+    return found
+
+
+def check_like_scipy(found: Change, different: object, greater: object) -> None:
+    assert math.log(found.mean.value) == pytest.approx(AFTER.mean() - BEFORE.mean())
+    assert 2 * min(found.p_above(1), found.p_below(1)) == pytest.approx(different.pvalue)
+    assert found.mean.degrees_of_freedom == pytest.approx(different.df)
+    ends = [*different.confidence_interval(0.95)]
+    assert np.log(found.estimate.interval).tolist() == pytest.approx(ends)
+    assert found.p_above(LIMIT) == pytest.approx(greater.pvalue)
+    assert found.p_below(LIMIT) == pytest.approx(1 - greater.pvalue)
+
+
+def test_two_sweeps_are_compared_by_the_welch_test_of_scipy() -> None:
+    check_like_scipy(
+        of(BEFORE, AFTER),
+        stats.ttest_ind(AFTER, BEFORE, equal_var=False),
+        stats.ttest_ind(AFTER - 0.3, BEFORE, equal_var=False, alternative="greater"),
+    )
+
+
+def test_one_sweep_is_compared_by_the_paired_test_of_scipy() -> None:
+    check_like_scipy(
+        of(BEFORE, AFTER, paired=True),
+        stats.ttest_rel(AFTER, BEFORE),
+        stats.ttest_rel(AFTER - 0.3, BEFORE, alternative="greater"),
+    )
+
+
+def test_the_sign_test_decides_where_one_repetition_is_wild() -> None:
+    changes = np.log([1.04] * 9 + [3.0])
+    found = of(np.zeros(10), changes, paired=True)
+    assert found.p_above(1.03) > 0.05
+    assert stats.binomtest(10, 10, alternative="greater").pvalue < 0.025
+    assert found.is_above(1.03, 0.05)
+    assert not of(np.zeros(10), changes).is_above(1.03, 0.05)  # not the same repetitions
+
+
+def test_pairs_are_the_repetitions_that_both_sides_have() -> None:
+    found = change({0: 1.0, 1: 2.0, 2: 4.0}, {1: 4.0, 2: 8.0, 3: 9.0}, paired=True)
+    assert found is not None
+    assert (found.ratios, found.repetitions) == ((2.0, 2.0), (2, 2))
+    assert change({0: 1.0}, {1: 1.0}, paired=True) is None
+
+
+def test_one_run_has_a_change_but_no_interval() -> None:
+    found = of([0.0], [0.5, 0.7])
+    assert found.estimate.value == pytest.approx(math.exp(0.6))
+    assert found.estimate.interval is None
+    assert repetitions_to_settle(found, 1.03, 0.025) is None
+    assert change({}, {0: 1.0}, paired=False) is None
+
+
+def test_runs_that_are_all_equal_have_no_error() -> None:
+    same = of([0.1] * 3, [0.1] * 7)
+    assert (same.p_above(1.0), same.p_below(1.03)) == (0.5, 0.0)
+    assert of([0.1] * 3, [0.2] * 3).p_above(1.03) == 0.0
+
+
+def test_holm_as_worked_by_hand() -> None:
+    # Ascending 0.005 × 4, 0.01 × 3, 0.03 × 2, then 0.04 × 1, lifted to the 0.06 before it.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.01, None, 0.04]) == [0.02, None, 0.04]
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.03, 0.05])
+def test_the_repetitions_that_are_said_to_settle_it_do_so_in_four_of_five_checks(
+    spread: float,
+) -> None:
+    # Two values with exactly this sample variance, on each side.
+    known = of(
+        [-spread / math.sqrt(2), spread / math.sqrt(2)],
+        [-spread / math.sqrt(2), spread / math.sqrt(2)],
+    )
+    needed = repetitions_to_settle(known, 1.03, 0.05)
+    assert needed is not None
+    checks = RNG.normal(scale=spread, size=(1000, 2, needed))
+    passed = [of(*one).p_below(1.03) < 0.05 for one in checks]
+    assert np.mean(passed) > 0.76
+    assert repetitions_to_settle(of([-1.0, 1.0], [-1.0, 1.0]), 1.03, 0.05) is None
