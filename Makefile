@@ -15,7 +15,7 @@ help: ## Show these targets
 
 $(RUNS): pyproject.toml constraints.txt
 	@echo "Installing dpbench and torch into $(VENV): a minute or more, once"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@$(INSTALL) .
 	@touch $@
 
@@ -24,13 +24,13 @@ $(STAMP): $(RUNS)
 	@$(INSTALL) '.[dev]' timm
 	@touch $@
 
-sweep: $(RUNS) ## Install what running needs, and measure this machine for about a minute
+sweep: $(RUNS) ## Install dpbench, and benchmark this machine in less than a minute
 	$(BIN)/dpbench sweep --preset quick
-	@echo "Next: dpbench sweep --backends gloo,shm --batch-sizes 16,64 --gpus 2   (source $(BIN)/activate)"
+	@echo "dpbench is in $(BIN): source $(BIN)/activate"
 
 # Tests start hundreds of interpreters, and each would compile every module anew.
 test full: export PYTHONDONTWRITEBYTECODE =
-test: $(STAMP) ## Run the everyday tests: all but those of `make full`
+test: $(STAMP) ## Install what tests need, and run the everyday ones: all but those of `make full`
 	@$(BIN)/python -m pytest -m 'not full and not alone' $(IN_PARALLEL); \
 	together=$$?; \
 	$(BIN)/python -m pytest -m alone && exit $$together

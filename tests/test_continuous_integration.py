@@ -23,6 +23,7 @@ from dpbench.run.gate.thresholds import thresholds_of
 from tests.launch import synthetic
 
 ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 GUIDE = (ROOT / "docs" / "continuous-integration.md").read_text()
 WORKFLOW = (ROOT / ".github" / "workflows" / "performance.yml").read_text()
 GROUP = typer.main.get_command(app)
@@ -31,8 +32,12 @@ FOLDED = re.compile(r"run: >\n((?: {10}.*\n)+)")
 
 
 PRETENDED_PYTHON = """#!/bin/sh
-echo "$@" >> "$(dirname "$0")/runs"
-case "$*" in *"-m alone"*) exit $ALONE;; *) exit $TOGETHER;; esac
+echo "$(basename "$0") $*" >> "$CALLS"
+case "$*" in
+    "-m venv "*) mkdir -p "$3/bin"; for name in python pip dpbench; do cp "$0" "$3/bin/$name"; done;;
+    *"-m alone"*) exit $ALONE;;
+    *"-m pytest"*) exit $TOGETHER;;
+esac
 """
 
 
@@ -123,23 +128,22 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="needs make
 
 
 def make(target: str, folder: Path, **statuses: int) -> tuple[int, list[str]]:
-    """The exit status of make, whose pytest exits with these, and each command line of pytest."""
-    (folder / "bin").mkdir()
-    python = folder / "bin/python"
+    """The exit status of make on a machine with nothing but a Python, whose pytest exits with these
+    `statuses`, and the command lines of that Python and what it installed."""
+    python = folder / "python3"
     python.write_text(PRETENDED_PYTHON)
     python.chmod(0o700)
-    for stamp in (".runs", ".installed"):
-        (folder / stamp).touch()
     # A make above this test may have been told a number of workers, and would tell this one.
     inherited = {name: os.environ[name] for name in os.environ if not name.startswith("MAKE")}
+    given = {"CALLS": str(folder / "calls"), "TOGETHER": "0", "ALONE": "0"}
     done = subprocess.run(
-        ["make", target, f"VENV={folder}", "WORKERS=5"],
+        ["make", target, f"PYTHON={python}", f"VENV={folder / 'venv'}", "WORKERS=5"],
         cwd=ROOT,
-        env=inherited | {name: str(status) for name, status in statuses.items()},
+        env=inherited | given | {name: str(status) for name, status in statuses.items()},
         capture_output=True,
         check=False,
     )
-    return done.returncode, (folder / "bin/runs").read_text().splitlines()
+    return done.returncode, (folder / "calls").read_text().splitlines()
 
 
 @needs_make
@@ -148,7 +152,24 @@ def test_make_runs_both_halves_of_the_suite_and_fails_if_one_does(
     tmp_path: Path, together: int, alone: int
 ) -> None:
     """5: pytest found no test."""
-    status, (first, second) = make("test", tmp_path, TOGETHER=together, ALONE=alone)
+    status, (*_, first, second) = make("test", tmp_path, TOGETHER=together, ALONE=alone)
     assert (status == 0) is (together == alone == 0)
-    assert first.startswith("-m pytest -m not full and not alone -n 5 ")
-    assert second == "-m pytest -m alone"
+    assert first.startswith("python -m pytest -m not full and not alone -n 5 ")
+    assert second == "python -m pytest -m alone"
+
+
+@needs_make
+def test_the_two_commands_of_the_readme_set_everything_up_and_sweep_or_test(tmp_path: Path) -> None:
+    block, *_ = re.findall(r"^```\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    commands = [line.split("#")[0].strip() for line in block.splitlines()]
+    assert commands == ["make sweep", "make test"]
+    ran = {}
+    for command in commands:
+        target = command.removeprefix("make ")
+        (folder := tmp_path / target).mkdir()
+        status, ran[command] = make(target, folder)
+        assert status == 0
+        assert ran[command][0].startswith("python3 -m venv ")
+    install = "python -m pip install --quiet --constraint constraints.txt --editable"
+    assert ran["make sweep"][1:] == [f"{install} .", "dpbench sweep --preset quick"]
+    assert ran["make test"][1:3] == [f"{install} .", f"{install} .[dev] timm"]
