@@ -58,6 +58,11 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+def remove_when_ending(folder: Path) -> None:
+    """Let `remove_temporary_folders` remove this folder of the process, too."""
+    _mine[folder] = os.getpid()
+
+
 def remove_temporary_folders() -> None:
     """Remove the temporary folders of this process, which is about to end without leaving its
     contexts."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.context import ForkServerContext
+from pathlib import Path
 
-from dpbench.temporary import temporary_variables
+from dpbench.temporary import remove_when_ending, temporary_variables
 
 PRELOADED = ["dpbench.launch.preload"]
 """Modules that the server imports."""
@@ -28,6 +29,8 @@ def fork_server() -> ForkServerContext:
         # Otherwise Python puts the working directory first, with any dpbench or torch in it.
         with temporary_variables({"PYTHONSAFEPATH": "1"}):
             forkserver.ensure_running()
+        # It listens in a folder that Python removes only at a normal exit.
+        remove_when_ending(Path(util.get_temp_dir()))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context

@@ -25,10 +25,11 @@ from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
-from dpbench.launch import launch_store, worker
+from dpbench.launch import launch_store
 from dpbench.launch.placement import interface_towards
 from dpbench.launch.rank import speaks_of_lost_peer
 from dpbench.launch.signals import end_in_words, second_ends_at_once
+from dpbench.launch.worker import tied_to_this_process
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LARGEST_PORT, USUAL_PORT
 from dpbench.rendezvous.store import file_variables
 from dpbench.temporary import remove_temporary_folders, temporary_folder, temporary_variables
@@ -258,8 +259,7 @@ def prepared_for(chosen: Namespace, folder: Path) -> Namespace:
         python = os.environ.get("PYTHON_EXEC", sys.executable)
         command = [python, "-u", *(["-m"] if chosen.module else []), *command]
     prepared.no_python, prepared.module = True, False
-    prepared.training_script = sys.executable
-    prepared.training_script_args = ["-I", "-S", worker.__file__, str(os.getpid()), *command]
+    prepared.training_script, *prepared.training_script_args = tied_to_this_process(command)
     return prepared
 
 

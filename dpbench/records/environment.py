@@ -18,6 +18,7 @@ import psutil
 
 from dpbench import __version__, requirements, units
 from dpbench.codec import content_hash
+from dpbench.git import run_git
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
 """Packages whose versions are recorded."""
@@ -239,15 +240,9 @@ def _version(package: str) -> str:
 
 def _git_commit() -> str | None:
     """The commit of the working directory, with "+changes" if tracked files have changed."""
+    describe = ("describe", "--always", "--exclude=*", "--dirty=+changes", "--abbrev=12")
     try:
-        finished = subprocess.run(
-            ["git", "describe", "--always", "--exclude=*", "--dirty=+changes", "--abbrev=12"],
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-            capture_output=True,
-            text=True,
-            timeout=GIT_SECONDS,
-            check=True,
-        )
+        finished = run_git(*describe, limit_seconds=GIT_SECONDS)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return finished.stdout.strip()
+    return finished.stdout.strip() if finished.returncode == 0 else None

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 
 from dpbench.cli.app import run
 from dpbench.store import load
 from tests.cli.command import ROOT, environment, start
 from tests.launch.synthetic import TEST_LAUNCHERS, VARIABLES
-from tests.waiting import wait_until
+from tests.waiting import is_alive, wait_until
 
 MODEL = """
 import time
@@ -136,27 +135,8 @@ def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TEST_LAUNCHERS, VARIABLES[TEST_LAUNCHERS])
 
 
-@pytest.fixture
-def one_sweep_a_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every further pass of a version is a copy of its first."""
-    first: dict[Path, str] = {}
-    run_process = subprocess.run
-
-    def run_once(command: list[str], **options: Any) -> Finished:
-        if "--results-dir" not in command:
-            return run_process(command, **options)
-        results = command[command.index("--results-dir") + 1]
-        if options["cwd"] in first:
-            shutil.copytree(first[options["cwd"]], results)
-            return Finished(command, 0, None, "")
-        first[options["cwd"]] = results
-        return run_process(command, **options)
-
-    monkeypatch.setattr(subprocess, "run", run_once)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("synthetic", "one_sweep_a_side")
+@pytest.mark.usefixtures("synthetic")
 @pytest.mark.timeout(LIMIT_SECONDS)
 def test_an_unchanged_revision_is_said_runs_no_hook_and_leaves_no_worktree(
     project: Path, check: Check, tmp_path: Path
@@ -168,7 +148,7 @@ def test_an_unchanged_revision_is_said_runs_no_hook_and_leaves_no_worktree(
     hook.chmod(0o755)
     done = check(*OPTIONS, "--against-ref", "HEAD")
     assert done.returncode == 0, done.stderr
-    assert "have the same files: nothing has changed" in done.stderr
+    assert "nothing has changed since HEAD in the files that Git tracks" in done.stderr
     assert re.search(r"\[1/2\] [\d,]+ images/s before, [\d,]+ images/s now; .+ left", done.stderr)
     assert not trap.exists()
     assert git("worktree", "list", cwd=project).count("\n") == 1
@@ -191,6 +171,52 @@ def test_an_interrupted_check_keeps_what_it_measured_and_leaves_no_worktree(proj
     assert err.splitlines()[-1] == "dpbench: interrupted"
     assert all(load(project / "results" / name).records for name in ("now", "now-baseline"))
     assert git("worktree", "list", cwd=project).count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_check_that_is_ended_takes_its_sweep_and_all_ranks_along(
+    number: signal.Signals, project: Path, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    running = start(
+        *(*OPTIONS, "--steps", "1000", "--against-ref", "HEAD"),
+        cwd=project,
+        PYTHONPATH=f"{ROOT}{os.pathsep}{project / 'src'}",
+        TMPDIR=str(temporary),
+    )
+    wait_until(lambda: bool([*temporary.rglob("pass/logs/*/rank0.stack")]))
+    measuring = [child.pid for child in psutil.Process(running.pid).children(recursive=True)]
+    assert len(measuring) >= 4, "the sweep, two helpers of its server of ranks, and a rank"
+    os.kill(running.pid, number)
+    running.communicate(timeout=30)
+    wait_until(lambda: not any(map(is_alive, measuring)), seconds=10)
+    if number != signal.SIGKILL:
+        left = [*temporary.glob("dpbench-*"), *temporary.glob("pymp-*")]
+        assert left == []
+    assert git("worktree", "list", cwd=project).count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("synthetic")
+def test_a_sweep_that_stores_no_trial_ends_the_check_with_its_message(
+    project: Path, check: Check
+) -> None:
+    fills_the_disk = (
+        "import errno, sys\n"
+        "if '--results-dir' in sys.argv:\n"
+        "    from dpbench.store import SweepStore\n"
+        "    def full(*_): raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "    SweepStore.add_environment = full\n"
+    )
+    (project / "model.py").write_text(fills_the_disk + MODEL)
+    git("commit", "-qam", "two", cwd=project)
+    done = check(*OPTIONS, "--against-ref", "HEAD")
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last == "dpbench: HEAD: cannot write the output: No space left on device"
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,6 @@ def test_the_commit_says_whether_there_are_changes(
 ) -> None:
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.chdir(tmp_path)
     assert capture().git_commit is None
     git(tmp_path, "init", "-q")
@@ -201,6 +200,9 @@ def test_the_commit_says_whether_there_are_changes(
     (tmp_path / "file").write_text("one")  # the same again, at another time
     assert capture().git_commit == commit
     (tmp_path / "file").write_text("two")
+    assert capture().git_commit == f"{commit}+changes"
+    # As in a hook of another repository.
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     assert capture().git_commit == f"{commit}+changes"
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
@@ -24,11 +24,14 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK
 from dpbench.analysis.throughput import is_measured, throughput
 from dpbench.architecture.naming import is_theirs, parse_name
-from dpbench.errors import UsageError
+from dpbench.errors import LaunchError, UsageError
+from dpbench.git import without_git_variables
+from dpbench.launch.worker import tied_to_this_process
 from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
+from dpbench.report.progress.trials import speed
 from dpbench.run.gate.judging import (
     Judged,
     MeasuredFolder,
@@ -38,14 +41,18 @@ from dpbench.run.gate.judging import (
     plan_sweep,
 )
 from dpbench.run.gate.looks import looks
+from dpbench.run.gate.revision import checked_out
 from dpbench.run.gate.thresholds import Thresholds
 from dpbench.run.interrupts import as_exceptions
 from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore
+from dpbench.temporary import temporary_folder
 
 NOW = "the working directory"
 MEASURED = (0, 1, 6)
 """Exit statuses of a sweep that stored its trials, whether or not all of them completed."""
+END_SECONDS = 10.0
+"""Seconds that a sweep may take to end after SIGTERM."""
 
 
 @dataclass(kw_only=True)
@@ -63,23 +70,17 @@ class _Version:
     def run(self, number: int, scratch: Path) -> str:
         """Measure one repetition, and return the speed of each row: "1,234 and 2,345 images/s".
 
-        Raises UsageError, in the sweep's words, if it cannot begin.
+        Raises UsageError or LaunchError, in the sweep's words, if it measured nothing.
         """
         results = scratch / f"{self.folder.name}-{number}"
         place = ("--results-dir", str(results), "--name", "pass", "--quiet", "--no-summary")
-        finished = subprocess.run(
-            [sys.executable, "-m", "dpbench", "sweep", *self.words, "--repetitions", "1", *place],
-            cwd=self.directory,
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        if finished.returncode not in MEASURED or not (results / "pass").is_dir():
-            said = finished.stderr.strip().splitlines() or [f"exit status {finished.returncode}"]
-            raise UsageError(f"{self.label}: {said[-1].removeprefix('dpbench: ')}")
-        stored = store.load(results / "pass")
+        command = ("sweep", *self.words, "--repetitions", "1", *place)
+        status, said = self._dpbench(*command)
+        stored = store.load(results / "pass") if store.holds_sweep(results / "pass") else None
+        if status not in MEASURED or stored is None or not stored.records:
+            last = (said.strip().splitlines() or [f"exit status {status}"])[-1]
+            kind = UsageError if status == UsageError.exit_status else LaunchError
+            raise kind(f"{self.label}: {last.removeprefix('dpbench: ')}")
         found = [
             replace(record, trial=replace(record.trial, repetition=number))
             for record in stored.records
@@ -95,8 +96,34 @@ class _Version:
                 kept.append(record)
         self.records += found
         self.environments |= stored.environments
-        speeds = [f"{round(throughput(r)):,}" if is_measured(r) else r.status.words for r in found]
-        return f"{' and '.join(speeds)} {found[0].item}/s"
+        speeds = [speed(throughput(r)) if is_measured(r) else r.status.words for r in found]
+        items = [record.item for record in found if is_measured(record)]
+        return " and ".join(speeds) + (f" {items[0]}/s" if items else "")
+
+    def _dpbench(self, *words: str) -> tuple[int, str]:
+        """Run dpbench in a process that ends with this one; its exit status and its messages."""
+        process = subprocess.Popen(
+            # SIGTERM lets it end its ranks and remove its temporary files.
+            tied_to_this_process([sys.executable, "-m", "dpbench", *words], signal.SIGTERM),
+            cwd=self.directory,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            process_group=0,  # Ctrl-C reaches this process alone, which ends the other once
+            text=True,
+            errors="backslashreplace",
+        )
+        with process:
+            try:
+                _, said = process.communicate()
+            except BaseException:
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(END_SECONDS)
+                process.kill()
+                raise
+        return process.returncode, said
 
     def side(self) -> Side:
         """What it has measured, as a side of one sweep, so that it is compared by repetition."""
@@ -137,16 +164,15 @@ def _versions(
     words = options.words()
     if target.data_dir is not None:
         words += ["--data-dir", str(target.data_dir.resolve())]
-    now = _Version(
-        label=NOW, words=words, directory=Path.cwd(), environ=dict(os.environ), folder=folder
-    )
-    with _worktree(revision, own_files) as (directory, paths):
-        paths += filter(None, [os.environ.get("PYTHONPATH")])
+    environ = without_git_variables()
+    now = _Version(label=NOW, words=words, directory=Path.cwd(), environ=environ, folder=folder)
+    with checked_out(revision, own_files) as (directory, paths):
+        paths += filter(None, [environ.get("PYTHONPATH")])
         then = _Version(
             label=revision,
             words=words,
             directory=directory,
-            environ={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            environ={**environ, "PYTHONPATH": os.pathsep.join(paths)},
             folder=folder.with_name(f"{folder.name}-baseline"),
         )
         yield then, now
@@ -161,11 +187,11 @@ def _measure(wanted: Thresholds, then: _Version, now: _Version, *, quiet: bool) 
         found = assessed(wanted, [(then.side(), now.side())], alpha=ALPHA_OF_A_LOOK)
         return not found.verdict.needs_repetitions
 
-    with TemporaryDirectory(prefix="dpbench-") as scratch:
+    with temporary_folder() as scratch:
         for goal in looks(wanted.repetitions, wanted.budget_seconds, is_settled):
             while done < goal:
                 order = (then, now) if done % 2 == 0 else (now, then)
-                speeds = {version.label: version.run(done, Path(scratch)) for version in order}
+                speeds = {version.label: version.run(done, scratch) for version in order}
                 done += 1
                 left = units.seconds((goal - done) * (monotonic() - started) / done)
                 rest = f"; {left} left" if done < goal else ""
@@ -173,58 +199,6 @@ def _measure(wanted: Thresholds, then: _Version, now: _Version, *, quiet: bool) 
                     before, after = speeds[then.label], speeds[now.label]
                     say(f"[{done}/{goal}] {before} before, {after} now{rest}")
     return (monotonic() - started) / done
-
-
-@contextmanager
-def _worktree(revision: str, own_files: Sequence[str]) -> Iterator[tuple[Path, list[str]]]:
-    """A git worktree of a revision: this process's working directory in it, and the folders where
-    it finds packages that are installed from the repository.
-
-    No hook of the repository runs. Raises UsageError where there is no such revision, or none of
-    the user's files in it.
-    """
-    here = Path.cwd().resolve()
-    root = Path(_git(revision, "rev-parse", "--show-toplevel"))
-    commit = _git(
-        *(revision, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"),
-        otherwise="no such revision in this repository; expected a commit, branch or tag of it "
-        "(a shallow clone has few: git fetch --unshallow)",
-    )
-    with TemporaryDirectory(prefix="dpbench-") as scratch:
-        tree = Path(scratch).resolve() / "then"
-        _git(revision, "worktree", "add", "--detach", str(tree), commit)
-        try:
-            folder = tree / here.relative_to(root.resolve())
-            for name in own_files or ["."]:
-                if not (folder / name).exists():
-                    raise UsageError(
-                        f"--against-ref {shlex.quote(revision)}: commit {commit[:12]} has no "
-                        f"{here.relative_to(root.resolve()) / name}; expected a revision that has "
-                        "it: commit it first, or name a later one"
-                    )
-            say(f"--against-ref {revision} is commit {commit[:12]}")
-            if not _git(revision, "diff", commit, "--", str(root)):
-                say(f"{revision} and {NOW} have the same files: nothing has changed")
-            inside = [Path(p).resolve() for p in sys.path if p]
-            mapped = [tree / p.relative_to(root) for p in inside if p.is_relative_to(root)]
-            yield folder, [str(path) for path in (folder, *mapped, tree / "src")]
-        finally:
-            _git(revision, "worktree", "remove", "--force", str(tree))
-
-
-def _git(revision: str, *arguments: str, otherwise: str | None = None) -> str:
-    """The output of git; raises UsageError with `otherwise`, or git's last words, if it fails."""
-    finished = subprocess.run(
-        ["git", "-c", "core.hooksPath=/dev/null", *arguments],
-        env={**os.environ, "LC_ALL": "C"},
-        capture_output=True,
-        text=True,
-    )
-    if finished.returncode != 0:
-        lines = finished.stderr.strip().splitlines() or ["git failed"]
-        said = otherwise or lines[-1].removeprefix("fatal: ")
-        raise UsageError(f"--against-ref {shlex.quote(revision)}: {said}")
-    return finished.stdout.strip()
 
 
 def _require_own_files(spec: SweepSpec) -> list[str]:

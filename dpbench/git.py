@@ -1,0 +1,46 @@
+"""Git commands that read the user's repositories and change nothing in them.
+
+Git sets GIT_DIR, GIT_INDEX_FILE and others for the hooks that it runs. A command that inherits them
+works on that repository and that index, whatever its working directory is.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+OWN_VARIABLES = {
+    "LC_ALL": "C",
+    "GIT_OPTIONAL_LOCKS": "0",  # `git diff` would rewrite the index to refresh it
+}
+
+
+def without_git_variables() -> dict[str, str]:
+    """The environment variables of this process, except those that point Git at a repository."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
+
+def run_git(
+    *arguments: str, folder: Path | None = None, limit_seconds: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run Git in `folder`, by default the working directory, without hooks.
+
+    Raises OSError if there is no Git, subprocess.TimeoutExpired.
+    """
+    return subprocess.run(
+        ["git", "-c", "core.hooksPath=/dev/null", *arguments],
+        cwd=folder,
+        env=without_git_variables() | OWN_VARIABLES,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+        timeout=limit_seconds,
+    )
+
+
+def git_error(finished: subprocess.CompletedProcess[str]) -> str:
+    """What Git says about a failure, in one line, from its cause on."""
+    _, _, cause = f"\n{finished.stderr}".rpartition("\nfatal: ")
+    return " ".join(cause.split()) or f"git ended with status {finished.returncode}"
