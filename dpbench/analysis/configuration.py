@@ -134,9 +134,12 @@ class ConfigurationSummary:
     duration: Estimate | None = None
     """Seconds for a fixed amount of work; only for published times."""
     speedup: Estimate | None = None
-    absolute_speedup: Estimate | None = None
-    """Speedup against `single` at the same batch size."""
+    reference: str = ""
+    """What the speedup is against, in words: "single", or `scaling.OWN`; empty without one."""
+    speedup_relative: Estimate | None = None
+    """Speedup against the same implementation at group size 1."""
     efficiency: Estimate | None = None
+    """Speedup ÷ group size."""
     measured: Mapping[str, Any] = field(default_factory=dict)
     """Every other metric by its key, see `metrics`: an Estimate, a plain number, or None;
     `row["final_loss"]` reads it."""

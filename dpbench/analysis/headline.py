@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.scaling import efficiency
 from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
@@ -43,9 +42,6 @@ class Headline:
     fastest: Best | None = None
     scaling: Best | None = None
     """The highest efficiency at the largest number of replicas."""
-    from_single: bool = False
-    """Whether that efficiency is against `single`, not against one replica of the same row: with a
-    slow implementation, little is lost to more replicas."""
     reason: str = ""
     """Why there is no fastest configuration."""
     synthetic: bool = False
@@ -83,19 +79,13 @@ def headline(rows: Rows, *, synthetic: bool = False, load: str = "") -> Headline
     scaled = [row for row in usable if row.efficiency and row.group_size > 1]
     largest = max((row.group_size for row in scaled), default=0)
     scaled = [row for row in scaled if row.group_size == largest]
-    from_single = all(row.absolute_speedup for row in scaled)
-    scaling = _best(scaled, _efficiency_from_single if from_single else lambda row: row.efficiency)
+    scaling = _best(scaled, lambda row: row.efficiency)
     return Headline(
         fastest=None if reason else fastest,
         scaling=None if scaling is None or scaling.value.is_too_noisy else scaling,
-        from_single=from_single,
         reason=reason,
         synthetic=synthetic,
     )
-
-
-def _efficiency_from_single(row: ConfigurationSummary) -> Estimate | None:
-    return row.absolute_speedup and efficiency(row.absolute_speedup, row.group_size)
 
 
 def _fastest(rows: Rows) -> Best | None:

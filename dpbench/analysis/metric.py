@@ -21,7 +21,7 @@ from dpbench.analysis.configuration import (
 from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.fields import NOISY, Field, FieldKind, Plain, ReadField, Value, Worded
 from dpbench.analysis.losses.loss_curve import is_finite, losses
-from dpbench.analysis.scaling import one_replica
+from dpbench.analysis.scaling import reference_of
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.axes import Axis
@@ -47,7 +47,8 @@ class Metric(Field):
     better: Literal["", "higher", "lower"] = ""
     """Which direction is better; "" if `compare` and `check` do not compare it."""
     relative: bool = False
-    """True if `trial` counts per replica against group size 1 of the same repetition."""
+    """True if `trial` counts per replica against what the speedup is against, in the same
+    repetition."""
     is_speed: bool = True
     """Whether better means faster."""
 
@@ -67,7 +68,7 @@ class Metric(Field):
 
     def reader(self, records: Sequence[TrialRecord]) -> Reading:
         """The metric as a function of one record out of all those of a sweep."""
-        return _against_one(self.read, records) if self.relative else self.read
+        return _efficiency(self.read, records) if self.relative else self.read
 
     def average(self, values: Sequence[float], unit: str) -> Estimate:
         """The mean over runs; on logarithms for positive values that are compared by ratio."""
@@ -90,22 +91,21 @@ class Metric(Field):
         return self.average(values, self.unit)
 
 
-def _against_one(read: Reading, records: Sequence[TrialRecord]) -> Reading:
-    """Reads per replica, relative to the first replica alone in the same pass of the sweep."""
-
-    ones = {
-        spec: {record.trial.repetition: record for record in usable}
+def _efficiency(read: Reading, records: Sequence[TrialRecord]) -> Reading:
+    """Reads per replica, relative to what speedups are against in the same pass of the sweep."""
+    usable = {
+        spec: {record.trial.repetition: record for record in usable_repetitions(group)}
         for spec, group in by_configuration(records).items()
-        if spec.group_size == 1 and (usable := usable_repetitions(group))
     }
+    reference = reference_of(spec for spec, found in usable.items() if found)
 
     def read_relative(record: TrialRecord) -> float | None:
-        base = one_replica(record.trial.configuration, ones)
-        one = ones.get(base, {}).get(record.trial.repetition)
-        if record.trial.group_size == 1 or one is None:
+        spec = record.trial.configuration
+        base = usable.get(reference(spec), {}).get(record.trial.repetition)
+        if base is None or base.trial.configuration == spec:
             return None
-        mine, first = read(record), read(one)
-        return None if mine is None or first is None else mine / first / record.trial.group_size
+        mine, first = read(record), read(base)
+        return None if mine is None or first is None else mine / first / spec.group_size
 
     return read_relative
 

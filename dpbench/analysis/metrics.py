@@ -159,9 +159,9 @@ DECLARED: tuple[Metric, ...] = (
     ),
     Metric(
         key="speedup",
-        meaning="Throughput of n replicas ÷ throughput of one, with the same implementation and "
-        "backend, at the same batch per replica (weak scaling) or the same global batch (strong); "
-        "for `independent` without a row at group size 1, ÷ that of `single`.",
+        meaning="Throughput ÷ throughput of `single`, the plain module in one process, at the same "
+        "batch per replica (weak scaling) or the same global batch (strong); in results without "
+        "`single`, ÷ that of the same implementation at group size 1.",
         ends=True,
         header="Speedup",
         style="ratio",
@@ -169,13 +169,12 @@ DECLARED: tuple[Metric, ...] = (
         row=attrgetter("speedup"),
     ),
     Metric(
-        key="absolute_speedup",
-        meaning="Throughput ÷ throughput of `single`, the plain module on one device, at the same "
-        "batch size.",
+        key="speedup_relative",
+        meaning="Throughput ÷ throughput of the same implementation and backend at group size 1.",
         ends=True,
-        header="Absolute speedup",
+        header="Relative speedup",
         style="ratio",
-        row=attrgetter("absolute_speedup"),
+        row=attrgetter("speedup_relative"),
     ),
     Metric(
         key="efficiency",

@@ -21,11 +21,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
-from dpbench.analysis.estimate import LogMean
-from dpbench.analysis.scaling import BASELINE, SpeedKind, efficiency, speedup
+from dpbench.analysis.estimate import Estimate, LogMean
+from dpbench.analysis.scaling import BASELINE, OWN, SpeedKind, efficiency, speedup
 from dpbench.errors import StoreError
 from dpbench.messages import printable
 from dpbench.records.trial import Status
+from dpbench.specs.traits import SINGLE
 
 CLAIMED = "_claimed"
 SPELLINGS = {"gpus": "group_size", "batch_per_gpu": "batch_size"}
@@ -169,21 +170,37 @@ def _summary(row: PublishedRow, cells: dict[str, str]) -> ConfigurationSummary:
 
 
 def _with_scaling(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSummary]:
-    """The rows with speedups over group size 1 of the same series."""
-    ones = {(row.series, row.batch_size): row for row in rows if row.group_size == 1}
+    """The rows with speedups over `single`, or if the table has none, over group size 1 of the same
+    series."""
+    alone = [row for row in rows if row.group_size == 1]
+    ones = {(row.series, row.batch_size): row for row in alone}
+    singles = {row.batch_size: row for row in alone if row.implementation == SINGLE}
     found = []
     for row in rows:
-        base = ones.get((row.series, row.batch_size))
+        own = ones.get((row.series, row.batch_size))
+        base = singles.get(row.batch_size) if singles else own
         if row.speedup is not None:
-            found.append(row)
+            row = replace(row, speedup_relative=row.speedup, reference=OWN)
         elif base is None:
-            found.append(with_note(row, f"{row.label}: no speedup, no row at group size 1"))
+            missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
+            row = with_note(row, f"{row.label}: no speedup, no {missing}")
         else:
-            gain = BASELINE
-            if row is not base:
-                kind: SpeedKind = "throughput" if row.throughput else "time"
-                known = [one.throughput or one.duration for one in (base, row)]
-                first, second = (LogMean.of_single(one.value) for one in known if one)
-                gain = speedup(first, second, kind=kind)
-            found.append(replace(row, speedup=gain, efficiency=efficiency(gain, row.group_size)))
+            gain = _gain(base, row)
+            row = replace(
+                row,
+                speedup=gain,
+                efficiency=efficiency(gain, row.group_size),
+                reference=SINGLE if singles else OWN,
+                speedup_relative=None if own is None else _gain(own, row),
+            )
+        found.append(row)
     return found
+
+
+def _gain(base: ConfigurationSummary, row: ConfigurationSummary) -> Estimate:
+    if row is base:
+        return BASELINE
+    kind: SpeedKind = "throughput" if row.throughput else "time"
+    known = [one.throughput or one.duration for one in (base, row)]
+    first, second = (LogMean.of_single(one.value) for one in known if one)
+    return speedup(first, second, kind=kind)

@@ -5,16 +5,17 @@ From throughputs X:  speedup = X(n) / X(1), at a fixed batch per replica (weak s
 From times T of the same work:  speedup = T(1) / T(n).
 Efficiency = speedup / n; 1 is linear scaling.
 
-In a sweep, a row's baseline is the same work on its first replica alone, with the same
-implementation (relative) or with `single` (absolute). One replica of `independent` does the work of
-`single`, which takes its place where a sweep has `independent` on larger groups only.
+In a sweep, X(1) is the throughput of `single`, the plain module, with the same settings, so that
+the fastest row has the highest speedup. Only a sweep or a published table without `single` is
+relative to the same implementation at group size 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
+from operator import attrgetter
 from typing import Literal, get_args
 
 from dpbench.analysis import throughput
@@ -23,7 +24,7 @@ from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean, paired_ra
 from dpbench.records.environment import comparable
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import INDEPENDENT
+from dpbench.specs.traits import SINGLE
 
 SpeedKind = Literal["time", "throughput"]
 SPEED_KINDS: tuple[SpeedKind, ...] = get_args(SpeedKind)
@@ -35,8 +36,8 @@ BASELINE = Estimate(value=1.0, unit="×", sample_size=1, basis="baseline")
 """The speedup of the baseline against itself."""
 
 
-ALONE = "its group size 1 on the same devices"
-"""Rows without it use the same words, and share a line below the table."""
+OWN = "its own group size 1"
+"""What a speedup is against where there is no `single`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,44 +149,47 @@ class Speed:
         )
 
 
-def one_replica(trial: TrialSpec, known: Container[TrialSpec]) -> TrialSpec:
-    """The trial that speedups are against: the same at group size 1, or `single` for `independent`
-    if only that is among the `known` trials."""
-    alone = trial.of_one_replica
-    if trial.implementation == INDEPENDENT and alone not in known:
-        return trial.baseline
-    return alone
+def reference_of(known: Iterable[TrialSpec]) -> Callable[[TrialSpec], TrialSpec]:
+    """The trial that the speedup of a trial is against: `single`, if the `known` trials have one,
+    else the same implementation at group size 1."""
+    has_single = any(trial.implementation == SINGLE for trial in known)
+    return attrgetter("baseline" if has_single else "of_one_replica")
 
 
 def with_scaling(
-    row: ConfigurationSummary, spec: TrialSpec, speeds: Mapping[TrialSpec, Speed]
+    row: ConfigurationSummary,
+    spec: TrialSpec,
+    speeds: Mapping[TrialSpec, Speed],
+    reference: TrialSpec,
 ) -> ConfigurationSummary:
-    """Add speedup and efficiency, or a note about the missing baseline."""
+    """Add speedup and efficiency, or a note about the missing `reference`."""
     if (own := speeds.get(spec)) is None:
         return row
-    notes: list[str] = []
 
-    def against(baseline: TrialSpec, called: str) -> Estimate | None:
+    def against(baseline: TrialSpec) -> Estimate | None:
         if baseline == spec:
             return BASELINE
-        if (base := speeds.get(baseline)) is None:
-            return None
-        if base.environments != own.environments:
-            names = ", ".join(sorted(base.environments))
-            notes.append(f"compared with {called} from another environment ({names})")
-        return gain(base, own)
+        base = speeds.get(baseline)
+        return None if base is None else gain(base, own)
 
-    relative = against(one_replica(spec, speeds), ALONE)
-    if relative is None:
-        notes.append(f"no speedup, because {ALONE} has no completed run")
-    absolute = against(spec.baseline, spec.baseline.implementation)
+    found = against(reference)
+    row = replace(row, speedup_relative=against(spec.of_one_replica))
+    if found is None:
+        return with_note(
+            row, f"{row.label}: no speedup, because {reference.label} has no completed run"
+        )
     row = replace(
         row,
-        speedup=relative,
-        absolute_speedup=absolute,
-        efficiency=None if relative is None else efficiency(relative, spec.group_size),
+        speedup=found,
+        efficiency=efficiency(found, spec.group_size),
+        reference=SINGLE if reference.implementation == SINGLE else OWN,
     )
-    return with_note(row, *(f"{row.label}: {note}" for note in dict.fromkeys(notes)))
+    if (base := speeds[reference].environments) == own.environments:
+        return row
+    names = ", ".join(sorted(base))
+    return with_note(
+        row, f"{row.label}: compared with {reference.label} from another environment ({names})"
+    )
 
 
 def gain(base: Speed, own: Speed) -> Estimate:

@@ -28,7 +28,7 @@ from dpbench.analysis.resources import (
     memory_imbalance,
     utilization,
 )
-from dpbench.analysis.scaling import Speed, with_scaling
+from dpbench.analysis.scaling import Speed, reference_of, with_scaling
 from dpbench.analysis.steps import summarize_steps
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
@@ -48,6 +48,7 @@ def summarize(
     final = by_configuration(records)
     usable = {spec: usable_repetitions(group) for spec, group in final.items()}
     speeds = {spec: Speed.of(group) for spec, group in usable.items() if group}
+    reference = reference_of(speeds)
     flops = counted_flops(records)
     rows = []
     for spec, group in final.items():
@@ -64,7 +65,7 @@ def summarize(
         else:
             notes += _notes(group, [])
         row = with_note(row, *(f"{row.label}: {note}" for note in notes))
-        rows.append(with_scaling(row, spec, speeds))
+        rows.append(with_scaling(row, spec, speeds, reference(spec)))
     return in_order(rows)
 
 

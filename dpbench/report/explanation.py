@@ -62,9 +62,6 @@ def answer(
     ]
     own = [one for one, _ in pairs]
     remarks = [*dict.fromkeys(note for one in own for note in one.notes), *reasons(rows), *notes]
-    if own and own[0].factors.efficiency and own[0].row.efficiency:
-        ratio = write(own[0].row.efficiency, "percent")
-        remarks.insert(0, f"the Efficiency column has {ratio}: from its own group size 1")
     if verbose:
         remarks = [READING, *_phases(own), *remarks]
     elif len(own) < len(explanations):
@@ -96,11 +93,11 @@ def answer(
 
 def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss."""
-    absolute, own = explained.factors.efficiency, explained.row.efficiency
-    if absolute is not None:
-        reached = f"reaches {write(absolute, 'percent')} of linear scaling from single"
-    elif own is not None:
-        reached = f"reaches {write(own, 'percent')} of linear scaling from its group size 1"
+    row = explained.row
+    if row.efficiency is not None:
+        reached = (
+            f"reaches {write(row.efficiency, 'percent')} of linear scaling from {row.reference}"
+        )
     else:
         reached = f"takes {time_text(explained.factors.step_seconds)} a step"
     loss = f"the largest significant loss is {advice[0].loss}" if advice else NOTHING_LARGE
@@ -182,7 +179,6 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
         "batch_size": row.batch_size,
         "repetitions": len(factors.repetitions),
         "efficiency": plain_estimate(row.efficiency),
-        "absolute_efficiency": plain_estimate(factors.efficiency),
         "step_seconds": plain_estimate(factors.step_seconds),
         "factors": [
             {

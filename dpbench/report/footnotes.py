@@ -10,7 +10,6 @@ from dpbench.analysis.estimate import TOO_NOISY
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.specs.traits import INDEPENDENT
 
 Rows = Sequence[ConfigurationSummary]
 
@@ -137,13 +136,10 @@ def too_noisy(rows: Rows) -> Iterator[str]:
         )
 
 
-def copies_need_single(rows: Rows) -> bool:
-    """Whether a speedup of `independent` is against `single`, whichever rows are shown."""
-    return any(
-        row.speedup is not None and row.speedup == row.absolute_speedup
-        for row in rows
-        if row.configuration and row.configuration.implementation == INDEPENDENT
-    )
+def speedup_reference(rows: Rows) -> str:
+    """What their speedups are relative to, in words; empty without speedups."""
+    found = dict.fromkeys(row.reference for row in rows if row.reference)
+    return f"relative to {' or '.join(found)}" if found else ""
 
 
 def _scaling(rows: Rows) -> Iterator[str]:
@@ -154,9 +150,8 @@ def _scaling(rows: Rows) -> Iterator[str]:
     words = {"weak": "batch per replica", "strong": "global batch"}
     batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
     yield (
-        "speedup is relative to the same implementation and backend at group size 1 and the same "
-        f"{'work' if any(row.duration for row in rows) else batch}"
-        f"{' (for independent: relative to single)' if copies_need_single(rows) else ''}; "
+        f"speedup is {speedup_reference([row for row, _ in larger])} at the same "
+        f"{'work' if any(row.duration for row in rows) else batch}; "
         "efficiency = speedup ÷ group size"
     )
     beyond = [row.label for row, gain in larger if gain.ends[0] > row.group_size]

@@ -41,13 +41,8 @@ def _sentence(headline: Headline) -> str:
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
     said = f"fastest: {speed}"
     if scaling is not None and scaling.row == best.row:
-        said += f", {percentage(scaling.value)} of linear scaling {start_of(headline)}"
+        said += f", {percentage(scaling.value)} of linear scaling from {scaling.row.reference}"
     return said
-
-
-def start_of(headline: Headline) -> str:
-    """What its scaling is measured from."""
-    return "from single" if headline.from_single else "from its group size 1"
 
 
 def speed_of(value: Estimate) -> str:

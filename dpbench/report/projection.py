@@ -130,10 +130,8 @@ def _band() -> str:
 def _reading(projections: Sequence[Projection], *, verbose: bool) -> Iterable[str]:
     """How to read the numbers; with `verbose`, also what the bands and kinds mean."""
     yield INTERVALS
-    yield (
-        "efficiency is speed per replica ÷ that of the smallest measured group; 100 % is linear "
-        "scaling"
-    )
+    references = " or ".join(dict.fromkeys(one.reference for one in projections))
+    yield f"efficiency is speed per replica ÷ that of {references}; 100 % is linear scaling"
     if not verbose:
         return
     yield _band()

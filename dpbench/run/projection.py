@@ -70,11 +70,10 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep, tuple[Series, ...],
         backends=options.backends,
         batch_sizes=options.batch_sizes,
     )
-    chosen = [row for row in rows if wanted.passes(row)]
-    if rows and not chosen:
+    if rows and not any(map(wanted.passes, rows)):
         raise UsageError(f"{options.path}: no such row; there are {filter_choices(rows)}")
     try:
-        series, left_out = sweep_series(sweep.records, chosen)
+        series, left_out = sweep_series(sweep.records, rows, wanted.passes)
     except UsageError as error:
         raise UsageError(f"{options.path}: {error}") from None
     return sweep, series, left_out
@@ -136,6 +135,7 @@ def _projection(
         backend=first.backend,
         batch_size=first.batch_size,
         item=series.item,
+        reference=series.reference,
         network=None if simulation is None else simulation.network.name,
         rows=rows,
         assumptions=() if simulation is None else simulation.assumptions(),

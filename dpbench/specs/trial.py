@@ -17,7 +17,7 @@ from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
 
 BASELINE = SINGLE
-"""The implementation that absolute speedups compare with."""
+"""The implementation that speedups are relative to."""
 MOST_REPETITIONS = 10_000
 """A plan of more would fill the memory."""
 MOST_FILLING_STEPS = 1000

@@ -90,8 +90,8 @@ def test_a_slow_replica_makes_no_good_scaling_where_single_was_measured() -> Non
     records = [run(trial(name, group_size=n), speed) for (name, n), speed in slow.items()]
     assert best(of(records).scaling).row.label == "torch-ddp/gloo ×2, batch 32"
     found = of([*records, run(trial("single", "none"), 100)])
-    assert found.from_single
     assert best(found.scaling).row.label == "ddp/gloo ×2, batch 32"
+    assert best(found.scaling).row.reference == "single"
     assert best(found.scaling).value.value == pytest.approx(0.75)
 
 

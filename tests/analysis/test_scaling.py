@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from dpbench import store
 from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.scaling import analyze_scaling
 from dpbench.analysis.summary import summarize
 from dpbench.records.trial import TrialRecord
-from tests.analysis.builders import QUIET, runs, trial
+from dpbench.report.footnotes import footnotes
+from dpbench.shipped import RESULTS
+from dpbench.specs import TrialSpec
+from tests.analysis.builders import BACKENDS, QUIET, run, runs, trial
 
 
 def test_times_of_a_fixed_amount_of_work() -> None:
@@ -57,7 +66,7 @@ def test_a_group_size_that_is_not_whole_is_refused(bad: object) -> None:
         analyze_scaling(1.0, {bad: 1.0})  # type: ignore[dict-item]
 
 
-def test_copies_on_the_largest_group_alone_are_compared_with_the_plain_module() -> None:
+def test_copies_are_compared_with_the_plain_module() -> None:
     plain = runs(trial("single", "none"), QUIET)
     copies = runs(trial("independent", "none", 2), [1.9 * speed for speed in QUIET])
     slower_copy = runs(trial("independent", "none"), [0.5 * speed for speed in QUIET])
@@ -68,10 +77,91 @@ def test_copies_on_the_largest_group_alone_are_compared_with_the_plain_module() 
         return None if row.speedup is None else row.speedup.value
 
     assert speedup(plain, copies) == pytest.approx(1.9)
-    assert speedup(plain, copies, slower_copy) == pytest.approx(3.8)
+    assert speedup(plain, copies, slower_copy) == pytest.approx(1.9)
+    assert speedup(copies, slower_copy) == pytest.approx(3.8)
     assert speedup(copies) is None
-    efficiency = METRICS["efficiency"].reader([*plain, *copies])
-    assert [efficiency(record) for record in copies] == [pytest.approx(0.95)] * len(QUIET)
-    efficiency = METRICS["efficiency"].reader([*plain, *copies, *slower_copy[1:]])
-    assert efficiency(copies[0]) is None  # one base for all repetitions, as for the speedup
-    assert efficiency(copies[1]) == pytest.approx(1.9)
+    efficiency = METRICS["efficiency"].reader([*plain[1:], *copies])
+    assert efficiency(copies[0]) is None  # its pass has no `single`
+    assert [efficiency(record) for record in copies[1:]] == [pytest.approx(0.95)] * 4
+
+
+def assert_faster_rows_have_more_speedup(records: Sequence[TrialRecord]) -> int:
+    """No row with more items per second than another of the same work, batch and group size has
+    less speedup; returns the number of pairs."""
+    groups: dict[object, list[tuple[float, float, float]]] = {}
+    for row in summarize(records):
+        if row.configuration and row.throughput and row.speedup and row.efficiency:
+            numbers = (row.throughput.value, row.speedup.value, row.efficiency.value)
+            key = (row.configuration.baseline, row.group_size)
+            groups.setdefault(key, []).append(numbers)
+    pairs = [pair for group in groups.values() for pair in combinations(sorted(group), 2)]
+    for (slow, *less), (fast, *more) in pairs:
+        if fast > slow * (1 + 1e-9):
+            assert all(a < b for a, b in zip(less, more, strict=True))
+    return len(pairs)
+
+
+@st.composite
+def sweeps(draw: st.DrawFn) -> list[TrialRecord]:
+    """`single` and random rows of any implementation, in one to six passes of random speeds, of
+    which some are missing."""
+    kinds = st.sampled_from(["ddp", "torch-ddp", "fsdp2", "dp", "independent"])
+    specs = st.builds(
+        lambda name, backend, size, batch, scaling, cap: (
+            trial(
+                name, BACKENDS.get(name, backend), size, batch, scaling=scaling, bucket_cap_mb=cap
+            ).with_own_settings
+        ),
+        kinds,
+        st.sampled_from(["gloo", "shm"]),
+        st.integers(1, 3),
+        st.sampled_from([32, 64]),
+        st.sampled_from(["weak", "strong"]),
+        st.sampled_from([None, 5.0]),
+    )
+    rows = draw(st.lists(specs, min_size=2, max_size=8, unique=True))
+    singles = dict.fromkeys(spec.baseline for spec in rows)
+    speeds = st.floats(1.0, 1e4)
+    return [
+        run(replace(spec, repetition=repetition), draw(speeds))
+        for spec in (*singles, *rows)
+        for repetition in range(draw(st.integers(1, 6)))
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(sweeps())
+def test_the_fastest_row_has_the_highest_speedup(records: list[TrialRecord]) -> None:
+    assert_faster_rows_have_more_speedup(records)
+
+
+def test_the_fastest_row_of_the_shipped_example_has_the_highest_speedup() -> None:
+    example = store.load(RESULTS / "examples" / "two-cores")
+    assert assert_faster_rows_have_more_speedup(example.records) > 10
+
+
+def test_rows_of_other_settings_are_compared_with_single_of_the_same() -> None:
+    def of(name: str, dtype: str, size: int = 1) -> TrialSpec:
+        spec = trial(name, BACKENDS.get(name, "gloo"), size)
+        return replace(spec, workload=replace(spec.workload, dtype=dtype))
+
+    rows = summarize(
+        [
+            run(of("single", "f32"), 100.0),
+            run(of("single", "bf16"), 200.0),
+            run(of("ddp", "f32", 2), 150.0),
+            run(of("ddp", "bf16", 2), 320.0),
+        ]
+    )
+    found = {row.label: row.speedup.value for row in rows if row.speedup and row.group_size == 2}
+    assert found == pytest.approx(
+        {"ddp/gloo ×2, batch 32": 1.5, "ddp(bf16)/gloo ×2, batch 32": 1.6}
+    )
+
+
+def test_without_single_a_speedup_is_relative_and_says_so() -> None:
+    one, two = trial(), trial(group_size=2)
+    _, row = summarize([*runs(one, QUIET), *runs(two, [1.6 * speed for speed in QUIET])])
+    assert row.speedup is not None
+    assert (row.speedup.value, row.reference) == (pytest.approx(1.6), "its own group size 1")
+    assert any("relative to its own group size 1" in note for note in footnotes([row]))

@@ -188,10 +188,6 @@ def test_repetitions_grow_while_it_is_inconclusive(
             ["new", "--baseline", "old", "--junit", "no/j.xml"],
             "no/j.xml: expected the name of a file",
         ),
-        (
-            ["--against", "torch-ddp", "--metric", "efficiency", *SIZES],
-            "--metric efficiency needs group size 1 and a larger one",
-        ),
         (["new", "--baseline", "old"], "new does not exist"),
         (["--against", "dp", "--force"], "--force has no effect, as both sides are measured here"),
     ],

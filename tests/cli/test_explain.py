@@ -32,7 +32,7 @@ def test_the_fastest_row_is_explained_unless_others_are_chosen(
     assert run(["explain", str(folder), "--json", *arguments]) == 0
     (only,) = json.loads(capsys.readouterr().out)["configurations"]
     assert (only["implementation"], only["group_size"]) == ("ddp", 2)
-    assert only["absolute_efficiency"]["value"] == pytest.approx(0.5)
+    assert only["efficiency"]["value"] == pytest.approx(0.5)
     assert not (folder / "report").exists()
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.summary import summarize
-from dpbench.records.trial import HostLoad, Status, TrialRecord
-from dpbench.report.footnotes import copies_need_single, too_noisy, warming_up
+from dpbench.records.trial import HostLoad, TrialRecord
+from dpbench.report.footnotes import too_noisy, warming_up
 from dpbench.report.table import MISSING
 from dpbench.report.values import cell, write
 from tests.analysis.builders import rank, record, runs, steps_of, trial, window
@@ -72,17 +72,6 @@ def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either()
         assert cell(COLUMNS[name], wild) == "too noisy"
         assert cell(COLUMNS[name], calm) not in ("too noisy", MISSING)
     assert to_frame([wild])["loss_slope_per_second"].notna().all()
-
-
-def test_copies_whose_single_one_failed_are_said_to_be_against_single() -> None:
-    plain = runs(trial("single", "none"), [100.0, 101.0])
-    copies = runs(trial("independent", "none", 2), [190.0, 191.0])
-    one = trial("independent", "none")
-    failed = [record(one, status=Status.FAILED, reason="rank 0 ended with signal 9")]
-    assert copies_need_single(summarize([*plain, *copies, *failed]))
-    every = summarize([*plain, *copies, *runs(one, [100.0, 102.0])])
-    assert not copies_need_single(every)
-    assert not copies_need_single([row for row in every if row.group_size > 1])
 
 
 def test_a_plain_time_is_written_like_one_with_an_interval() -> None:

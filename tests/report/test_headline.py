@@ -33,7 +33,7 @@ def test_the_fastest_configuration_is_named_with_its_interval_and_scaling() -> N
     (line,) = verdict(measured().headlines)
     assert line.startswith("Fastest: ddp/gloo ×2, batch 32 at 190.2 ± ")
     assert "images/s, 95.0 ± " in line
-    assert line.endswith(" % of linear scaling from its group size 1.")
+    assert line.endswith(" % of linear scaling from its own group size 1.")
 
 
 def test_rows_that_tie_within_the_noise_have_no_winner() -> None:

@@ -25,7 +25,7 @@ from dpbench.analysis.diagnosis.factors import (
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, data_seconds, step_phases
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.scaling import one_replica
+from dpbench.analysis.scaling import reference_of
 from dpbench.analysis.throughput import slowest_rank as slowest_rank_of
 from dpbench.analysis.throughput import steps_without_sync
 from dpbench.records.trial import TrialRecord
@@ -133,11 +133,11 @@ def fastest(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
 def noisiest(
     explained: Explanation, rows: Sequence[ConfigurationSummary]
 ) -> tuple[ConfigurationSummary, Estimate]:
-    """The row whose speed has the widest interval, with that speed: the explained row itself, its
-    one replica, or `single`."""
+    """The row whose speed has the widest interval, with that speed: the explained row itself, or
+    what its speedup is against."""
     known = {row.configuration: row for row in rows if row.configuration}
     trial = explained.trial
-    inputs = (trial, one_replica(trial, known), trial.baseline)
+    inputs = (trial, reference_of(known)(trial))
     speeds = [(row, row.throughput) for one in inputs if (row := known.get(one)) and row.throughput]
     return max(speeds, key=lambda found: found[1].ends[1] / found[1].ends[0])
 
@@ -167,8 +167,8 @@ def _notes(row: ConfigurationSummary, trial: TrialSpec, factors: Factors) -> Ite
     """Reasons why parts share a factor or have none, with the remedy; repetitions left out."""
     if IDEAL in factors.missing:
         yield (
-            f"{row.label}: no absolute efficiency, because `single` at batch {trial.batch_size} "
-            "has no completed repetition in common with it"
+            f"{row.label}: its factors give no efficiency, because `single` at batch "
+            f"{trial.batch_size} has no completed repetition in common with it"
         )
     for merged in (found.parts for found in factors.factors if len(found.parts) > 1):
         reasons = dict.fromkeys(_not_measured(trial, PARTS.index(part)) for part in merged[1:])

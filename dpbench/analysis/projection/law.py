@@ -7,7 +7,7 @@ there the rise of the last doubling goes on, by half of it in the next one, a qu
 after that.
 
 The band is conformal: the errors that the same predictions make on published tables, growing with
-the square root of the doublings beyond the data. The noise of the last measured point, and what
+the square root of the doublings beyond the data. The noise of the measured points, and what
 other continuations of the same points would give (no further rise; without and with the term n-1),
 add to it as independent errors do.
 """
@@ -21,8 +21,8 @@ from functools import cache
 
 import numpy as np
 
-from dpbench.analysis.projection.row import ProjectedRow, banded, reach
-from dpbench.analysis.projection.series import Series, published_series
+from dpbench.analysis.projection.row import Kind, ProjectedRow, reach
+from dpbench.analysis.projection.series import Series, noise_of, published_series
 from dpbench.errors import UsageError
 from dpbench.shipped import RESULTS
 
@@ -155,23 +155,28 @@ def _row(series: Series, n: int) -> ProjectedRow:
     for measured in series.rows:
         if measured.group_size == n:
             return series.measured_row(measured)
-    sizes, speeds = series.group_sizes, series.speeds
+    sizes = series.group_sizes
     if (reason := _refusal(sizes, n)) is not None:
         return ProjectedRow(group_size=n, kind="refused", reason=reason)
     found = continued(sizes, _relative_seconds(series), n)
     nearest = min(abs(math.log2(n / size)) for size in sizes)
     error = published_error(len(sizes)).at(nearest)
     parts = [*error, found.lowest - found.value, found.highest - found.value]
-    noise = math.log(speeds[-1].ends[1] / speeds[-1].value)
-    slower, faster = reach(parts, noise)[::-1]
-    speed = banded(n * math.exp(-found.value), slower, faster, series.unit, sample_size=len(sizes))
-    linear = speeds[0].value / sizes[0] * n
-    row = ProjectedRow(
-        group_size=n,
-        kind="extrapolated" if n > sizes[-1] else "interpolated",
-        efficiency=speed.scaled(1 / linear, unit="of linear"),
-    )
-    return series.with_speed(row, speed)
+    slower, faster = reach(parts, *_noise(series, n))[::-1]
+    kind: Kind = "extrapolated" if n > sizes[-1] else "interpolated"
+    return series.predicted_row(n, kind, n * math.exp(-found.value), (slower, faster), len(sizes))
+
+
+def _noise(series: Series, n: int) -> list[float]:
+    """The noise of the measured speeds that a prediction rests on: of the largest group, or of
+    both neighbors, each by its weight in the interpolation."""
+    sizes, noises = series.group_sizes, [*map(noise_of, series.speeds)]
+    if n > sizes[-1]:
+        return noises[-1:]
+    above = next(place for place, size in enumerate(sizes) if size > n)
+    first, last = sizes[above - 1], sizes[above]
+    weight = math.log(n / first) / math.log(last / first)
+    return [(1 - weight) * noises[above - 1], weight * noises[above]]
 
 
 def _refusal(sizes: Sequence[int], n: int) -> str | None:

@@ -62,6 +62,8 @@ class Projection:
     batch_size: int | None
     item: str
     """What its throughput counts: "images"; "" for a table of speedups."""
+    reference: str
+    """What its efficiencies are against, in words."""
     network: str | None
     """The network that its steps are simulated on; None for a law."""
     rows: tuple[ProjectedRow, ...]

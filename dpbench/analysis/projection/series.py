@@ -6,18 +6,19 @@ fixed batch in all, the batch of a replica changes along the curve, which no law
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpbench.analysis.configuration import ConfigurationSummary, noise_note
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.row import ProjectedRow
+from dpbench.analysis.projection.row import Kind, ProjectedRow, banded
 from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec, series_name
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE
 
 STRONG = (
     "project needs weak scaling (a fixed batch per replica), and here the batch of the whole group "
@@ -35,6 +36,8 @@ class Series:
     """What is counted: "images"; "" for a table of speedups."""
     rows: tuple[ConfigurationSummary, ...]
     """Measured rows by ascending group size; each has a throughput, or a speedup."""
+    single: Estimate | None = None
+    """Throughput of `single`, which efficiencies are against; None if there is no such row."""
     items_per_replica: float | None = None
     """Items of one replica in one optimizer step; None if the batch size is not known."""
     trial: TrialSpec | None = None
@@ -54,19 +57,40 @@ class Series:
         """Throughputs, or speedups."""
         return tuple(speed for row in self.rows if (speed := speed_of(row)) is not None)
 
+    @property
+    def base(self) -> Estimate:
+        """Speed of one replica that scales linearly: `single`, or an equal share of the smallest
+        measured group."""
+        return self.single or self.speeds[0].scaled(1 / self.group_sizes[0], unit=self.unit)
+
+    @property
+    def reference(self) -> str:
+        """What efficiencies are against, in words."""
+        return SINGLE if self.single else "the smallest measured group"
+
     def measured_row(self, row: ConfigurationSummary) -> ProjectedRow:
         """A measured group size."""
-        speed, (first, *_) = speed_of(row), self.speeds
+        speed = speed_of(row)
         assert speed is not None, "a series has only rows with a speed"
-        growth = row.group_size / self.group_sizes[0]
         efficiency = row.efficiency
-        if growth == 1:
+        if self.single is None and row.group_size == self.group_sizes[0]:
             efficiency = replace(BASELINE, unit="of linear")
         elif efficiency is None:
-            single = replace(speed, low=None, high=None, basis="single value")
-            efficiency = single.scaled(1 / first.value / growth, unit="of linear")
+            alone = replace(speed, low=None, high=None, basis="single value")
+            efficiency = alone.scaled(1 / self.base.value / row.group_size, unit="of linear")
         found = ProjectedRow(group_size=row.group_size, kind="measured", efficiency=efficiency)
         return self.with_speed(found, speed)
+
+    def predicted_row(
+        self, n: int, kind: Kind, value: float, reach: tuple[float, float], sample_size: int
+    ) -> ProjectedRow:
+        """A group size with a predicted speed, whose logarithm may be off by `reach` (below,
+        above); the efficiency has the noise of its base, too."""
+        speed = banded(value, *reach, self.unit, sample_size=sample_size)
+        linear, noise = n * self.base.value, noise_of(self.base)
+        below, above = (math.hypot(side, noise) for side in reach)
+        efficiency = banded(value / linear, below, above, "of linear", sample_size=sample_size)
+        return self.with_speed(ProjectedRow(group_size=n, kind=kind, efficiency=efficiency), speed)
 
     def with_speed(self, row: ProjectedRow, speed: Estimate) -> ProjectedRow:
         """The row with a throughput, and the step time if the batch size is known."""
@@ -81,20 +105,28 @@ def speed_of(row: ConfigurationSummary) -> Estimate | None:
     return row.throughput or row.speedup
 
 
+def noise_of(speed: Estimate) -> float:
+    """How far the logarithm of a measured speed may be off; 0 without an interval."""
+    return math.log(speed.ends[1] / speed.value)
+
+
 def sweep_series(
-    records: Sequence[TrialRecord], rows: Iterable[ConfigurationSummary]
+    records: Sequence[TrialRecord],
+    rows: Sequence[ConfigurationSummary],
+    wanted: Callable[[ConfigurationSummary], bool] = lambda _: True,
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
-    """The series of a results folder, and a note on each curve that is left out.
+    """The series of the `wanted` rows of a results folder, and a note on each curve that is left
+    out.
 
     A curve with a row that is too noisy is left out whole, as all its predictions would rest on
     that row. Configurations that exchange no gradients, which others are compared with, are left
     out without a note. Raises UsageError if there is no series.
     """
     items = {record.trial.configuration: record.items_per_sample for record in records}
+    by_trial = {row.configuration: row for row in rows if row.configuration}
     groups: dict[TrialSpec, list[ConfigurationSummary]] = {}
-    for row in rows:
-        spec = row.configuration
-        if spec is None or row.throughput is None:
+    for spec, row in by_trial.items():
+        if row.throughput is None or not wanted(row):
             continue
         if IMPLEMENTATIONS[spec.implementation].communicates:
             groups.setdefault(spec.of_one_replica, []).append(row)
@@ -110,8 +142,10 @@ def sweep_series(
         # Group sizes that were measured on several numbers of hosts count on the fewest.
         fewest = {row.group_size: row for row in sorted(group, key=lambda row: -len(row.nodes))}
         ordered = sorted(fewest.values(), key=lambda row: row.group_size)
-        if too_noisy := [row for row in ordered if row.is_too_noisy]:
-            noisy += too_noisy
+        single = by_trial.get(spec.baseline)
+        known = [row for row in (single, *ordered) if row is not None]
+        if too_noisy := [row for row in known if row.is_too_noisy]:
+            noisy += [row for row in too_noisy if row not in noisy]
             continue
         first = ordered[0].configuration
         assert first is not None
@@ -121,6 +155,7 @@ def sweep_series(
                 label=label,
                 item=ordered[0].item,
                 rows=tuple(ordered),
+                single=None if single is None else single.throughput,
                 items_per_replica=per_step,
                 trial=spec,
             )
@@ -136,17 +171,21 @@ def published_series(path: Path) -> tuple[Series, ...]:
     """The series of a published table; raises UsageError for strong scaling."""
     from dpbench.analysis.published import from_csv
 
-    groups: dict[tuple[object, ...], list[ConfigurationSummary]] = {}
+    groups: dict[tuple[str, int | None], list[ConfigurationSummary]] = {}
+    singles: dict[int | None, Estimate | None] = {}
     for row in from_csv(path):
         if row.duration is not None:
             raise UsageError(
                 f"{path}: times of a fixed amount of work are strong scaling; {STRONG}"
             )
-        groups.setdefault((row.series, row.batch_size), []).append(row)
-    return tuple(_published(group) for group in groups.values())
+        if row.implementation == SINGLE:
+            singles[row.batch_size] = row.throughput
+        else:
+            groups.setdefault((row.series, row.batch_size), []).append(row)
+    return tuple(_published(group, singles.get(batch)) for (_, batch), group in groups.items())
 
 
-def _published(group: Sequence[ConfigurationSummary]) -> Series:
+def _published(group: Sequence[ConfigurationSummary], single: Estimate | None) -> Series:
     ordered = sorted(group, key=lambda row: row.group_size)
     first = ordered[0]
     batch = first.batch_size
@@ -157,5 +196,6 @@ def _published(group: Sequence[ConfigurationSummary]) -> Series:
         label=first.series if batch is None else f"{first.series}, batch {batch}",
         item="" if first.throughput is None else first.item,
         rows=tuple(ordered),
+        single=single,
         items_per_replica=None if first.throughput is None else batch,
     )

@@ -20,7 +20,7 @@ from dpbench.analysis.communication.network import Network
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.estimate import Estimate, Floats, LogMean
 from dpbench.analysis.projection.law import published_error
-from dpbench.analysis.projection.row import ProjectedRow, banded, reach
+from dpbench.analysis.projection.row import ProjectedRow, reach
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.step import (
     StepTrace,
@@ -110,26 +110,14 @@ class Simulation:
         """A simulated group size."""
         if (reason := self.refusal(n)) is not None:
             return ProjectedRow(group_size=n, kind="refused", reason=reason)
-        seconds, cases = self.step_seconds(n), self.cases(n)
-        alone = self.step_seconds(1)
-        steps = [self.step_seconds(n, case) for case in cases]
-        swings = [math.log(step / seconds) for step in steps]
-        losses = [
-            math.log(step / self.step_seconds(1, case) * alone / seconds)
-            for step, case in zip(steps, cases, strict=True)
-        ]
+        seconds = self.step_seconds(n)
+        swings = [math.log(self.step_seconds(n, case) / seconds) for case in self.cases(n)]
         octaves = max(0.0, math.log2(n / self.series.group_sizes[-1]))
-        law = published_error(len(self.series.rows)).at(octaves)
-        faster, slower = reach([*swings, *law])
-        gained, lost = reach([*losses, *law])
+        faster, slower = reach([*swings, *published_error(len(self.series.rows)).at(octaves)])
         items = self.series.items_per_replica
         assert items is not None, "sweeps have a batch size"
-        speed, unit = n * items / seconds, self.series.unit
-        efficiency = banded(alone / seconds, lost, gained, "of linear", sample_size=self.traces)
-        return self.series.with_speed(
-            ProjectedRow(group_size=n, kind="projected", efficiency=efficiency),
-            banded(speed, slower, faster, unit, sample_size=self.traces),
-        )
+        speed = n * items / seconds
+        return self.series.predicted_row(n, "projected", speed, (slower, faster), self.traces)
 
     def assumptions(self) -> tuple[str, ...]:
         """What the numbers take for granted, in sentences."""

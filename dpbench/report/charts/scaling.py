@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -28,7 +28,7 @@ from dpbench.report.charts.style import (
     scaled_axis,
     series_styles,
 )
-from dpbench.report.footnotes import copies_need_single
+from dpbench.report.footnotes import speedup_reference
 from dpbench.report.numbers import quantity
 from dpbench.specs.traits import SINGLE
 
@@ -55,12 +55,12 @@ def throughput(source: ChartSource) -> Figure:
 
 
 def speedup(source: ChartSource) -> Figure:
-    """Each curve is relative to itself at group size 1."""
+    """The curve of `single`, which is 1 by definition, is left out."""
     return _draw(source, "speedup", lambda row: row.speedup, lambda _, sizes: [*map(float, sizes)])
 
 
 def efficiency(source: ChartSource) -> Figure:
-    """Each curve is relative to itself at group size 1."""
+    """The curve of `single`, which is 1 by definition, is left out."""
     return _draw(
         source, "efficiency", lambda row: row.efficiency, lambda _, sizes: [1.0] * len(sizes)
     )
@@ -106,20 +106,13 @@ def _draw(
         axis.set_ylim(bottom=0)  # only now: a limit stops the common axis from growing
     legend(figure)
     remarks = [
-        *(_baselines([row for row, _ in points]) if is_relative else ()),
+        *([speedup_reference([row for row, _ in points])] if is_relative else ()),
         *left_out,
         *first_of(len(lines), len(every), "series"),
         *first_of(len(axes), len(batches), "batch sizes"),
     ]
     values = [value for row, value in points if row.batch_size in batches[:MOST_PANELS]]
     return finish(figure, title=source.title(name), caption=source.caption(values, remarks))
-
-
-def _baselines(rows: Sequence[ConfigurationSummary]) -> Iterator[str]:
-    """What speedups and efficiencies are relative to."""
-    yield "relative to the same implementation at group size 1"
-    if copies_need_single(rows):
-        yield "independent: relative to single"
 
 
 def _draw_lines(axis: Axes, lines: Lines, batch_size: int | None, sizes: Sequence[int]) -> None:

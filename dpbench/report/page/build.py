@@ -24,7 +24,7 @@ from dpbench.report.collectives import (
 from dpbench.report.doctor import machine_lines
 from dpbench.report.explanation import READING, advice_lines, factors_table
 from dpbench.report.footnotes import notes, unavailable, warnings
-from dpbench.report.headline import NO_WINNER, speed_of, start_of, verdict
+from dpbench.report.headline import NO_WINNER, speed_of, verdict
 from dpbench.report.numbers import percentage
 from dpbench.report.page.content import Page, Section, Tile
 from dpbench.report.page.pictures import Pictures
@@ -154,14 +154,10 @@ def _headline_tiles(headline: Headline) -> Iterator[Tile]:
         title = NO_WINNER if best.rivals else "Fastest"
         yield Tile(title=title, value=speed_of(best.value), about=f"{_name(best)}{_ties(best)}")
     if (best := headline.scaling) is not None:
-        own, small_print = best.row.efficiency, _name(best)
-        if headline.from_single and own is not None and not own.is_too_noisy:
-            # The table has this number, which is another one than in large print.
-            small_print += f" ({percentage(own)} from its own group size 1)"
         yield Tile(
-            title=f"Best scaling {start_of(headline)} to {best.row.group_size:,} replicas",
+            title=f"Best scaling from {best.row.reference} to {best.row.group_size:,} replicas",
             value=f"{percentage(best.value)} of linear",
-            about=f"{small_print}{_ties(best)}",
+            about=f"{_name(best)}{_ties(best)}",
         )
 
 

@@ -25,7 +25,7 @@ from dpbench.options.types import Choice
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.gate.looks import looks
-from dpbench.run.gate.thresholds import Thresholds, check_baselines_of_efficiency
+from dpbench.run.gate.thresholds import Thresholds
 from dpbench.run.results import load_sides, results_folder, split_selection
 from dpbench.run.sweep.grid import missing, plan_trials
 from dpbench.run.sweep.measuring import Measurement, measure
@@ -80,22 +80,20 @@ def plan_sweep(
     """The sweep for this machine, and the options that measure it anywhere.
 
     Says the notes that the user must see. Group sizes that were not asked for are the largest one,
-    unless a metric is relative to one replica, when `single` is measured, too, or `single` is asked
-    for, which has one replica. Raises UsageError.
+    unless `single` is asked for. `single` is measured only then, or for a metric that is relative
+    to it. Raises UsageError.
     """
     machine = machine_here()
-    relative = any(METRICS[name].relative for name in metrics)
-    narrowed = not relative and BASELINE not in options.measured_implementations
-    if narrowed:
+    asks_single = BASELINE in options.measured_implementations
+    if not asks_single and not any(METRICS[name].relative for name in metrics):
         options = options.model_copy(update={"single": False})
     placed = options.model_copy(update={"data_dir": target.data_dir})
     spec, notes = build_sweep_spec(placed, machine)
     say(*notes)
-    if options.group_sizes is None and narrowed:
+    if options.group_sizes is None and not asks_single:
         largest = (max(spec.group_sizes),)
         options = options.model_copy(update={"group_sizes": largest})
         spec = replace(spec, group_sizes=largest)
-    check_baselines_of_efficiency(metrics, spec)
     return options, spec, machine
 
 

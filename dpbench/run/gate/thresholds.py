@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,7 +12,6 @@ from dpbench.options.bridge import read_value
 from dpbench.options.check import CheckOptions
 from dpbench.options.types import Choice, Percent
 from dpbench.run.gate.looks import sizes
-from dpbench.specs import SweepSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,13 +60,3 @@ def thresholds_of(options: CheckOptions) -> Thresholds:
         repetitions=options.repetitions,
         budget_seconds=options.budget,
     )
-
-
-def check_baselines_of_efficiency(metrics: Collection[str], spec: SweepSpec) -> None:
-    """Raise UsageError for a metric that is relative to one replica, where that is not run."""
-    relative = [metric for metric in metrics if METRICS[metric].relative]
-    if relative and (1 not in spec.group_sizes or max(spec.group_sizes) == 1):
-        raise UsageError(
-            f"--metric {relative[0]} needs group size 1 and a larger one, but --group-sizes are "
-            f"{','.join(map(str, spec.group_sizes))}; measure both"
-        )

@@ -134,7 +134,7 @@ def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
     """The measured rows, each once.
 
     Rows that are compared most often run closest together in time. `single` at group size 1 is
-    among them, as the absolute speedup needs it. An implementation has no further rows for settings
+    among them, as every speedup needs it. An implementation has no further rows for settings
     that it lacks.
     """
     names = [BASELINE] if spec.measures_baseline else []

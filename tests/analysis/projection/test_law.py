@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import median
 
 import pytest
 
+from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.law import (
     conformal,
     continued,
@@ -15,7 +17,9 @@ from dpbench.analysis.projection.law import (
     residuals,
 )
 from dpbench.analysis.projection.row import ProjectedRow
-from tests.analysis.projection.sweeps import curve, published
+from dpbench.analysis.projection.series import Series
+from dpbench.analysis.summary import summarize
+from tests.analysis.projection.sweeps import curve, ddp_series, published, swept
 
 Curve = Callable[[float], float]
 
@@ -59,6 +63,64 @@ def test_between_measured_sizes_nothing_is_extrapolated() -> None:
     assert row.kind == "interpolated"
     assert row.step_seconds is not None
     assert row.step_seconds.value == pytest.approx(math.sqrt(1.1 * 1.3))
+
+
+def noisy(value: float, noise: float) -> Estimate:
+    """A measured speed whose logarithm may be off by `noise`."""
+    return Estimate(
+        value=value,
+        low=value * math.exp(-noise),
+        high=value * math.exp(noise),
+        unit="images/s",
+        sample_size=5,
+        basis="repetitions",
+    )
+
+
+def with_noise(series: Series, noises: Sequence[float]) -> Series:
+    """The series with intervals of its speeds."""
+    pairs = zip(series.rows, series.speeds, noises, strict=True)
+    rows = (replace(row, throughput=noisy(speed.value, noise)) for row, speed, noise in pairs)
+    return replace(series, rows=tuple(rows))
+
+
+def reaches(row: ProjectedRow) -> tuple[float, float]:
+    """How far the logarithms of throughput and efficiency may be off above."""
+    assert row.throughput is not None
+    assert row.efficiency is not None
+    speed, share = row.throughput, row.efficiency
+    return math.log(speed.ends[1] / speed.value), math.log(share.ends[1] / share.value)
+
+
+def test_an_efficiency_has_the_noise_of_what_it_is_against() -> None:
+    series = curve(lambda n: 0.1, (1, 2, 4))
+    [alone] = project(with_noise(series, (0.3, 0, 0)), [8])
+    speed, efficiency = reaches(alone)
+    assert efficiency == pytest.approx(math.hypot(speed, 0.3))
+    [row] = project(replace(series, single=noisy(12.5, 0.2)), [8])
+    assert row.efficiency is not None
+    assert row.efficiency.value == pytest.approx(10 / 12.5)
+    speed, efficiency = reaches(row)
+    assert efficiency == pytest.approx(math.hypot(speed, 0.2))
+
+
+def test_an_interpolated_row_has_the_noise_of_its_neighbors() -> None:
+    series = curve(lambda n: 0.1, (1, 4, 16))
+    [exact] = project(series, [2])
+    [far] = project(with_noise(series, (0, 0, 0.3)), [2])
+    [near] = project(with_noise(series, (0.1, 0.3, 0)), [2])
+    assert reaches(far)[0] == pytest.approx(reaches(exact)[0])
+    assert reaches(near)[0] == pytest.approx(math.hypot(reaches(exact)[0], 0.05, 0.15))
+
+
+def test_measured_rows_have_the_efficiency_of_the_table() -> None:
+    records = swept()
+    (row,) = (r for r in summarize(records) if r.series == "ddp/gloo" and r.group_size == 2)
+    (series,) = ddp_series(records)
+    one, two = project(series, [1, 2])
+    assert two.efficiency == row.efficiency
+    assert one.efficiency is not None
+    assert one.efficiency.value == pytest.approx(10 / 11)
 
 
 @pytest.mark.parametrize(

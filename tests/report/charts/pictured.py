@@ -62,6 +62,7 @@ def projected(*sizes: int) -> Projection:
         backend="gloo",
         batch_size=32,
         item="images",
+        reference="single",
         network=None,
         rows=project(curve(lambda n: 0.1 + 0.01 * (n - 1), (1, 2)), sizes or None),
     )
