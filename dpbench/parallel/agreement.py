@@ -57,7 +57,7 @@ def require_agreement(
         caller: names the function in messages.
         mine: what this rank holds, from `describe`.
         group: the ranks.
-        device: carries the messages where the group takes CUDA tensors only.
+        device: see `groups.carrier`.
 
     Raises:
         RuntimeError: on every rank, with the first difference and the ranks that differ from rank

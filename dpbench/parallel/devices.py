@@ -13,6 +13,8 @@ DeviceLike = int | str | torch.device
 def parse_device(value: DeviceLike) -> torch.device:
     """One device from an int (a CUDA index), a string or a torch.device.
 
+    "cuda" without an index is the current device, as in torch.
+
     Raises:
         TypeError: the value is a bool or no device.
         ValueError: the device is unknown, or this machine does not have that CUDA index.
@@ -37,7 +39,9 @@ def _with_index(device: torch.device, written: DeviceLike) -> torch.device:
     if device.type != "cuda":
         raise ValueError(f"got device {written!r}, expected a CPU or CUDA device")
     count = torch.cuda.device_count()
-    index = 0 if device.index is None else device.index
+    index = device.index
+    if index is None:  # device 0 is current before CUDA is initialized, which this must not do
+        index = torch.cuda.current_device() if torch.cuda.is_initialized() else 0
     if index >= count:
         raise ValueError(f"got device {written!r}, but this machine has {count} CUDA devices")
     return torch.device("cuda", index)

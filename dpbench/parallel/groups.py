@@ -30,10 +30,10 @@ def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGr
 
 def carrier(group: dist.ProcessGroup, device: torch.device | None = None) -> torch.device:
     """A device whose tensors the group's collectives accept: the CPU, or, if the group takes CUDA
-    tensors only, `device`, by default the current one."""
+    tensors only, `device`, by default the one that the group is bound to, else the current one."""
     if "cpu:" in dist.get_backend_config(group):
         return torch.device("cpu")
-    return device or torch.device("cuda", torch.cuda.current_device())
+    return device or group.bound_device_id or torch.device("cuda", torch.cuda.current_device())
 
 
 def gather_tensors(own: Tensor, group: dist.ProcessGroup) -> list[Tensor]:
@@ -51,8 +51,7 @@ def gather_bytes(
     Args:
         data: this rank's message; lengths may differ.
         group: the ranks.
-        device: carries the messages where the group takes CUDA tensors only; None means the
-            current one.
+        device: see `carrier`.
     """
     on = carrier(group, device)
     lengths = [int(n) for n in gather_tensors(torch.tensor([len(data)], device=on), group)]
@@ -72,7 +71,7 @@ def gather_values(
     Args:
         value: None, numbers, text, bytes, tensors, and lists, tuples and dictionaries of them.
         group: the ranks.
-        device: as in `gather_bytes`.
+        device: see `carrier`.
     """
     return [decoded(message) for message in gather_bytes(encoded(value), group, device=device)]
 
@@ -98,7 +97,7 @@ def largest(value: int, group: dist.ProcessGroup, *, device: torch.device | None
     Args:
         value: this rank's value.
         group: the ranks.
-        device: as in `gather_bytes`.
+        device: see `carrier`.
     """
     tensor = torch.tensor([value], device=carrier(group, device))
     dist.all_reduce(tensor, dist.ReduceOp.MAX, group)

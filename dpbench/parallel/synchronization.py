@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from itertools import compress
 
 import torch
 import torch.distributed as dist
@@ -20,6 +19,9 @@ from dpbench.parallel.agreement import describe, require_agreement
 from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.groups import carrier, member_group
 from dpbench.parallel.torch_private import broadcast_coalesced, copy_all
+
+_NONE, _DENSE, _SPARSE = range(3)
+"""What a rank has as the gradient of a parameter; the ranks take the largest."""
 
 
 def sync_gradients(
@@ -38,22 +40,30 @@ def sync_gradients(
         process_group: the ranks; None means the default group.
 
     Raises:
-        RuntimeError: on every rank: the parameters differ between ranks. On the ranks concerned:
-            the module is, or contains, a DistributedDataParallel, which averages already, or a
-            gradient is sparse.
+        RuntimeError: on every rank: the parameters differ between ranks, or a gradient is sparse
+            on one of them. On the ranks concerned: the module is, or contains, a
+            DistributedDataParallel, which averages already.
     """
     group = member_group(process_group, "sync_gradients")
+    named: list[tuple[str, nn.Parameter]]
     if isinstance(module, nn.Module):
         _require_plain("sync_gradients", module)
-        module = module.parameters()
-    parameters = list(module)
-    numbered = ((str(number), parameter) for number, parameter in enumerate(parameters))
-    require_agreement("sync_gradients", describe(numbered), group)
-    present = [parameter.grad is not None for parameter in parameters]
-    flags = torch.tensor(present, dtype=torch.uint8, device=carrier(group))
+        named = list(module.named_parameters())
+    else:
+        named = [(str(number), parameter) for number, parameter in enumerate(module)]
+    require_agreement("sync_gradients", describe(named), group)
+    kinds = [_NONE if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for _, p in named]
+    flags = torch.tensor(kinds, dtype=torch.uint8, device=carrier(group))
     dist.all_reduce(flags, dist.ReduceOp.MAX, group)
     gradients = []
-    for parameter in compress(parameters, flags.tolist()):
+    for (name, parameter), kind in zip(named, flags.tolist(), strict=True):
+        if kind == _SPARSE:
+            raise RuntimeError(
+                f"sync_gradients: the gradient of parameter {name!r} is sparse on a rank, expected "
+                "dense ones; use sparse=False, or DistributedDataParallel"
+            )
+        if kind == _NONE:
+            continue
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         gradients.append(parameter.grad)

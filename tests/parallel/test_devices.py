@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dpbench.parallel.devices import parse_devices
+from dpbench.parallel.devices import parse_device, parse_devices
 
 
 @pytest.fixture
@@ -17,6 +17,13 @@ def test_cuda_devices_are_named_by_index_string_or_object() -> None:
     assert parse_devices(None) == expected
     assert parse_devices([0, "cuda:1"]) == expected
     assert parse_devices([torch.device("cuda"), 1]) == expected
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_cuda_without_an_index_is_the_current_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    assert parse_device("cuda") == parse_device(torch.device("cuda")) == torch.device("cuda:1")
 
 
 @pytest.mark.usefixtures("two_gpus")

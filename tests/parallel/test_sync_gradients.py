@@ -47,6 +47,15 @@ def every_dtype_is_averaged(rank: int) -> None:
 
 
 @world.body
+def a_sparse_gradient_on_one_rank_is_an_error_on_all(rank: int) -> None:
+    table = nn.Embedding(3, 2, sparse=True)
+    if rank == 0:
+        table(torch.tensor([1])).sum().backward()
+    with pytest.raises(RuntimeError, match="parameter 'weight' is sparse on a rank"):
+        sync_gradients(table)
+
+
+@world.body
 def a_wrapped_module_is_refused(rank: int) -> None:
     wrapped = nn.parallel.DistributedDataParallel(perceptron())
     for module in (wrapped, nn.Sequential(wrapped)):
