@@ -47,8 +47,7 @@ def broadcast_coalesced(
 ) -> int:
     """Overwrite tensors with those of one rank, in few messages; a collective.
 
-    The version counters of the tensors do not change, so a graph that saved one of them stays
-    usable: buffers may be written between two forwards that share a backward.
+    Autograd notices it: a graph that saved one of the tensors has no backward any more.
 
     Public way: a broadcast for each tensor, or copies to and from a flat tensor in Python.
 
@@ -60,15 +59,19 @@ def broadcast_coalesced(
     Returns:
         The number of bytes of all tensors.
     """
-    aliases = [tensor.detach().data for tensor in tensors]  # with version counters of their own
-    if aliases:
-        dist._broadcast_coalesced(group, aliases, PIECE_BYTES, source)  # type: ignore[attr-defined]
-    return sum(alias.nbytes for alias in aliases)
+    targets = list(tensors)
+    if targets:
+        with torch.no_grad():
+            dist._broadcast_coalesced(group, targets, PIECE_BYTES, source)  # type: ignore[attr-defined]
+    return sum(target.nbytes for target in targets)
 
 
 def version(tensor: Tensor) -> int:
-    """How often torch has written to the tensor. Public way: to compare its values."""
-    return tensor._version
+    """How often torch has written to the tensor; 0 for one of inference mode, which does not count.
+
+    Public way: to compare its values.
+    """
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def ignored_names(module: nn.Module) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -18,7 +19,12 @@ from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp import join
 from dpbench.parallel.ddp.buckets import MEBIBYTE, caps_in_bytes
 from dpbench.parallel.ddp.comm_hooks import Hook
-from dpbench.parallel.ddp.preconditions import chosen_group, input_device, refuse
+from dpbench.parallel.ddp.preconditions import (
+    chosen_group,
+    input_device,
+    refuse,
+    refuse_lazy,
+)
 from dpbench.parallel.ddp.reducer import Reducer
 from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.devices import DeviceLike
@@ -28,6 +34,7 @@ from dpbench.parallel.torch_private import (
     broadcast_coalesced,
     compiled_in_buckets,
     ignored_names,
+    version,
 )
 from dpbench.parallel.tree import move
 
@@ -100,13 +107,18 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         nn.Module.__init__(self)
         Joinable.__init__(self)
         refuse({"dim": dim, "check_reduction": check_reduction, **not_offered})
+        refuse_lazy(module)
         broadcasts = broadcast_buffers is not False
         forwards = broadcasts if forward_sync_buffers is None else forward_sync_buffers
         self.process_group = chosen_group(process_group, device_mesh)
         if device_mesh is not None:
             self.device_mesh = device_mesh
         self._input_device = input_device(module, device_ids)
-        self.device_ids: list[Any] | None = list(device_ids) if device_ids else None
+        self.device_ids = [self._input_device.index] if self._input_device else None
+        self.output_device = self.device_ids[0] if self.device_ids else None
+        devices = {parameter.device for parameter in module.parameters()}
+        self.is_multi_device_module = len(devices) > 1
+        self.device_type = next(iter(devices)).type if devices else "cpu"
         self.dim = dim
         self.parameters_to_ignore = ignored_names(module)
         self.find_unused_parameters = find_unused_parameters
@@ -124,8 +136,9 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         self._divides_by_all = True
         self.module = module
         self._may_join = False
-        # Looked up once, as to look for hundreds of buffers takes longer than to send them.
-        self._with_buffers = _with_buffers(module)
+        # The buffers of the last broadcast, and how often each had been written to after it.
+        self.modules_buffers: list[Tensor] = []
+        self._buffer_versions: dict[int, int] = {}
         self._make_equal(with_values=init_sync, with_buffers=broadcasts)
         self._build_reducer()
 
@@ -277,18 +290,25 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
             self._reducer.use_hook(self._hook)
 
     def _send_buffers(self, *, has_data: bool = True) -> None:
-        """Send the buffers of the last rank that has data to all, where a forward has to."""
+        """Send the buffers of the last rank that has data to all, where a forward has to.
+
+        Autograd must notice the write where a graph may have saved the values: in a buffer that is
+        new, or that the module has written to, since the last broadcast. It must not notice it in
+        the running statistics of a batch norm, which torch writes to without counting, as two
+        forwards may share a backward.
+        """
         if not (self.training and self.require_forward_param_sync and self.forward_sync_buffers):
-            return
-        if not self._with_buffers:
             return
         if self.parameters_to_ignore:
             buffers = [buffer for _, buffer in self._buffers_here()]
         else:
-            found = (b for child in self._with_buffers for b in child.buffers(recurse=False))
-            buffers = list({id(buffer): buffer for buffer in found}.values())
+            buffers = list(self.module.buffers())
+        known = self._buffer_versions
+        targets = [b.data if known.get(id(b)) == version(b) else b for b in buffers]
         source = join.last_rank(self, has_data) if self._may_join else 0
-        self.broadcast_bytes += broadcast_coalesced(buffers, self.process_group, source)
+        self.broadcast_bytes += broadcast_coalesced(targets, self.process_group, source)
+        self.modules_buffers = buffers  # keeps their ids from others
+        self._buffer_versions = {id(buffer): version(buffer) for buffer in buffers}
 
     def __getstate__(self) -> dict[str, Any]:
         if self.process_group is not dist.group.WORLD:
@@ -296,16 +316,29 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
                 "DDP Pickling/Unpickling are only supported when using DDP with the default "
                 "process group. Use ddp.module or ddp.state_dict() instead."
             )
-        left_out = ("process_group", "_reducer", "_with_buffers", "_frozen")
+        left_out = ("process_group", "_reducer", "_frozen", "modules_buffers", "_buffer_versions")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         nn.Module.__setstate__(self, state)  # type: ignore[no-untyped-call]
         self.process_group = chosen_group(None, None)
-        self._with_buffers = _with_buffers(self.module)
+        self.modules_buffers, self._buffer_versions = [], {}
         self._build_reducer()
 
 
-def _with_buffers(module: nn.Module) -> list[nn.Module]:
-    """The modules that have buffers of their own."""
-    return [child for child in module.modules() if any(True for _ in child.buffers(recurse=False))]
+def _not_offered(name: str) -> Callable[..., Any]:
+    def method(self: object, *args: object, **kwargs: object) -> Any:
+        raise NotImplementedError(
+            f"dpbench's DistributedDataParallel does not offer {name}(), which works on torch's "
+            "reducer"
+        )
+
+    return method
+
+
+# The other functions of torch's class need what only its constructor makes.
+_WORKS_HERE = ("no_sync", "join", "train", "scatter", "gather")
+for _name, _member in vars(TorchDdp).items():
+    _is_inherited = getattr(DistributedDataParallel, _name) is _member
+    if _is_inherited and isinstance(_member, FunctionType) and _name not in _WORKS_HERE:
+        setattr(DistributedDataParallel, _name, _not_offered(_name))

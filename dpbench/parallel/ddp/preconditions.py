@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
+from torch.nn.parameter import is_lazy
 
 from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.parallel.groups import member_group
@@ -30,6 +32,18 @@ def refuse(arguments: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"got {name}={value!r}, which dpbench's DistributedDataParallel does not offer"
             )
+
+
+def refuse_lazy(module: nn.Module) -> None:
+    """
+    Raises:
+        RuntimeError: the module has parameters or buffers without a shape.
+    """
+    if any(map(is_lazy, chain(module.parameters(), module.buffers()))):
+        raise RuntimeError(
+            "Modules with uninitialized parameters can't be used with `DistributedDataParallel`. "
+            "Run a dummy forward pass to correctly initialize the modules"
+        )
 
 
 def chosen_group(group: dist.ProcessGroup | None, mesh: DeviceMesh | None) -> dist.ProcessGroup:

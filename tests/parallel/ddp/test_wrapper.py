@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import init_device_mesh
+from torch.optim.swa_utils import AveragedModel, update_bn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
@@ -73,8 +74,12 @@ def bad_arguments_are_refused(rank: int) -> None:
             Ddp(nn.Linear(2, 2), **arguments)
     with pytest.raises(RuntimeError, match="doesn't have any parameter"):
         Ddp(nn.Linear(2, 2).requires_grad_(False))
-    with pytest.raises(ValueError, match="uninitialized parameter"):  # torch's own
-        Ddp(nn.LazyLinear(2))
+    for lazy in (
+        nn.LazyLinear(2),
+        nn.Sequential(nn.Linear(2, 2), nn.LazyBatchNorm1d(affine=False)),
+    ):
+        with pytest.raises(RuntimeError, match="uninitialized parameters can't be used with `Dis"):
+            Ddp(lazy)
     with pytest.raises(RuntimeError, match="static_graph"):
         Ddp(nn.Linear(2, 2), static_graph=rank == 1)
 
@@ -138,6 +143,59 @@ def sends_nested_buffers_in_training_only(rank: int) -> None:
     assert torch.allclose(norm.running_mean, after, rtol=1e-12, atol=1e-12)
     assert len(set(everywhere(norm.num_batches_tracked.item()))) == 1
     assert module.narrow.tolist() == [7.0] * 5
+
+
+class Rescales(nn.Module):
+    """It divides by a buffer that each forward makes anew, or writes to."""
+
+    def __init__(self, *, in_place: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(6, 3).double()
+        self.in_place = in_place
+        self.register_buffer("scale", torch.ones(3).double())
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        scale = 0.5 * self.scale + 0.5 * y.detach().abs().mean(0)
+        if self.in_place:
+            self.scale.copy_(scale)
+        else:
+            self.scale = scale
+        return y / self.scale
+
+
+@world.body
+def autograd_notices_that_a_buffer_which_a_graph_has_saved_is_overwritten(rank: int) -> None:
+    for in_place in (False, True):
+        ddp = Ddp(Rescales(in_place=in_place))
+        for seed in range(2):
+            step(ddp, seed, rank)  # a backward after each forward is no problem
+        losses = [ddp(batches(seed)[rank]).pow(2).mean() for seed in range(2)]
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            sum(losses).backward()
+
+
+@world.body
+def a_buffer_that_is_registered_after_wrapping_is_sent_too(rank: int) -> None:
+    module = Branches()
+    ddp = Ddp(module)
+    step(ddp, 0, rank)
+    module.b.register_buffer("late", torch.full((3,), float(rank + 1)))
+    step(ddp, 0, rank)
+    assert module.b.late.tolist() == [1.0] * 3
+
+
+@world.body
+def a_forward_without_gradients_begins_with_equal_buffers(rank: int) -> None:
+    averaged = AveragedModel(Ddp(Nested(seed=0).double()))
+    begins = []
+    norm = averaged.module.module.norm[1]
+    norm.register_forward_pre_hook(lambda *_: begins.append(norm.running_mean.tolist()))
+    update_bn([batches(seed)[rank] for seed in range(3)], averaged)
+    mine, theirs = everywhere(begins)
+    assert len(mine) == 3
+    assert mine == theirs
 
 
 @world.body
@@ -340,6 +398,20 @@ def others_treat_it_as_torchs_class(rank: int) -> None:
     assert list(model) == list(perceptron().state_dict())
     assert "0.weight" in optimizer["state"]
     assert ddp._get_ddp_logging_data().get("can_set_static_graph") is None
+
+
+@world.body
+def what_it_inherits_has_a_value_or_says_that_it_is_not_offered(rank: int) -> None:
+    ddp = Ddp(perceptron())
+    for name in ("_set_static_graph", "will_sync_module_buffers", "_remove_autograd_hooks"):
+        with pytest.raises(NotImplementedError, match=rf"does not offer {name}\(\)"):
+            getattr(ddp, name)()
+    theirs = nn.parallel.DistributedDataParallel(perceptron())
+    for name in (
+        *("device_ids", "output_device", "device_type", "is_multi_device_module", "device"),
+        *("dim", "broadcast_buffers", "modules_buffers", "join_device"),
+    ):
+        assert getattr(ddp, name) == getattr(theirs, name), name
 
 
 @world.body
