@@ -94,6 +94,8 @@ class Trained:
 
         Raises UsageError, also for a checkpoint that is missing, damaged or does not fit.
         """
+        import torch
+
         from dpbench import architecture
         from dpbench.training import checkpoint
 
@@ -113,7 +115,8 @@ class Trained:
         if not path.exists():
             raise UsageError(f"{self.folder} has no {which} checkpoint")
         stored = checkpoint.from_bytes(path.read_bytes(), str(path))
-        module = architecture.load(name).build_model()
+        with torch.random.fork_rng(devices=[]):  # the caller's random numbers go on as they were
+            module = architecture.load(name).build_model()
         try:
             module.load_state_dict(stored.model)
         except RuntimeError as error:

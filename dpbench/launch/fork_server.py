@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -27,13 +29,24 @@ def fork_server() -> ForkServerContext:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         # Otherwise Python puts the working directory first, with any dpbench or torch in it.
-        with temporary_variables({"PYTHONSAFEPATH": "1"}):
+        with temporary_variables({"PYTHONSAFEPATH": "1"}), start_method_unchanged():
             forkserver.ensure_running()
         # It listens in a folder that Python removes only at a normal exit.
         remove_when_ending(Path(util.get_temp_dir()))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
+
+
+@contextmanager
+def start_method_unchanged() -> Iterator[None]:
+    """Let multiprocessing start a process without settling this program's start method, which it
+    reads and thereby fixes."""
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(chosen, force=True)
 
 
 def fork_server_process() -> int:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import psutil
 
-from dpbench.records.environment import core_numbers, usable_cores
+from dpbench.records.environment import core_numbers
 from dpbench.records.trial import HostLoad
 
 
@@ -50,7 +50,7 @@ def host_load(start: CoreTimes | None, end: CoreTimes | None) -> HostLoad | None
         return None
     seconds = end.at - start.at
     return HostLoad(
-        cores=usable_cores(),
+        cores=len(core_numbers()),
         during=max(0.0, end.others - start.others) / seconds,
         stolen=max(0.0, end.stolen - start.stolen) / seconds,
     )

@@ -97,8 +97,6 @@ def inspect_machine() -> Machine:
             f"this process is rank {rank} of {size} (RANK and WORLD_SIZE are set, as by torchrun); "
             "dpbench starts the ranks itself: run it without a launcher, or unset both"
         )
-    # torch.cuda.is_available() then asks NVML; otherwise it would initialize CUDA in this process.
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
     from dpbench.rendezvous.available_backends import missing_reason

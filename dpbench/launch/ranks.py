@@ -26,7 +26,7 @@ from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
 from dpbench.launch import rank
 from dpbench.launch.causes import RankTrace, explain, stuck_at
-from dpbench.launch.fork_server import fork_server
+from dpbench.launch.fork_server import fork_server, start_method_unchanged
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
 from dpbench.rendezvous.store import STORE_FILE, file_variables, serve_store
@@ -225,7 +225,8 @@ def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _Runni
     context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
     ours, theirs = context.Pipe()
     process = context.Process(target=rank.main, args=(*arguments, theirs))
-    process.start()
+    with start_method_unchanged():
+        process.start()
     theirs.close()
     return _RunningRank(rank=number, process=process, connection=ours)
 

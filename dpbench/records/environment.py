@@ -62,7 +62,7 @@ class Environment:
     python: str
     cpu: str
     cores: int
-    """Cores that this process may use (affinity), not those of the box."""
+    """Cores in this process's affinity mask, not those of the box."""
     memory_bytes: int
     accelerators: tuple[Accelerator, ...] = ()
     governor: str | None = None
@@ -79,6 +79,11 @@ class Environment:
     boost: bool | None = None
     """Whether cores may run above their nominal frequency; None where that is not readable."""
     gpu_driver: str | None = None
+
+    @property
+    def usable_cores(self) -> int:
+        """Cores that its processes could keep busy, within affinity and quota."""
+        return within_quota(self.cores, self.quota_cores)
 
     @property
     def environment_id(self) -> str:
@@ -123,7 +128,7 @@ def environment_line(environments: Mapping[str, Environment], used: set[str]) ->
     hosts = {machine.hostname for machine in known}
     machine = known[0]
     gpus = [accelerator.name for accelerator in machine.accelerators]
-    what = [machine.cpu, units.counted(machine.cores, "core")]
+    what = [machine.cpu, units.counted(machine.usable_cores, "core")]
     what += [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
     versions = {version[0]: version[-1] for version in machine.versions}
     if "torch" in versions:
@@ -149,7 +154,7 @@ def capture(
         kernel=platform.release(),
         python=platform.python_version(),
         cpu=_cpu_model(),
-        cores=usable_cores(),
+        cores=len(core_numbers()),
         memory_bytes=psutil.virtual_memory().total,
         accelerators=tuple(accelerators),
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
@@ -179,17 +184,23 @@ def core_numbers() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
-def usable_cores() -> int:
-    """Cores in this process's affinity mask."""
-    return len(core_numbers())
-
-
 def read_text(path: str) -> str | None:
     """The contents of a small file; None if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except OSError:
         return None
+
+
+def usable_cores(read: Read = read_text) -> int:
+    """Cores that this process may keep busy, by its affinity mask and by the quota of its cgroup,
+    as in a container."""
+    return within_quota(len(core_numbers()), quota_cores(read))
+
+
+def within_quota(cores: int, quota: float | None) -> int:
+    """Whole cores that a quota of CPU time lets a process keep busy; at least one."""
+    return cores if quota is None else max(1, min(cores, int(quota)))
 
 
 def quota_cores(read: Read = read_text) -> float | None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import multiprocessing
+import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -162,10 +165,21 @@ def test_arrays_and_generators_are_lists_and_names_of_one_second_differ(here: Pa
     assert folders == ["20260102-000000-mnist_cnn", "20260102-000000-mnist_cnn-2"]
 
 
-def test_ranks_do_not_run_the_script_again_that_asked_for_them(
+@pytest.fixture
+def undecided_start_method() -> Iterator[None]:
+    """A program that has not used multiprocessing yet."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method(None, force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
+
+
+@pytest.mark.usefixtures("undecided_start_method")
+def test_ranks_do_not_run_the_script_that_asked_for_them_and_change_nothing_there(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """multiprocessing would import what __main__ says it is: here a script without a guard."""
+    variables = {**os.environ}
     script, again = here / "script.py", here / "again"
     script.write_text(f"open({str(again)!r}, 'w').close()\nraise SystemExit('not again')\n")
     main = sys.modules["__main__"]
@@ -185,6 +199,8 @@ def test_ranks_do_not_run_the_script_again_that_asked_for_them(
     assert not again.exists()
     assert main.__file__ == str(script)
     assert vars(main)["__spec__"] is None
+    assert {**os.environ} == variables
+    assert multiprocessing.get_start_method(allow_none=True) is None
 
 
 @needs_no_ranks

@@ -112,7 +112,9 @@ def test_a_training_leaves_a_model(trained: Trained) -> None:
     assert [*trained.log["step"]] == [3, 6, 9, 12]
     assert [*trained.epochs["epoch"]] == [1, 2]
     assert trained.log["loss"].iloc[-1] < trained.log["loss"].iloc[0]
+    random_numbers = torch.get_rng_state()
     model = trained.load_model(arch=TINY["arch"])
+    assert torch.equal(torch.get_rng_state(), random_numbers), "the caller's go on as they were"
     assert state_sha256(model) == trained.finished.state_sha256
     assert not model.training
     assert trained.load_model("best", arch=TINY["arch"])(torch.zeros(1, 4)).shape == (1, 2)

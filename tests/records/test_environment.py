@@ -87,7 +87,7 @@ def test_cores_are_those_this_process_may_use_and_named_in_ranges(
         os.sched_setaffinity(0, before)
     assert (here.cores, here.affinity) == (1, str(min(before)))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5, 7, 8})
-    assert usable_cores() == 6
+    assert capture().cores == 6
     assert capture().affinity == "0-2,5,7-8"
 
 
@@ -162,6 +162,17 @@ def test_the_tightest_quota_around_the_process_counts(
     files: dict[str, str], cores: float | None
 ) -> None:
     assert quota_cores(lambda path: files.get(path.replace("//", "/"))) == cores
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("250000 100000", 2), ("50000 100000", 1), ("max 100000", 6), ("9 1", 6)]
+)
+def test_a_quota_of_time_limits_the_cores_that_are_planned_with(
+    quota: str, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5, 7, 8})
+    files = {**V2, MINE: quota}
+    assert usable_cores(lambda path: files.get(path.replace("//", "/"))) == cores
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def _oversubscribed(
         spec = record.trial if isinstance(record, TrialRecord) else record.collective
         if spec.devices[0] == "cpu":
             share = spec.largest_share if isinstance(spec, TrialSpec) else spec.group_size
-            needed, there = share * spec.threads_per_replica, environment.cores
+            needed, there = share * spec.threads_per_replica, environment.usable_cores
             what, where = "threads", "cores"
         else:
             places = spec.places if isinstance(spec, TrialSpec) else spec.devices

@@ -53,6 +53,11 @@ def test_replicas_that_share_cores_are_told() -> None:
         [record(group_size=4)], {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE}
     )
     assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 4"
+    container = replace(ENVIRONMENTS_HERE, cores=64, quota_cores=2.5)
+    (note,) = environment_notes(
+        [record(container, group_size=4)], {container.environment_id: container}
+    )
+    assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 4"
 
 
 def test_memory_imbalance_is_the_largest_rank_over_the_mean() -> None:
