@@ -274,8 +274,8 @@ DECLARED: tuple[Metric, ...] = (
     Metric(
         **stored("peak_memory_bytes"),
         kind="integer",
-        meaning="Largest memory over ranks and repetitions: allocated on the GPU during warmup and "
-        "timed window, else resident on the host (whole process).",
+        meaning="Largest memory over ranks and repetitions: allocated on the GPU from warm-up to "
+        "the end of the first timed segment, else resident on the host (whole process).",
         unit="B",
         header="Peak memory",
         style="memory",

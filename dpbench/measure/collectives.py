@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dpbench.measure.device import set_device, synchronize
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.measure.window import between_barriers, synchronize
+from dpbench.measure.window import between_barriers
 from dpbench.parallel.shm import zeros
 from dpbench.records.collectives import Collective, CollectiveSpec, RankCollectives, SizeTiming
 
@@ -42,8 +43,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | str
     """
     device = torch.device(spec.devices[rank])
     torch.set_num_threads(spec.threads_per_replica)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    set_device(device)
     dtype: torch.dtype = getattr(torch, spec.dtype)
     timings = []
     with rank_group(spec.backend, spec.group_size) as ranks:

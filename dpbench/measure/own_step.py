@@ -43,6 +43,7 @@ class OwnStepModel:
     def __init__(self, model: ParallelModel, numbers: Numbers, enter: Enter, *, sync: bool) -> None:
         self.forwards = 0
         self.backwards = 0
+        self.no_syncs = 0
         self._model, self._numbers, self._enter, self._sync = model, numbers, enter, sync
 
     def __call__(self, inputs: Samples) -> Any:
@@ -62,6 +63,7 @@ class OwnStepModel:
     def no_sync(self) -> AbstractContextManager[None]:
         """A context in which gradients only accumulate; the next backward pass outside reduces
         them."""
+        self.no_syncs += 1
         return self._model.no_sync() if self._sync else nullcontext()
 
 
@@ -148,6 +150,8 @@ class OwnTrainer(Trainer):
             )
         if mistake is not None:
             raise UsageError(f"{self._title}: {mistake}{place_of(self._own)}")
+        if sync and model.backwards > 1 and not model.no_syncs:
+            self.reduces_each_micro_step = True
         mean: Tensor = loss.detach()
         return mean
 

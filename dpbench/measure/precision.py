@@ -17,10 +17,16 @@ HALF = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
 def choose_products(dtype: str) -> None:
-    """Allow TF32 in float32 products on CUDA if `dtype` asks for it, else forbid it: by default
-    torch uses TF32 in convolutions and float32 elsewhere."""
-    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = dtype == "tf32"
+    """Use TF32 in all float32 products on CUDA if `dtype` is tf32. For f32 torch's defaults stay:
+    TF32 in cuDNN's convolutions, float32 elsewhere."""
+    if dtype == "tf32":
+        torch.set_float32_matmul_precision("high")
+
+
+def full_float32() -> None:
+    """Forbid TF32, also in convolutions, for the rest of the process."""
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
 
 
 def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]:

@@ -5,7 +5,7 @@ Environment variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) come from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from dpbench.measure.device import current_cuda_device
 from dpbench.parallel.groups import decoded, encoded, gather_bytes, gather_tensors
 from dpbench.rendezvous.meeting import on_first_rank
 from dpbench.rendezvous.process_group import process_group
@@ -66,6 +67,12 @@ class RankGroup:
         """The `data` of every rank, by rank; lengths may differ."""
         return [data] if self.control is None else gather_bytes(data, self.control)
 
+    def share_first(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Overwrite the tensors, which are on the CPU, with those of rank 0."""
+        if self.control is not None:
+            for tensor in tensors:
+                dist.broadcast(tensor.detach(), 0, self.control)
+
     def gather_on_first(self, value: Any) -> list[Any] | None:
         """The `value` of every rank, by rank, on rank 0; None elsewhere.
 
@@ -112,7 +119,7 @@ def rank_group(
         yield RankGroup(size=1, control=None)
         return
     carrier = backend if measured else "gloo"
-    device = f"cuda:{torch.cuda.current_device()}" if carrier == "nccl" else "cpu"
+    device = current_cuda_device() if carrier == "nccl" else "cpu"
     with process_group(carrier, timeout=timeout, device=device, debug=debug) as joined:
         if carrier == "gloo":
             control = dist.group.WORLD

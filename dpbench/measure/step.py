@@ -116,6 +116,8 @@ class Trainer:
         self.losses: list[torch.Tensor] = []
         self.steps = 0
         """Number of steps so far, without those that left out synchronization."""
+        self.reduces_each_micro_step = False
+        """True after a step of a user's that reduced gradients in several micro-steps."""
         self._loss = architecture.loss
         self._take = take
         self._accumulation_steps = accumulation_steps

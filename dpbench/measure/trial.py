@@ -27,8 +27,10 @@ from dpbench.data.items import Collated, Source, load_items
 from dpbench.data.registry import SYNTHETIC, is_function
 from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.device import (
+    memory_in_use_bytes,
     peak_device_memory,
     peak_host_memory_bytes,
+    reset_peak_device_memory,
     settle_on_device,
 )
 from dpbench.measure.feed import BatchQueue, Feed, StepBatches, feeding
@@ -94,8 +96,7 @@ def measure(
     ):
         run = _Run(trial, rank, architecture, feed, batches, device, ranks)
         warmup = batches.take(trial.warmup_steps)
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+        reset_peak_device_memory(device)
         setup_seconds = perf_counter() - started
         with unused_parameters_named(run.module):
             run.warm_up(warmup)
@@ -187,21 +188,24 @@ class _Run:
         turns = [True, False] if trial.times_without_sync else [True]
         taken: list[StepBatches] = []
         before = self.model.communication()  # steps without synchronization add nothing to it
-        host_memory_bytes = None
+        peaks: tuple[int, int | None, int | None] | None = None
         for steps in segment_sizes(self.timed_steps):
             batches = self.batches.take(steps)
             taken += batches
             for sync in turns:
                 segments[sync].append(self._time_segment(batches, sync=sync))
-                if host_memory_bytes is None:  # before the first copy of the state
-                    host_memory_bytes = peak_host_memory_bytes()
+                if peaks is None:
+                    # Training needs no more than the first segment: steps without synchronization
+                    # add copies of the state and gradients beside the buckets.
+                    peaks = (peak_host_memory_bytes(), *peak_device_memory(self.device))
             turns.reverse()
         after, steps = self.model.communication(), self.timed_steps
         reduced_bytes = collectives = None
         if before is not None and after is not None:
             reduced_bytes = (after.bytes - before.bytes) // steps
             collectives = (after.collectives - before.collectives) / steps
-        allocated, reserved = peak_device_memory(self.device)
+        assert peaks is not None  # a window has a segment
+        host, allocated, reserved = peaks
         self.model.settle()
         return RankMeasurement(
             rank=self.rank,
@@ -210,7 +214,7 @@ class _Run:
             timed=joined(segments[True]),
             without_sync=joined(segments[False]) if segments[False] else None,
             setup_seconds=setup_seconds,
-            peak_host_memory_bytes=host_memory_bytes,
+            peak_host_memory_bytes=host,
             peak_device_memory_bytes=allocated,
             peak_reserved_memory_bytes=reserved,
             reduced_bytes_per_step=reduced_bytes,
@@ -221,6 +225,11 @@ class _Run:
             sample_checksum=tensors_checksum(indices for step in taken for indices in step),
             initial_checksum=self.initial_checksum,
             final_checksum=tensors_checksum(self.module.parameters()),
+            threads=torch.get_num_threads(),
+            sync_batch_norms=sum(
+                isinstance(layer, torch.nn.SyncBatchNorm) for layer in self.module.modules()
+            ),
+            reduces_each_micro_step=self.trainer.reduces_each_micro_step,
         )
 
     def _time_segment(self, batches: Sequence[StepBatches], *, sync: bool) -> Window:
@@ -231,16 +240,17 @@ class _Run:
             self.trainer.step(indices, sync=sync)
 
         with nullcontext() if sync else self._undone():
+            before = memory_in_use_bytes(self.device)
             window = time_steps(step, batches, self.device, self.ranks)
             losses = self.trainer.take_losses()
+            growth = memory_in_use_bytes(self.device) - before
         samples = sum(len(indices) for step_batches in batches for indices in step_batches)
-        return replace(window, samples=samples, losses=losses)
+        return replace(window, samples=samples, losses=losses, memory_growth_bytes=(growth,))
 
     @contextmanager
     def _undone(self) -> Iterator[None]:
         """A context whose steps leave no trace in parameters, buffers, optimizer, loss scale and
-        random state. Copies wait in host memory, so that they do not add to the peak of the
-        device."""
+        random state. Copies wait in host memory, as the device may have no room for them."""
 
         def on_host(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.detach().to("cpu", copy=True)

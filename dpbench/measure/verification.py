@@ -35,6 +35,7 @@ from dpbench.measure.checksum import whole
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.implementations.comm_hooks import is_lossless
 from dpbench.measure.own_step import expect_gradients, trainer_of
+from dpbench.measure.precision import full_float32
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.reference import Gradients, ReplicaReference, ShardReference
 from dpbench.measure.step import Trainer, prepare
@@ -64,10 +65,14 @@ def verify(
     small = _shrunk(trial)
     device = torch.device(trial.devices[rank])
     torch.manual_seed(trial.workload.seed)
-    module = architecture.build_model().to(device).eval()  # dropout has no reference
+    module = architecture.build_model()
+    # Wrappers take rank 0's values. The reference must too, as a factory may ignore the seed.
+    ranks.share_first([*module.parameters(), *module.buffers()])
     large = sum(parameter.numel() for parameter in module.parameters()) > MOST_IN_DOUBLE
     dtype = torch.float32 if large else torch.float64
-    module = module.to(dtype)
+    if large:
+        full_float32()
+    module = module.to(device, dtype).eval()  # dropout has no reference
     steps = max(LEAST_STEPS, trial.sync_every + 1)
     with seeded(trial.workload.seed):  # items may draw random numbers
         samples = _samples(dataset, steps * small.effective_batch_size, device, dtype)

@@ -13,33 +13,17 @@ from contextlib import contextmanager
 from itertools import chain, pairwise
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
+from dpbench.measure.device import clock_of, seconds_between, synchronize
 from dpbench.measure.rank_group import RankGroup
 from dpbench.records.trial import Window
 from dpbench.specs.shares import split_evenly
 from dpbench.temporary import no_garbage_collection
 
 T = TypeVar("T")
-
-
-def clock_of(device: torch.device) -> Callable[[], Any]:
-    """The clock for work on `device`: a call gives a reading, for `seconds_between`. On CUDA it is
-    an event of the current stream."""
-    return perf_counter if device.type == "cpu" else _recorded_event
-
-
-def _recorded_event() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()
-    return event
-
-
-def seconds_between(start: Any, end: Any) -> float:
-    """Seconds between two readings of a clock; of events only when the device is idle."""
-    return float(end - start if isinstance(start, float) else start.elapsed_time(end) / 1e3)
 
 
 def time_steps(
@@ -80,6 +64,9 @@ def joined(segments: Sequence[Window]) -> Window:
         segment_steps=tuple(len(segment.step_seconds) for segment in segments),
         samples=sum(segment.samples for segment in segments),
         losses=tuple(chain.from_iterable(segment.losses for segment in segments)),
+        memory_growth_bytes=tuple(
+            chain.from_iterable(segment.memory_growth_bytes for segment in segments)
+        ),
         cpu_seconds=sum(segment.cpu_seconds or 0.0 for segment in segments),
     )
 
@@ -93,12 +80,6 @@ def between_barriers(device: torch.device, ranks: RankGroup) -> Iterator[None]:
         ranks.barrier()
         yield
         ranks.barrier()
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has no work left."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 SEGMENTS = 4

@@ -225,6 +225,20 @@ def refuse_if(wrong: bool, message: str, *about: str) -> None:
         raise UsageError(message, about=about)
 
 
+def refuse_graphs_that_accumulate(modes: Collection[str], counts: Collection[int]) -> None:
+    """Raises UsageError for micro-steps that a CUDA graph replays: each replay overwrites the
+    gradients of the one before (pytorch issue 169545)."""
+    graphed = [mode for mode in modes if mode in ("reduce-overhead", "max-autotune")]
+    several = [count for count in counts if count > 1]
+    refuse_if(
+        bool(graphed and several),
+        f"--compile {','.join(graphed)} with --accumulate {','.join(map(str, several))}: CUDA "
+        "graphs overwrite the gradients of earlier micro-batches; expected --compile default or "
+        "none, or --accumulate 1",
+        *("compile", "accumulate"),
+    )
+
+
 def require_one_format(as_json: bool, format: str | None) -> None:
     """Raises UsageError for --json with another --format."""
     refuse_if(

@@ -36,6 +36,7 @@ from dpbench.options.shared import (
     json_option,
     name_option,
     printed,
+    refuse_graphs_that_accumulate,
     refuse_if,
     require_setting,
 )
@@ -239,6 +240,7 @@ class SweepOptions(
             f"{', '.join(names)} has a choice of backend; leave --backends out",
             *("backends", "implementations"),
         )
+        refuse_graphs_that_accumulate(self.compile, self.accumulate)
         for every in self.sync_every:
             refuse_if(
                 any(n % every for n in self.timed_steps),

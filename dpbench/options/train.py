@@ -32,6 +32,7 @@ from dpbench.options.shared import (
     json_option,
     name_option,
     printed,
+    refuse_graphs_that_accumulate,
     refuse_if,
     require_setting,
 )
@@ -236,6 +237,7 @@ class TrainOptions(
             "--backend out, or take an implementation that has one, such as ddp",
             *("backend", "implementation"),
         )
+        refuse_graphs_that_accumulate((self.compile,), (self.accumulate,))
         refuse_if(
             self.lr_warmup > 0 and self.lr_scaling == "none",
             f"--lr-warmup {self.lr_warmup}: the rate rises from --lr to the scaled one, and with "

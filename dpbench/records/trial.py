@@ -75,6 +75,9 @@ class Window:
     """Mean loss of this rank's samples of every step, read after the window."""
     cpu_seconds: float | None = None
     """Processor time of the rank's process in the window, all its threads together."""
+    memory_growth_bytes: tuple[int, ...] = ()
+    """Growth of the memory in use during each segment: of tensors on the GPU, or of the resident
+    set of a rank on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +147,7 @@ class RankMeasurement:
     peak_host_memory_bytes: int | None = None
     """Largest resident set of the process (ru_maxrss) until the end of the first timed segment."""
     peak_device_memory_bytes: int | None = None
-    """Largest allocation on the device during warmup and the timed window."""
+    """Largest allocation on the device from warmup until the end of the first timed segment."""
     peak_reserved_memory_bytes: int | None = None
     """Largest amount of device memory that torch's allocator held in that time."""
     reduced_bytes_per_step: int | None = None
@@ -160,6 +163,14 @@ class RankMeasurement:
     """Hash of the parameters before warmup; equal in all trials of a workload and seed."""
     final_checksum: str | None = None
     """Hash of the parameters after the timed window; equal on all ranks that communicate."""
+    threads: int | None = None
+    """torch's threads for one operation after the timed window: the user's code may have changed
+    them."""
+    sync_batch_norms: int = 0
+    """Number of SyncBatchNorm layers, which communicate in the forward pass."""
+    reduces_each_micro_step: bool = False
+    """Whether the user's step accumulates over micro-steps without `no_sync`, so that each of them
+    reduces gradients."""
     phases: Phases | None = None
     phases_without_sync: Phases | None = None
     """Phases of steps without gradient synchronization."""

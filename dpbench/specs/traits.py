@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dpbench.errors import UsageError
 
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendTraits:
     """A way for gradients to travel; `process_group` is False where there is no process group."""
@@ -104,8 +105,9 @@ def read_traits(path: Path) -> ImplementationTraits | None:
     literal, wraps = None, False
     for statement in ast.parse(path.read_text(encoding="utf-8")).body:
         match statement:
-            case ast.Assign(targets=[ast.Name(id="TRAITS")]) | ast.AnnAssign(
-                target=ast.Name(id="TRAITS")
+            case (
+                ast.Assign(targets=[ast.Name(id="TRAITS")])
+                | ast.AnnAssign(target=ast.Name(id="TRAITS"))
             ):
                 literal = statement.value
             case ast.FunctionDef(name="wrap"):
@@ -116,9 +118,7 @@ def read_traits(path: Path) -> ImplementationTraits | None:
         missing = "TRAITS" if literal is None else "wrap(module, settings, rank)"
         raise UsageError(f"implementation {path}: the file has no {missing}")
     try:
-        return ImplementationTraits(
-            name=path.stem.replace("_", "-"), **ast.literal_eval(literal)
-        )
+        return ImplementationTraits(name=path.stem.replace("_", "-"), **ast.literal_eval(literal))
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"implementation {path}: TRAITS: {error}; expected a literal with the fields of "

@@ -21,6 +21,7 @@ from dpbench.errors import UsageError
 from dpbench.measure.device import (
     peak_device_memory,
     peak_host_memory_bytes,
+    reset_peak_device_memory,
     settle_on_device,
 )
 from dpbench.measure.precision import choose_products
@@ -66,8 +67,7 @@ def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
     )
     samples_sha256 = splits.sha256()
     require_same(job, samples_sha256, ranks)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    reset_peak_device_memory(device)
     session = Session(job, ranks, architecture, splits, samples_sha256, device)
     with closing(session):
         checkpoint = agreed_checkpoint(job, ranks)

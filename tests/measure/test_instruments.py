@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dpbench.data.datasets import Dataset
-from dpbench.measure import instruments, window
+from dpbench.measure import device, instruments, window
 from dpbench.measure.implementations import Plain
 from dpbench.measure.instruments import time_phases, trace_gradients
 from dpbench.measure.rank_group import RankGroup
@@ -31,6 +31,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
+    monkeypatch.setattr(device, "perf_counter", clock)
     monkeypatch.setattr(window, "perf_counter", clock)
     monkeypatch.setattr(instruments, "perf_counter", clock)
     return clock

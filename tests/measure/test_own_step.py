@@ -44,6 +44,27 @@ def test_without_synchronization_nothing_inside_of_the_step_turns_it_on_again() 
     assert " ".join(model.events) == expected
 
 
+def reduces_each(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
+    optimizer.zero_grad()
+    for inputs, targets in batches:
+        value = loss(model(inputs), targets) / len(batches)
+        model.backward(value)
+    optimizer.step()
+    return value  # type: ignore[no-any-return]
+
+
+def test_a_step_that_reduces_in_each_micro_step_is_noted() -> None:
+    for own, noted in ((reduces_each, True), (whole, False)):
+        training = trainer(own)
+        training.step(BATCHES, sync=False)
+        assert not training.reduces_each_micro_step
+        training.step(BATCHES)
+        assert training.reduces_each_micro_step == noted
+        training = trainer(own)
+        training.step(BATCHES[:1])
+        assert not training.reduces_each_micro_step
+
+
 def test_clipping_sees_reduced_gradients() -> None:
     model = Recorded(Healthy().build_model())
     trainer(partial(whole, max_norm=1e-3), model).step(BATCHES)

@@ -16,6 +16,7 @@ import torch
 from dpbench.data import datasets
 from dpbench.data.arrays import write_arrays
 from dpbench.data.sharding import GlobalBatchSampler
+from dpbench.measure import trial as trial_module
 from dpbench.measure import verification
 from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.implementations import Plain
@@ -68,6 +69,15 @@ class Drops(Healthy):
             torch.nn.Dropout(),
             torch.nn.Linear(8, 2),
         )
+
+
+class Synchronized(Drops):
+    """Has a layer that communicates in the forward pass, which it leaves out on the CPU."""
+
+    def build_model(self) -> torch.nn.Module:
+        model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(super().build_model())
+        model[1].eval()
+        return model
 
 
 @pytest.fixture(autouse=True)
@@ -157,6 +167,59 @@ def test_windows_with_and_without_synchronization_alternate_on_the_same_samples(
     assert rank.without_sync is not None
     assert rank.timed.segment_steps == rank.without_sync.segment_steps == (6, 6, 5, 5)
     assert rank.timed.samples == rank.without_sync.samples == 22 * 8
+
+
+def test_peak_memory_is_that_of_training_without_what_measuring_adds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Steps without synchronization, and undoing them, need memory that training does not."""
+    steps: list[bool] = []
+    true_step = Trainer.step
+
+    def step(self: Trainer, batches: Any, *, sync: bool = True) -> None:
+        steps.append(sync)
+        true_step(self, batches, sync=sync)
+
+    def peak(device: torch.device) -> tuple[int, int]:
+        return 1000 * steps.count(False) + steps.count(True), 7
+
+    monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr(trial_module, "peak_device_memory", peak)
+    rank = measured(dp(2, warmup_steps=2, timed_steps=10))
+    assert (rank.peak_device_memory_bytes, rank.peak_reserved_memory_bytes) == (2 + 5, 7)
+
+
+class Leaks(Healthy):
+    """Keeps 4 MiB of every step."""
+
+    kept: list[torch.Tensor] = []  # noqa: RUF012 - the trial makes its own instance of the class
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.kept.append(torch.ones(2**20))
+        return super().loss(outputs, targets)
+
+
+def test_the_memory_that_every_segment_adds_is_recorded() -> None:
+    leaking = measured(single("Leaks", warmup_steps=2, timed_steps=10)).timed
+    Leaks.kept.clear()
+    healthy = measured(single("Healthy", warmup_steps=2, timed_steps=10)).timed
+    assert leaking.segment_steps == (5, 5)
+    assert all(growth >= 5 * 4 * 2**20 for growth in leaking.memory_growth_bytes)
+    assert all(growth < 2**20 for growth in healthy.memory_growth_bytes)
+
+
+class Threaded(Healthy):
+    """Sets the number of threads, as a model that was written for a whole machine may."""
+
+    def build_model(self) -> torch.nn.Module:
+        torch.set_num_threads(5)
+        return super().build_model()
+
+
+def test_the_threads_that_a_model_sets_and_its_synchronized_layers_are_recorded() -> None:
+    assert (measured(single("Threaded")).threads, measured(single("Healthy")).threads) == (5, 1)
+    assert measured(single("Drops")).sync_batch_norms == 0
+    assert measured(single("Synchronized")).sync_batch_norms == 1
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from dpbench.measure import window
+from dpbench.measure import device, window
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.window import (
     segment_sizes,
     time_steps,
 )
 from dpbench.records.trial import Window
+from tests.measure.recording_cuda import GPU, RecordingCuda
 
 CPU = torch.device("cpu")
 ALONE = RankGroup(size=1, control=None)
@@ -42,11 +43,28 @@ def collections() -> Iterator[list[str]]:
 
 def test_a_window_is_read_off_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 10.0, 10.5, 11.5, 13.5, 13.5])
-    monkeypatch.setattr(window, "perf_counter", lambda: next(clock))
+    for module in (device, window):
+        monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
     timing = time_steps(no_step, range(3), CPU, ALONE)
     assert (timing.start_seconds, timing.seconds) == (10.0, 3.5)
     assert timing.step_seconds == (0.5, 1.0, 2.0)
     assert list(clock) == []  # the clock is read at the ends of steps and nowhere else
+
+
+def test_a_window_on_a_gpu_waits_at_its_ends_and_times_steps_by_events_of_its_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cuda = RecordingCuda()
+    monkeypatch.setattr(device, "cuda", cuda)
+
+    def step(seconds: float) -> None:
+        cuda.calls.append("step")
+        cuda.now += seconds
+
+    timing = time_steps(step, (0.5, 2.0), GPU, ALONE)
+    wait, record = "synchronize cuda:1", "record on stream of cuda:1"
+    assert cuda.calls == [wait, record, "step", record, "step", record, wait]
+    assert timing.step_seconds == (0.5, 2.0)
 
 
 def test_garbage_is_collected_before_the_window_and_not_in_it(collections: list[str]) -> None:

@@ -66,6 +66,10 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
         ("oversubscribe = 7", "{}: --oversubscribe: got 7; expected a valid boolean"),
         ("implementations = 'dpp'", "{}: --implementations: got 'dpp'; did you mean 'dp'?"),
         ("sync-every = 4", "{}: --sync-every 4: expected --implementations with local-sgd"),
+        (
+            "compile = ['default', 'reduce-overhead']\naccumulate = [1, 4]",
+            "{}: --compile reduce-overhead with --accumulate 4: CUDA graphs overwrite",
+        ),
         ("steps = [", "{} is not TOML"),
     ],
 )

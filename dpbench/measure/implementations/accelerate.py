@@ -9,6 +9,7 @@ import torch
 
 from dpbench.measure.implementations.model import ParallelModel, threads_kept
 from dpbench.specs.training import RunSpec
+from dpbench.temporary import temporary_variables
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -41,8 +42,10 @@ def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> Accelerated:
     """Wrap `module` at Accelerate's defaults, in the existing process group."""
     from accelerate import Accelerator
 
-    on_cpu = torch.device(settings.devices[rank]).type == "cpu"
-    with threads_kept():
-        accelerator = Accelerator(cpu=on_cpu, device_placement=False)
+    device = torch.device(settings.devices[rank])
+    # Accelerate takes the GPU with the number of the local rank, whatever GPUs were asked for.
+    of_device = {} if device.type == "cpu" else {"LOCAL_RANK": str(device.index)}
+    with threads_kept(), temporary_variables(of_device):
+        accelerator = Accelerator(cpu=device.type == "cpu", device_placement=False)
         prepared = accelerator.prepare_model(module)
     return Accelerated(accelerator, prepared)

@@ -45,13 +45,18 @@ def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> FabricModel:
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
 
-    on_cpu = torch.device(settings.devices[rank]).type == "cpu"
-    hosts = (settings.nodes if isinstance(settings, TrialSpec) else ()) or (len(settings.devices),)
+    places = (
+        settings.places
+        if isinstance(settings, TrialSpec)
+        else tuple((0, device) for device in settings.devices)
+    )
+    host, device = places[rank]
+    here = [torch.device(other).index for number, other in places if number == host]
     with threads_kept():
         fabric = Fabric(
-            accelerator="cpu" if on_cpu else "cuda",
-            devices=hosts[0],
-            num_nodes=len(hosts),
+            accelerator="cpu" if device == "cpu" else "cuda",
+            devices=len(here) if device == "cpu" else here,
+            num_nodes=len({number for number, _ in places}),
             # Given explicitly: Fabric would assume SLURM wherever srun is installed.
             strategy=DDPStrategy(cluster_environment=TorchElasticEnvironment()),
         )

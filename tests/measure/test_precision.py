@@ -1,0 +1,38 @@
+"""The precision of float32 products is torch's own, unless a trial asks for another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from dpbench.measure.precision import choose_products, full_float32
+
+
+@pytest.fixture(autouse=True)
+def _settings_kept() -> Iterator[None]:
+    products, convolutions = (
+        torch.get_float32_matmul_precision(),
+        torch.backends.cudnn.allow_tf32,
+    )
+    yield
+    torch.set_float32_matmul_precision(products)
+    torch.backends.cudnn.allow_tf32 = convolutions
+
+
+def products() -> tuple[str, bool]:
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+
+def test_f32_is_what_a_script_without_settings_gets() -> None:
+    before = products()
+    choose_products("f32")
+    assert products() == before == ("highest", True)
+
+
+def test_tf32_covers_products_and_convolutions_and_the_proof_can_forbid_it() -> None:
+    choose_products("tf32")
+    assert products() == ("high", True)
+    full_float32()
+    assert products() == ("highest", False)
