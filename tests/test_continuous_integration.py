@@ -72,6 +72,16 @@ def test_workflows_may_only_read_the_repository(name: str) -> None:
     assert "pull_request_target" not in text
 
 
+def test_the_summary_of_a_check_that_could_not_begin_is_no_second_failure(tmp_path: Path) -> None:
+    (show,) = (
+        step["run"]
+        for step in yaml.safe_load(WORKFLOW)["jobs"]["check"]["steps"]
+        if "GITHUB_STEP_SUMMARY" in step.get("run", "")
+    )
+    words = ["env", f"GITHUB_STEP_SUMMARY={tmp_path / 'summary'}", "bash", "-e", "-c", show]
+    subprocess.run(words, cwd=tmp_path, check=True)
+
+
 @pytest.mark.full
 def test_the_steps_of_the_action_leave_a_verdict_and_its_status(tmp_path: Path) -> None:
     """Run in a shell, in a repository with a model; ranks are not started."""

@@ -14,7 +14,7 @@ from dpbench.options.shared import (
     THREADS_HELP,
     USUAL_PANEL,
     USUAL_THREADS,
-    BatchSize,
+    Size,
     DataOptions,
     FolderOptions,
     Implementation,
@@ -40,7 +40,7 @@ class CheckedOptions(RowOptions):
     implementations: CommaList[Implementation] = option(
         ("ddp",), "Implementations to check.", "A,B", also=("--implementation",)
     )
-    batch_sizes: CommaList[BatchSize] = option(
+    batch_sizes: CommaList[Size] = option(
         (64,), "Samples per replica.", "N,N", also=("--batch-size",)
     )
     group_sizes: CommaList[Count] | None = option(

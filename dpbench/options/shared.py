@@ -31,8 +31,8 @@ DATA_PANEL = "Model and data"
 MEASUREMENT_PANEL = "Measurement"
 MACHINE_PANEL = "Machine"
 OUTPUT_PANEL = "Results and output"
-LARGEST_BATCH = "max"
-"""The word for the largest batch size that fits."""
+LARGEST = "max"
+"""The word for the largest batch size that fits, and for the largest group."""
 ARCHITECTURE = "mnist_cnn"
 """The default architecture."""
 ARCH_HELP = "Model: a name from 'dpbench list', or file.py:function."
@@ -53,7 +53,7 @@ Repetitions = Annotated[int, WholeNumber(least=1, most=MOST_REPETITIONS)]
 Implementation = Annotated[str, Choice(tuple(IMPLEMENTATIONS))]
 Backend = Annotated[str, Choice({**{b: b for b in PROCESS_GROUP_BACKENDS}, "cpu": "shm"})]
 """A backend with a process group; "cpu" is the name in other tools for staging through the host."""
-BatchSize = Annotated[int | str, OrWord(WholeNumber(least=1), LARGEST_BATCH, LARGEST_BATCH)]
+Size = Annotated[int | str, OrWord(WholeNumber(least=1), LARGEST, LARGEST)]
 
 
 def config_option(scope: Scope = "call") -> Any:
@@ -128,15 +128,15 @@ class RowOptions(GpuOptions):
     backends: CommaList[Backend] | None = option(
         None, BACKENDS_HELP, "A,B", also=("--backend", "--sync-backend"), usual=USUAL_BACKEND
     )
-    batch_sizes: CommaList[BatchSize] = option(
+    batch_sizes: CommaList[Size] = option(
         (32, 64, 128),
         "Samples per replica; max: the largest that fits.",
         "N,N",
         also=("--batch-size",),
     )
-    group_sizes: CommaList[Count] | None = option(
+    group_sizes: CommaList[Size] | None = option(
         None,
-        "Numbers of replicas to measure.",
+        "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
         also=("--group-size",),
         usual="1 to --gpus; above 4: 1, 2, 4, …",

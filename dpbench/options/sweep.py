@@ -15,7 +15,7 @@ from dpbench.options.shared import (
     COMPILE_HELP,
     DEBUG_HELP,
     DTYPES_HELP,
-    LARGEST_BATCH,
+    LARGEST,
     LR_SCALING_HELP,
     MACHINE_PANEL,
     MEASUREMENT_PANEL,
@@ -210,7 +210,7 @@ class SweepOptions(
     @property
     def searches_batch(self) -> bool:
         """Whether the largest batch that fits must be found first."""
-        return LARGEST_BATCH in self.batch_sizes
+        return LARGEST in self.batch_sizes
 
     @property
     def loading(self) -> tuple[int | None, ...]:

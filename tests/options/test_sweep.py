@@ -143,6 +143,19 @@ def test_every_preset_is_a_sweep_that_says_what_it_is_for_and_what_it_asks(
     assert presets.purpose(presets.SWEEPS[name]).endswith(".")
 
 
+@pytest.mark.parametrize(("gpus", "backends"), [(0, ("gloo", "shm")), (8, ("nccl",))])
+def test_the_first_sweep_uses_the_backends_of_its_devices_and_all_devices(
+    gpus: int, backends: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    options = read_options({"preset": "quick"})
+    assert (options.backends, options.group_sizes) == (backends, ("max",))
+
+
 def test_all_files_of_presets_are_named() -> None:
-    known = {*presets.SWEEPS.values(), *presets.TRAININGS.values()}
+    known = {
+        path
+        for files in (presets.SWEEPS, presets.ON_GPUS, presets.TRAININGS)
+        for path in files.values()
+    }
     assert known == {*presets.FOLDER.glob("*.toml")}

@@ -10,15 +10,23 @@ from dpbench.errors import UnknownName
 FOLDER = Path(__file__).parent
 SWEEPS = {name: FOLDER / f"{name}.toml" for name in ("quick", "ci", "full", "paper")}
 """Presets of `dpbench sweep`, from the shortest to the longest."""
+ON_GPUS = {"quick": FOLDER / "quick-gpus.toml"}
+"""The files of presets that differ on a machine with GPUs."""
 TRAININGS = {"torch-ddp": FOLDER / "train-torch-ddp.toml"}
 """Presets of `dpbench train`."""
 
 
 def find(name: str, presets: Mapping[str, Path] = SWEEPS) -> Path:
-    """The file of a preset; raises UsageError for an unknown name."""
+    """The file of a preset for this machine; raises UsageError for an unknown name."""
     if name not in presets:
         raise UnknownName("value for --preset:", name, [*presets])
-    return presets[name]
+    return ON_GPUS[name] if name in ON_GPUS and _has_gpus() else presets[name]
+
+
+def _has_gpus() -> bool:
+    import torch
+
+    return torch.cuda.device_count() > 0
 
 
 def find_training(name: str) -> Path:

@@ -16,7 +16,7 @@ from dpbench.errors import UsageError
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
-from dpbench.options.shared import LARGEST_BATCH
+from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.run.sweep.grid import rows
@@ -24,7 +24,7 @@ from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import TrialSpec, series_name
 from dpbench.temporary import temporary_folder
 
-OPTION = f"--batch-sizes {LARGEST_BATCH}"
+OPTION = f"--batch-sizes {LARGEST}"
 SHARE_OF_MEMORY = 0.5
 """The share of the available memory that all replicas of the largest group may take on the CPU."""
 TRY_SECONDS = 60.0

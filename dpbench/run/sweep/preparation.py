@@ -16,7 +16,7 @@ from dpbench import store, units
 from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
-from dpbench.options.shared import LARGEST_BATCH
+from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.plan import Planned
@@ -145,7 +145,7 @@ def plan_sweep(options: SweepOptions) -> tuple[list[Planned], str]:
         require_one_answer(options)
         known = options.known_batch_sizes
         here = "its rows are not in this plan" if known else f"batch {FIRST_BATCH} stands in for it"
-        largest = f" --batch-sizes {LARGEST_BATCH} is found when the sweep starts: {here}."
+        largest = f" --batch-sizes {LARGEST} is found when the sweep starts: {here}."
         options = options.model_copy(update={"batch_sizes": known or (FIRST_BATCH,)})
     widened = options.model_copy(update={"oversubscribe": True})
     prepared = prepare(widened, *find_folder(options))
@@ -170,18 +170,18 @@ def _planned(prepared: PreparedSweep, *, oversubscribe: bool) -> tuple[list[Plan
         runs = missing(usable, lasting(prepared.earlier.records) if prepared.earlier else ())
         threads = [trial.threads_per_replica for trial in trials]
         duration = (
-            f"no estimate{'' if oversubscribe else ', and a run needs --oversubscribe here'}, as "
-            f"{len(spec.devices)} replicas share "
+            f"no estimate, as {len(spec.devices)} replicas share "
             f"{units.counted(there_are, 'GPU' if machine.has_cuda else 'core')}"
             if len(spec.devices) > there_are
             else estimate_in_words(runs, launcher)
         )
+        needs = "" if oversubscribe else _needs(spec, trials, machine)
         stored = f"Resuming: {units.stored(len(usable) - len(runs), len(usable))}. "
         summary = (
             f"{stored if prepared.earlier else ''}{units.counted(len(runs), 'trial')} "
             f"of {_steps(spec, trials)}, "
             f"{units.any_of(threads, 'thread')} per replica; "
-            f"{duration}. This plan stored nothing."
+            f"{duration}. {needs}This plan stored nothing."
         )
     left = Counter(trial.configuration for trial in runs)
     rows = [
@@ -189,6 +189,17 @@ def _planned(prepared: PreparedSweep, *, oversubscribe: bool) -> tuple[list[Plan
         for row in dict.fromkeys(trial.configuration for trial in trials)
     ]
     return rows, summary
+
+
+def _needs(spec: SweepSpec, trials: Sequence[TrialSpec], machine: Machine) -> str:
+    """What a run needs that this machine lacks, as a sentence; "" if it has enough."""
+    replicas, threads = len(spec.devices), max(trial.threads_per_replica for trial in trials)
+    if machine.has_cuda and replicas > machine.gpu_count:
+        needed, unit, there_are = replicas, "GPU", machine.gpu_count
+    else:
+        needed = max(replicas, threads * max(spec.group_sizes))
+        unit, there_are = "core", machine.cores
+    return "" if needed <= there_are else f"A run needs {units.counted(needed, unit)}, or --oversubscribe. "
 
 
 def _steps(spec: SweepSpec, trials: Sequence[TrialSpec]) -> str:

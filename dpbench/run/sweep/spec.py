@@ -13,7 +13,7 @@ from dpbench.data.user_code import with_files
 from dpbench.errors import UnknownName, UsageError
 from dpbench.launch.unusable import optimizer_reason
 from dpbench.measure.try_out import load_tried, try_dataset, try_step
-from dpbench.options.shared import LARGEST_BATCH
+from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
 from dpbench.run.this_machine import (
     Host,
@@ -43,7 +43,7 @@ def build_sweep_spec(
     """The sweep for this machine, or for several `hosts`, and the notes that the user must see."""
     if options.searches_batch:
         raise UsageError(
-            f"--batch-sizes {LARGEST_BATCH}: only dpbench sweep on one node looks for it; expected "
+            f"--batch-sizes {LARGEST}: only dpbench sweep on one node looks for it; expected "
             "a number"
         )
     for name in options.arch:
@@ -55,17 +55,22 @@ def build_sweep_spec(
     if len(hosts) > 1 and options.fills_window:  # the orders of other hosts name no steps
         options = options.model_copy(update={"steps": (STEPS,)})
     notes: list[str] = []
+    asked = options.group_sizes
+    numbers = tuple(size for size in asked or () if isinstance(size, int))
     if not hosts:
         devices = devices_for(
             machine,
             options.gpus,
-            options.group_sizes,
+            numbers if numbers == asked else None,
             notes,
             oversubscribe=options.oversubscribe,
         )
         hosts = (Host(machine=machine, devices=devices),)
     offered = tuple(len(host.devices) for host in hosts)
-    group_sizes = options.group_sizes or default_group_sizes(sum(offered))
+    most = sum(offered)
+    group_sizes = default_group_sizes(most)
+    if asked is not None:
+        group_sizes = tuple(dict.fromkeys(most if size == LARGEST else int(size) for size in asked))
     _check(options, hosts, group_sizes)
     decided = {
         "timed_steps": options.timed_steps,
@@ -111,11 +116,12 @@ def _check(
                 "same kind on all nodes"
             )
     most = sum(len(host.devices) for host in hosts)
-    if len(hosts) > 1 and max(group_sizes) > most:
+    if max(group_sizes) > most:
         listed = " + ".join(str(len(host.devices)) for host in hosts)
+        where = f"all nodes ({listed})" if len(hosts) > 1 else "this machine"
         raise UsageError(
             f"--group-sizes: {max(group_sizes)} is above the {units.counted(most, 'replica')} of "
-            f"all nodes ({listed}); expected at most {most}, or more --gpus on each node"
+            f"{where}; expected at most {most}, or more --gpus"
         )
     smallest, largest = min(options.known_batch_sizes), max(group_sizes)
     if "strong" in options.scaling and smallest < largest:

@@ -1,0 +1,28 @@
+"""Options become the sweep of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dpbench.errors import UsageError
+from dpbench.options.sweep import SweepOptions
+from dpbench.run.sweep.spec import build_sweep_spec
+from tests.launch import synthetic
+
+MACHINE = replace(synthetic.machine(), cores=4)
+
+
+def group_sizes(**options: object) -> tuple[int, ...]:
+    """The group sizes of a sweep on a machine with four cores."""
+    parsed = SweepOptions.model_validate({"arch": "mlp", **options})
+    return build_sweep_spec(parsed, MACHINE)[0].group_sizes
+
+
+def test_the_group_size_max_is_all_replicas() -> None:
+    assert group_sizes(group_sizes="max") == (4,)
+    assert group_sizes(group_sizes="1,max", gpus=2) == (1, 2)
+    assert group_sizes(group_sizes="max,1", gpus=1) == (1,)
+    with pytest.raises(UsageError, match=r"--group-sizes: 5 is above the 4 replicas of this mach"):
+        group_sizes(group_sizes="5,max")
