@@ -121,6 +121,9 @@ class ConfigurationSummary:
     """
 
     implementation: str
+    """The name as it is registered or published."""
+    implementation_label: str
+    """The name as people read it, with settings: "ddp(bf16)", see TrialSpec."""
     backend: str | None
     group_size: int
     batch_size: int | None
@@ -197,12 +200,14 @@ class ConfigurationSummary:
     def named_within_work(self) -> ConfigurationSummary:
         """The row without the name of its work in its own, for where that is said already."""
         trial = self.configuration
-        return self if trial is None else replace(self, implementation=trial.label_within_work)
+        return (
+            self if trial is None else replace(self, implementation_label=trial.label_within_work)
+        )
 
     @property
     def series(self) -> str:
         """Name of the scaling curve: "ddp/gloo"."""
-        return series_name(self.implementation, self.backend)
+        return series_name(self.implementation_label, self.backend)
 
 
 def by_work(
@@ -231,7 +236,7 @@ def in_order(rows: Iterable[ConfigurationSummary]) -> tuple[ConfigurationSummary
         sorted(
             rows,
             key=lambda row: (
-                place_of(row.implementation),
+                place_of(row.implementation, row.implementation_label),
                 row.backend or "",
                 row.group_size,
                 row.batch_size or 0,

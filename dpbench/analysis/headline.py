@@ -61,7 +61,7 @@ def headline(rows: Rows, *, synthetic: bool = False, load: str = "") -> Headline
         for row in rows
         if row.status is Status.COMPLETED
         and row.verified is not False
-        and row.implementation.partition("(")[0] != INDEPENDENT  # whatever settings follow
+        and row.implementation != INDEPENDENT
     ]
     units = sorted({row.throughput.unit for row in usable if row.throughput})
     fastest = _fastest(usable)

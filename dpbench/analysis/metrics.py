@@ -47,12 +47,12 @@ DECLARED: tuple[Metric, ...] = (
     Metric(
         key="implementation",
         kind="text",
-        meaning="Implementation that trains the replicas; settings that are not at their default "
-        "follow in brackets.",
+        meaning="Implementation that trains the replicas; in tables, settings that are not at "
+        "their default follow in parentheses.",
         header="Implementation",
         shown="always",
-        row=attrgetter("implementation"),
-        trial=lambda record: record.trial.implementation_label,
+        row=lambda row: Worded(row.implementation, row.implementation_label),
+        trial=lambda record: record.trial.implementation,
     ),
     Metric(
         key="backend",
@@ -88,6 +88,13 @@ DECLARED: tuple[Metric, ...] = (
     ),
     trial_field(
         "repetition", "Number of the repetition, from 0.", lambda r: r.trial.repetition, "integer"
+    ),
+    Metric(
+        key="label",
+        kind="text",
+        meaning="Name of the configuration, as tables and messages write it.",
+        row=attrgetter("label"),
+        trial=lambda record: record.trial.label,
     ),
     Metric(
         key="global_batch_size",

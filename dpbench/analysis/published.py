@@ -5,7 +5,8 @@ batch size), `speedup` over one replica, or `seconds`, `minutes` or `hours` for 
 work (strong scaling). Optional are `batch_size` (or `batch_per_gpu`; per replica), `backend`,
 `implementation` (default "published"), `item` (default "images"), `source` (shown below the table)
 and `scaling` (must be weak). Columns named *_claimed are shown as claims. Other columns are not
-read, and a note says so. An empty cell means that it is not known.
+read, and a note says so; a column without a name, such as a data frame's index, is skipped. An
+empty cell means that it is not known.
 
 Numbers are single values without an interval. Everything else is an error that names the line.
 """
@@ -13,6 +14,7 @@ Numbers are single values without an interval. Everything else is an error that 
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +110,7 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     """The columns, and the number and cells of each line."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True, restkey="")
+            reader = csv.DictReader(file, strict=True)
             columns = [name.strip() for name in reader.fieldnames or ()]
             reader.fieldnames = columns = [SPELLINGS.get(name, name) for name in columns]
             lines = [(reader.line_num, cells) for cells in reader]
@@ -118,13 +120,15 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
         raise StoreError(f"{path} is not a CSV file in UTF-8: {error}") from None
     if not lines:
         raise StoreError(f"{path}: expected a line of column names and lines of values")
-    if doubled := [name for name in columns if columns.count(name) > 1]:
-        raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
     for number, cells in lines:
-        if "" in cells or None in cells.values():
+        if None in cells or None in cells.values():  # more or fewer values than columns
             raise StoreError(f"{path}, line {number}: expected {len(columns)} values")
-    return columns, [
-        (number, {name: text.strip() for name, text in cells.items()}) for number, cells in lines
+    # A column without a name is the index that a data frame was written with.
+    named = Counter(filter(None, columns))
+    if doubled := [name for name, count in named.items() if count > 1]:
+        raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
+    return [*named], [
+        (number, {name: cells[name].strip() for name in named}) for number, cells in lines
     ]
 
 
@@ -154,6 +158,7 @@ def _summary(row: PublishedRow, cells: dict[str, str]) -> ConfigurationSummary:
     gain = None if row.speedup is None else LogMean.of_single(row.speedup).estimate("×")
     return ConfigurationSummary(
         implementation=row.implementation,
+        implementation_label=row.implementation,
         backend=row.backend,
         group_size=row.group_size,
         batch_size=row.batch_size,

@@ -74,7 +74,8 @@ def _row(
 ) -> ConfigurationSummary:
     end, item = outcome(group), group[-1].item
     row = ConfigurationSummary(
-        implementation=spec.implementation_label,
+        implementation=spec.implementation,
+        implementation_label=spec.implementation_label,
         backend=spec.backend,
         group_size=spec.group_size,
         batch_size=spec.batch_size,

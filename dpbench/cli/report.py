@@ -15,7 +15,7 @@ from dpbench.cli.show_results import (
 )
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
-from dpbench.options.bridge import Layer, command, read
+from dpbench.options.bridge import Layer, command, option_name, read
 from dpbench.options.report import ReportOptions
 from dpbench.options.shared import RowFilter
 
@@ -86,11 +86,18 @@ def _write_level(path: Path, level: str, options: ReportOptions) -> None:
     frame, notes, warnings = level_frame(path, level)
     warn(*warnings)
     say(*notes)
+    every = frame
     for option in RowFilter.model_fields:
         key = option.removesuffix("s")
         if (values := getattr(options, option)) is not None:
             if key not in frame.columns:
                 raise UsageError(f"--level {level} has no {key}; leave its option out")
             frame = frame[frame[key].astype(object).isin(values)]
+            if frame.empty and not every.empty:
+                known = ", ".join(map(str, every[key].dropna().unique()))
+                asked = ",".join(map(str, values))
+                raise UsageError(
+                    f"{path}: no row of {option_name(RowFilter, option)} {asked}; there are {known}"
+                )
     frame = keep_columns(frame, options.columns)
     write_text(frame_text(frame, options.rows_format or "csv"), options.file)

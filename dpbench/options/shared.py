@@ -212,7 +212,7 @@ class RowFilter(Options):
 def row_values(row: Any) -> dict[str, Any]:
     """What a row of results has of the fields of a RowFilter."""
     return {
-        "implementations": row.implementation.partition("(")[0],  # local-sgd of "local-sgd(4)"
+        "implementations": row.implementation,
         "backends": row.backend,
         "group_sizes": row.group_size,
         "batch_sizes": row.batch_size,

@@ -172,6 +172,7 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
     row, factors, slowest = explanation.row, explanation.factors, explanation.slowest_rank
     phases = explanation.phases
     return {
+        "label": row.label,
         "implementation": row.implementation,
         "backend": row.backend,
         "group_size": row.group_size,

@@ -166,7 +166,9 @@ def _losses(rows: Rows) -> Iterator[str]:
 
 def _settings(rows: Rows) -> Iterator[str]:
     """Settings that change what is trained, so that speeds alone do not compare."""
-    every = {row.implementation: row.configuration.sync_every for row in rows if row.configuration}
+    every = {
+        row.implementation_label: row.configuration.sync_every for row in rows if row.configuration
+    }
     for name, steps in every.items():
         if steps > 1:
             yield (

@@ -29,7 +29,8 @@ def sweep_answer(rows: Sequence[Planned], summary: str) -> Answer:
     """A row for each configuration of a sweep; people get reasons and the summary below it."""
     data = [
         {
-            "implementation": row.spec.implementation_label,
+            "label": row.spec.label,
+            "implementation": row.spec.implementation,
             "backend": row.spec.backend,
             "group_size": row.spec.group_size,
             "batch_size": row.spec.batch_size,
@@ -44,7 +45,7 @@ def sweep_answer(rows: Sequence[Planned], summary: str) -> Answer:
     headers = ("Implementation", "Backend", "Group", "Batch", "Global batch", "Devices", "Runs")
     cells = [
         [
-            str(one["implementation"]),
+            row.spec.implementation_label,
             str(one["backend"]),
             f"{one['group_size']}{on_hosts(row.spec.nodes)}",
             str(one["batch_size"]),

@@ -65,7 +65,7 @@ def _table(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
 def torch_ddp_notes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
     """Notes that four columns cannot show."""
     found = []
-    implementations = list(dict.fromkeys(row.implementation for row in rows))
+    implementations = list(dict.fromkeys(row.implementation_label for row in rows))
     if len(implementations) > 1:
         found.append(
             f"--columns {TORCH_DDP_LAYOUT} does not show the implementation; these rows are of "

@@ -132,6 +132,7 @@ def _projection(
     return Projection(
         label=series.label,
         implementation=first.implementation,
+        implementation_label=first.implementation_label,
         backend=first.backend,
         batch_size=first.batch_size,
         item=series.item,

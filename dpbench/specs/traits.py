@@ -154,12 +154,11 @@ TRAINABLE = tuple(
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
 
-def place_of(label: str) -> tuple[int, tuple[tuple[float, str], ...]]:
-    """Sort key of a label such as "local-sgd(4)": implementations in their order, and numbers by
-    their value, so that "20 steps" comes before "100 steps"."""
-    family, _, _ = label.partition("(")
+def place_of(name: str, label: str) -> tuple[int, tuple[tuple[float, str], ...]]:
+    """Sort key of an implementation and its label: implementations in their order, and numbers by
+    their value, so that "local-sgd(20)" comes before "local-sgd(100)"."""
     known = list(IMPLEMENTATIONS)
-    place = known.index(family) if family in known else len(known)
+    place = known.index(name) if name in known else len(known)
     texts = NUMBER.split(label)  # every second one is a number
     parts = ((float(t), "") if i % 2 else (-1.0, t) for i, t in enumerate(texts))
     return place, tuple(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,20 @@ def test_the_baseline_is_not_the_fastest_where_what_was_asked_for_failed() -> No
     assert best(of(single).fastest).row.label == "single ×1, batch 32"
     found = of([*single, record(trial(), status=Status.TIMED_OUT, reason="no step in 30 s")])
     assert found.reason == "no configuration but single completed (timed out)"
+
+
+def test_settings_that_are_not_the_default_make_no_other_implementation() -> None:
+    """`single` stays the baseline and `independent` unranked, whatever their labels say."""
+
+    def with_adamw(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+        workload = replace(records[0].trial.workload, optimizer="adamw")
+        return [replace(one, trial=replace(one.trial, workload=workload)) for one in records]
+
+    single = with_adamw(repeated("single", "none", (100, 101, 99)))
+    failed = with_adamw([record(trial(), status=Status.TIMED_OUT, reason="no step in 30 s")])
+    assert of([*single, *failed]).reason == "no configuration but single completed (timed out)"
+    copies = with_adamw(repeated("independent", "none", (200, 201, 199), group_size=2))
+    assert best(of([*single, *copies]).fastest).row.label == "single(adamw) ×1, batch 32"
 
 
 def test_of_published_times_the_least_is_the_fastest() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpbench.analysis.published import from_csv
 from dpbench.errors import StoreError
+from dpbench.options.shared import RowFilter
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 HEADER = "backend,group_size,batch_size,images_per_second\n"
@@ -106,6 +108,31 @@ def test_junk_is_never_anything_but_a_store_error(tmp_path: Path, start: str, re
     path.write_bytes(start.encode() + rest)
     with contextlib.suppress(StoreError):
         assert from_csv(path)
+
+
+def test_a_column_without_a_name_is_skipped(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"gpus": [1, 2], "images_per_second": [100.0, 180.0]})
+    path = tmp_path / "table.csv"
+    frame.to_csv(path)
+    assert [row.speedup.value for row in from_csv(path) if row.speedup] == [1.0, 1.8]
+    one, two = read(tmp_path, "gpus,images_per_second,\n1,100,\n2,180,\n")
+    assert (one.notes, two.group_size) == ((), 2)
+
+
+def test_a_table_with_single_has_speedups_over_it(tmp_path: Path) -> None:
+    rows = read(
+        tmp_path,
+        "implementation,gpus,images_per_second\nsingle,1,100\nddp,1,90\nddp,2,150\n",
+    )
+    found = {row.label: row.speedup.value for row in rows if row.speedup}
+    assert found == pytest.approx({"ddp ×1": 0.9, "ddp ×2": 1.5, "single ×1": 1.0})
+    assert {row.reference for row in rows} == {"single"}
+
+
+def test_a_name_with_parentheses_can_be_chosen(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, "implementation,gpus,images_per_second\nHorovod (NCCL),1,100\n")
+    assert RowFilter(implementations="Horovod (NCCL)").passes(row)
+    assert not RowFilter(implementations="Horovod").passes(row)
 
 
 def test_seconds_per_step_are_a_throughput(tmp_path: Path) -> None:

@@ -106,6 +106,21 @@ def test_rows_of_a_level_are_csv_unless_asked_otherwise(sweep_folder: Path) -> N
     assert "1 of 7 trials measured nothing and have no row" in some.stderr
 
 
+def test_rows_of_a_level_are_chosen_by_name_whatever_their_labels_say(tmp_path: Path) -> None:
+    specs = [trial("ddp", bucket_cap_mb=cap) for cap in (1.0, 25.0)] + [trial("torch-ddp")]
+    folder = stored(tmp_path / "caps", [run(spec, 100.0) for spec in specs])
+    rows = json.loads(
+        invoke(folder, "--level", "trial", "--json", "--implementations", "ddp").stdout
+    )
+    assert [row["implementation"] for row in rows] == ["ddp", "ddp"]
+    assert [row["label"] for row in rows] == [
+        "ddp(1 MiB)/gloo ×1, batch 32",
+        "ddp(25 MiB)/gloo ×1, batch 32",
+    ]
+    with pytest.raises(UsageError, match="no row of --implementations dpp; there are ddp, torch"):
+        invoke(folder, "--level", "trial", "--implementations", "dpp")
+
+
 def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) -> None:
     invoke(sweep_folder, "--output", tmp_path / "table.csv")
     frame = pd.read_csv(tmp_path / "table.csv")

@@ -251,7 +251,7 @@ def _common_label(first: TrialSpec, second: TrialSpec) -> str:
 def _place(group: Group) -> tuple[object, ...]:
     """Sort key of tables: implementation as registered, backend, group size, batch size."""
     trial = next(iter(group.values())).trial
-    label = place_of(trial.implementation_label)
+    label = place_of(trial.implementation, trial.implementation_label)
     return label, trial.backend, trial.group_size, trial.batch_size
 
 

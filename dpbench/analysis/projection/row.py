@@ -58,6 +58,7 @@ class Projection:
 
     label: str
     implementation: str
+    implementation_label: str
     backend: str | None
     batch_size: int | None
     item: str

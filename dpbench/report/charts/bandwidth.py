@@ -40,12 +40,12 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
         groups.setdefault((one.spec.collective, one.spec.group_size), []).append(one)
     shown = list(groups.items())[:MOST_PANELS]
     figure, axes = panels(len(shown), share_y=True)
-    styles = series_styles([("", one.spec.backend) for one in found if one.spec.backend])
+    styles = series_styles([("", "", one.spec.backend) for one in found if one.spec.backend])
     for axis, ((collective, group_size), group) in zip(axes, shown, strict=True):
         sizes = sorted({size.nbytes for one in group for size in one.sizes})
         for one in group:
             backend = one_line(one.spec.backend)
-            style = styles["", one.spec.backend]
+            style = styles["", "", one.spec.backend]
             points = [
                 (
                     float(sizes.index(size.nbytes)),

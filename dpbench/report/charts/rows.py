@@ -14,7 +14,7 @@ from dpbench.analysis.configuration import (
 from dpbench.messages import one_line
 from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.source import ChartSource
-from dpbench.report.charts.style import MOST_PANELS, SeriesName
+from dpbench.report.charts.style import MOST_PANELS, SeriesName, series_of
 
 MOST_LINES = 30
 
@@ -34,7 +34,7 @@ class Measured:
 
     @property
     def series(self) -> SeriesName:
-        return self.row.implementation, self.row.backend
+        return series_of(self.row)
 
 
 def measured_rows(source: ChartSource) -> tuple[Measured, ...]:

@@ -26,6 +26,7 @@ from dpbench.report.charts.style import (
     legend,
     panels,
     scaled_axis,
+    series_of,
     series_styles,
 )
 from dpbench.report.footnotes import speedup_reference
@@ -84,7 +85,7 @@ def _draw(
     left_out = [f"{units.counted(noisy, 'value')} left out: too noisy"] if noisy else []
     every: Lines = {}
     for row, value in stated:
-        every.setdefault((row.implementation, row.backend), []).append((row, value))
+        every.setdefault(series_of(row), []).append((row, value))
     lines = dict(islice(every.items(), MOST_SERIES))
     points = [point for line in lines.values() for point in line]
     sizes = sorted({row.group_size for row, _ in points})

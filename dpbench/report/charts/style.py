@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLocator
 
+from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.report.numbers import time_unit
 from dpbench.specs.traits import BACKENDS
@@ -39,8 +40,8 @@ OTHER_COLORS = ("#882255", "#6A51A3", "#8C6D31", "#637939", "#843C39")
 """Colors of implementations without one of their own, in their order."""
 BACKEND_COLORS = {"gloo": "#332288", "shm": "#AA4499", "nccl": "#117733", "threads": "#999933"}
 """Colors of backends in charts of collectives, which have no implementation."""
-SeriesName = tuple[str, str | None]
-"""Implementation and backend of a line."""
+SeriesName = tuple[str, str, str | None]
+"""Implementation, its label, and backend of a line."""
 SeriesStyle = dict[str, Any]
 """Color, linestyle and marker of a series, as arguments for matplotlib's line functions."""
 DASHES = ("-", "--", ":", "-.")
@@ -66,20 +67,37 @@ def house_style() -> Iterator[None]:
         yield
 
 
+def series_of(row: ConfigurationSummary) -> SeriesName:
+    """The line that a row is on."""
+    return row.implementation, row.implementation_label, row.backend
+
+
 def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]:
-    """One style for every series: the implementation has the color, the backend the rest."""
-    others = [n for n in dict.fromkeys(n for n, _ in series) if n not in IMPLEMENTATION_COLORS]
-    places = {name: k for k, name in enumerate(dict.fromkeys([*BACKENDS, *(b for _, b in series)]))}
-    colors = IMPLEMENTATION_COLORS | {
-        name: OTHER_COLORS[k % len(OTHER_COLORS)] for k, name in enumerate(others)
+    """One style for every series: the implementation has the color, the backend the rest.
+
+    The first label of an implementation has its color; further ones, such as "ddp(bf16)" beside
+    "ddp", and implementations without a color take those that are left.
+    """
+    names = {name for name, _, _ in series}
+    free = [*OTHER_COLORS, *(c for name, c in IMPLEMENTATION_COLORS.items() if name not in names)]
+    places = {
+        name: k for k, name in enumerate(dict.fromkeys([*BACKENDS, *(b for *_, b in series)]))
     }
+    colors: dict[str, str] = {}
+    others = 0
+    for name, label, _ in series:
+        if label not in colors:
+            colors[label] = IMPLEMENTATION_COLORS.get(name, "")
+            if not colors[label] or [*colors.values()].count(colors[label]) > 1:
+                colors[label] = free[others % len(free)]
+                others += 1
     return {
-        (name, backend): {
-            "color": colors[name],
+        (name, label, backend): {
+            "color": colors[label],
             "linestyle": DASHES[places[backend] % len(DASHES) if backend else 0],
             "marker": MARKERS[places[backend] % len(MARKERS) if backend else 0],
         }
-        for name, backend in series
+        for name, label, backend in series
     }
 
 

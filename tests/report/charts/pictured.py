@@ -59,6 +59,7 @@ def projected(*sizes: int) -> Projection:
     return Projection(
         label="ddp/gloo, batch 32",
         implementation="ddp",
+        implementation_label="ddp",
         backend="gloo",
         batch_size=32,
         item="images",

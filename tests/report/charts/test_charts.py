@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +15,9 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.report.charts import step_shares, style
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.source import NothingToDraw
+from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
-from tests.analysis.builders import run, trial
+from tests.analysis.builders import BACKENDS, run, trial
 from tests.report.charts.pictured import (
     NOWHERE,
     caption,
@@ -121,6 +122,47 @@ def test_no_color_means_two_things() -> None:
     )
     every = [to_hex(color) for family in families for color in family]
     assert len(every) == len(set(every))
+
+
+def with_settings() -> ChartSource:
+    """Every row has a setting that is not the default, and one implementation has two labels."""
+    adamw = replace(trial().workload, optimizer="adamw")
+    names = ("single", "independent", "dp", "ddp", "torch-ddp", "fsdp2", "local-sgd", "replicate")
+    specs = [
+        replace(trial(name, BACKENDS.get(name, "gloo"), size), workload=adamw)
+        for name in names
+        for size in ((1,) if name == "single" else (1, 2))
+    ]
+    bf16 = [
+        replace(spec, workload=replace(adamw, dtype="bf16"))
+        for spec in specs
+        if spec.implementation == "ddp"
+    ]
+    speeds = enumerate([*specs, *bf16])
+    return source([run(spec, 100.0 * spec.group_size - k) for k, spec in speeds])
+
+
+def test_charts_know_rows_by_their_names_whatever_their_labels_say() -> None:
+    rows = with_settings()
+    assert all("adamw" in row.series for row in rows.rows)
+    forest = CHARTS["implementations"].draw(rows)
+    words = [text.get_text() for axes in forest.axes for text in axes.texts]
+    names = [label.get_text() for axes in forest.axes for label in axes.get_yticklabels()]
+    assert words[names.index("torch-ddp(adamw)/gloo")] == "reference"
+    assert "independent(adamw)" not in names
+    assert "independent is not shown" in caption(forest)
+    (axes,) = CHARTS["throughput"].draw(rows).axes
+    (linear,) = (line for line in axes.lines if str(line.get_label()).startswith("linear"))
+    assert linear.get_ydata()[0] == pytest.approx(100.0)
+    assert "single(adamw)" not in {name for name, *_ in bars(CHARTS["speedup"].draw(rows).axes[0])}
+
+
+def test_every_label_of_a_chart_has_a_color_of_its_own() -> None:
+    series = [style.series_of(row) for row in with_settings().rows]
+    styles = style.series_styles(series)
+    labels = {label for _, label, _ in series}
+    assert len({styles[one]["color"] for one in series}) == len(labels) == 9
+    assert styles["ddp", "ddp(adamw)", "gloo"]["color"] == style.IMPLEMENTATION_COLORS["ddp"]
 
 
 @pytest.mark.parametrize("kind", ["throughput", "speedup"])
