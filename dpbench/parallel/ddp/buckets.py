@@ -17,25 +17,32 @@ from dpbench.parallel.torch_private import copy_all
 
 MEBIBYTE = 1024**2
 LARGE_BYTES = 32 * 1024
-"""Gradients of this mean size are copied one by one as soon as they come, while they are in the
-cache. For smaller ones a call for each takes longer than to copy the whole bucket at once."""
+"""Gradients of this mean size are copied one by one as soon as they are ready, while they are in
+the cache. For smaller ones a call for each takes longer than to copy the whole bucket at once."""
 _FLAG_NUMEL = 16
 """One element would do. 16, a cache line of float32, keep the length of a bucket, which `shm`
 divides among its ranks, a multiple of 16 if that of the gradients is."""
 _GRADIENT = attrgetter("grad")
+_ASYNC = dist.AllreduceOptions()
+_ASYNC.asyncOp = True
 
 
 class Bucket:
     """Dense gradients of one dtype and device, side by side in one flat tensor.
 
-    On `shm` the flat tensor lies in memory of the group, which is reduced in place. The
-    elements behind the gradients are a flag: not zero after the sum if a rank has given up.
+    On `shm` the flat tensor lies in memory of the group, which is reduced in place. The elements
+    behind the gradients are a flag: not zero after the sum if a rank has aborted.
 
     Attributes:
         indices: the parameters' indices in the reducer.
-        waiting: indices whose gradient has not come yet in the running backward.
+        parameters: the parameters.
         nbytes: bytes of the gradients.
-        takes_at_once: whether to `take` each gradient as soon as it comes.
+        copies_early: whether to copy each gradient as soon as it is ready.
+        wire: what is reduced: the gradients and the flag, as real numbers.
+        flat: the gradients.
+        flag: the flag.
+        views: each gradient's part of `flat`, in the shape and strides that its parameter had when
+            the bucket was made; the same on all ranks.
     """
 
     def __init__(
@@ -54,94 +61,136 @@ class Bucket:
             as_view: whether `.grad` becomes a view of the flat tensor.
         """
         self.indices = list(indices)
-        self.waiting: set[int] = set()
-        self._parameters = [parameters[index] for index in indices]
-        self.nbytes = sum(parameter.nbytes for parameter in self._parameters)
-        self._group, self._as_view = group, as_view
-        self._options = dist.AllreduceOptions()
-        self._options.asyncOp = True
-        first = self._parameters[0]
-        sizes = [parameter.numel() for parameter in self._parameters]
+        self.place_of = {index: place for place, index in enumerate(self.indices)}
+        self.parameters = [parameters[index] for index in indices]
+        self.nbytes = sum(parameter.nbytes for parameter in self.parameters)
+        self.group, self.as_view = group, as_view
+        first = self.parameters[0]
+        self.copies_early = first.is_cpu and self.nbytes >= LARGE_BYTES * len(self.indices)
+        sizes = [parameter.numel() for parameter in self.parameters]
         wire = zeros(group, sum(sizes) + _FLAG_NUMEL, first.dtype, first.device)
-        self._wire = torch.view_as_real(wire) if wire.is_complex() else wire
-        self.flat, self._flag = wire[:-_FLAG_NUMEL], wire[-_FLAG_NUMEL:]
-        self._views = [
+        self.wire = torch.view_as_real(wire) if wire.is_complex() else wire
+        self.flat, self.flag = wire[:-_FLAG_NUMEL], wire[-_FLAG_NUMEL:]
+        self.views = [
             part.as_strided(parameter.size(), parameter.stride())
             if _is_dense(parameter)
             else part.view(parameter.shape)
-            for part, parameter in zip(torch.split(self.flat, sizes), self._parameters, strict=True)
+            for part, parameter in zip(torch.split(self.flat, sizes), self.parameters, strict=True)
         ]
-        self._place_of = {index: place for place, index in enumerate(self.indices)}
-        self.takes_at_once = first.is_cpu and self.nbytes >= LARGE_BYTES * len(self.indices)
-        self._taken: set[int] = set()  # positions that the flat tensor has already, scaled
+        self._strides = list(map(Tensor.stride, self.parameters))
+        # What `.grad` becomes. Code outside may give such a tensor other memory, as `module.to`
+        # does with a memory format, and must not change `views` by that.
+        self._grads = [view.detach() for view in self.views] if as_view else []
+        self._addresses = list(map(Tensor.data_ptr, self._grads))
+
+    def begin(self, idle: Collection[int]) -> Reduction:
+        """The reduction of one backward, in which the parameters at `idle` get no gradient."""
+        return Reduction(self, set(self.indices).difference(idle))
+
+    def grad(self, place: int) -> Tensor:
+        """What `.grad` becomes, as a view."""
+        if self._grads[place].data_ptr() != self._addresses[place]:
+            self._grads[place] = self.views[place].detach()
+        return self._grads[place]
+
+    def grads(self) -> list[Tensor]:
+        """`grad` of all places, at a fraction of the time; empty without `as_view`."""
+        if list(map(Tensor.data_ptr, self._grads)) != self._addresses:
+            self._grads = [self.grad(place) for place in range(len(self._grads))]
+        return self._grads
+
+    def fits(self, place: int) -> bool:
+        """Whether `.grad` may be a view: a gradient has the strides of its parameter."""
+        return self.as_view and self.parameters[place].stride() == self._strides[place]
+
+    def all_fit(self) -> bool:
+        """`fits` of all places, at a fraction of the time."""
+        return list(map(Tensor.stride, self.parameters)) == self._strides
+
+
+class Reduction:
+    """The reduction of one bucket in one backward.
+
+    Attributes:
+        bucket: what it reduces.
+        pending: indices whose gradient is not ready.
+    """
+
+    def __init__(self, bucket: Bucket, pending: set[int]) -> None:
+        self.bucket = bucket
+        self.pending = pending
+        self._copied: set[int] = set()  # places that the flat tensor has already, scaled
+        # Gradients that stay in memory of their own, with the averages to copy back to them.
+        self._copy_back: list[tuple[Tensor, Tensor]] = []
+        # By place: gradients from before this backward, with their values.
+        self._saved: dict[int, tuple[Tensor | None, Tensor | None]] = {}
         self._work: dist.Work | None = None
         self._future: Future[Any] | None = None
-        # Gradients that stay in memory of their own, and get a copy of the average.
-        self._apart: list[tuple[Tensor, Tensor]] = []
-        # By position: gradients from before this backward, with their values.
-        self._before: dict[int, tuple[Any, Any]] = {}
 
     @torch.no_grad()
-    def take(self, index: int, scale: float) -> None:
-        """Take a gradient that has come, ahead of the others; `fill` must get the same scale."""
-        place = self._place_of[index]
-        gradient, view = self._parameters[place].grad, self._views[place]
-        if gradient is None or gradient is view or gradient.is_sparse:
-            return  # `fill` raises torch's error for a sparse one
-        torch.mul(gradient, scale, out=view)
-        self._taken.add(place)
+    def copy_early(self, index: int, scale: float) -> None:
+        """Copy a gradient that is ready, ahead of the others; `pack` must get the same scale."""
+        bucket, place = self.bucket, self.bucket.place_of[index]
+        gradient = bucket.parameters[place].grad
+        if gradient is None or gradient.is_sparse:
+            return  # `pack` raises torch's error for a sparse one
+        if bucket.as_view and gradient is bucket.grad(place):
+            return
+        torch.mul(gradient, scale, out=bucket.views[place])
+        self._copied.add(place)
         self._replace(place, gradient)
 
     @torch.no_grad()
-    def fill(self, scale: float, silent: Collection[int] = ()) -> None:
-        """Take the gradients, times `scale`; zero where there is none.
+    def pack(self, scale: float, unused: Collection[int]) -> None:
+        """Copy the gradients into the flat tensor, times `scale`; zero where there is none.
 
         Args:
             scale: for all gradients.
-            silent: indices without a gradient from this backward. Their older gradient counts, but
-                `hand_out` restores it if no rank has used the parameter.
+            unused: indices without a gradient from this backward. Their older gradient counts, but
+                `finalize` restores it if no rank has used the parameter.
         """
-        gradients: list[Any] = list(map(_GRADIENT, self._parameters))
+        bucket, views, grads = self.bucket, self.bucket.views, self.bucket.grads()
+        gradients: list[Any] = list(map(_GRADIENT, bucket.parameters))
         # Two passes over the list take a fraction of the time of one loop that asks each gradient.
-        are_new = not any(map(is_, gradients, repeat(None))) and not any(
-            map(is_, gradients, self._views)
-        )
-        if are_new and not silent and not self._taken:
-            copy_all(self._views, gradients)
-            self.flat.mul_(scale)
-            if self._as_view:
-                for parameter, view in zip(self._parameters, self._views, strict=True):
-                    parameter.grad = view
+        are_new = not any(map(is_, gradients, repeat(None))) and not any(map(is_, gradients, grads))
+        if are_new and not unused and not self._copied:
+            copy_all(views, gradients)
+            bucket.flat.mul_(scale)
+            if not bucket.as_view:
+                self._copy_back = list(zip(gradients, views, strict=True))
+            elif bucket.all_fit():
+                for parameter, grad in zip(bucket.parameters, grads, strict=True):
+                    parameter.grad = grad
             else:
-                self._apart = list(zip(gradients, self._views, strict=True))
+                for place, gradient in enumerate(gradients):
+                    self._replace(place, gradient)
             return
         targets, sources, rest = [], [], []
-        for place, (gradient, view) in enumerate(zip(gradients, self._views, strict=True)):
-            if place in self._taken:
+        for place, (gradient, view) in enumerate(zip(gradients, views, strict=True)):
+            if place in self._copied:
                 continue
             rest.append(view)
+            is_view = bucket.as_view and gradient is grads[place]
             if gradient is None:
                 view.zero_()
-            elif gradient is not view:
+            elif not is_view:
                 targets.append(view)
                 sources.append(gradient)
-            if gradient is None or self.indices[place] in silent:
-                values = gradient.clone() if gradient is view else gradient
-                self._before[place] = (gradient, values)
-            elif gradient is not view:
+            if gradient is None or bucket.indices[place] in unused:
+                self._saved[place] = (gradient, gradient.clone() if is_view else gradient)
+            elif not is_view:
                 self._replace(place, gradient)
         copy_all(targets, sources)
-        if self._taken:
+        if self._copied:
             for view in rest:
                 view.mul_(scale)
-            self._taken = set()
         else:
-            self.flat.mul_(scale)
+            bucket.flat.mul_(scale)
 
     def clear(self) -> None:
-        """Take zeros, for a rank that has no data."""
-        self.flat.zero_()
-        self._before = dict.fromkeys(range(len(self._parameters)), (None, None))
+        """Pack zeros, for a rank that has no data."""
+        self.bucket.flat.zero_()
+        self._saved = dict.fromkeys(range(len(self.bucket.parameters)), (None, None))
 
     def send(self, hook: Hook | None, number: int, *, last: bool) -> None:
         """Start the sum over the ranks; `hook` replaces the all-reduce.
@@ -149,12 +198,13 @@ class Bucket:
         Raises:
             RuntimeError: the hook returns no future.
         """
+        bucket = self.bucket
         if hook is None:
             # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
-            self._work = self._group.allreduce([self._wire], self._options)
+            self._work = bucket.group.allreduce([bucket.wire], _ASYNC)
         else:
             self._future = hook(
-                GradientBucket(number, self.flat, self._views, self._parameters, last)
+                GradientBucket(number, bucket.flat, bucket.views, bucket.parameters, last)
             )
             if not hasattr(self._future, "wait"):
                 raise RuntimeError(
@@ -165,54 +215,52 @@ class Bucket:
     def wait(self) -> None:
         """Wait for the sum; on CUDA only the current stream waits."""
         if self._work is not None:
-            work, self._work = self._work, None
-            work.wait()
+            self._work.wait()
         if self._future is not None:
-            result, self._future = self._future.wait(), None
+            flat, result = self.bucket.flat, self._future.wait()
             average = result[0] if isinstance(result, (list, tuple)) else result
-            if average.data_ptr() != self.flat.data_ptr() or average.dtype != self.flat.dtype:
-                self.flat.copy_(average.reshape(self.flat.shape))
+            if average.data_ptr() != flat.data_ptr() or average.dtype != flat.dtype:
+                flat.copy_(average.reshape(flat.shape))
 
     @torch.no_grad()
-    def hand_out(self, used: Collection[int] | None) -> None:
+    def finalize(self, used: Collection[int] | None) -> None:
         """Put the averages into `.grad` of the used parameters; None means all of them."""
-        if self._apart:
-            copy_all([gradient for gradient, _ in self._apart], [view for _, view in self._apart])
-            self._apart = []
-        for place, (gradient, values) in self._before.items():
-            parameter, view = self._parameters[place], self._views[place]
-            if used is not None and self.indices[place] not in used:
-                if gradient is view and values is not None:
+        bucket = self.bucket
+        copy_all([gradient for gradient, _ in self._copy_back], [v for _, v in self._copy_back])
+        for place, (gradient, values) in self._saved.items():
+            parameter, view = bucket.parameters[place], bucket.views[place]
+            if used is not None and bucket.indices[place] not in used:
+                if values is not None and values is not gradient:
                     view.copy_(values)
                 parameter.grad = gradient
-            elif self._as_view:
-                parameter.grad = view
+            elif bucket.fits(place):
+                parameter.grad = bucket.grad(place)
             elif gradient is None:
-                parameter.grad = view.clone()
+                parameter.grad = torch.empty_like(parameter).copy_(view)
             else:
                 gradient.detach().copy_(view)
-        self._before = {}
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """Tell the other ranks, with the next `send`, that gradients are missing here."""
-        self._flag.fill_(1)
+        self.bucket.flag.fill_(1)
 
-    def has_given_up(self) -> bool:
-        """Whether any rank has given up; resets the answer. On CUDA it is always no, as reading it
+    def is_aborted(self) -> bool:
+        """Whether any rank has aborted; resets the answer. On CUDA it is always no, as reading it
         would wait for the device; there the timeout of the collective ends the wait, as with
         torch's class."""
-        if not self._flag.is_cpu or not self._flag.any():
+        flag = self.bucket.flag
+        if not flag.is_cpu or not flag.any():
             return False
-        self._flag.zero_()
+        flag.zero_()
         return True
 
     def _replace(self, place: int, gradient: Tensor) -> None:
         """Make the gradient a view of the bucket, or note where to copy the average."""
-        if self._as_view:
+        if self.bucket.fits(place):
             # Now and not at the end, so that the memory of the gradient can be used again.
-            self._parameters[place].grad = self._views[place]
+            self.bucket.parameters[place].grad = self.bucket.grad(place)
         else:
-            self._apart.append((gradient, self._views[place]))
+            self._copy_back.append((gradient, self.bucket.views[place]))
 
 
 def _is_dense(tensor: Tensor) -> bool:

@@ -1,12 +1,12 @@
 """The reducer: averages each bucket as soon as all its gradients are there.
 
 forward ─ require_finished, build         errors of the last backward; the buckets
-        └ arm                             hooks count from now on
-backward ─ a hook for each parameter      it leaves its bucket's `waiting`
-         ├ nothing waits in a bucket      once all earlier ones are full, fill it and send it
-         └ end of backward                wait for all buckets, hand the averages out
+        └ arm                             a new Backward: hooks count from now on
+backward ─ a hook for each parameter      it is no longer pending in its bucket
+         ├ nothing pending in a bucket    once all earlier ones are ready, pack it and send it
+         └ end of backward                wait for all buckets, finalize them
 
-Without `overlap`, all buckets are sent once nothing waits in any of them.
+Without `overlap`, all buckets are sent once nothing is pending in any of them.
 
 With find_unused_parameters, parameters without a gradient at the end of backward are sent as zeros,
 and one small all-reduce finds out which of them no rank has used. The first backward of a static
@@ -22,6 +22,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
@@ -30,15 +31,36 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from dpbench.parallel.ddp.buckets import Bucket, assign_buckets
+from dpbench.parallel.ddp.buckets import Bucket, Reduction, assign_buckets
 from dpbench.parallel.ddp.comm_hooks import Hook
-from dpbench.parallel.ddp.sparse import SparseBucket
+from dpbench.parallel.ddp.sparse import SparseBucket, SparseReduction
 from dpbench.parallel.ddp.static_graph import StaticGraph
 from dpbench.parallel.groups import gather_values
 from dpbench.parallel.torch_private import at_end_of_backward
 from dpbench.parallel.tree import map_tensors, tensors
 
-AnyBucket = Bucket | SparseBucket
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Backward:
+    """One backward that reduces, from the forward that arms it to its end."""
+
+    reductions: Sequence[Reduction | SparseReduction]
+    """One for each bucket, in the order in which they are sent."""
+    fired: list[int] = field(default_factory=list)
+    """Indices of the parameters whose hooks fired, in that order."""
+    sent: int = 0
+    """Number of reductions that have been sent."""
+    end_is_queued: bool = False
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether all reductions have been sent."""
+        return self.sent == len(self.reductions)
+
+    @property
+    def last(self) -> Reduction | SparseReduction:
+        """The reduction that carries the flag of a rank that aborts."""
+        return self.reductions[-1]
 
 
 class Reducer:
@@ -82,14 +104,11 @@ class Reducer:
         self._finds_unused = find_unused and not static
         self._hook: Hook | None = None
         # The buckets, made before the first forward, and again after the first backward.
-        self._buckets: list[AnyBucket] = []
-        self._at_once: dict[int, Bucket] = {}  # buckets that `takes_at_once`, by parameter index
+        self._buckets: list[Bucket | SparseBucket] = []
+        self._bucket_of: dict[int, int] = {}
         self._order = list(range(len(named)))[::-1]
         self._has_run = self._rebuild_due = False
-        # One backward, from `arm` to `_finish`.
-        self._armed = self._end_is_queued = False
-        self._fired: list[int] = []  # indices whose hooks fired, in that order
-        self._sent = 0  # buckets
+        self._backward: Backward | None = None  # what hooks count for, and the end has to finish
         self._lock = threading.RLock()  # autograd has a thread for each device
         # Parameters with a gradient since the last reduction: no_sync adds to them. It stays empty
         # unless parameters may be unused.
@@ -133,19 +152,20 @@ class Reducer:
             RuntimeError: on every rank if `_others_hear`: on this one here, on the others in their
                 backward. Otherwise the others wait for their timeout, as with torch's class.
         """
-        if not (self._armed and self._fired):
+        backward = self._backward
+        if backward is None or not backward.fired:
             return
-        if self._sent == len(self._buckets):  # the backward failed after its last gradient
-            self._finish()
+        if backward.is_sent:  # the backward failed after its last gradient
+            self._finish(backward)
             return
-        missing = sorted(index for bucket in self._buckets for index in bucket.waiting)
-        self._armed = False
+        self._backward = None
+        missing = sorted(index for one in backward.reductions for index in one.pending)
         if self._others_hear:
-            self._buckets[-1].give_up()
-            self._send_up_to(len(self._buckets))
-            for bucket in self._buckets:
-                bucket.wait()
-            self._buckets[-1].has_given_up()
+            backward.last.abort()
+            self._send_up_to(backward, len(backward.reductions))
+            for reduction in backward.reductions:
+                reduction.wait()
+            backward.last.is_aborted()  # resets it
         self._raise_unfinished(missing)
 
     def build(self, *, rebuild: bool) -> None:
@@ -161,27 +181,22 @@ class Reducer:
             agreed = torch.tensor(self._order, device=self._parameters[0].device)
             dist.broadcast(agreed, group=self._group, group_src=0)
             self._order, self._rebuild_due = agreed.tolist(), False
-        self._buckets, self._at_once = [], {}  # before the new ones need memory
+        self._backward, self._buckets = None, []  # before the new ones need memory
         for indices in assign_buckets(self._order, self._parameters, self._caps, self._sparse):
-            bucket: AnyBucket
             if indices[0] in self._sparse:
-                bucket = SparseBucket(indices[0], self._parameters[indices[0]], self._group)
+                only = self._parameters[indices[0]]
+                self._buckets.append(SparseBucket(indices[0], only, self._group))
             else:
-                bucket = Bucket(indices, self._parameters, self._group, as_view=self._as_view)
-                if bucket.takes_at_once:
-                    self._at_once.update(dict.fromkeys(indices, bucket))
-            self._buckets.append(bucket)
-        self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
+                self._buckets.append(
+                    Bucket(indices, self._parameters, self._group, as_view=self._as_view)
+                )
+        self._bucket_of = {i: n for n, bucket in enumerate(self._buckets) for i in bucket.indices}
 
     def arm(self, output: Any) -> Any:
         """Have the next backward reduce; returns the forward's output, to hand to the user."""
         graph = self._static
         idle = graph.begin() if graph is not None and graph.is_known else set()
-        for bucket in self._buckets:
-            bucket.waiting = set(bucket.indices).difference(idle)
-        self._fired = []
-        self._sent = 0
-        self._armed, self._end_is_queued = True, False
+        self._backward = Backward(reductions=[bucket.begin(idle) for bucket in self._buckets])
         return self._through_sink(output) if self._waits_for_end else output
 
     @property
@@ -192,7 +207,7 @@ class Reducer:
 
     @property
     def _others_hear(self) -> bool:
-        """Whether the flag of a rank that gives up reaches the others: a hook does not carry it,
+        """Whether the flag of a rank that aborts reaches the others: a hook does not carry it,
         and to read it on CUDA would wait for the device."""
         return self._hook is None and self._parameters[0].is_cpu
 
@@ -223,16 +238,17 @@ class Reducer:
             self._used.add(index)
         # Behind a sink, hooks also fire for outputs outside the loss, without a gradient. A static
         # graph has a sink in its first backward only, so it never counts such calls.
-        if not self._armed or (self._static is not None and not has_gradient):
+        backward = self._backward
+        if backward is None or (self._static is not None and not has_gradient):
             return
-        self._fired.append(index)
-        if self._waits_for_end and not self._end_is_queued:
+        backward.fired.append(index)
+        if self._waits_for_end and not backward.end_is_queued:
             self.start_of_backward()  # the loss did not come through the sink
         if self._static is not None and not self._static.is_last(index):
             return
-        waiting = self._bucket_of[index].waiting
+        reduction = backward.reductions[self._bucket_of[index]]
         try:
-            waiting.remove(index)
+            reduction.pending.remove(index)
         except KeyError:
             raise RuntimeError(
                 "Expected to mark a variable ready only once. Parameter at index "
@@ -240,90 +256,92 @@ class Reducer:
                 "reentrant checkpoint uses it several times (static_graph=True allows that), it is "
                 "used outside of the forward, or the graph has changed in spite of static_graph."
             ) from None
-        if has_gradient and index in self._at_once:
-            self._at_once[index].take(index, self._scale)
-        if not waiting:
+        if has_gradient and isinstance(reduction, Reduction) and reduction.bucket.copies_early:
+            reduction.copy_early(index, self._scale)
+        if not reduction.pending:
             with self._lock:
-                self._send_full()
+                self._send_ready(backward)
 
     def start_of_backward(self) -> None:
         """Queue `_end` for the end of this backward."""
-        if self._armed:
-            self._end_is_queued = True
+        if self._backward is not None:
+            self._backward.end_is_queued = True
             at_end_of_backward(self._end)
 
     def shadow(self) -> None:
         """Take part in a reduction for a rank that has no data left."""
-        for bucket in self._buckets:
-            bucket.clear()
+        backward = Backward(reductions=[bucket.begin(()) for bucket in self._buckets])
+        for reduction in backward.reductions:
+            reduction.clear()
         self._used = set()
-        self._send_up_to(len(self._buckets), is_shadow=True)
-        self._finish()
+        self._send_up_to(backward, len(backward.reductions), packs=False)
+        self._finish(backward)
 
     @property
     def _scale(self) -> float:
         return 1.0 if self._hook is not None else 1 / (self.divisor or self._size)
 
-    def _send_full(self) -> None:
-        """Send full buckets in their order, which is the same on all ranks."""
-        full = self._sent
-        while full < len(self._buckets) and not self._buckets[full].waiting:
-            full += 1
-        if full < len(self._buckets) and not self._overlap:
+    def _send_ready(self, backward: Backward) -> None:
+        """Send buckets that are ready in their order, which is the same on all ranks."""
+        reductions, ready = backward.reductions, backward.sent
+        while ready < len(reductions) and not reductions[ready].pending:
+            ready += 1
+        if ready < len(reductions) and not self._overlap:
             return
-        self._send_up_to(full)
-        if full == len(self._buckets) and not self._waits_for_end:
+        self._send_up_to(backward, ready)
+        if backward.is_sent and not self._waits_for_end:
             at_end_of_backward(self._end)
 
-    def _send_up_to(self, end: int, *, is_shadow: bool = False) -> None:
-        for number in range(0 if is_shadow else self._sent, end):
-            bucket = self._buckets[number]
-            if not is_shadow:
-                silent: Collection[int] = bucket.waiting
+    def _send_up_to(self, backward: Backward, end: int, *, packs: bool = True) -> None:
+        for number in range(backward.sent, end):
+            reduction = backward.reductions[number]
+            if packs:
+                unused: Collection[int] = reduction.pending
                 if self._may_be_unused:
-                    silent = set(bucket.indices).difference(self._used)
-                bucket.fill(self._scale, silent)
+                    unused = set(reduction.bucket.indices).difference(self._used)
+                reduction.pack(self._scale, unused)
             try:
-                bucket.send(self._hook, number, last=number == len(self._buckets) - 1)
+                reduction.send(self._hook, number, last=reduction is backward.last)
             except BaseException:
-                self._armed = False  # no error of this backward concerns the next forward
+                self._backward = None  # no error of this backward concerns the next forward
                 raise
             self.reductions += 1
-            self.reduced_bytes += bucket.nbytes
-        self._sent = end
+            self.reduced_bytes += reduction.bucket.nbytes
+        backward.sent = end
 
     def _end(self) -> None:
-        """Send the buckets that are not full, with zeros for missing gradients, and finish."""
+        """Send the buckets that are not ready, with zeros for missing gradients, and finish."""
         with self._lock:
-            if not self._armed:
+            backward = self._backward
+            if backward is None:
                 return
             if self._static is not None and not self._static.is_known:
-                self._static.record(self._fired, len(self._parameters))
-            for bucket in self._buckets:
-                bucket.waiting = set()
-            self._send_up_to(len(self._buckets))
-            self._finish()
+                self._static.record(backward.fired, len(self._parameters))
+            for reduction in backward.reductions:
+                reduction.pending.clear()
+            self._send_up_to(backward, len(backward.reductions))
+            self._finish(backward)
 
-    def _finish(self) -> None:
+    def _finish(self, backward: Backward) -> None:
         """Wait for all buckets, and put the averages into the gradients.
 
         Raises:
-            RuntimeError: another rank has given up waiting for its gradients.
+            RuntimeError: another rank has aborted.
         """
-        self._armed = False
-        for bucket in self._buckets:
-            bucket.wait()
-        if self._buckets[-1].has_given_up():
+        self._backward = None
+        for reduction in backward.reductions:
+            reduction.wait()
+        if backward.last.is_aborted():
             self._raise_unfinished([])
         used = self._used_anywhere()
-        for bucket in self._buckets:
-            bucket.hand_out(used)
+        for reduction in backward.reductions:
+            reduction.finalize(used)
         self._used = set()
         if not self._has_run:
             self._has_run = True
             self._rebuild_due = not self._finds_unused
             # A gradient that is accumulated several times is ready at the last of them.
-            last_first = dict.fromkeys(reversed(self._fired))
+            last_first = dict.fromkeys(reversed(backward.fired))
             missing = [index for index in self._order if index not in last_first]
             self._order = [*reversed(last_first), *missing]
 

@@ -24,48 +24,52 @@ def sparse_weights(module: nn.Module) -> set[str]:
 
 
 class SparseBucket:
-    """The sparse gradient of one embedding. It has the methods of a Bucket.
+    """The sparse gradient of one embedding, in the place of a Bucket."""
 
-    Each rank sends how many rows it has, whether it has given up, and then the rows.
-    """
+    nbytes = 0  # they differ from step to step
 
     def __init__(self, index: int, parameter: nn.Parameter, group: dist.ProcessGroup) -> None:
         self.indices = [index]
-        self.waiting: set[int] = set()
-        self.nbytes = 0  # it differs from step to step
-        self._parameter, self._group = parameter, group
-        self._rows = self._no_rows()
-        self._gives_up = self._has_given_up = self._is_due = False
-        self._before: Tensor | None = None
+        self.parameter, self.group = parameter, group
 
-    def fill(self, scale: float, silent: Collection[int] = ()) -> None:
+    def begin(self, idle: Collection[int]) -> SparseReduction:
         """See Bucket."""
-        gradient = self._before = self._parameter.grad
-        if gradient is None:
-            self._rows = self._no_rows()
-        else:
-            self._rows = (gradient.detach() * scale).coalesce()
+        return SparseReduction(self, set(self.indices).difference(idle))
+
+
+class SparseReduction:
+    """The reduction of one sparse gradient in one backward. It has the methods of a Reduction.
+
+    Each rank sends how many rows it has, whether it has aborted, and then the rows.
+    """
+
+    def __init__(self, bucket: SparseBucket, pending: set[int]) -> None:
+        self.bucket, self.pending = bucket, pending
+        self._group, self._parameter = bucket.group, bucket.parameter
+        self._saved: Tensor | None = None  # the gradient from before this backward
+        self._rows = self._no_rows()
+        self._aborts = self._is_aborted = False
+
+    def pack(self, scale: float, unused: Collection[int]) -> None:
+        """See Reduction."""
+        self._saved = self._parameter.grad
+        if self._saved is not None:
+            self._rows = (self._saved.detach() * scale).coalesce()
 
     def clear(self) -> None:
-        """See Bucket."""
-        self._rows = self._no_rows()
-        self._before = self._parameter.grad
+        """See Reduction."""
+        self._saved = self._parameter.grad
 
     def send(self, hook: object, number: int, *, last: bool) -> None:
-        """See Bucket; there is no hook for sparse gradients."""
-        self._is_due = True
+        """See Reduction; `wait` sends."""
 
     def wait(self) -> None:
-        """See Bucket; the exchange itself happens here, in the order of the buckets."""
-        if not self._is_due:
-            return
-        self._is_due = False
+        """See Reduction; the exchange itself happens here, in the order of the buckets."""
         indices, values = self._rows.indices().t(), self._rows.values()
-        own = torch.tensor([len(values), int(self._gives_up)], device=values.device)
-        self._gives_up = False
+        own = torch.tensor([len(values), int(self._aborts)], device=values.device)
         everyone = [pair.tolist() for pair in gather_tensors(own, self._group)]
-        counts, given_up = zip(*everyone, strict=True)
-        self._has_given_up = any(given_up)
+        counts, aborted = zip(*everyone, strict=True)
+        self._is_aborted = any(aborted)
         self._rows = torch.sparse_coo_tensor(
             self._gathered(indices, counts).t(),
             self._gathered(values, counts),
@@ -73,20 +77,18 @@ class SparseBucket:
             check_invariants=False,
         ).coalesce()
 
-    def hand_out(self, used: Collection[int] | None) -> None:
-        """See Bucket."""
-        is_used = used is None or self.indices[0] in used
-        self._parameter.grad = self._rows if is_used else self._before
-        self._before = None
+    def finalize(self, used: Collection[int] | None) -> None:
+        """See Reduction."""
+        is_used = used is None or self.bucket.indices[0] in used
+        self._parameter.grad = self._rows if is_used else self._saved
 
-    def give_up(self) -> None:
-        """See Bucket."""
-        self._gives_up = True
+    def abort(self) -> None:
+        """See Reduction."""
+        self._aborts = True
 
-    def has_given_up(self) -> bool:
-        """See Bucket."""
-        answer, self._has_given_up = self._has_given_up, False
-        return answer
+    def is_aborted(self) -> bool:
+        """See Reduction."""
+        return self._is_aborted
 
     def _gathered(self, mine: Tensor, counts: tuple[int, ...]) -> Tensor:
         """The rows of all ranks, of which they have `counts`."""
