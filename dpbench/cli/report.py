@@ -56,16 +56,20 @@ def report(typed: dict[str, Any]) -> None:
         if options.file is not None:
             say(f"the table is in {options.file}")
         return
+    from dpbench.report.document import PAGE, write_page, write_report
+
     folder = options.output or (None if is_table(path) else report_folder(path))
+    page = options.page or (folder and folder / PAGE)
     if subject.collectives:
         show_collectives(subject.collectives)
     else:
         results = None if is_table(path) else path
-        show_screen(chosen, options.columns, folder, results, verbose=options.verbose)
-    if folder is not None:
-        from dpbench.report.document import write_report
-
-        page = write_report(folder, subject, charts=options.charts)
+        show_screen(chosen, options.columns, page, results, verbose=options.verbose)
+    if page is not None:
+        if options.page:
+            write_page(page, subject, charts=options.charts)
+        else:
+            write_report(page.parent, subject, charts=options.charts)
         if subject.collectives:
             typer.echo(f"\nReport: {page}")
         if options.open:

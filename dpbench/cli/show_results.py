@@ -28,13 +28,14 @@ def show_sweep(
 
     Raises UnknownName or UsageError for unknown columns, StoreError if it cannot write.
     """
-    from dpbench.report.document import write_report
+    from dpbench.report.document import PAGE, write_report
 
     subject, folder = subject_of(sweep), report_folder(sweep.folder)
+    page = folder / PAGE
     if as_json:
         show_rows(subject, "json", columns, None)
     else:
-        show_screen(subject, columns, folder, sweep.folder, verbose=verbose)
+        show_screen(subject, columns, page, sweep.folder, verbose=verbose)
     write_report(folder, subject, charts=charts)
 
 
@@ -48,16 +49,14 @@ def report_folder(results: Path) -> Path:
 def show_screen(
     subject: Subject,
     columns: str | None,
-    page_folder: Path | None,
+    page: Path | None,
     results: Path | None,
     *,
     verbose: bool,
 ) -> None:
     """Prints the verdict, a warning, the table, and where to read on; notes if `verbose`."""
-    from dpbench.report.document import PAGE
     from dpbench.report.screen import screen
 
-    page = None if page_folder is None else page_folder / PAGE
     text = screen(
         subject, columns=columns, width=table_limit(), page=page, folder=results, verbose=verbose
     )

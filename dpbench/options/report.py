@@ -27,6 +27,7 @@ SUFFIXES = {
     ".md": "markdown",
 }
 """Endings of the files that `report --output` writes rows into, and their formats."""
+PAGE_SUFFIX = ".html"
 FORMATS = ("text", *SUFFIXES.values())
 LEVELS = ("configuration", "trial", "rank", "step", "collective")
 
@@ -50,12 +51,19 @@ class ReportOptions(RowFilter):
     as_json: bool = json_option("Same as --format json.")
     output: FilePath | None = option(
         None,
-        "Folder for the page, or a .csv, .json or .md file.",
+        "Folder for the page and tables, or a .html, .csv, .json or .md file.",
         "PATH",
         usual="PATH/report",
     )
     open: bool = option(False, "Open the page in the browser.")
     verbose: bool = printed("Also print how to read the numbers.", "--verbose", "-v")
+
+    @property
+    def page(self) -> Path | None:
+        """The file that the page alone is written into."""
+        path = self.output
+        is_page = path and path.suffix.lower() == PAGE_SUFFIX and not path.is_dir()
+        return path if is_page else None
 
     @property
     def file(self) -> Path | None:
@@ -78,11 +86,11 @@ class ReportOptions(RowFilter):
     def _names_one_format_and_place(self) -> ReportOptions:
         require_one_format(self.as_json, self.format)
         if self.output is not None and self.file is None:
-            is_folder = not self.output.suffix or self.output.is_dir()
-            place = "" if self.rows_format else "a folder, or "
-            if self.rows_format or not is_folder:
+            is_place = self.page or not self.output.suffix or self.output.is_dir()
+            place, more = ("", ()) if self.rows_format else ("a folder, or ", (PAGE_SUFFIX,))
+            if self.rows_format or not is_place:
                 raise UsageError(
                     f"--output {self.output}: expected {place}a file that ends in "
-                    f"{', '.join(SUFFIXES)}"
+                    f"{', '.join((*SUFFIXES, *more))}"
                 )
         return self

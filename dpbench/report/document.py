@@ -38,10 +38,18 @@ def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> Path
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in _texts(subject):
             write_whole(folder / name, as_text(text))
-        pictures = draw(subject) if charts else Pictures()
-        return write_whole(folder / PAGE, as_text(to_html(build_page(subject, pictures))))
     except OSError as error:
         raise StoreError(f"cannot write the report to {folder}: {error.strerror}") from None
+    return write_page(folder / PAGE, subject, charts=charts)
+
+
+def write_page(path: Path, subject: Subject, *, charts: bool = True) -> Path:
+    """Writes the page alone, and returns its path; raises StoreError."""
+    pictures = draw(subject) if charts else Pictures()
+    try:
+        return write_whole(path, as_text(to_html(build_page(subject, pictures))))
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _texts(subject: Subject) -> Iterator[tuple[str, str]]:

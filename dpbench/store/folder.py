@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any, ClassVar, Generic, Self, TypeVar
 
+from dpbench import units
 from dpbench.codec import encode, from_json
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import create_empty, flush_folder, folder_inside, is_free
@@ -49,6 +50,8 @@ COLLECTIVES_FILE = "collectives.jsonl"
 ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
 LONGEST_NAME = 200
+MOST_NAMED = 3
+"""Results folders that the error for a folder of them names."""
 
 R = TypeVar("R")
 
@@ -238,8 +241,9 @@ def _make(folder: Path) -> None:
 def _read_header(folder: Path, file: str, maker: str) -> dict[str, Any]:
     if not os.path.lexists(folder / file):
         lack = f"has no {file}" if folder.exists() else "does not exist"
-        such = [f", such as {path.parent}" for path in sorted(folder.glob(f"*/{file}"))[:1]]
-        raise StoreError(f"{folder} {lack}; expected a results folder of {maker}{''.join(such)}")
+        inside = [str(path.parent) for path in sorted(folder.glob(f"*/{file}"), reverse=True)]
+        named = f": {units.some_of(inside, MOST_NAMED)}" if inside else ""
+        raise StoreError(f"{folder} {lack}; expected a results folder of {maker}{named}")
     return read_versioned(folder / file)
 
 

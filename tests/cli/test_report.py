@@ -70,6 +70,16 @@ def test_a_sweep_prints_its_table_and_writes_its_report(sweep_folder: Path) -> N
     assert "speedup is relative to" in invoke(sweep_folder, "--no-charts", "--verbose").stdout
 
 
+def test_an_html_file_is_the_page_alone(sweep_folder: Path, tmp_path: Path) -> None:
+    before = {*tmp_path.rglob("*")}
+    page = tmp_path / "page.html"
+    assert f"\nReport: {page}" in invoke(sweep_folder, "--output", page, "--no-charts").stdout
+    assert {*tmp_path.rglob("*")} - before == {page}
+    assert page.read_text().startswith("<!doctype html>")
+    with pytest.raises(StoreError, match=r"cannot write .*absent/page\.html: No such file"):
+        invoke(sweep_folder, "--output", tmp_path / "absent" / "page.html", "--no-charts")
+
+
 def test_json_has_plain_rows_on_stdout_and_writes_nothing(sweep_folder: Path) -> None:
     result = invoke(sweep_folder, "--json")
     rows = json.loads(result.stdout)
@@ -136,7 +146,8 @@ def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) ->
         (["--columns", "backend,speed"], UnknownName, "unknown column 'speed'"),
         (["--columns", "backend,backend"], UsageError, "each column once"),
         (["--json", "--format", "csv"], UsageError, "contradict"),
-        (["--output", "page.html"], UsageError, "expected a folder, or a file that ends in"),
+        (["--output", "page.pdf"], UsageError, "expected a folder, or a file that ends in"),
+        (["--output", "page.html", "--format", "csv"], UsageError, "expected a file that ends in"),
         (["--open"], UsageError, "without --output DIR"),
         (["--output", ""], UsageError, "expected the name of a file or folder"),
         (["--level", "steps"], UsageError, "did you mean 'step'"),

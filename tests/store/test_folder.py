@@ -108,8 +108,9 @@ def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
         store.load(tmp_path)
     with pytest.raises(StoreError, match="does not exist; expected a results folder of dpbench"):
         store.load(tmp_path / "absent")
-    written(tmp_path / "s")
-    with pytest.raises(StoreError, match=r"a results folder of dpbench sweep, such as .*/s$"):
+    for name in "abcd":
+        written(tmp_path / name)
+    with pytest.raises(StoreError, match=r"of dpbench sweep: \S*/d; \S*/c; \S*/b; and 1 more$"):
         store.load(tmp_path)
 
 
