@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
 from dpbench.parallel.dp.parallel_apply import Call, parallel_apply
 from dpbench.parallel.dp.phases import StepMeter
-from dpbench.parallel.dp.random_streams import draw_generators
+from dpbench.parallel.dp.random_streams import ForwardProfile
 from dpbench.parallel.dp.replicate import Replicator, check_location
 from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
 from dpbench.parallel.dp.workers import WorkerPool
@@ -48,11 +48,13 @@ class DataParallel(nn.Module):
     - Not supported: second derivatives, torch.func, forward-mode AD, hooks for saved tensors (such
       as torch.utils.checkpoint) around the wrapper, PackedSequence inputs, loading a state dict
       into a module that contains the wrapper, and copying or pickling the wrapper. Checkpoints
-      inside `module` need use_reentrant=False. torch.compile belongs on `module`, not on the
-      wrapper.
-    - Random numbers: in training mode, replicas on the CPU draw from streams of their own, which
-      torch.manual_seed repeats; see random_streams.py. On CUDA each device has its generator, as
-      always in torch; torch.manual_seed gives all of them the same seed.
+      inside `module` need use_reentrant=False.
+    - torch.compile belongs on `module` or its parts, not on the wrapper. Replicas on the CPU run
+      their first step one after another, so that it compiles once for all of them, and every step
+      if the module has higher-order operators such as torch.cond, for which torch traces.
+    - Random numbers: replicas on the CPU draw from streams of their own, which torch.manual_seed
+      repeats; see random_streams.py. On CUDA each device has its generator, as always in torch;
+      torch.manual_seed gives all of them the same seed.
 
     Args:
         module: on the first device; neither it nor the identity of its parameters is changed.
@@ -118,6 +120,8 @@ class DataParallel(nn.Module):
         self.module = module
         self._replicator = Replicator(self.devices, cache=cache)
         self._workers = WorkerPool(self.devices, threads_per_replica)
+        # By whether some part of the module is in training mode.
+        self._profiles = {False: ForwardProfile(), True: ForwardProfile()}
         self.meter = StepMeter(self.devices)
         """Seconds by phase, and the gradients summed, of all steps since construction."""
         self._reduces = True
@@ -166,16 +170,20 @@ class DataParallel(nn.Module):
         self._warn_of_batch_norm()
         with self.meter.time("replicate"):
             replicas = self._replicator.replicate(self.module, len(calls))
-        draws = self.devices[0].type == "cpu" and any(m.training for m in self.module.modules())
-        return parallel_apply(
-            replicas,
-            calls,
-            list(self.module.parameters()),
-            self._workers,
-            self.meter,
-            generators=draw_generators(len(calls)) if draws else None,
-            reduces=self._reduces,
-        )
+        profile = self._profiles[any(child.training for child in self.module.modules())]
+        on_cpu = self.devices[0].type == "cpu"
+        on_cuda = nullcontext([nullcontext()] * len(calls))
+        with profile.streams(len(calls)) if on_cpu else on_cuda as streams:
+            return parallel_apply(
+                replicas,
+                calls,
+                list(self.module.parameters()),
+                self._workers,
+                self.meter,
+                streams=streams,
+                in_turn=on_cpu and profile.in_turn,
+                reduces=self._reduces,
+            )
 
     def _remember_loss(
         self, outputs: Sequence[Any], join: Callable[[list[Tensor]], Tensor]

@@ -14,9 +14,10 @@ outputs, and its backward runs every replica's graph in that replica's worker:
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,6 @@ from torch import Tensor
 from torch.autograd.graph import disable_saved_tensors_hooks
 
 from dpbench.parallel.dp.phases import StepMeter
-from dpbench.parallel.dp.random_streams import OwnStream
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.tree import map_tensors, tensors
@@ -48,7 +48,17 @@ class _Step:
     """The device of the original parameters."""
     workers: WorkerPool
     meter: StepMeter
+    in_turn: bool
     reduces: bool
+    outlet: list[Callable[[], Any]] = field(default_factory=list)
+    """A weak reference to the node `_Outlet` of the caller's graph."""
+
+    def retains_graph(self) -> bool:
+        """Whether the running backward keeps the graph; call this after the outlet's part of it."""
+        try:
+            return bool(self.outlet[0]().saved_tensors)
+        except RuntimeError:  # freed
+            return False
 
 
 def parallel_apply(
@@ -58,7 +68,8 @@ def parallel_apply(
     workers: WorkerPool,
     meter: StepMeter,
     *,
-    generators: Sequence[torch.Generator] | None,
+    streams: Sequence[AbstractContextManager[Any]],
+    in_turn: bool,
     reduces: bool,
 ) -> list[Any]:
     """Call each replica with its arguments in its worker.
@@ -69,7 +80,8 @@ def parallel_apply(
         parameters: the originals of `replica.parameters`, which get the gradients.
         workers: the threads to run the replicas in.
         meter: counts what the step costs.
-        generators: the replicas' random numbers; None means the default generators.
+        streams: the context of each replica's random numbers.
+        in_turn: run the replicas one after another, forward and backward.
         reduces: False gives the parameters the gradients of replica 0 alone.
 
     Returns:
@@ -96,21 +108,19 @@ def parallel_apply(
 
     def forward(index: int) -> Any:
         replica, (args, kwargs) = replicas[index], calls[index]
-        stream = nullcontext() if generators is None else OwnStream(generators[index])
-        with entered(replica.device), stream:
+        with entered(replica.device), streams[index]:
             return replica.module(*args, **kwargs)
 
     with meter.time("forward"):
-        outputs = workers.run([partial(forward, i) for i in range(len(replicas))])
+        outputs = workers.run([partial(forward, i) for i in range(len(replicas))], in_turn=in_turn)
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     recorded = [[t for t in tensors(output) if t.requires_grad] for output in outputs]
     if not any(recorded):
         return outputs
     counts, device = [len(mine) for mine in recorded], replicas[0].device
-    step = _Step(leaves, counts, len(trained), device, workers, meter, reduces)
-    attached: Iterator[Tensor] = iter(
-        _AllReplicas.apply(step, list(itertools.chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
-    )
+    step = _Step(leaves, counts, len(trained), device, workers, meter, in_turn, reduces)
+    nodes = _AllReplicas.apply(step, list(itertools.chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
+    attached: Iterator[Tensor] = iter(_Outlet.apply(step, *nodes))  # type: ignore[no-untyped-call]
     return map_tensors(lambda t: next(attached) if t.requires_grad else t, outputs)  # type: ignore[no-any-return]
 
 
@@ -142,8 +152,8 @@ class _AllReplicas(torch.autograd.Function):
     def forward(ctx: Any, step: _Step, outputs: list[Tensor], *_: Tensor) -> tuple[Tensor, ...]:
         ctx.step = step
         ctx.set_materialize_grads(False)
-        # The outputs hold the replicas' graphs. Saved, they are freed after a backward unless the
-        # caller retains the graph, and torch says so where a second backward needs them.
+        # The outputs hold the replicas' graphs. Saved, torch says that they have been freed where a
+        # second backward needs them.
         ctx.save_for_backward(*outputs)
         return tuple(output.detach() for output in outputs)
 
@@ -156,19 +166,20 @@ class _AllReplicas(torch.autograd.Function):
                 "call its module instead"
             )
         step: _Step = ctx.step
-        meter, all_ends = step.meter, zip(ctx.saved_tensors, received, strict=True)
+        meter, retain = step.meter, step.retains_graph()
+        all_ends = zip(ctx.saved_tensors, received, strict=True)
         ends = [list(itertools.islice(all_ends, count)) for count in step.output_counts]
         with meter.time("backward"):
             if step.device.type == "cuda":
                 # A worker would wait for its device's autograd thread, which may be the thread that
                 # waits here. A nested backward is served, on all devices at the same time.
-                together = iter(
-                    _gradients(list(itertools.chain(*ends)), list(itertools.chain(*step.leaves)))
-                )
+                every_end, every_leaf = itertools.chain(*ends), itertools.chain(*step.leaves)
+                together = iter(_gradients(list(every_end), list(every_leaf), retain))
                 found = [list(itertools.islice(together, len(mine))) for mine in step.leaves]
             else:
-                jobs = zip(ends, step.leaves, strict=True)
-                found = step.workers.run([partial(_gradients, *job) for job in jobs])
+                pairs = zip(ends, step.leaves, strict=True)
+                jobs = [partial(_gradients, *pair, retain) for pair in pairs]
+                found = step.workers.run(jobs, in_turn=step.in_turn)
         of_inputs = itertools.chain.from_iterable(one[step.trained :] for one in found)
         of_parameters = [one[: step.trained] for one in found]
         if not step.reduces:
@@ -182,16 +193,37 @@ class _AllReplicas(torch.autograd.Function):
         return (None, None, *total, *of_inputs)
 
 
-def _gradients(ends: Sequence[tuple[Tensor, Tensor | None]], leaves: Sequence[Tensor]) -> Gradients:
-    """d(ends)/d(leaves) applied to the gradients of the ends.
+class _Outlet(torch.autograd.Function):
+    """Passes the outputs on, and so knows before the replicas' backward whether it is to free them.
 
-    The graph is retained: it is freed with the node of the caller's graph that holds its outputs.
+    torch tells no node whether the caller retains the graph, but it frees the tensors of each node
+    after its part of the backward if not. So those of this one are gone, or still there, when the
+    next part begins, that of `_AllReplicas`.
     """
+
+    @staticmethod
+    def forward(ctx: Any, step: _Step, *outputs: Tensor) -> tuple[Tensor, ...]:
+        step.outlet.append(weakref.ref(ctx))
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(torch.empty(1))
+        return tuple(output.detach() for output in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *received: Tensor | None) -> tuple[Tensor | None, ...]:
+        return (None, *received)
+
+
+def _gradients(
+    ends: Sequence[tuple[Tensor, Tensor | None]], leaves: Sequence[Tensor], retain_graph: bool
+) -> Gradients:
+    """d(ends)/d(leaves) applied to the gradients of the ends."""
     reached = [(output, gradient) for output, gradient in ends if gradient is not None]
     if not reached or not leaves:
         return [None] * len(leaves)
     outputs, starts = zip(*reached, strict=True)
-    return list(torch.autograd.grad(outputs, leaves, starts, allow_unused=True, retain_graph=True))
+    return list(
+        torch.autograd.grad(outputs, leaves, starts, allow_unused=True, retain_graph=retain_graph)
+    )
 
 
 def sum_over_replicas(

@@ -1,18 +1,21 @@
 """A random number stream for each replica, although all threads share one CPU generator.
 
 Replicas that ran dropout at the same time would draw from that generator in the order in which the
-threads run, which differs between runs. Here each replica in training mode draws from a generator
-of its own, seeded with one number from the default generator per forward. So the masks of the
-replicas differ, and torch.manual_seed in the caller repeats them.
+threads run, which differs between runs. Here each replica of a module that draws has a generator of
+its own, seeded with one number from the default generator per forward. So the masks of the replicas
+differ, and torch.manual_seed in the caller repeats them.
 
 torch cannot give a thread another default generator. A dispatch mode, which belongs to a thread,
-hands the replica's generator to every operator that draws; it costs some 3 µs per operator. The few
-operators that take no generator, such as native_dropout and randint_like, and randn_like in earlier
-releases, draw from the default one.
+hands the replica's generator to every operator that draws; it costs some 3 µs per operator, so only
+modules that draw have it. The few operators that take no generator, such as native_dropout and
+randint_like, and randn_like in earlier releases, draw from the default one, as does what runs
+within a higher-order operator such as torch.cond. Compiled code draws its seeds from the replica's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,26 +24,74 @@ from torch.autograd.graph import disable_saved_tensors_hooks
 from dpbench.parallel.torch_private import TorchDispatchMode
 
 
-def draw_generators(count: int) -> list[torch.Generator]:
-    """New generators, seeded with consecutive numbers from one draw of the default generator."""
+class ForwardProfile:
+    """How replicas on the CPU run in one mode, training or evaluation, as their forwards show.
+
+    The first forward shows whether the module draws random numbers. If it does not, later ones have
+    no streams until the default generator has moved during one, which alone is not repeatable then.
+
+    Attributes:
+        in_turn: whether the replicas run one after another. In the first forward and its backward
+            they do, since torch.compile may compile then, once for all; always if the module has
+            higher-order operators, which torch traces while they run, in one thread only.
+    """
+
+    def __init__(self) -> None:
+        self.in_turn = True
+        self._draws: bool | None = None
+
+    @contextmanager
+    def streams(self, replicas: int) -> Iterator[Sequence[AbstractContextManager[Any]]]:
+        """A context for each replica, to enter in its thread; enter this one around the forward.
+
+        A forward that draws nothing leaves the default generator as it was.
+        """
+        before = torch.get_rng_state()
+        streams = [] if self._draws is False else _own_streams(replicas)
+        seeded = torch.get_rng_state()
+        yield streams or [nullcontext()] * replicas
+        drew = any(stream.drew for stream in streams)
+        drew = drew or not torch.equal(torch.get_rng_state(), seeded)
+        if not drew:
+            torch.set_rng_state(before)
+        is_first = self._draws is None
+        traced = any(stream.traced for stream in streams)
+        self.in_turn = traced or (self.in_turn and not is_first)
+        self._draws = drew or self._draws is True
+
+
+def _own_streams(count: int) -> list[OwnStream]:
+    """Streams that are seeded with consecutive numbers from one draw of the default generator."""
     seed = int(torch.empty((), dtype=torch.int64).random_(2**62))
-    return [torch.Generator().manual_seed(seed + replica) for replica in range(count)]
+    return [OwnStream(torch.Generator().manual_seed(seed + replica)) for replica in range(count)]
 
 
 class OwnStream(TorchDispatchMode):  # type: ignore[misc]
     """A context for the forward of a replica, to enter in its thread."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
+        self.drew = self.traced = False
+        """Whether an operator has drawn random numbers, and whether there was one of higher order,
+        which torch traces."""
         self._generator = generator
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Lets torch.compile compile without the mode, and run with it what it compiled."""
+        return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given = (*args, *kwargs.values())
-        if torch.Tag.nondeterministic_seeded not in func.tags or any(
+        given, tags = (*args, *kwargs.values()), getattr(func, "tags", None)
+        self.traced = self.traced or tags is None  # only those of higher order have none
+        if torch.Tag.nondeterministic_seeded not in (tags or ()) or any(
             isinstance(value, torch.Generator) for value in given
         ):
             return func(*args, **kwargs)
+        self.drew = True
         # Raises this message if such hooks are active, as a checkpoint's are.
         with disable_saved_tensors_hooks(
             f"{func} draws random numbers while saved-tensors hooks are active: activation "
@@ -52,7 +103,9 @@ class OwnStream(TorchDispatchMode):  # type: ignore[misc]
 
 def _draw(func: Any, args: Any, kwargs: dict[str, Any], generator: torch.Generator) -> Any:
     _, _, overload = func.name().partition(".")
-    with_generator = f"{overload}_generator".removeprefix("_")  # such as rand.generator
+    # Such as rand.generator of rand, or randint.low_generator_out of randint.low_out.
+    stem, out, _ = overload.partition("out")
+    with_generator = "_".join(filter(None, [stem.rstrip("_"), "generator", out]))
     forms: list[Any] = [func]
     if with_generator in func.overloadpacket.overloads():
         forms.append(getattr(func.overloadpacket, with_generator))

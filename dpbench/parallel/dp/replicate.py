@@ -5,7 +5,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MethodType
+from functools import partial
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -131,14 +132,20 @@ def clone(module: nn.Module, twins: dict[int, Any]) -> nn.Module:
 def _counterpart(value: Any, twins: dict[int, Any]) -> Any:
     """An attribute for the clone: parts that belong to the original are replaced.
 
-    Examples are the list of weights that an LSTM keeps, or a bound method as activation. Plain
-    dictionaries, such as those in which a module keeps its parameters and buffers, are always
-    copied; what a replica adds to one is lost.
+    Examples are the list of weights that an LSTM keeps, a bound method as activation, and the
+    function that torch.compile has put around a bound method. Plain dictionaries, such as those in
+    which a module keeps its parameters and buffers, are always copied; what a replica adds to one
+    is lost.
     """
     if isinstance(value, (Tensor, nn.Module)):
         return twins.get(id(value), value)
     if isinstance(value, MethodType) and id(value.__self__) in twins:
         return MethodType(value.__func__, twins[id(value.__self__)])
+    if isinstance(value, FunctionType):
+        return _function_of_clone(value, twins) if value.__closure__ else value
+    if isinstance(value, partial):
+        function, *given = _counterpart([value.func, *value.args], twins)
+        return partial(function, *given, **_counterpart(value.keywords, twins))
     if type(value) in (list, tuple):
         parts = [_counterpart(part, twins) for part in value]
         changed = any(new is not old for new, old in zip(parts, value, strict=True))
@@ -146,3 +153,34 @@ def _counterpart(value: Any, twins: dict[int, Any]) -> Any:
     if type(value) is dict:
         return {key: _counterpart(part, twins) for key, part in value.items()}
     return value
+
+
+_IN_FUNCTIONS = (Tensor, nn.Module, MethodType, FunctionType, partial)
+"""What a function of the clone has of its own. All else that it refers to stays shared."""
+
+
+def _function_of_clone(function: FunctionType, twins: dict[int, Any]) -> FunctionType:
+    """The same function, in which the originals that it refers to are replaced by their twins."""
+    if id(function) in twins:
+        return twins[id(function)]  # type: ignore[no-any-return]
+    twins[id(function)] = function  # ends the search where functions refer to each other
+    cells = []
+    for cell in function.__closure__ or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:  # a variable that has no value yet
+            content = None
+        twin = _counterpart(content, twins) if isinstance(content, _IN_FUNCTIONS) else content
+        cells.append(cell if twin is content else CellType(twin))
+    if all(new is old for new, old in zip(cells, function.__closure__ or (), strict=True)):
+        return function
+    code, names = function.__code__, function.__globals__
+    clone = FunctionType(code, names, function.__name__, function.__defaults__, tuple(cells))
+    clone.__kwdefaults__ = function.__kwdefaults__
+    twins[id(function)] = clone
+    # The compiler finds there which function it has compiled.
+    for name, value in vars(function).items():
+        vars(clone)[name] = (
+            _counterpart(value, twins) if isinstance(value, _IN_FUNCTIONS) else value
+        )
+    return clone

@@ -45,15 +45,23 @@ class WorkerPool:
             thread.shutdown()
         self._threads = []
 
-    def run(self, jobs: Sequence[Job]) -> list[Any]:
+    def run(self, jobs: Sequence[Job], *, in_turn: bool = False) -> list[Any]:
         """Run each job in the worker of its place and wait for all of them.
+
+        Args:
+            jobs: at most one for each device.
+            in_turn: start each when the one before has ended.
 
         Raises:
             The failure with the lowest index, with a note of the replica and its device.
         """
         if not self._threads:
             self._start()
-        futures = [thread.submit(job) for thread, job in zip(self._threads, jobs, strict=False)]
+        futures = []
+        for thread, job in zip(self._threads, jobs, strict=False):
+            futures.append(thread.submit(job))
+            if in_turn:
+                wait(futures)
         wait(futures)
         try:
             for index, future in enumerate(futures):

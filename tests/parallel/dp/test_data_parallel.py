@@ -281,6 +281,30 @@ def test_threads_share_the_modes_of_their_caller() -> None:
     assert torch.get_num_threads() == threads
 
 
+def test_replicas_run_at_the_same_time_after_the_first_step() -> None:
+    class Meeting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(6, 4, dtype=F64)
+            self.barrier: threading.Barrier | None = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            def meet(gradient: Tensor) -> None:
+                if self.barrier is not None:
+                    self.barrier.wait(timeout=30)
+
+            meet(x)
+            y: Tensor = self.linear(x)
+            y.register_hook(meet)
+            return y
+
+    module = Meeting()
+    wrapper, x = parallel(module, 2), batch(4)
+    wrapper(x).sum().backward()
+    module.barrier = threading.Barrier(2)
+    wrapper(x).sum().backward()
+
+
 def test_a_failure_is_raised_with_its_type_replica_and_traceback() -> None:
     class Fails(nn.Module):
         def __init__(self) -> None:

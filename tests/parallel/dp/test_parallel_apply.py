@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import gc
+import weakref
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from tests.parallel.dp.modules import F64, assert_same, batch, gradients, parallel, perceptron
@@ -73,3 +76,59 @@ def test_a_step_leaves_nothing_for_the_garbage_collector() -> None:
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+class Saved:
+    """A tensor that a backward will need."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+class Deep(nn.Module):
+    """Ten layers, and at the first one's backward the number of saved tensors that are alive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6, dtype=F64) for _ in range(10))
+        self.alive: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        saved: weakref.WeakSet[Saved] = weakref.WeakSet()
+
+        def pack(tensor: Tensor) -> Saved:
+            saved.add(kept := Saved(tensor))
+            return kept
+
+        def count(gradient: Tensor) -> None:
+            self.alive.append(len(saved))
+
+        with saved_tensors_hooks(pack, lambda kept: kept.tensor):
+            for layer in self.layers:
+                x = layer(x).tanh()
+                if layer is self.layers[0]:
+                    x.register_hook(count)
+        return x
+
+
+def test_activations_are_freed_as_the_backward_goes() -> None:
+    module = Deep()
+    module(batch(4)).sum().backward()
+    alone = module.alive.pop()
+    wrapper = parallel(module, 2)
+    wrapper(batch(4)).sum().backward()
+    assert module.alive == [alone, alone]
+    loss = wrapper(batch(4)).sum()
+    loss.backward(retain_graph=True)
+    assert module.alive[-1] > 2 * alone
+
+
+def test_a_graph_has_a_second_backward_if_it_is_retained() -> None:
+    module = perceptron()
+    loss = parallel(module, 2)(batch(5)).pow(2).mean()
+    loss.backward(retain_graph=True)
+    expected: list[Any] = [2 * gradient for gradient in gradients(module) if gradient is not None]
+    loss.backward()
+    assert_same(gradients(module), expected)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
