@@ -59,8 +59,11 @@ def bytes_exact(nbytes: int) -> str:
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """Writes a share to so many digits, a large one to whole percents: 1.7 %, 38 %, 1,230 %."""
+    """Writes a share to so many digits, a large one to whole percents: 1.7 %, 38 %, 1,230 %; below
+    a hundredth of a percent "<0.01 %"."""
     value = 100 * share
+    if 0 < abs(value) < 0.01:
+        return "<0.01 %"
     large = abs(value) >= 10**digits - 0.5  # it would be written as 1e+02
     return f"{value:,.0f} %" if large else f"{value:.{digits}g} %"
 

@@ -72,6 +72,8 @@ def test_alternatives_rise_and_end_with_the_noun() -> None:
         (1.0, 3, "100 %"),
         (12.34, 2, "1,234 %"),
         (-0.02, 2, "-2 %"),
+        (1e-8, 2, "<0.01 %"),
+        (0.0, 2, "0 %"),
     ],
 )
 def test_a_share_is_written_in_percent(share: float, digits: int, text: str) -> None:

@@ -54,8 +54,6 @@ def headline(rows: Rows, *, synthetic: bool = False, load: str = "") -> Headline
     Nothing is named if the machine was too busy for the figures to be trusted, which `load` says,
     if the highest speed is too noisy to state, or if only the baseline `single` completed.
     """
-    if load:
-        return Headline(reason=load, synthetic=synthetic)
     usable = [
         row
         for row in rows
@@ -63,6 +61,8 @@ def headline(rows: Rows, *, synthetic: bool = False, load: str = "") -> Headline
         and row.verified is not False
         and row.implementation != INDEPENDENT
     ]
+    if load and any(row.throughput for row in usable):
+        return Headline(reason=load, synthetic=synthetic)
     units = sorted({row.throughput.unit for row in usable if row.throughput})
     fastest = _fastest(usable)
     reason = ""

@@ -31,7 +31,7 @@ class Subject:
     """Warnings before a number is believed: about machines, or the model's loss."""
     hints: tuple[str, ...] = ()
     explanations: tuple[Explanation, ...] = ()
-    """Explanations of the rows that are not too noisy."""
+    """Explanations of all rows that have a speed, also of those that are too noisy."""
     advice: tuple[tuple[Advice, ...], ...] = ()
     """Advice, one tuple for each explanation."""
     sweep: StoredSweep | None = None
@@ -73,7 +73,7 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
         return Subject(name=name, collectives=stored)
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
-    explanations = tuple(one for one in explain(records, rows) if not one.is_too_noisy)
+    explanations = explain(records, rows)
     return Subject(
         name=name,
         rows=rows,

@@ -26,12 +26,10 @@ def explain(typed: dict[str, Any]) -> None:
     independent in the sweep to separate contention from the wrapper.
     """
     options = read(ExplainOptions, Layer("", typed))
-    from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.analysis.configuration import noise_note
-    from dpbench.analysis.diagnosis.advice import advise
-    from dpbench.analysis.diagnosis.explanation import explain, fastest, trained_together
+    from dpbench.analysis.diagnosis.explanation import fastest, trained_together
     from dpbench.analysis.diagnosis.hints import load_notes
-    from dpbench.analysis.summary import summarize
+    from dpbench.analysis.subject import of_folder
     from dpbench.report.explanation import answer
     from dpbench.run.results import filter_choices, latest_folder
     from dpbench.store import load
@@ -42,34 +40,42 @@ def explain(typed: dict[str, Any]) -> None:
             f"{folder}: expected a results folder; factors come from the step times of every rank"
         )
     sweep = load(folder)
-    rows = summarize(sweep.records)
-    everything = explain(sweep.records, rows)
-    chosen = [row for row in rows if options.passes(row)]
-    explanations = [one for one in everything if options.passes(one.row)]
-    if not everything:
-        why = next((f" ({r.label} {r.status.words}: {r.reason})" for r in rows if r.reason), "")
+    subject = of_folder(sweep)
+    rows = [row for row in subject.rows if options.passes(row)]
+    pairs = [
+        (one, advice)
+        for one, advice in zip(subject.explanations, subject.advice, strict=True)
+        if options.passes(one.row)
+    ]
+    if not subject.explanations:
+        failed = next((row for row in subject.rows if row.reason), None)
+        why = f" ({failed.label} {failed.status.words}: {failed.reason})" if failed else ""
         raise UsageError(
             f"{folder}: nothing to explain, because no row has a speed to compare with "
             f"`single`{why}"
         )
-    if not explanations:
-        what = f"nothing to explain in {chosen[0].label}" if chosen else "no such row"
-        there = filter_choices([one.row for one in everything])
+    if not pairs:
+        what = f"nothing to explain in {rows[0].label}" if rows else "no such row"
+        there = filter_choices([one.row for one in subject.explanations])
         raise UsageError(f"{folder}: {what}; there are {there}")
-    chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
+    explanations = [one for one, _ in pairs]
     clear = [one for one in explanations if not one.is_too_noisy]
-    shown = explanations if chooses else fastest(trained_together(clear) or explanations)
-    if all(one.is_too_noisy for one in shown):
-        raise UsageError(f"{folder}: {_too_noisy(fastest(shown)[0], rows)}")
     noisy = [one.row for one in explanations if one.is_too_noisy]
-    noise = [noise_note(noisy, "explain")] if noisy else []
+    chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
+    shown = clear if chooses else fastest(trained_together(clear) or clear)
+    if not shown and not options.as_json:
+        raise UsageError(f"{folder}: {_too_noisy(fastest(explanations)[0], subject.rows)}")
+    first = load_notes(sweep.records)
     found = answer(
-        clear,
-        advise(clear, everything),
-        shown=[one for one in shown if not one.is_too_noisy],
-        rows=chosen,
-        first=load_notes(sweep.records),
-        notes=(*noise, *environment_notes(sweep.records, sweep.environments)),
+        explanations,
+        [advice for _, advice in pairs],
+        shown=shown,
+        rows=rows,
+        first=first,
+        notes=(
+            *([noise_note(noisy, "explain")] if noisy else []),
+            *(note for note in subject.warnings if note not in first),
+        ),
         verbose=options.verbose,
     )
     print_result(found.render(as_json=options.as_json))
@@ -84,8 +90,9 @@ def _too_noisy(one: Explanation, rows: Sequence[ConfigurationSummary]) -> str:
 
     row, speed = noisiest(one, rows)
     counted = units.counted(row.repetitions, "repetition")
+    slow = f"; it has {one.slow_steps.text}" if one.slow_steps else ""
     return (
         f"{one.row.label} is too noisy to explain: {row.label} reached "
         f"{plus_minus(speed, plain_decimals=1)} {speed.unit} in {counted}; measure again with more "
-        "--repetitions"
+        f"--repetitions{slow}"
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dpbench import units
 from dpbench.analysis.configuration import MOST_LISTED, ConfigurationSummary
-from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
+from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice, is_large_loss
 from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.factors import Part
+from dpbench.analysis.diagnosis.factors import Factor, Part
 from dpbench.analysis.estimate import Estimate
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons
@@ -27,6 +28,17 @@ COSTS: dict[Part, str] = {
     "communication": "communication not hidden by overlap",
     "warm-up": "slow first steps",
 }
+GAINS: dict[Part, str] = {
+    "granularity": "smaller batches take less time per sample",
+    "contention": "copies that run at once are faster than one alone",
+    "wrapper": "faster than plain copies",
+    "waiting": "the slowest rank is faster than the typical plain copy",
+    "communication": "faster with synchronization than without",
+}
+GAIN = (
+    "a gain makes the step shorter; a large one often means that the row it is compared with was "
+    "disturbed: measure again with more --repetitions"
+)
 READING = (
     "a factor is a ratio of step times; the product of a configuration's factors is its "
     "efficiency against `single`; the share is the part of the measured step that is lost to it"
@@ -64,11 +76,13 @@ def answer(
     remarks = [*dict.fromkeys(note for one in own for note in one.notes), *reasons(rows), *notes]
     if verbose:
         remarks = [READING, *_phases(own), *remarks]
-    elif len(own) < len(explanations):
+    elif others := sum(not one.is_too_noisy for one in explanations) - len(own):
         remarks.append(
-            f"{units.counted(len(explanations) - len(own), 'other configuration')}: choose with "
-            "--implementations, --backends, --group-sizes and --batch-sizes"
+            f"{units.counted(others, 'other configuration')}: choose with --implementations, "
+            "--backends, --group-sizes and --batch-sizes"
         )
+    if any(factor.is_gain for one in own for factor in one.factors.factors):
+        remarks.append(GAIN)
     table = factors_table(own)
     if len(own) == 1:
         table = table.without(["configuration"])
@@ -100,12 +114,19 @@ def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
         )
     else:
         reached = f"takes {time_text(explained.factors.step_seconds)} a step"
-    loss = f"the largest significant loss is {advice[0].loss}" if advice else NOTHING_LARGE
+    losses = [one for one in explained.factors.factors if is_large_loss(one.share)]
+    loss = NOTHING_LARGE
+    if advice:
+        loss = f"the largest significant loss is {advice[0].loss}"
+    elif losses:
+        largest = max(losses, key=lambda one: one.share.value)
+        loss = f"the largest significant loss is {' and '.join(largest.parts)}"
     return f"{explained.row.label} {reached}; {loss}."
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
-    """One row per configuration and factor, without those that are 1 by definition."""
+    """One row per configuration and factor, without configurations that are too noisy and factors
+    that are 1 by definition."""
     return Table(
         caption="Factors of efficiency",
         columns=COLUMNS,
@@ -115,15 +136,30 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
                     words(one.row.label),
                     words(" and ".join(factor.parts)),
                     TableCell(text=write(factor.value, "ratio"), sort=factor.value.value),
-                    TableCell(text=percentage(factor.share), sort=factor.share.value),
-                    words("; ".join(_cost(part, one) for part in factor.parts)),
+                    TableCell(text=_share(factor), sort=factor.share.value),
+                    words(_cause(factor, one)),
                 )
             )
             for one in explanations
+            if not one.is_too_noisy
             for factor in one.factors.factors
             if factor.value.basis != "baseline"
         ),
     )
+
+
+def _share(factor: Factor) -> str:
+    """Writes "30 ± 2 %"; "gain of 10 ± 2 %" where the step is surely shorter."""
+    if not factor.is_gain:
+        return percentage(factor.share)
+    return f"gain of {percentage(factor.share.mapped(operator.neg, unit=factor.share.unit))}"
+
+
+def _cause(factor: Factor, explained: Explanation) -> str:
+    known = [part for part in factor.parts if part in GAINS]
+    if factor.is_gain and known:
+        return "; ".join(GAINS[part] for part in known)
+    return "; ".join(_cost(part, explained) for part in factor.parts)
 
 
 def _cost(part: Part, explained: Explanation) -> str:
@@ -179,6 +215,7 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
         "nodes": list(row.nodes),
         "batch_size": row.batch_size,
         "repetitions": len(factors.repetitions),
+        "too_noisy": explanation.is_too_noisy,
         "efficiency": plain_estimate(row.efficiency),
         "step_seconds": plain_estimate(factors.step_seconds),
         "factors": [

@@ -51,7 +51,8 @@ def screen(
     lines += [f"Warning: {one_line(warning)}" for warning in first]
     narrow = min(width, WIDTH) if width else text_width()
     parts = [] if page is None else [f"Report: {page}"]
-    if folder is not None and trained_together(subject.explanations):
+    clear = [one for one in subject.explanations if not one.is_too_noisy]
+    if folder is not None and trained_together(clear):
         parts.append(f"Next: dpbench explain {folder}")
     details: list[str] = []
     if verbose:

@@ -138,3 +138,11 @@ def test_of_published_times_the_least_is_the_fastest() -> None:
     found = headline(from_csv(PUBLISHED / "tabtune_tabicl.csv"))
     assert best(found.fastest).row.group_size == 8
     assert best(found.scaling).value.value == pytest.approx(0.75)
+
+
+def test_other_load_is_not_the_reason_where_every_row_failed() -> None:
+    busy = "other processes used 90 % of 2 cores"
+    failed = summarize([record(trial(), status=Status.FAILED, reason="no memory")])
+    assert headline(failed, load=busy).reason == "no configuration completed (failed)"
+    measured = summarize(repeated("ddp", "gloo", (100, 101, 99)))
+    assert headline(measured, load=busy).reason == busy

@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.analysis.subject import of_folder
 from dpbench.cli.app import run
 from dpbench.records.trial import Status
-from tests.analysis.builders import noisy_sweep, record, runs, trial, weak_sweep
+from dpbench.report.page.build import build_page
+from dpbench.report.page.pictures import Pictures
+from dpbench.store import load
+from tests.analysis.builders import noisy_sweep, record, runs, steps_of, trial, weak_sweep
 from tests.analysis.builders import run as throughput
+from tests.cli.command import dpbench
 from tests.cli.stored import stored
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "torch_ddp_rtx3090.csv"
@@ -101,3 +106,73 @@ def test_only_failed_rows_cannot_be_explained(
     alone = throughput(trial("single", "none"), 100.0)
     assert run(["explain", str(stored(tmp_path / "one", [alone]))]) == 2
     assert capsys.readouterr().err.endswith("no row has a speed to compare with `single`\n")
+
+
+def test_json_has_rows_that_are_too_noisy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(stored(tmp_path / "noisy", noisy_sweep()))
+    for chosen in ([], ["--implementations", "ddp", "--group-sizes", "2"]):
+        assert run(["explain", folder, "--json", *chosen]) == 0
+        rows = json.loads(capsys.readouterr().out)["configurations"]
+        noisy = {(r["implementation"], r["group_size"]) for r in rows if r["too_noisy"]}
+        assert noisy == {("ddp", 2)}
+
+
+def test_the_page_gives_the_same_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """shm is too noisy to state, but was tried: neither advises to try it."""
+    records = [record for i in range(4) for record in weak_sweep(i)]
+    times = (0.010, 0.090, 0.011, 0.060)
+    shm = [
+        steps_of("ddp", [t, t], [0.008, 0.008], backend="shm", repetition=number)
+        for number, t in enumerate(times)
+    ]
+    folder = stored(tmp_path / "both", [*records, *shm])
+    assert run(["explain", str(folder), "--group-sizes", "2", "--backends", "gloo"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    said = [line for line in advice_lines_of(folder) if "exposed communication" in line]
+    assert said
+    assert all(line in printed for line in said)
+    assert not any("shm" in line for line in said)
+
+
+def advice_lines_of(folder: Path) -> tuple[str, ...]:
+    return build_page(of_folder(load(folder)), Pictures()).advice
+
+
+SLEEPING = """
+import time, torch
+
+def make():
+    def batch(n, generator=None):
+        return torch.zeros(n, 4), torch.zeros(n, 1)
+
+    return torch.nn.Linear(4, 1), batch, torch.nn.functional.mse_loss
+
+class Sleeping(torch.utils.data.Dataset):
+    def __len__(self):
+        return 256
+
+    def __getitem__(self, index):
+        time.sleep(0.0005)
+        return torch.zeros(4), torch.zeros(1)
+
+dataset = Sleeping
+"""
+
+
+@pytest.mark.slow
+def test_a_dataset_that_sleeps_on_every_rank_is_the_advice(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SLEEPING)
+    words = (
+        *("sweep", "--arch", "mine.py:make", "--data", "mine.py:dataset", "--gpus", "2"),
+        *("--implementations", "ddp", "--group-sizes", "2", "--batch-sizes", "32", "--name", "s"),
+        *("--steps", "10", "--warmup", "2", "--repetitions", "3", "--no-charts", "--quiet"),
+        "--oversubscribe",
+    )
+    assert dpbench(*words, cwd=tmp_path).returncode == 0
+    done = dpbench("explain", "results/s", "--json", cwd=tmp_path)
+    (row,) = json.loads(done.stdout)["configurations"]
+    first = row["advice"][0]
+    assert (first["kind"], first["share_of_step"] > 0.5) == ("data", True)
+    assert first["text"].startswith("loading data, on every rank: try --prefetch")

@@ -70,6 +70,22 @@ def test_equal_advice_names_the_first_rows_and_counts_the_rest() -> None:
     assert "batch 8; and 2 more)" in text
 
 
+def test_a_gain_is_called_one_and_has_its_own_cause() -> None:
+    records = [
+        steps_of(name, times, without, repetition=repetition)
+        for repetition in range(3)
+        for name, times, without in (
+            ("single", [0.02 + 1e-4 * repetition], None),
+            ("independent", [0.012, 0.012], None),
+            ("ddp", [0.012, 0.012], [0.012, 0.012]),
+        )
+    ]
+    text = text_of(records, every=False)
+    assert "gain of 68 ± 2 % copies that run at once are faster than one" in text
+    assert "a gain makes the step shorter" in text
+    assert "a gain" not in text_of(sweep(), every=False)
+
+
 def test_a_single_repetition_says_that_nothing_is_blamed() -> None:
     text = text_of(weak_sweep())
     assert "no loss is both large (5 % of a step) and beyond the noise" in text

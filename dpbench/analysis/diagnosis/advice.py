@@ -19,12 +19,14 @@ NOTHING_LARGE = (
     f"no loss is both large ({units.exact_percent(LARGE)} of a step) and beyond the noise"
 )
 HALF = 0.5
-"""Share of a loss from which slow data loading is its cause."""
+"""Share of a loss from which slow data loading, or slow steps, are its cause."""
 ACCUMULATE_TIMES = 4
 ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
+HIDDEN_BY_PAUSES: tuple[Part, ...] = ("contention", "wrapper", "waiting")
+"""Parts that slow steps enlarge, whatever causes them."""
 LOADING = "try --prefetch and --data-workers, or a faster source of samples"
-AdviceKind = Part | Literal["data", "not separated"]
+AdviceKind = Part | Literal["data", "slow steps", "not separated"]
 Words = tuple[str, str]
 """The loss, and its remedy."""
 
@@ -47,36 +49,69 @@ class Advice:
         return f"{self.loss}: {self.remedy}"
 
 
-def advise(
-    explanations: Sequence[Explanation], others: Sequence[Explanation] = ()
-) -> tuple[tuple[Advice, ...], ...]:
-    """The advice on every explanation, the largest loss first; empty where nothing is large.
+def advise(explanations: Sequence[Explanation]) -> tuple[tuple[Advice, ...], ...]:
+    """The advice on every explanation of a sweep, the largest loss first; empty where nothing is
+    large.
 
     A factor is blamed if the whole interval of its share lies above 0 and it costs 5 % of the step
-    or more; with a single repetition nothing is blamed, as there is no interval. `others` are all
-    explanations of the sweep, so that nothing is advised that it already tried. Where it has rows
-    of several replicas, one replica gets no advice.
+    or more; with a single repetition nothing is blamed, as there is no interval. What the sweep
+    already tried is not advised. Where a speed is too noisy, and of one replica in a sweep of
+    several, only slow steps are named.
     """
-    found: list[tuple[Advice, ...]] = []
-    several = any(one.trial.group_size > 1 for one in (*explanations, *others))
-    for one in explanations:
-        if several and one.trial.group_size == 1:
-            found.append(())
-            continue
-        lines = [
-            _advice(factor, one, others or explanations)
-            for factor in one.factors.factors
-            if factor.is_loss and factor.share.value >= LARGE
-        ]
-        data = one.phases and one.phases.of("data")
-        low = data.share.low if data else None
-        is_named = any(line.kind == "data" for line in lines)
-        if data and low is not None and low > 0 and data.share.value >= LARGE and not is_named:
-            # A loader that is as slow in `single` costs no efficiency, and still costs time.
-            loss = "loading data, on every rank"
-            lines.append(Advice(kind="data", share=data.share, loss=loss, remedy=LOADING))
-        found.append(tuple(sorted(lines, key=lambda line: -line.share.value)))
-    return tuple(found)
+    several = any(one.trial.group_size > 1 for one in explanations)
+    return tuple(
+        _advice_on(one, explanations, beside_several=several and one.trial.group_size == 1)
+        for one in explanations
+    )
+
+
+def _advice_on(
+    one: Explanation, others: Sequence[Explanation], *, beside_several: bool
+) -> tuple[Advice, ...]:
+    """The advice on one explanation, the largest loss first."""
+    pauses = _pauses(one)
+    if one.is_too_noisy or beside_several:
+        return () if pauses is None else (pauses,)
+    lines = [
+        _advice(factor, one, others)
+        for factor in one.factors.factors
+        if factor.is_loss and factor.share.value >= LARGE and not _is_of_pauses(factor, pauses)
+    ]
+    data = one.phases and one.phases.of("data")
+    is_named = any(line.kind == "data" for line in lines)
+    if data and is_large_loss(data.share) and not is_named:
+        # A loader that is as slow in `single` costs no efficiency, and still costs time.
+        loss = "loading data, on every rank"
+        lines.append(Advice(kind="data", share=data.share, loss=loss, remedy=LOADING))
+    if pauses is not None:
+        lines.append(pauses)
+    return tuple(sorted(lines, key=lambda line: -line.share.value))
+
+
+def is_large_loss(share: Estimate) -> bool:
+    """Whether a share of a step is surely lost, and worth advice."""
+    low = share.low
+    return low is not None and low > 0 and share.value >= LARGE
+
+
+def _pauses(one: Explanation) -> Advice | None:
+    """Advice on steps that take far longer than the others, if they cost much."""
+    slow = one.slow_steps
+    if slow is None or not is_large_loss(slow.share):
+        return None
+    remedy = (
+        "look for what runs only now and then, such as garbage collection, logging or a branch of "
+        "the model (dpbench report --level step lists all steps)"
+    )
+    if one.row.disturbed:
+        remedy = "other processes ran meanwhile: free the machine and measure again"
+    return Advice(kind="slow steps", share=slow.share, loss=slow.text, remedy=remedy)
+
+
+def _is_of_pauses(factor: Factor, pauses: Advice | None) -> bool:
+    """Whether slow steps, which have advice of their own, cause the larger part of a loss."""
+    hides = {*factor.parts} <= {*HIDDEN_BY_PAUSES}
+    return hides and pauses is not None and pauses.share.value >= HALF * factor.share.value
 
 
 def _advice(factor: Factor, explained: Explanation, others: Sequence[Explanation]) -> Advice:

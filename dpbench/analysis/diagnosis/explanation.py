@@ -24,6 +24,7 @@ from dpbench.analysis.diagnosis.factors import (
     typical,
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, data_seconds, step_phases
+from dpbench.analysis.diagnosis.slow_steps import SlowSteps, slow_steps
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.scaling import reference_of
 from dpbench.analysis.throughput import slowest_rank as slowest_rank_of
@@ -60,6 +61,7 @@ class Explanation:
     phases: StepPhases | None
     slow_data_seconds: float
     """Seconds of a step by which data loading on the slowest rank exceeds the typical rank's."""
+    slow_steps: SlowSteps | None
     notes: tuple[str, ...]
     """Notes on effects that could not be separated, and what to measure for that."""
 
@@ -106,6 +108,7 @@ def explain(
                 slow_data_seconds=fmean(
                     [max(ranks) - typical(ranks) for ranks in loading] or [0.0]
                 ),
+                slow_steps=slow_steps(found, factors.slow_first_steps),
                 notes=tuple(_notes(row, trial, factors)),
             )
         )

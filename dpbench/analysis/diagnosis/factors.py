@@ -55,6 +55,8 @@ PARTS: tuple[Part, ...] = get_args(Part)
 IDEAL, SHARDED, CONTENDED, WRAPPED, WAITING, SETTLED, REACHED = range(7)
 """Stages of a step; part k lies between stage k and stage k + 1."""
 
+ROUNDING = 1e-9
+"""Shares of a step below this are rounding."""
 V = TypeVar("V", int, float)
 
 
@@ -84,6 +86,11 @@ class Factor:
     def is_loss(self) -> bool:
         """Whether noise is excluded: the whole interval of its share lies above 0."""
         return self.share.interval is not None and self.share.interval[0] > 0
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether the step is surely shorter for it: the whole interval lies below 0."""
+        return self.share.interval is not None and self.share.interval[1] < -ROUNDING
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ KINDS = {
     "loader": "data",
     "wrapper": "wrapper",
     "first steps": "warm-up",
-    "pauses": "waiting",
+    "pauses": "slow steps",
 }
 """What the largest advice has to be."""
 STEP, NOISE, STEPS, REPETITIONS = 0.010, 0.05, 50, 4

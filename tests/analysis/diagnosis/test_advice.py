@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpbench.analysis.diagnosis.advice import Advice, advise
 from dpbench.analysis.diagnosis.explanation import explain
 from dpbench.analysis.summary import summarize
-from dpbench.records.trial import TrialRecord
+from dpbench.records.trial import Phases, TrialRecord
 from dpbench.report.explanation import factors_table
-from tests.analysis.builders import steps_of, weak_sweep
+from tests.analysis.builders import PASSED, rank, record, steps_of, trial, weak_sweep, window
 
 MS = 1e-3
 LABEL = "ddp/gloo ×2, batch 32"
@@ -143,3 +145,44 @@ def test_one_process_is_sent_to_ddp() -> None:
     found = advice_on("dp ×2, batch 32", records)
     assert [advice.kind for advice in found] == ["wrapper", "communication"]
     assert all("try ddp" in advice.text for advice in found)
+
+
+def test_rare_slow_steps_are_named_where_their_noise_hides_every_factor() -> None:
+    """One step in ten takes 40 ms longer, others in each window."""
+    records = []
+    rng = np.random.default_rng(0)
+    for repetition in range(4):
+        windows = [
+            window((2 * MS + 40 * MS * (rng.random(100) < 0.1)).tolist(), 3200) for _ in range(3)
+        ]
+        spec = trial(group_size=2, timed_steps=100, repetition=repetition)
+        plain = trial("single", "none", timed_steps=100, repetition=repetition)
+        ranks = [rank(n, windows[0], without_sync=windows[1 + n]) for n in range(2)]
+        records.append(record(spec, ranks, verification=PASSED))
+        steady = window([2 * MS] * 100, 3200)
+        records.append(record(plain, [rank(0, steady)], verification=PASSED))
+    (found,) = advice_on(LABEL, records)
+    assert found.kind == "slow steps"
+    assert found.share.value == pytest.approx(0.66, abs=0.05)
+    assert found.loss == "rare slow steps (1 in 10, 40 ms longer than the others)"
+
+
+def test_data_that_every_rank_loads_slowly_is_named_though_it_costs_no_efficiency() -> None:
+    """Phases as every repetition stores them."""
+    phases = Phases(
+        data_seconds=(16 * MS,) * 5,
+        forward_seconds=(1 * MS,) * 5,
+        backward_seconds=(2 * MS,) * 5,
+        optimizer_seconds=(1 * MS,) * 5,
+    )
+    records = [
+        replace(one, ranks=tuple(replace(rank, phases=phases) for rank in one.ranks))
+        for repetition in range(3)
+        for one in (
+            steps_of("single", [20 * MS], repetition=repetition),
+            steps_of("ddp", [20 * MS] * 2, [20 * MS] * 2, repetition=repetition),
+        )
+    ]
+    (found,) = advice_on(LABEL, records)
+    assert (found.kind, found.share.value) == ("data", pytest.approx(0.8))
+    assert found.text.startswith("loading data, on every rank: try --prefetch and --data-workers")
