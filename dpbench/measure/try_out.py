@@ -66,8 +66,9 @@ def _notes(architecture: Architecture, module: torch.nn.Module, samples: Dataset
     if _is_random(module, samples):
         yield (
             f"warning: {architecture.name}: the model is random in eval mode, so its gradients "
-            "cannot be compared with one process and its speeds will not count; write dropout as "
-            f"F.dropout(…, training=self.training){place_of(_factory(architecture))}"
+            "cannot be compared with one process and its speeds will not count; draw random "
+            "numbers in training mode only, as F.dropout(…, training=self.training) does"
+            f"{place_of(_factory(architecture))}"
         )
 
 

@@ -57,5 +57,6 @@ def without_gradient(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return (
         f"parameters without a gradient in a step: {shown}{more}; use them in the loss, freeze "
-        "them with requires_grad_(False), or use dp or torch-ddp-static, which allow them"
+        "them with requires_grad_(False), or use dp, or torch-ddp-static if they are the same in "
+        "every step; in your own script, set find_unused_parameters=True"
     )

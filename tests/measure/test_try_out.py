@@ -145,7 +145,8 @@ def test_dropout_that_eval_mode_does_not_end_is_warned_of() -> None:
     (note,) = architecture.notes(load_tried("models.py:dropping"))
     assert note.startswith("warning: models.py:dropping: the model is random in eval mode")
     assert note.endswith(
-        "write dropout as F.dropout(…, training=self.training) (models.py, line 54)"
+        "draw random numbers in training mode only, as F.dropout(…, training=self.training) does "
+        "(models.py, line 54)"
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpbench import units
 from dpbench.analysis.configuration import by_configuration
+from dpbench.analysis.diagnosis.user_code import code_notes
 from dpbench.analysis.resources import gpu_names
 from dpbench.analysis.throughput import is_measured, rank_step_seconds, steps_without_sync
 from dpbench.records.environment import Environment
@@ -84,6 +85,7 @@ def hints(
             for sizes in dict.fromkeys(s.replica_batch_sizes for s in groups)
             if len(set(sizes)) > 1
         ),
+        *code_notes(records),
     )
 
 

@@ -1,0 +1,91 @@
+"""Notes on what the user's model or step does that decides its speed, as its ranks recorded it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dpbench import units
+from dpbench.analysis.configuration import by_configuration
+from dpbench.analysis.throughput import is_measured
+from dpbench.records.trial import TrialRecord, Window
+from dpbench.specs import TrialSpec
+
+LEAST_GROWTH_BYTES = 16 * 1024
+"""Growth a step from which memory leaks. Sound models grew by less than 1 KiB a step in their
+quietest segment, on CPU ranks."""
+LEAST_SEGMENTS = 2
+"""Fewest segments from which growth can be told from memory that is used for the first time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UserCode:
+    """Actions of the user's code in one configuration."""
+
+    threads: int | None = None
+    """torch's threads of a rank, if the code set another number than the trial has."""
+    reduces_each_micro_step: bool = False
+    sync_batch_norms: int = 0
+    growth_bytes_per_step: float = 0.0
+    """Growth of the memory in use; 0 unless it grows in every segment of every repetition."""
+
+
+def observed(records: Sequence[TrialRecord]) -> UserCode:
+    """The actions of the user's code in the repetitions of one configuration."""
+    trial = records[0].trial
+    ranks = [rank for record in records for rank in record.ranks]
+    planned = trial.threads_per_replica * (trial.group_size if trial.process_count == 1 else 1)
+    threads = {rank.threads for rank in ranks} - {None, planned}
+    return UserCode(
+        threads=max(filter(None, threads), default=None),
+        reduces_each_micro_step=any(rank.reduces_each_micro_step for rank in ranks),
+        sync_batch_norms=max((rank.sync_batch_norms for rank in ranks), default=0),
+        growth_bytes_per_step=min((_growth(rank.timed) for rank in ranks), default=0.0),
+    )
+
+
+def _growth(window: Window) -> float:
+    """Bytes a step in the segment that grew least; 0 if that may be no leak."""
+    if len(window.memory_growth_bytes) < LEAST_SEGMENTS:
+        return 0.0
+    pairs = zip(window.memory_growth_bytes, window.segment_steps, strict=True)
+    least = min(growth / steps for growth, steps in pairs)
+    return least if least >= LEAST_GROWTH_BYTES else 0.0
+
+
+def code_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Notes on all configurations; rows with the same note share one, which names the first."""
+    groups = by_configuration(record for record in records if is_measured(record))
+    found = {trial: observed(repetitions) for trial, repetitions in groups.items()}
+    rows: dict[str, list[str]] = {}
+    for trial, code in found.items():
+        for text in _notes(trial, code):
+            rows.setdefault(text, []).append(trial.label)
+    if growing := [trial.label for trial, code in found.items() if code.growth_bytes_per_step]:
+        most = units.bytes_binary(max(code.growth_bytes_per_step for code in found.values()))
+        text = (
+            f"memory grows by up to {most} in every step; look for tensors that the code keeps, "
+            "such as losses that were not detached"
+        )
+        rows[text] = growing
+    return tuple(f"{units.some_of(labels, 1, 'row')}: {text}" for text, labels in rows.items())
+
+
+def _notes(trial: TrialSpec, code: UserCode) -> Iterator[str]:
+    if code.threads is not None:
+        yield (
+            f"the model's code sets torch's threads to {code.threads} a process; remove "
+            f"torch.set_num_threads, so that each replica has {trial.threads_per_replica}, or "
+            "choose their number with --threads"
+        )
+    if code.reduces_each_micro_step and trial.times_without_sync:
+        yield (
+            f"the step reduces gradients in each of its {trial.accumulation_steps} micro-steps; "
+            "enter model.no_sync() in all but the last"
+        )
+    if code.sync_batch_norms and trial.group_size > 1:
+        yield (
+            f"SyncBatchNorm ({units.counted(code.sync_batch_norms, 'layer')}) communicates in "
+            "every forward pass, in steps without gradient synchronization too; exposed "
+            "communication and reduced bytes leave it out"
+        )
