@@ -23,6 +23,7 @@ from dpbench.cli.launch import Verbatim, launch
 from dpbench.cli.plot import plot
 from dpbench.cli.project import project
 from dpbench.cli.report import report
+from dpbench.cli.script import ScriptCommand
 from dpbench.cli.sweep import sweep
 from dpbench.cli.train import train
 from dpbench.errors import DpbenchError
@@ -59,7 +60,7 @@ def _add(panel: str, function: Callable[..., Any], name: str | None = None, **mo
 
 _add(USUAL, sweep, **LONG)
 _add(USUAL, report)
-_add(USUAL, explain)
+_add(USUAL, explain, cls=ScriptCommand)
 _add(USUAL, compare)
 _add(USUAL, check, **LONG)
 _add(MORE, init)

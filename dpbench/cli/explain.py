@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 def explain(typed: dict[str, Any]) -> None:
     """Show where scaling efficiency is lost, and what to try.
 
+    dpbench explain --gpus 4 train.py --epochs 1
+
     dpbench explain results/before-the-change --group-size 2
 
+    A training script is measured as it is, on one rank, as copies, and on all ranks.
     Without options that choose rows, explains the fastest one with several replicas. Include
     independent in the sweep to separate contention from the wrapper.
     """
@@ -34,7 +37,12 @@ def explain(typed: dict[str, Any]) -> None:
     from dpbench.run.results import filter_choices, latest_folder
     from dpbench.store import load
 
-    folder = options.folder or latest_folder("explain")
+    if options.script:
+        from dpbench.run.script import measure_script
+
+        folder = measure_script(options, options.script).folder
+    else:
+        folder = options.folder or latest_folder("explain")
     if folder.is_file():
         raise UsageError(
             f"{folder}: expected a results folder; factors come from the step times of every rank"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from dpbench.architecture.naming import parse_name
 from dpbench.architecture.sources import own_file
@@ -21,7 +21,11 @@ def files_sha256(workload: WorkloadSpec) -> str | None:
 
     Files that they import do not count. Raises UsageError for a file that cannot be read.
     """
-    files = dict.fromkeys(filter(None, map(own_file, _names(workload))))
+    if workload.script:
+        named = workload.script[:1] if workload.script[0] != "-m" else ()
+        files = dict.fromkeys(map(Path, named))
+    else:
+        files = dict.fromkeys(filter(None, map(own_file, _names(workload))))
     lines = ""
     for path in files:
         try:
@@ -40,6 +44,8 @@ def with_files(workload: WorkloadSpec) -> WorkloadSpec:
 
 def named_files(workload: WorkloadSpec) -> str:
     """The user's files in words: "model.py or data.py"."""
+    if workload.script:
+        return workload.architecture
     names = map(parse_name, _names(workload))
     theirs = [PurePath(one.origin).name for one in names if one.is_theirs]
     return " or ".join(dict.fromkeys(theirs))

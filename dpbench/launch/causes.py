@@ -107,7 +107,7 @@ def _raised(failure: Failure, who: str) -> TrialOutcome:
             "what else holds memory there"
         )
         return TrialOutcome(status=Status.OUT_OF_MEMORY, reason=reason, raised=failure)
-    reason = f"{who} raised {failure.message}"
+    reason = f"{who} raised {failure.message}" if failure.kind else f"{who}: {failure.text}"
     return TrialOutcome(status=Status.FAILED, reason=reason, raised=failure)
 
 

@@ -54,7 +54,7 @@ class Failure:
     at_seconds: float
     """Time since the ranks of its host were started, as clocks of hosts differ."""
     kind: str
-    """Type of the exception."""
+    """Type of the exception; "" where the text says it all."""
     text: str
     """First line of its message, up to LONGEST_TEXT characters; empty if it has none."""
     place: str = ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -232,8 +233,11 @@ def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _Runni
 
 
 def _end(ranks: list[_RunningRank]) -> None:
-    """Kill those that are still running."""
+    """Kill those that are still running, with what they have started."""
     for one in ranks:
+        with suppress(OSError):  # it leads no process group yet, or has ended
+            if one.process.pid and one.process.is_alive():
+                os.killpg(one.process.pid, signal.SIGKILL)
         one.process.kill()
     for one in ranks:
         one.process.join(EXIT_SECONDS)

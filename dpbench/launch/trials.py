@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.launcher import TrialOutcome, judge_trial
 from dpbench.launch.load_meter import host_load, read_cores
 from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
+from dpbench.launch.script import measure_script
 from dpbench.measure.trial import RankReport, measure
 from dpbench.specs import TrialSpec
 
@@ -48,12 +50,25 @@ class HostLauncher:
     def run(
         self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
     ) -> TrialOutcome:
-        work = self.work(trial, steps)
+        deadline = monotonic() + time_limit_seconds
         server = fork_server_process()
         start = read_cores(server)
         try:
             with scratch_folder(self.logs, trial.trial_id) as scratch:
-                reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
+                if trial.workload.script:
+                    environ = dict(os.environ)  # the server of ranks has others
+                    work: Callable[[int], RankReport] = partial(
+                        measure_script, trial, scratch.absolute(), environ, deadline
+                    )
+                else:
+                    work = self.work(trial, steps)
+                reports = run_ranks(
+                    work,
+                    trial.process_count,
+                    scratch,
+                    time_limit_seconds,
+                    over_tcp=bool(trial.workload.script),
+                )
             outcome = judge_trial(trial, reports)
         except RanksFailed as failed:
             outcome = failed.outcome

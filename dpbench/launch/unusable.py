@@ -39,7 +39,7 @@ def optimizer_reason(arch: str, optimizer: str) -> str | None:
 def sparse_reason(spec: RunSpec) -> str | None:
     """Why the sparse gradients cannot be averaged or used by the optimizer; None if they can."""
     name, backend, workload = spec.implementation, spec.backend, spec.workload
-    if not has_sparse_gradients(workload.architecture):
+    if workload.script or not has_sparse_gradients(workload.architecture):
         return None
     backends = IMPLEMENTATIONS[name].sparse_backends
     if backends is not None and backend not in backends:

@@ -22,7 +22,7 @@ from dpbench.options.types import (
     expected_name,
 )
 from dpbench.specs import MOST_REPETITIONS
-from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 USUAL_PANEL = "Options"
 """The panel of help with the options that most people type."""
@@ -50,7 +50,7 @@ USUAL_THREADS = "cores ÷ largest group"
 USUAL_BACKEND = "nccl with CUDA, else gloo"
 
 Repetitions = Annotated[int, WholeNumber(least=1, most=MOST_REPETITIONS)]
-Implementation = Annotated[str, Choice(tuple(IMPLEMENTATIONS))]
+Implementation = Annotated[str, Choice(tuple(BUILT_IN))]
 Backend = Annotated[str, Choice({**{b: b for b in PROCESS_GROUP_BACKENDS}, "cpu": "shm"})]
 """A backend with a process group; "cpu" is the name in other tools for staging through the host."""
 Size = Annotated[int | str, OrWord(WholeNumber(least=1), LARGEST, LARGEST)]

@@ -133,6 +133,28 @@ class GradientTrace:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptFacts:
+    """What a training script was seen to do in its steps as it is."""
+
+    steps: int
+    """Optimizer steps that the counts below are of."""
+    world_size: int
+    """Ranks of its process group; 0 if it made none."""
+    reducing_forwards: int
+    """Forward passes of DistributedDataParallel whose backward averages gradients."""
+    loader_seconds: float
+    """Time that it waited for batches of its DataLoader."""
+    loader_workers: int | None = None
+    """None if no DataLoader feeds its steps."""
+    pins_memory: bool = False
+    keeps_workers: bool = False
+    """Whether its DataLoader has persistent_workers."""
+    left_out_steps: int = 0
+    """Steps that are in no window, since an epoch ended in them or another loader was read, as in
+    an evaluation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RankMeasurement:
     """The measurements of one rank."""
 
@@ -144,6 +166,9 @@ class RankMeasurement:
     """Seconds from the rank's start to its first warmup step: group, data, model."""
     without_sync: Window | None = None
     """Window with as many steps on the same samples, without gradient synchronization."""
+    cached: Window | None = None
+    """Window with as many steps of a script on one batch that is kept in memory."""
+    script: ScriptFacts | None = None
     peak_host_memory_bytes: int | None = None
     """Largest resident set of the process (ru_maxrss) until the end of the first timed segment."""
     peak_device_memory_bytes: int | None = None

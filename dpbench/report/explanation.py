@@ -15,6 +15,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons
 from dpbench.report.numbers import percentage, time_text
+from dpbench.report.script import script_verdict, symptom_lines
 from dpbench.report.table import Table, TableCell, TableColumn, TableRow, text_column, words
 from dpbench.report.terminal import filled, fitted, folded
 from dpbench.report.values import write
@@ -76,7 +77,9 @@ def answer(
     remarks = [*dict.fromkeys(note for one in own for note in one.notes), *reasons(rows), *notes]
     if verbose:
         remarks = [READING, *_phases(own), *remarks]
-    elif others := sum(not one.is_too_noisy for one in explanations) - len(own):
+    elif (others := sum(not one.is_too_noisy for one in explanations) - len(own)) and not (
+        own and own[0].trial.workload.script
+    ):
         remarks.append(
             f"{units.counted(others, 'other configuration')}: choose with --implementations, "
             "--backends, --group-sizes and --batch-sizes"
@@ -92,6 +95,7 @@ def answer(
         paragraphs=(
             bullets(first),
             "\n".join(filled(verdict(one, lines)) for one, lines in pairs[:1]),
+            *map(symptom_lines, own),
             folded(table, ["cause", "factor", "configuration"]),
             bullets(advice_lines(own, [lines for _, lines in pairs])),
             bullets(remarks),
@@ -107,6 +111,8 @@ def answer(
 
 def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss."""
+    if explained.trial.workload.script:
+        return script_verdict(explained)
     row = explained.row
     if row.efficiency is not None:
         reached = (
@@ -233,6 +239,15 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
             if phases and phases.of_replicas
             else None
         ),
+        "input_pipeline": factors.input
+        and {
+            "share_of_step": plain_estimate(factors.input.share),
+            "cached_step_seconds": plain_estimate(factors.input.cached_seconds),
+        },
+        "symptoms": [
+            {"kind": one.kind, "text": one.text, "remedy": one.remedy}
+            for one in explanation.symptoms
+        ],
         "slowest_rank": slowest and {"rank": slowest.rank, "slowest_in": slowest.slowest_in},
         "advice": [
             {

@@ -45,7 +45,12 @@ def warnings(subject: Subject, said: Collection[str] = ()) -> tuple[str, ...]:
         if wrong := [row.label for row in subject.rows if row.verified is False]:
             yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"
         measured = [row for row in subject.rows if row.configuration and row.throughput]
-        if unchecked := [row.label for row in measured if row.verified is None]:
+        unchecked = [
+            row.label
+            for row in measured
+            if row.verified is None and row.configuration and not row.configuration.workload.script
+        ]
+        if unchecked:
             yield f"gradients were not compared with one process: {_some_of(unchecked)}"
         yield from subject.warnings
         yield from warming_up(subject.rows)

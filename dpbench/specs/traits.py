@@ -82,6 +82,9 @@ BACKENDS = {
         BackendTraits(
             name="none", description="no communication (single, independent)", process_group=False
         ),
+        BackendTraits(
+            name="own", description="what your training script chooses", process_group=False
+        ),
     )
 }
 PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_group)
@@ -127,8 +130,19 @@ def read_traits(path: Path) -> ImplementationTraits | None:
 
 
 _FOUND = [traits for path in FOLDER.glob("[!_]*.py") if (traits := read_traits(path))]
-IMPLEMENTATIONS = {
-    traits.name: traits for traits in sorted(_FOUND, key=lambda one: (one.order, one.name))
+BUILT_IN = {traits.name: traits for traits in sorted(_FOUND, key=lambda one: (one.order, one.name))}
+"""The implementations of dpbench's own training loop: one file each."""
+SCRIPT = "script"
+"""The user's training script as it is, with whatever it trains its replicas with."""
+OWN_BACKEND = "own"
+"""The backend of a script as it is."""
+IMPLEMENTATIONS = BUILT_IN | {
+    SCRIPT: ImplementationTraits(
+        name=SCRIPT,
+        order=200,
+        description="your training script as it is",
+        can_leave_out_sync=True,
+    )
 }
 SINGLE = "single"
 """The plain module on one device, which others are compared with."""
@@ -145,7 +159,7 @@ dpbench's, on every backend: a small first bucket lets communication start early
 holds for the first bucket."""
 TRAINABLE = tuple(
     name
-    for name, traits in IMPLEMENTATIONS.items()
+    for name, traits in BUILT_IN.items()
     if not traits.shards_parameters and (traits.communicates or traits.largest_group == 1)
 )
 """Implementations that `dpbench train` offers: parameters stay whole, and replicas equal."""

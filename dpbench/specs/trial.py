@@ -13,7 +13,7 @@ from typing import Any
 from dpbench.codec import content_hash
 from dpbench.specs.axes import AXES, BY_POSITION, SETTINGS, WIRE_SHARES, Scaling
 from dpbench.specs.shares import on_hosts, split_evenly
-from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, OWN_BACKEND, SINGLE
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
 
 BASELINE = SINGLE
@@ -75,7 +75,8 @@ class TrialSpec(TrialSettings):
     backend: str
     group_size: int
     batch_size: int
-    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong)."""
+    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong); 0 for
+    a script that chooses them itself."""
     devices: tuple[str, ...]
     """The device of each replica, e.g. ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
     repetition: int = 0
@@ -238,7 +239,8 @@ class TrialSpec(TrialSettings):
         """Name of the configuration: "ddp/gloo ×2, batch 32", and "ddp/gloo ×2 (1+1 hosts), batch
         32" across hosts."""
         series = series_name(self.implementation_label, self.backend)
-        return f"{series} ×{self.group_size}{on_hosts(self.nodes)}, batch {self.batch_size}"
+        batch = f", batch {self.batch_size}" if self.batch_size else ""
+        return f"{series} ×{self.group_size}{on_hosts(self.nodes)}{batch}"
 
 
 DEFAULTS = {
@@ -261,4 +263,5 @@ BUCKETED = tuple(
 
 def series_name(implementation: str, backend: str | None) -> str:
     """Name of a scaling curve: "ddp/gloo"; a backend that adds no information is left out."""
-    return implementation if backend in (None, "none", "threads") else f"{implementation}/{backend}"
+    silent = (None, "none", "threads", OWN_BACKEND)
+    return implementation if backend in silent else f"{implementation}/{backend}"

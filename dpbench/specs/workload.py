@@ -1,4 +1,4 @@
-"""The workload of a trial: which model it trains on which data, and how."""
+"""The workload of a trial: which model it trains on which data, and how; or the user's script."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class WorkloadSpec:
     """The trained workload: model, data, precision and optimizer."""
 
     architecture: str
-    """A name from `architectures/`, or "package.module:factory"."""
+    """A name from `architectures/`, or "package.module:factory"; of a script, its name."""
     dataset: str
+    """A name from the registry of datasets, or the user's function; "" for a script."""
     optimizer: str = DEFAULT_OPTIMIZER
     learning_rate: float = 0.01
     learning_rate_rule: str = "none"
@@ -38,8 +39,11 @@ class WorkloadSpec:
     """Mode of torch.compile, or "none"."""
     step: str | None = None
     """The user's own training step: "path/to/file.py:step" or "package.module:step"."""
+    script: tuple[str, ...] = ()
+    """A training script with its arguments, ("train.py", "--lr", "1"), or as a module, ("-m",
+    "package.train"). It trains in its own loop, in the place of dpbench's over an architecture."""
     files_sha256: str | None = None
-    """Hash of the user's files that architecture, step and dataset name, and of the training
+    """Hash of the user's files that architecture, step, dataset or script name, and of the training
     text."""
 
     def __post_init__(self) -> None:

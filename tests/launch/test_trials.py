@@ -15,7 +15,7 @@ from dpbench.launch.machine import inspect_machine
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
 
 pytestmark = pytest.mark.slow
@@ -59,7 +59,7 @@ def configurations() -> list[tuple[str, int]]:
     """Every implementation that needs a CPU alone at group sizes 1 and 2, and dp at 4."""
     pairs = [
         (name, size)
-        for name, traits in IMPLEMENTATIONS.items()
+        for name, traits in BUILT_IN.items()
         for size in (1, 2)
         if size <= (traits.largest_group or size) and name != "torch-dp" and traits.requires is None
     ]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import BUILT_IN
 from tools.gpu_kit.part import Part
 
 ARCHITECTURES = (
@@ -94,7 +94,7 @@ def _machine(place: Place) -> Iterator[Part]:
 
 def _proofs(place: Place) -> Iterator[Part]:
     """The gradients of everything against one process; a sweep counts no speed without it."""
-    everything = ",".join(name for name in IMPLEMENTATIONS if name not in ("dp", "torch-dp"))
+    everything = ",".join(name for name in BUILT_IN if name not in ("dp", "torch-dp"))
     shared = ("--gpus", "2", "--group-sizes", "2", "--oversubscribe")
     yield _sweep(
         place,

@@ -245,6 +245,7 @@ def _common_label(first: TrialSpec, second: TrialSpec) -> str:
         hosts = on_hosts(first.nodes) if first.nodes == second.nodes else ""
         label = f"{label} ×{first.group_size}{hosts}".strip()
     batch = f"batch {first.batch_size}" if first.batch_size == second.batch_size else ""
+    batch = "" if not first.batch_size else batch
     return ", ".join(filter(None, (label, batch))) or f"{first.label} -> {second.label}"
 
 

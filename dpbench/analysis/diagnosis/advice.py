@@ -10,6 +10,7 @@ from typing import Literal
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import Factor, Part
+from dpbench.analysis.diagnosis.script import script_words
 from dpbench.analysis.estimate import Estimate
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -141,6 +142,8 @@ def _words(
         return f"loading data on rank {slowest.rank} ({slowest.device})", LOADING
     if kind == "waiting":
         return _waiting(explained)
+    if trial.workload.script and kind in ("communication", "wrapper"):
+        return script_words(kind)
     if kind == "communication":
         return _communication(explained, others, accumulate)
     if kind == "contention":

@@ -24,6 +24,7 @@ from dpbench.analysis.diagnosis.factors import (
     typical,
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, data_seconds, step_phases
+from dpbench.analysis.diagnosis.script import Symptom, symptoms
 from dpbench.analysis.diagnosis.slow_steps import SlowSteps, slow_steps
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.scaling import reference_of
@@ -64,6 +65,8 @@ class Explanation:
     slow_steps: SlowSteps | None
     notes: tuple[str, ...]
     """Notes on effects that could not be separated, and what to measure for that."""
+    symptoms: tuple[Symptom, ...] = ()
+    """What was seen in a training script."""
 
     @property
     def communicates(self) -> bool:
@@ -110,6 +113,7 @@ def explain(
                 ),
                 slow_steps=slow_steps(found, factors.slow_first_steps),
                 notes=tuple(_notes(row, trial, factors)),
+                symptoms=symptoms(found, factors) if trial.workload.script else (),
             )
         )
     return tuple(explained)
@@ -169,9 +173,10 @@ def slowest_rank(records: Sequence[TrialRecord]) -> SlowestRank | None:
 def _notes(row: ConfigurationSummary, trial: TrialSpec, factors: Factors) -> Iterator[str]:
     """Reasons why parts share a factor or have none, with the remedy; repetitions left out."""
     if IDEAL in factors.missing:
+        batch = f" at batch {trial.batch_size}" if trial.batch_size else ""
         yield (
-            f"{row.label}: its factors give no efficiency, because `single` at batch "
-            f"{trial.batch_size} has no completed repetition in common with it"
+            f"{row.label}: its factors give no efficiency, because `single`{batch} has no "
+            "completed repetition in common with it"
         )
     for merged in (found.parts for found in factors.factors if len(found.parts) > 1):
         reasons = dict.fromkeys(_not_measured(trial, PARTS.index(part)) for part in merged[1:])
@@ -186,6 +191,10 @@ def _notes(row: ConfigurationSummary, trial: TrialSpec, factors: Factors) -> Ite
 
 
 def _not_measured(trial: TrialSpec, stage: int) -> str:
+    if trial.workload.script and stage in (SHARDED, CONTENDED):
+        return "the script does not run on one rank alone"
+    if trial.workload.script:
+        return "the script has no DistributedDataParallel whose averaging could be left out"
     if stage == SHARDED:
         sizes = ",".join(str(size) for size in sorted(set(trial.replica_batch_sizes)))
         return f"no `single` at batch {sizes}; add {sizes} to --batch-sizes"

@@ -20,6 +20,9 @@ step is the median + (mean − median) of the steps of `single`, so that further
 count as waiting. And where the first steps are slow (`warm_up`), they are left out of all stages
 but the last.
 
+Beside the chain there is the stage *input*: steps of a script on a batch that stays in memory. A
+slow input pipeline costs one replica as much, so it is a loss of time and not one of scaling.
+
 If a time was not measured, its two neighbors still have a quotient: one factor with two parts. All
 quotients are computed within one repetition (one pass of the palindrome), then averaged on
 logarithms.
@@ -94,6 +97,18 @@ class Factor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class InputPipeline:
+    """What the input pipeline of a script costs: as-is steps against those on a kept batch."""
+
+    value: Estimate
+    """Step on a kept batch ÷ step as it is."""
+    share: Estimate
+    """Share of the step's seconds that a kept batch saves."""
+    cached_seconds: Estimate
+    """Step on a kept batch, the slowest rank's mean."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Factors:
     """The factors of one configuration; consecutive ones multiply."""
 
@@ -108,6 +123,8 @@ class Factors:
     """Stages whose seconds were not measured."""
     slow_first_steps: int = 0
     """Steps at the start of the window that are slower than the rest."""
+    input: InputPipeline | None = None
+    """None if it was not measured."""
 
     def of(self, part: Part) -> Factor | None:
         """The factor that a part belongs to, alone or with others."""
@@ -169,6 +186,25 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
         repetitions=tuple(repetitions),
         missing=tuple(place for place in range(len(PARTS) + 1) if place not in places),
         slow_first_steps=skipped,
+        input=_input_pipeline(records),
+    )
+
+
+def _input_pipeline(records: Sequence[TrialRecord]) -> InputPipeline | None:
+    """The input pipeline over the repetitions that measured it on all ranks."""
+    pairs = [
+        (max(map(mean_step_seconds, cached)), slowest_rank_step_seconds(record))
+        for record in records
+        if len(cached := [rank.cached for rank in record.ranks if rank.cached]) == len(record.ranks)
+    ]
+    if not pairs:
+        return None
+    cached_seconds, as_is = zip(*pairs, strict=True)
+    shares = [1 - kept / whole for kept, whole in pairs]
+    return InputPipeline(
+        value=_quotient(cached_seconds, as_is, "×"),
+        share=mean(shares, unit="of the step"),
+        cached_seconds=LogMean.of_runs([*cached_seconds]).estimate("s"),
     )
 
 

@@ -123,7 +123,12 @@ def _about(subject: Subject) -> Iterator[str]:
         return
     if subject.sweep is not None:
         workloads = subject.sweep.spec.workloads
-        yield "; ".join(dict.fromkeys(f"{w.architecture} on {w.dataset}" for w in workloads))
+        yield "; ".join(
+            dict.fromkeys(
+                shlex.join(w.script) if w.script else f"{w.architecture} on {w.dataset}"
+                for w in workloads
+            )
+        )
     yield environment_line(stored.environments, {*stored.environments})
     first = min((record.started_utc for record in stored.records), default="")
     if first:

@@ -33,7 +33,7 @@ from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import BASELINE, SweepSpec, TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import BUILT_IN
 
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
 TWO_SWEEPS = (
@@ -126,7 +126,7 @@ def check_against(
     Repetitions are added while the verdict is inconclusive and the budget lasts.
     """
     names = axes["implementations"]
-    read_value("--against", Annotated[str, Choice(tuple(IMPLEMENTATIONS))], against)
+    read_value("--against", Annotated[str, Choice(tuple(BUILT_IN))], against)
     if against in names:
         raise UsageError(
             f"--against {against} is among --implementations {','.join(names)}; it would be "

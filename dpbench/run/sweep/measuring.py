@@ -317,6 +317,8 @@ def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
     """
     known: dict[str, PreparedData] = {}
     folders: dict[str, Path | None] = {}
+    if job.spec.workload.script:
+        return {}
     for workload in job.spec.workloads:
         named, dataset = workload.architecture, workload.dataset
         if dataset not in known:

@@ -22,6 +22,7 @@ NOT_IDENTITY = {
     "phase_steps",
     "gradient_steps",
     "learning_rate_rule",  # the rate that it gives counts
+    "script",  # whether other arguments make it slower is what people ask
     "files_sha256",  # whether an edit made it slower is what people ask
 }
 

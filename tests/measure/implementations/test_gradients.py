@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.records.trial import Verification
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS
 from tests.measure.implementations.architectures import (
     Embedded,
     Frozen,
@@ -30,7 +30,7 @@ from tests.parallel.ranks import run_ranks
 DENSE = (Rows, Weighted, WithBuffers, Frozen, Tied, Embedded)
 OURS_AND_TORCHS = tuple(
     name
-    for name, traits in IMPLEMENTATIONS.items()
+    for name, traits in BUILT_IN.items()
     if traits.communicates and not traits.one_process and traits.requires is None
 )
 SHARDED_SPARSE = "ShardedOptimizer reduces them in flat tensors"
@@ -94,7 +94,7 @@ def test_buffers_frozen_tied_and_sparse_parameters(backend: str, tmp_path: Path)
     check(OURS_AND_TORCHS, backend, tmp_path / "store")
 
 
-@pytest.mark.parametrize("name", [name for name, t in IMPLEMENTATIONS.items() if t.requires])
+@pytest.mark.parametrize("name", [name for name, t in BUILT_IN.items() if t.requires])
 def test_what_others_package_passes_the_same_proof(name: str, tmp_path: Path) -> None:
     pytest.importorskip(IMPLEMENTATIONS[name].requires or "")
     check((name,), "gloo", tmp_path / "store")

@@ -9,28 +9,28 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.measure import implementations
-from dpbench.specs.traits import IMPLEMENTATIONS, ImplementationTraits, module_name, read_traits
+from dpbench.specs.traits import BUILT_IN, ImplementationTraits, module_name, read_traits
 
 FOLDER = Path(implementations.__file__).parent
 SHARED = {"__init__", "model", "comm_hooks"}
 """Files that are there for the others."""
 
 
-@pytest.mark.parametrize("name", list(IMPLEMENTATIONS))
+@pytest.mark.parametrize("name", list(BUILT_IN))
 def test_its_file_has_its_traits_and_wraps_it_whether_or_not_its_package_is_installed(
     name: str,
 ) -> None:
     module = importlib.import_module(f"{implementations.__name__}.{module_name(name)}")
-    assert ImplementationTraits(name=name, **module.TRAITS) == IMPLEMENTATIONS[name]
+    assert ImplementationTraits(name=name, **module.TRAITS) == BUILT_IN[name]
     assert callable(module.wrap)
-    assert module.__dict__.get(IMPLEMENTATIONS[name].requires or "") is None
+    assert module.__dict__.get(BUILT_IN[name].requires or "") is None
 
 
 def test_every_file_is_an_implementation_or_shared_by_them() -> None:
     """A file whose literal is not found, say for its layout, would be missing in silence."""
     files = {path.stem for path in FOLDER.glob("*.py")}
-    assert files == SHARED | {module_name(name) for name in IMPLEMENTATIONS}
-    orders = [traits.order for traits in IMPLEMENTATIONS.values()]
+    assert files == SHARED | {module_name(name) for name in BUILT_IN}
+    orders = [traits.order for traits in BUILT_IN.values()]
     assert len({*orders}) == len(orders)
 
 

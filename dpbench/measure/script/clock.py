@@ -1,0 +1,221 @@
+"""The clock of a script's steps: which steps are measured, and what they do differently.
+
+A step ends when the script's first optimizer has stepped. After the warm-up, short segments of
+steps take turns, as a palindrome, between barriers with idle devices:
+
+    as-is     the script as it is
+    no-sync   DistributedDataParallel does not average gradients
+    cached    the DataLoader hands out its last batch again and again
+
+The script's own garbage collection, printing and logging stay as they are: they are part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import pairwise
+from statistics import median
+from time import perf_counter
+from typing import Any, Literal
+
+import torch
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+Mode = Literal["as-is", "no-sync", "cached"]
+SHORTEST_SEGMENT = 5
+"""Least steps of a segment, as its first step finds an idle device and cold caches."""
+SEGMENT_SECONDS = 0.1
+MOST_STEPS = 1000
+"""Most steps as they are: more would only make records larger."""
+FOREVER = timedelta(days=7)
+"""The trial's time limit ends a wait, and says what for."""
+
+
+@dataclass
+class Segment:
+    """Steps of one mode, and what was seen in them; one value per step."""
+
+    mode: Mode
+    steps: int
+    start: float = 0.0
+    readings: list[Any] = field(default_factory=list)
+    """The clock at the start and after each step: seconds, or CUDA events."""
+    samples: list[int] = field(default_factory=list)
+    loader_seconds: list[float] = field(default_factory=list)
+    reductions: list[int] = field(default_factory=list)
+    interrupted: set[int] = field(default_factory=set)
+    """Steps in which an epoch ended, or a loader that feeds no step was read."""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    repeated: int = 0
+    """Batches that were handed out again."""
+
+    @property
+    def step_seconds(self) -> list[float]:
+        if self.readings and isinstance(self.readings[0], float):
+            return [b - a for a, b in pairwise(self.readings)]
+        return [a.elapsed_time(b) / 1e3 for a, b in pairwise(self.readings)]
+
+
+class ScriptOver(Exception):
+    """The script of some rank has ended."""
+
+
+class Peers:
+    """The other ranks of the trial, by way of the launcher's store: the script's own process group
+    is not touched, and it need not have one. Copies that train alone start together, too."""
+
+    def __init__(self, rank: int, size: int, address: str, port: int) -> None:
+        self.rank, self.size, self._count = rank, size, 0
+        self._store = (
+            TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=FOREVER)
+            if size > 1
+            else None
+        )
+
+    def exchange(self, **values: Any) -> list[dict[str, Any]]:
+        """The values of all ranks, once all have called this: a barrier."""
+        if self._store is None:
+            return [values]
+        self._count += 1
+        keys = [f"dpbench {self._count} {rank}" for rank in range(self.size)]
+        self._store.set(keys[self.rank], json.dumps(values))
+        self._store.wait(keys)
+        return [json.loads(self._store.get(key)) for key in keys]
+
+
+class StepClock:
+    """Hears of the script's steps, batches and forward passes, and ends the measurement.
+
+    `finish` gets the segments of each mode, after the last step that is measured.
+    """
+
+    def __init__(
+        self, plan: dict[str, Any], peers: Peers, finish: Callable[[list[Segment]], None]
+    ) -> None:
+        self.plan, self.peers = plan, peers
+        self._finish = finish
+        self.mode: Mode = "as-is"
+        self.taken = 0
+        """Optimizer steps so far."""
+        self.first_step: float | None = None
+        """When the first one ended."""
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.device = torch.device("cpu")
+        self.synchronizes = self.loads = False
+        """Whether a forward pass has prepared a reduction, and a DataLoader has fed a step."""
+        self.counts_samples = False
+        """Whether a DataLoader feeds the steps of some rank."""
+        self.samples, self.loader_seconds, self.reductions, self.interrupted = 0, 0.0, 0, False
+        """What was seen since the last step."""
+        self.measured: list[Segment] = []
+        """The segments of whole rounds."""
+        self.queued = 0
+        """Batches that the loader's workers may have ready."""
+        self._course: Iterator[Segment] = self._plan_course()
+        self.segment = next(self._course)
+
+    def step_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note the end of a step, and begin the next segment if it was the last of this one."""
+        if self.optimizer is None:
+            self.optimizer = optimizer
+            self.first_step = perf_counter()
+            self.device = optimizer.param_groups[0]["params"][0].device
+        elif optimizer is not self.optimizer:
+            return
+        segment = self.segment
+        if self.interrupted:
+            segment.interrupted.add(len(segment.samples))
+            self.interrupted = False
+        segment.samples.append(self.samples)
+        segment.loader_seconds.append(self.loader_seconds)
+        segment.reductions.append(self.reductions)
+        segment.readings.append(self._now())
+        self.samples, self.loader_seconds, self.reductions = 0, 0.0, 0
+        self.taken += 1
+        if len(segment.samples) == segment.steps:
+            self._end_segment()
+
+    def _now(self) -> Any:
+        if self.device.type != "cuda":
+            return perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _end_segment(self) -> None:
+        segment = self.segment
+        self._synchronize()
+        segment.seconds = perf_counter() - segment.start
+        segment.cpu_seconds = _cpu_seconds() - segment.cpu_seconds
+        try:
+            following = next(self._course, None)
+            if following is not None:
+                self._exchange()
+        except ScriptOver:
+            following = None
+        if following is None:
+            self._finish(self.measured)
+            return
+        self.segment, self.mode = following, following.mode
+        self._synchronize()
+        following.cpu_seconds = _cpu_seconds()
+        following.start = perf_counter()
+        following.readings.append(self._now())
+
+    def script_ended(self) -> None:
+        """Hand over the whole rounds, as the script takes no more steps; the other ranks, whose
+        scripts end as well, do the same."""
+        self.peers.exchange(over=True)
+        self._finish(self.measured)
+
+    def _exchange(self, **values: Any) -> list[dict[str, Any]]:
+        found = self.peers.exchange(**values)
+        if any("over" in one for one in found):
+            raise ScriptOver
+        return found
+
+    def _plan_course(self) -> Iterator[Segment]:
+        """The segments, from the first step on; a round is measured when it is whole."""
+        warmup, steps = self.plan["warmup"], self.plan["steps"]
+        untimed = warmup - warmup // 2
+        yield Segment("as-is", max(untimed, 1))
+        pace = Segment("as-is", max(warmup // 2, 1))
+        yield pace
+        found = self._exchange(
+            pace=median(pace.step_seconds), syncs=self.synchronizes, loads=self.loads
+        )
+        self.counts_samples = any(one["loads"] for one in found)
+        size = math.ceil(SEGMENT_SECONDS / max(one["pace"] for one in found))
+        size = min(max(size, SHORTEST_SEGMENT), steps // 2)
+        modes: list[Mode] = ["as-is"]
+        if self.plan["varies"]:
+            modes += ["no-sync"] * (self.peers.size > 1 and all(one["syncs"] for one in found))
+            modes += ["cached"] * all(one["loads"] for one in found)
+        done, seconds = 0, 0.0
+        while done < steps or (seconds < self.plan["seconds"] and done < MOST_STEPS):
+            ahead: list[Segment] = []
+            for mode in (*modes, *reversed(modes)):
+                if ahead and ahead[-1].mode == "cached" != mode and self.queued:
+                    # Workers have filled their queue meanwhile: its batches would cost nothing.
+                    yield Segment("as-is", self.queued)
+                ahead.append(Segment(mode, size))
+                yield ahead[-1]
+            self.measured += ahead
+            done += 2 * size
+            as_is = sum(one.seconds for one in ahead if one.mode == "as-is")
+            seconds += max(one["seconds"] for one in self._exchange(seconds=as_is))
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,59 @@
+"""Records of a training script by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpbench.records.trial import RankMeasurement, ScriptFacts, TrialRecord
+from dpbench.specs import WorkloadSpec
+from tests.analysis.builders import rank, record, trial, window
+
+STEPS, SAMPLES = 4, 8
+WORKLOAD = WorkloadSpec(architecture="train.py", dataset="", script=("train.py", "--lr", "1"))
+FACTS: dict[str, Any] = {
+    "steps": STEPS,
+    "world_size": 2,
+    "reducing_forwards": STEPS,
+    "loader_seconds": 0.01,
+    "loader_workers": 0,
+}
+
+
+def script_sweep(
+    repetition: int,
+    *,
+    as_is: float = 0.050,
+    without_sync: float | None = 0.040,
+    cached: float | None = 0.049,
+    single: float | None = 0.040,
+    **facts: Any,
+) -> list[TrialRecord]:
+    """One repetition, from seconds of a step; the copies take as long as one rank alone. They
+    differ by 1 % in every other repetition."""
+    noise = 1.01 if repetition % 2 else 1.0
+
+    def measured(number: int, seconds: float, **more: Any) -> RankMeasurement:
+        return rank(number, window((noise * seconds,) * STEPS, STEPS * SAMPLES), **more)
+
+    def row(implementation: str, size: int, ranks: list[RankMeasurement]) -> TrialRecord:
+        spec = trial(
+            implementation,
+            "own" if implementation == "script" else "none",
+            size,
+            0,
+            workload=WORKLOAD,
+            repetition=repetition,
+        )
+        return record(spec, ranks, item="samples")
+
+    windows = {
+        name: None if seconds is None else window((seconds,) * STEPS, STEPS * SAMPLES)
+        for name, seconds in (("without_sync", without_sync), ("cached", cached))
+    }
+    together = [
+        measured(number, as_is, script=ScriptFacts(**{**FACTS, **facts}), **windows)
+        for number in range(2)
+    ]
+    alone = [] if single is None else [measured(0, single)]
+    copies = [] if single is None else [measured(number, single) for number in range(2)]
+    return [row("single", 1, alone), row("script", 2, together), row("independent", 2, copies)]

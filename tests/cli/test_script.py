@@ -1,0 +1,98 @@
+"""dpbench explain with a training script: what is the script's, and one run from end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpbench.cli.app import run
+from dpbench.store import load
+from tests.analysis.builders import weak_sweep
+from tests.cli.command import dpbench
+from tests.cli.stored import stored
+from tests.launch.test_script import SCRIPT
+
+
+def parsed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[str, ...]:
+    """The script and its arguments, as the command line has them."""
+    found: list[tuple[str, ...]] = []
+
+    def measure(_: object, script: tuple[str, ...]) -> None:
+        found.append(script)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dpbench.run.script.measure_script", measure)
+    assert run(["explain", *words]) == 130
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [[], ["--epochs", "1"], ["--ep", "1", "--help"], ["--", "--gpus", "3"], ["-m", "x", "-q"]],
+)
+def test_everything_after_the_script_is_the_scripts(
+    monkeypatch: pytest.MonkeyPatch, rest: list[str]
+) -> None:
+    assert parsed(monkeypatch, "--gpus", "2", "-q", "train.py", *rest) == ("train.py", *rest)
+    words = ("--gpus", "2", "-m", "pkg.train", *rest)
+    assert parsed(monkeypatch, *words) == ("-m", "pkg.train", *rest)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere.py"], "nowhere.py: no such script"),
+        (["-m", "no_such_package.train"], "-m no_such_package.train: No module named"),
+        (["-m"], "-m: expected the name of a module"),
+        (["--backends", "gloo", "train.py"], "--backends: a script has no rows to choose from"),
+        (["--gpus", "2"], "--gpus: it is for measuring a script"),
+        (["{folder}", "more"], "unexpected argument more"),
+    ],
+)
+def test_a_command_line_without_a_meaning_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    folder = stored(tmp_path / "demo", weak_sweep(0))
+    assert run(["explain", *(word.format(folder=folder) for word in words)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_results_folder_takes_its_options_in_any_place(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "demo", [one for i in range(3) for one in weak_sweep(i)])
+    assert run(["explain", str(folder), "--group-sizes", "2"]) == 0
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_a_slow_input_pipeline_is_found_in_an_unchanged_script(tmp_path: Path) -> None:
+    options = ("explain", "--gpus", "2", "--repetitions", "3", "--name", "own", "--json")
+    script = (str(SCRIPT), "--fault", "slow-samples")
+    done = dpbench(*options, *script, cwd=tmp_path, timeout=180)
+    assert done.returncode == 0, done.stderr
+    (group,) = (
+        one
+        for one in json.loads(done.stdout)["configurations"]
+        if one["implementation"] == "script"
+    )
+    assert group["input_pipeline"]["share_of_step"]["value"] > 0.5
+    assert "input pipeline" in [one["kind"] for one in group["symptoms"]]
+    records = load(tmp_path / "results" / "own").records
+    assert [record.trial.implementation for record in records] == [
+        *("single", "script", "independent"),
+        *("independent", "script", "single"),
+        *("single", "script", "independent"),
+    ]
+    again = dpbench("explain", "results/own", "--json", cwd=tmp_path)
+    assert json.loads(again.stdout) == json.loads(done.stdout)
+    assert "script" in dpbench("report", "results/own", cwd=tmp_path).stdout
+
+
+@pytest.mark.slow
+def test_a_script_that_fails_ends_the_command_with_its_reason(tmp_path: Path) -> None:
+    done = dpbench("explain", "--gpus", "2", "-q", str(SCRIPT), "--fault", "raise", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("dpbench: training_script.py: rank 1 raised ValueError: the loss is a")

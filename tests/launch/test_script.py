@@ -1,0 +1,149 @@
+"""Ranks that run a user's training script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.machine import Machine
+from dpbench.launch.script import variables
+from dpbench.launch.trials import HostLauncher
+from dpbench.records.trial import Status
+from dpbench.specs import TrialSpec, WorkloadSpec
+from tests.builders import trial_spec
+
+SCRIPT = Path(__file__).with_name("training_script.py")
+MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+OF_RANK = {
+    "RANK": "1",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "4321",
+}
+Run = Callable[..., TrialOutcome]
+
+
+def trial_of(*arguments: str, implementation: str = "script", group_size: int = 2) -> TrialSpec:
+    workload = WorkloadSpec(
+        architecture=SCRIPT.name, dataset="", script=(str(SCRIPT), *map(str, arguments))
+    )
+    return trial_spec(
+        workload=workload,
+        implementation=implementation,
+        backend="own" if implementation == "script" else "none",
+        group_size=group_size,
+        batch_size=0,
+        warmup_steps=4,
+        timed_steps=10,
+        threads_per_replica=1,
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    launcher = HostLauncher(MACHINE, None, tmp_path / "logs")
+    return lambda *arguments, seconds=60.0, **more: launcher.run(
+        trial_of(*arguments, **more), seconds
+    )
+
+
+@pytest.mark.slow
+def test_a_script_is_measured_as_it_is_without_averaging_and_on_a_kept_batch(
+    run: Run, tmp_path: Path
+) -> None:
+    outcome = run("--workers", "1", "--micro-steps", "2", "--samples", "6400")
+    assert outcome.status is Status.COMPLETED, outcome.reason
+    assert outcome.item == "samples"
+    for rank in outcome.ranks:
+        assert rank.without_sync is not None
+        assert rank.cached is not None
+        assert rank.script is not None
+        windows = (rank.timed, rank.without_sync, rank.cached)
+        assert [window.segment_steps for window in windows] == [(5, 5)] * 3
+        steps = len(rank.timed.step_seconds)
+        assert rank.timed.samples == steps * 2 * 8
+        assert (rank.script.world_size, rank.script.loader_workers) == (2, 1)
+        assert rank.script.reducing_forwards == 2 * rank.script.steps
+    assert not (tmp_path / "logs").exists()
+    assert not [child for child in psutil.Process().children(recursive=True) if _is_script(child)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--samples 160", "the script ended after 10 optimizer steps; it needs about 34: let"),
+        ("--fault raise", "rank 1 raised ValueError: the loss is a banana (tests/launch/training"),
+        ("--fault exit", "the script called sys.exit(7) after 8 optimizer steps"),
+        ("--fault leave", "the script ended its process with status 9"),
+        ("--fault hang", "no result after 20 s: rank 0 was in planted (training_script.py:"),
+        ("--fault spawn", "the script starts its own ranks (torch.multiprocessing); dpbench sta"),
+        ("--fault no-optimizer", "before an optimizer took a step in this process"),
+    ],
+)
+def test_a_script_that_cannot_be_measured_fails_with_one_line(
+    run: Run, arguments: str, words: str
+) -> None:
+    outcome = run("--epochs", "1", *arguments.split(), seconds=20.0)
+    assert outcome.status in (Status.FAILED, Status.TIMED_OUT)
+    assert words in (outcome.reason or "")
+    assert "\n" not in (outcome.reason or "")
+    assert not [child for child in psutil.Process().children(recursive=True) if _is_script(child)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["no-group", "not-wrapped"])
+def test_a_script_whose_ranks_do_not_train_together_is_measured_without_averaging(
+    run: Run, fault: str
+) -> None:
+    outcome = run("--fault", fault)
+    assert outcome.status is Status.COMPLETED, outcome.reason
+    assert all(rank.cached and not rank.without_sync for rank in outcome.ranks)
+
+
+@pytest.mark.slow
+def test_copies_each_train_alone_and_have_no_other_windows(run: Run) -> None:
+    outcome = run(implementation="independent")
+    assert outcome.status is Status.COMPLETED, outcome.reason
+    assert [rank.rank for rank in outcome.ranks] == [0, 1]
+    for rank in outcome.ranks:
+        assert rank.script is not None
+        assert rank.script.world_size == 1
+        assert (rank.without_sync, rank.cached) == (None, None)
+
+
+def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
+    together, copies = trial_of(), trial_of(implementation="independent")
+    environ = {"HOME": "/root", "CUDA_VISIBLE_DEVICES": "4,6"}
+    assert (
+        variables(together, 1, environ, OF_RANK).items()
+        >= {
+            **OF_RANK,
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "OMP_NUM_THREADS": "1",
+            "DPBENCH": "1",
+            "HOME": "/root",
+        }.items()
+    )
+    alone = variables(copies, 1, environ, OF_RANK)
+    assert [alone[name] for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")] == ["0", "1", "0"]
+    assert "TORCHELASTIC_USE_AGENT_STORE" not in alone
+    assert alone["CUDA_VISIBLE_DEVICES"] == "4,6"
+    gpus = ("cuda:0", "cuda:1")
+    seen = [
+        variables(replace(trial, devices=gpus), 1, environ, OF_RANK)["CUDA_VISIBLE_DEVICES"]
+        for trial in (together, copies)
+    ]
+    assert seen == ["4,6", "6"]
+
+
+def _is_script(process: psutil.Process) -> bool:
+    return any(SCRIPT.name in word for word in process.cmdline())

@@ -1,0 +1,102 @@
+"""The order of a script's segments, and what is counted in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dpbench.measure.script.clock import Peers, Segment, StepClock
+
+ALONE = {"rank": 0, "size": 1, "address": "", "port": 0}
+FIRST, SECOND = (torch.optim.SGD([torch.zeros(1)]) for _ in range(2))
+PLAN = {"warmup": 4, "steps": 10, "seconds": 0.0, "varies": True}
+
+
+class OfTwo(Peers):
+    """The first of two ranks, whose peer does as it does."""
+
+    is_over = False
+
+    def exchange(self, **values: Any) -> list[dict[str, Any]]:
+        return [values, {"over": True} if self.is_over else values]
+
+
+def clock_of(**plan: Any) -> tuple[StepClock, list[list[Segment]]]:
+    finished: list[list[Segment]] = []
+    peers = OfTwo(**ALONE)
+    peers.size = 2
+    return StepClock({**PLAN, **plan}, peers, finished.append), finished
+
+
+def train(clock: StepClock, finished: list[list[Segment]], steps: int = 1000) -> list[str]:
+    """The mode of every step until the clock has enough."""
+    modes: list[str] = []
+    for _ in range(steps):
+        if finished:
+            break
+        clock.synchronizes = clock.loads = True
+        modes.append(clock.mode)
+        clock.samples, clock.reductions = 8, 1
+        clock.step_ended(FIRST)
+    return modes
+
+
+def test_segments_take_turns_as_a_palindrome_after_the_warm_up() -> None:
+    clock, finished = clock_of()
+    modes = train(clock, finished)
+    kinds = ["as-is", "no-sync", "cached", "cached", "no-sync", "as-is"]
+    assert modes == ["as-is"] * 4 + [kind for kind in kinds for _ in range(5)]
+    assert [one.mode for one in finished[0]] == kinds
+    assert all(one.samples == [8] * 5 for one in finished[0])
+    assert all(one.seconds >= sum(one.step_seconds) > 0 for one in finished[0])
+
+
+def test_rounds_follow_until_the_time_is_filled() -> None:
+    clock, finished = clock_of(seconds=1e9)
+    train(clock, finished, 10_000)
+    assert sum(len(one.samples) for one in finished[0] if one.mode == "as-is") >= 1000
+
+
+def test_a_queue_that_filled_up_is_emptied_before_the_next_segment_counts() -> None:
+    clock, finished = clock_of()
+    clock.queued = 3
+    modes = train(clock, finished)
+    assert modes[4 + 20 : 4 + 26] == ["as-is"] * 3 + ["no-sync"] * 3
+    assert sum(len(one.samples) for one in finished[0]) == 30
+
+
+def test_alone_a_script_is_measured_as_it_is_only() -> None:
+    clock, finished = clock_of(varies=False)
+    assert {*train(clock, finished)} == {"as-is"}
+
+
+def test_only_the_first_optimizer_ends_steps() -> None:
+    clock, _ = clock_of()
+    clock.step_ended(FIRST)
+    clock.step_ended(SECOND)
+    assert clock.taken == 1
+
+
+def test_whole_rounds_count_if_a_script_ends_too_soon() -> None:
+    clock, finished = clock_of(seconds=1e9, steps=10)
+    train(clock, finished, 4 + 30 + 7)
+    clock.script_ended()
+    assert len(finished[0]) == 6
+
+
+def test_a_rank_stops_where_the_script_of_another_has_ended() -> None:
+    clock, finished = clock_of()
+    train(clock, finished, 8)
+    assert isinstance(clock.peers, OfTwo)
+    clock.peers.is_over = True
+    train(clock, finished, 4)
+    assert finished == [[]]
+
+
+def test_interrupted_steps_are_marked() -> None:
+    clock, _ = clock_of()
+    for step in range(4 + 4):
+        clock.interrupted = step in (4 + 1, 4 + 3)
+        clock.step_ended(FIRST)
+    assert clock.segment.interrupted == {1, 3}
