@@ -34,7 +34,8 @@ FOLDED = re.compile(r"run: >\n((?: {10}.*\n)+)")
 PRETENDED_PYTHON = """#!/bin/sh
 echo "$(basename "$0") $*" >> "$CALLS"
 case "$*" in
-    "-m venv "*) mkdir -p "$3/bin"; for name in python pip dpbench; do cp "$0" "$3/bin/$name"; done;;
+    "-m venv "*) mkdir -p "$3/bin"
+        for name in python pip dpbench; do cp "$0" "$3/bin/$name"; done;;
     *"-m alone"*) exit $ALONE;;
     *"-m pytest"*) exit $TOGETHER;;
 esac

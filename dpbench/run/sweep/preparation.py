@@ -199,7 +199,9 @@ def _needs(spec: SweepSpec, trials: Sequence[TrialSpec], machine: Machine) -> st
     else:
         needed = max(replicas, threads * max(spec.group_sizes))
         unit, there_are = "core", machine.cores
-    return "" if needed <= there_are else f"A run needs {units.counted(needed, unit)}, or --oversubscribe. "
+    if needed <= there_are:
+        return ""
+    return f"A run needs {units.counted(needed, unit)}, or --oversubscribe. "
 
 
 def _steps(spec: SweepSpec, trials: Sequence[TrialSpec]) -> str:
