@@ -1,8 +1,9 @@
-"""Tries the user's architecture, dataset or step on two samples in this process, so that
-their errors are known before any rank starts.
+"""Tries the user's architecture, dataset or step on two samples, so that their errors are known
+before a trial starts.
 
-Everything runs on the CPU and leaves no trace, not even in torch's random state. Errors are
-UsageErrors of one line.
+Everything runs on the CPU of this process and leaves no trace in torch's random state. The threads
+that the user's code starts live on, so `launch.preflight` calls it in a process of its own. Errors
+are UsageErrors of one line.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +20,7 @@ import torch
 from dpbench import architecture as architectures
 from dpbench import units
 from dpbench.architecture import Architecture, load_function
+from dpbench.architecture.naming import default_data_note
 from dpbench.architecture.protocol import GeneratedArchitecture
 from dpbench.architecture.seeding import seeded
 from dpbench.architecture.user_errors import place_of, user_errors_in
@@ -25,7 +28,8 @@ from dpbench.architecture.user_models import GivenParts, described
 from dpbench.data.batch import call, sample_count, take
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import collated, load_items
-from dpbench.errors import UsageError
+from dpbench.data.registry import DATASETS, check_fits, is_function
+from dpbench.errors import UnknownName, UsageError
 from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import expect_gradients, trainer_of
@@ -34,6 +38,43 @@ from dpbench.parallel.tree import tensors
 from dpbench.records.trial import NOT_A_MEAN
 
 SAMPLES = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+    """A workload whose first step has succeeded."""
+
+    dataset: str
+    """The dataset of the trials: the one that was asked for, or the architecture's default."""
+    notes: tuple[str, ...]
+    """What the user must see."""
+
+
+def try_out(arch: str, *, dataset: str | None, step: str | None, seed: int) -> Tried:
+    """Load the architecture, the user's dataset and step, and take a step with each of them.
+
+    Args:
+        arch: the name of the architecture.
+        dataset: a name or the user's function; None means the architecture's default.
+        step: the user's step; None means dpbench's.
+        seed: seed of the dataset.
+
+    Raises UsageError.
+    """
+    loaded = load_tried(arch)
+    if step is not None:
+        try_step(step, loaded)
+    notes = architectures.notes(loaded)
+    if dataset is None:
+        dataset = loaded.default_dataset
+        if dataset not in DATASETS:
+            raise UnknownName(f"default dataset of {arch}", dataset, DATASETS)
+        notes = (*notes, default_data_note(arch, dataset))
+    if is_function(dataset):
+        try_dataset(dataset, loaded, seed=seed)
+    else:
+        check_fits(dataset, loaded, named=arch)
+    return Tried(dataset=dataset, notes=notes)
 
 
 def load_tried(text: str) -> Architecture:

@@ -7,12 +7,11 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from dpbench import architecture, units
-from dpbench.architecture.naming import default_data_note
-from dpbench.data.registry import DATASETS, check_fits, is_function, unread_notes
+from dpbench.data.registry import unread_notes
 from dpbench.data.user_code import with_files
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UsageError
+from dpbench.launch.preflight import preflight
 from dpbench.launch.unusable import optimizer_reason
-from dpbench.measure.try_out import load_tried, try_dataset, try_step
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
 from dpbench.run.this_machine import (
@@ -144,27 +143,14 @@ def _check(
 def _workload(
     options: SweepOptions, base: Mapping[str, Any], named: str, notes: list[str]
 ) -> WorkloadSpec:
-    """The workload of one architecture, the first values of all other axes.
-
-    Loads the architecture in any case, so that it fails here if it fails.
-    """
-    dataset, loaded = options.data, load_tried(named)
-    if options.step is not None:
-        try_step(options.step, loaded)
-    notes += architecture.notes(loaded)
-    if dataset is None:
-        dataset = loaded.default_dataset
-        if dataset not in DATASETS:
-            raise UnknownName(f"default dataset of {named}", dataset, DATASETS)
-        notes.append(default_data_note(named, dataset))
-    if is_function(dataset):
-        try_dataset(dataset, loaded, seed=options.seed[0])
-    else:
-        check_fits(dataset, loaded, named=named)
+    """The workload of one architecture, the first values of all other axes. Its first step is
+    taken here, so that errors of the user's code are known before any trial."""
+    tried = preflight(named, dataset=options.data, step=options.step, seed=options.seed[0])
+    notes += tried.notes
     of_workload = {name: value for name, value in base.items() if name in WORKLOAD_SETTINGS}
     workload = WorkloadSpec(
         **{**of_workload, "architecture": named},
-        dataset=dataset,
+        dataset=tried.dataset,
         learning_rate_rule=options.lr_scaling,
         step=options.step,
     )

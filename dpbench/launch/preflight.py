@@ -1,0 +1,46 @@
+"""The first step of the user's code, in a rank of its own: threads that it starts end with it, what
+it prints stays there, and a crash ends nothing else."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dpbench import architecture
+from dpbench.data.registry import is_function
+from dpbench.errors import DpbenchError, UsageError
+from dpbench.launch.rank import is_rank
+from dpbench.launch.ranks import RanksFailed, run_ranks
+from dpbench.measure.try_out import Tried, try_out
+from dpbench.temporary import temporary_folder
+
+LIMIT_SECONDS = 600.0
+"""Longest time for building a model and a step on two samples."""
+
+
+def preflight(arch: str, *, dataset: str | None, step: str | None, seed: int) -> Tried:
+    """Do what `measure.try_out.try_out` does, in a rank if any of it is the user's code.
+
+    Raises UsageError, also if the user's code ends the rank or hangs.
+    """
+    work = partial(try_out, arch, dataset=dataset, step=step, seed=seed)
+    theirs = architecture.is_theirs(arch) or step is not None or is_function(dataset or "")
+    if not theirs or is_rank():
+        return work()
+    try:
+        with temporary_folder() as scratch:
+            (found,) = run_ranks(partial(_or_error, work), 1, scratch, LIMIT_SECONDS)
+    except RanksFailed as failed:
+        raise UsageError(
+            f"architecture {arch!r}: the first step on the CPU failed: {failed.outcome.reason}"
+        ) from None
+    if isinstance(found, str):
+        raise UsageError(found)
+    return found
+
+
+def _or_error(work: partial[Tried], rank: int) -> Tried | str:
+    """The result, or the message of an error that the user has to read as it is."""
+    try:
+        return work()
+    except DpbenchError as error:
+        return str(error)
