@@ -9,12 +9,14 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 _mine: dict[Path, int] = {}
 """Folders in use, with the process that made them: a fork of it must not remove them."""
+_endings: dict[Callable[[], None], int] = {}
+"""Functions to call before the process ends, with that process."""
 
 
 @contextmanager
@@ -58,14 +60,17 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def remove_when_ending(folder: Path) -> None:
-    """Let `remove_temporary_folders` remove this folder of the process, too."""
-    _mine[folder] = os.getpid()
+def call_when_ending(function: Callable[[], None]) -> None:
+    """Let `clean_up` call this function, too, in this process."""
+    _endings[function] = os.getpid()
 
 
-def remove_temporary_folders() -> None:
+def clean_up() -> None:
     """Remove the temporary folders of this process, which is about to end without leaving its
-    contexts."""
+    contexts, and do what else it has to do before."""
+    for function, pid in [*_endings.items()]:
+        if pid == os.getpid():
+            function()
     for folder, pid in [*_mine.items()]:
         if pid == os.getpid():
             shutil.rmtree(folder, ignore_errors=True)

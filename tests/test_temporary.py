@@ -19,6 +19,14 @@ end_at_once()
 with temporary_folder() as folder:
     os.kill(os.getpid(), signal.SIGTERM)
 """
+LEAVES_A_SERVER = """
+import os, signal
+from dpbench.launch.fork_server import fork_server
+from dpbench.run.interrupts import end_at_once
+end_at_once()
+fork_server()
+os.kill(os.getpid(), signal.SIGQUIT)
+"""
 FORKS = """
 import multiprocessing
 from dpbench.temporary import temporary_folder
@@ -32,8 +40,12 @@ with temporary_folder() as folder:
 
 @pytest.mark.parametrize(
     ("code", "status", "printed"),
-    [(LEAVES_AT_ONCE, 128 + signal.SIGTERM, ""), (FORKS, 0, "child\nTrue\n")],
-    ids=["signal", "fork"],
+    [
+        (LEAVES_AT_ONCE, 128 + signal.SIGTERM, ""),
+        (LEAVES_A_SERVER, 128 + signal.SIGQUIT, ""),
+        (FORKS, 0, "child\nTrue\n"),
+    ],
+    ids=["signal", "signal with a server of ranks", "fork"],
 )
 def test_folder_lifetime(tmp_path: Path, code: str, status: int, printed: str) -> None:
     done = subprocess.run(

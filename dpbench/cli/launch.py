@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperCommand
 
 from dpbench.messages import say, warn
-from dpbench.run.interrupts import SIGNALS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +78,7 @@ def launch(context: typer.Context) -> int:
     """Start a script in several processes or on several nodes, like torchrun."""
     from dpbench.errors import Interrupted
     from dpbench.launch import torchrun
-    from dpbench.launch.signals import handle_unless_ignored
+    from dpbench.launch.signals import ENDING, handle_unless_ignored
     from dpbench.records.environment import usable_cores
 
     try:
@@ -95,7 +94,7 @@ def launch(context: typer.Context) -> int:
         say(f"waiting for the launchers of all {chosen.nnodes} nodes at {place}")
     if interface := torchrun.gloo_interface(chosen):
         say(f"gloo connects by {interface}; set GLOO_SOCKET_IFNAME to change it")
-    for number in SIGNALS:  # torch waits for other nodes in C++, where Python's handlers do not run
+    for number in ENDING:  # torch waits for other nodes in C++, where Python's handlers do not run
         handle_unless_ignored(number, signal.SIG_DFL)
     try:
         torchrun.run(chosen, threads, interface)

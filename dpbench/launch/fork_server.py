@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.context import ForkServerContext
-from pathlib import Path
 
-from dpbench.temporary import remove_when_ending, temporary_variables
+import psutil
+
+from dpbench.temporary import call_when_ending, temporary_variables
 
 PRELOADED = ["dpbench.launch.preload"]
 """Modules that the server imports."""
@@ -31,8 +34,7 @@ def fork_server() -> ForkServerContext:
         # Otherwise Python puts the working directory first, with any dpbench or torch in it.
         with temporary_variables({"PYTHONSAFEPATH": "1"}), start_method_unchanged():
             forkserver.ensure_running()
-        # It listens in a folder that Python removes only at a normal exit.
-        remove_when_ending(Path(util.get_temp_dir()))
+        call_when_ending(_clean_up)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
@@ -52,6 +54,34 @@ def start_method_unchanged() -> Iterator[None]:
 def fork_server_process() -> int:
     """Process id of the running server."""
     fork_server()
-    pid = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
-    assert isinstance(pid, int)  # private, but there is no other way to learn it
+    pid = _running_server()
+    assert pid is not None
     return pid
+
+
+def end_fork_server() -> None:
+    """Kill the server and all ranks that it has forked for this process; the next call of
+    `fork_server` starts another one."""
+    pid = _running_server()
+    if pid is None:
+        return
+    with suppress(psutil.NoSuchProcess, ChildProcessError):
+        server = psutil.Process(pid)
+        server.suspend()  # it forks no more
+        for one in [*server.children(), server]:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        # Python sees that it has ended, and collects it, before it starts the next one.
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def _running_server() -> int | None:
+    # Private, but there is no other way to learn it.
+    pid: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    return pid
+
+
+def _clean_up() -> None:
+    """Remove what Python itself removes only at a normal exit."""
+    end_fork_server()
+    shutil.rmtree(util.get_temp_dir(), ignore_errors=True)

@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
 from dpbench.launch import rank
-from dpbench.launch.causes import RankTrace, explain, stuck_at
-from dpbench.launch.fork_server import fork_server, start_method_unchanged
+from dpbench.launch.causes import SERVER_GONE, RankTrace, explain, stuck_at
+from dpbench.launch.fork_server import end_fork_server, fork_server, start_method_unchanged
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
 from dpbench.rendezvous.store import STORE_FILE, file_variables, serve_store
@@ -161,10 +161,14 @@ def run_part(
         if shown:
             stack.enter_context(_printing(scratch, part.count))
         stack.callback(_end, ranks)
-        for number in range(part.count):
-            environment = part.environment(number)
-            arguments = (work, scratch, started, limit_seconds, environment)
-            ranks.append(_start(part.first + number, arguments, start_method))
+        try:
+            for number in range(part.count):
+                environment = part.environment(number)
+                arguments = (work, scratch, started, limit_seconds, environment)
+                ranks.append(_start(part.first + number, arguments, start_method))
+        except BaseException:  # Ctrl-C, after which a rank may come up that is not in `ranks`
+            end_fork_server()
+            raise
         waiting = [*ranks]
         while waiting and not (stop and stop()):
             left = deadline - monotonic()
@@ -226,9 +230,13 @@ def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _Runni
     context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
     ours, theirs = context.Pipe()
     process = context.Process(target=rank.main, args=(*arguments, theirs))
-    with start_method_unchanged():
-        process.start()
-    theirs.close()
+    try:
+        with start_method_unchanged():
+            process.start()
+    except (EOFError, ConnectionError):
+        raise PartFailed((RankTrace(rank=number, exit_code=SERVER_GONE),)) from None
+    finally:
+        theirs.close()
     return _RunningRank(rank=number, process=process, connection=ours)
 
 

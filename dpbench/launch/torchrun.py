@@ -32,7 +32,7 @@ from dpbench.launch.signals import end_in_words, second_ends_at_once
 from dpbench.launch.worker import tied_to_this_process
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LARGEST_PORT, USUAL_PORT
 from dpbench.rendezvous.store import file_variables
-from dpbench.temporary import remove_temporary_folders, temporary_folder, temporary_variables
+from dpbench.temporary import clean_up, temporary_folder, temporary_variables
 
 THREADS = "OMP_NUM_THREADS"
 PREFIX = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
@@ -178,7 +178,7 @@ def run(chosen: Namespace, threads: int, interface: str | None = None) -> None:
 def _leave(number: int) -> None:
     """End at once on a second signal: workers get no more time to end."""
     os.write(2, b"dpbench: interrupted twice: workers are killed\n")
-    remove_temporary_folders()
+    clean_up()
     os._exit(128 + number)  # the workers die with this process
 
 

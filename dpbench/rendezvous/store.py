@@ -55,6 +55,10 @@ def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: 
     """
     store: Store
     if path := environ.get(STORE_FILE):
+        if not Path(path).parent.is_dir():
+            # Torch would look for it until its timeout, and hold the GIL: nothing ends that but
+            # SIGKILL.
+            raise RuntimeError(f"the launcher has ended, and with it the store in {path}")
         # Without a number of workers it stays when they leave; the launcher removes its folder.
         store = FileStore(path)
     else:

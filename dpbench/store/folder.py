@@ -222,11 +222,11 @@ def load_collectives(folder: Path) -> StoredCollectives:
 
 def check_name(name: str) -> None:
     """Raise UsageError unless `name` is a plain folder name."""
-    is_plain = name not in ("", ".", "..") and not {*name} & {"/", ":", "\0"}
+    is_plain = name not in ("", ".", "..") and not {*name} & {"/", ":"} and name.isprintable()
     if not is_plain or name.startswith("-") or len(name.encode()) > LONGEST_NAME:
         raise UsageError(
-            f"--name {name[:40]!r}: expected a plain folder name of at most {LONGEST_NAME} bytes, "
-            "without '/' or ':', that does not begin with '-'"
+            f"--name {name[:40]!r}: expected a plain folder name of at most {LONGEST_NAME} bytes "
+            "of UTF-8, without '/', ':' or control characters, that does not begin with '-'"
         )
 
 

@@ -8,7 +8,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from multiprocessing import forkserver
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
@@ -23,6 +26,7 @@ from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
+from tests.waiting import wait_until
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
 LIMIT_SECONDS = 4.0
@@ -171,3 +175,46 @@ def test_ranks_of_a_part_that_is_stopped_leave_no_trace(
             stop=lambda: work is sleeps and stack_path(tmp_path, 0).exists(),
         )
     assert [trace.exit_code for trace in failed.value.traces] == exit_codes
+
+
+@pytest.mark.parametrize("when", ["before the rank is there", "after it"])
+def test_an_interrupt_while_ranks_start_leaves_none(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: None
+) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    start, read_pid = BaseProcess.start, forkserver.read_signed
+
+    def interrupted_start(process: BaseProcess) -> None:
+        start(process)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def interrupted_read(descriptor: int) -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        return read_pid(descriptor)
+
+    if when == "after it":
+        monkeypatch.setattr(BaseProcess, "start", interrupted_start)
+    else:
+        monkeypatch.setattr(forkserver, "read_signed", interrupted_read)
+    with pytest.raises(KeyboardInterrupt) as interrupt:  # whose frames may hold the rank's pipe
+        run_ranks(sleeps, 1, tmp_path, LONG_SECONDS)
+    wait_until(lambda: ranks_alive() == [], seconds=5)
+    del interrupt
+
+
+def test_a_server_that_is_killed_while_a_rank_starts_is_a_cause_from_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, read_pid = fork_server_process(), forkserver.read_signed
+
+    def killed(descriptor: int) -> int:
+        os.kill(server, signal.SIGKILL)
+        with suppress(EOFError):
+            read_pid(descriptor)
+        raise EOFError("unexpected EOF")  # also if the server was quicker
+
+    monkeypatch.setattr(forkserver, "read_signed", killed)
+    with pytest.raises(RanksFailed) as failed:
+        run_ranks(sleeps, 1, tmp_path, LONG_SECONDS)
+    assert failed.value.outcome.from_outside
+    assert "the server that ranks are forked from was killed" in str(failed.value)

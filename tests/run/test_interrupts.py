@@ -17,7 +17,7 @@ from tests.launch.synthetic import SyntheticLauncher
 pytestmark = pytest.mark.usefixtures("synthetic")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     number: signal.Signals,
     signals: None,

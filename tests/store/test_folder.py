@@ -120,7 +120,9 @@ def test_two_sweeps_cannot_write_to_one_folder(tmp_path: Path) -> None:
         SweepStore(folder)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a:b=c", "a\0b", "--quiet", "x" * 201])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "a:b=c", "a\0b", "a\nb", "\udcff", "--quiet", "x" * 201]
+)
 def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="expected a plain folder name"):
         store.check_name(name)
