@@ -59,13 +59,14 @@ def _opened(node: Any) -> tuple[Parts, Callable[[Parts], Any]] | None:
     names: list[str] = []
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
         names = [field.name for field in dataclasses.fields(node)]
-    if not pytree.tree_is_leaf(node):
-        found, spec = pytree.tree_flatten(node, is_leaf=lambda part: part is not node)
+    # Not tree_flatten, each call of which leaves a cycle that holds the node until it is collected.
+    if (registered := pytree.SUPPORTED_NODES.get(type(node))) is not None:
+        found, context = registered.flatten_fn(node)
         keys: Any = list(node) if isinstance(node, dict) else names
         if len(keys) != len(found):
             keys = range(len(found))
         parts = dict(zip(keys, found, strict=True))
-        return parts, lambda new: pytree.tree_unflatten(new.values(), spec)
+        return parts, lambda new: registered.unflatten_fn([*new.values()], context)
     if isinstance(node, dict):
         return dict(node), partial(_copy_with, node, operator.setitem)
     if isinstance(node, list):

@@ -42,9 +42,12 @@ def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
 
     Raises:
         IndexError: a tensor has no dimension `dim`.
-        ValueError: tensors that disagree on the number of samples, or bad devices.
+        ValueError: tensors without samples, or that disagree on their number, or bad devices.
     """
-    shards, _ = scatter_shards(obj, parse_devices(devices), dim)
+    parsed = parse_devices(devices)
+    if batch_size(obj, dim) == 0:
+        raise ValueError(f"got tensors with 0 samples along dim {dim}, expected at least 1")
+    shards, _ = scatter_shards(obj, parsed, dim)
     return shards
 
 
@@ -156,6 +159,7 @@ def gather_outputs(
     device: torch.device,
     dim: int,
     join_scalars: Callable[[list[Tensor]], Tensor],
+    path: str = "output",
 ) -> Any:
     """Like `gather`, with `join_scalars` for 0-dim tensors, which are already on `device`."""
     if not outputs:
@@ -170,7 +174,9 @@ def gather_outputs(
         if not (is_atomic or all(fitting)):
             # As torch's gather does it, for which transformers' caches have their constructor.
             items = zip(*parts, strict=True)
-            return type(first)(zip_leaves(join, item, path) for item in items)
+            return type(first)(
+                gather_outputs(item, device, dim, join_scalars, path) for item in items
+            )
         for index, (part, fits) in enumerate(zip(parts, fitting, strict=True)):
             if not fits:
                 raise ValueError(
@@ -184,7 +190,7 @@ def gather_outputs(
             return join_scalars(moved)
         return moved[0] if len(moved) == 1 else torch.cat(moved, dim)
 
-    return zip_leaves(join, outputs)
+    return zip_leaves(join, outputs, path)
 
 
 def _fits(part: Any, first: Any, dim: int) -> bool:

@@ -48,6 +48,8 @@ def test_gather_undoes_scatter(shape: list[int], replicas: int, data: st.DataObj
     x = torch.arange(torch.Size(shape).numel()).reshape(shape)
     chunks = scatter(x, ["cpu"] * replicas, dim)
     assert len(chunks) == min(replicas, shape[dim])
+    sizes = [chunk.size(dim) for chunk in chunks]
+    assert 1 <= min(sizes) <= max(sizes) <= min(sizes) + 1
     assert torch.equal(gather(chunks, "cpu", dim), x)
 
 
@@ -95,6 +97,13 @@ def test_what_is_marked_with_no_scatter_goes_to_every_device_whole() -> None:
         ([0, 1], True),
         ([2, 3], True),
     ]
+
+
+def test_scatter_refuses_an_empty_batch_and_an_empty_list_of_devices() -> None:
+    with pytest.raises(ValueError, match="got tensors with 0 samples along dim 1"):
+        scatter({"x": torch.ones(3, 0)}, ["cpu", "cpu"], 1)
+    with pytest.raises(ValueError, match=r"got device_ids=\[\], expected at least one device"):
+        scatter(torch.ones(3), [])
 
 
 def test_scatter_and_gather_are_differentiable() -> None:
