@@ -14,6 +14,8 @@ from dpbench.options.bridge import Options, describe, keyed, option_names, optio
 from dpbench.options.sweep import SweepOptions
 
 PROGRESS = {"progress": (True, "Print progress and notes on stderr. Default: True.")}
+OPTION = re.compile(r"(?<![\w./-])(--[a-z][a-z-]*)(?![\w./])(:?)")
+"""An option in a message; not the "--" within a path."""
 CALL_FLAGS = {
     "report": (False, "Write the tables and the page that the command writes. Default: False."),
     **PROGRESS,
@@ -93,7 +95,7 @@ def named_as_arguments(model: type[Options]) -> Iterator[None]:
     try:
         yield
     except (StoreError, UsageError) as error:
-        error.args = (re.sub(r"(--[a-z-]+)(:?)", as_argument, str(error)),)
+        error.args = (OPTION.sub(as_argument, str(error)),)
         raise
 
 

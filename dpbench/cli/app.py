@@ -100,7 +100,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except DpbenchError as error:
-        return _say(str(error), error.exit_status)
+        return _say(_named_as_typed(str(error), arguments), error.exit_status)
     except KeyboardInterrupt:
         return _say("interrupted", 130)
     except OSError as error:
@@ -128,6 +128,18 @@ def _invoke(arguments: Sequence[str]) -> Any:
             return group.invoke(context)
     except typer.Exit as leaving:
         return leaving.exit_code
+
+
+def _named_as_typed(message: str, arguments: Sequence[str]) -> str:
+    """The message with the name of an option that was typed: --sync-backend instead of --backends,
+    which is its first name."""
+    name, colon, rest = message.partition(":")
+    command = commands().commands.get(arguments[0])
+    typed = {word.partition("=")[0] for word in arguments}
+    for option in command.params if command else ():
+        if name in option.opts and (other := typed.intersection(option.opts)):
+            return f"{min(other)}{colon}{rest}"
+    return message
 
 
 @cache

@@ -40,11 +40,9 @@ def _compared(options: CompareOptions) -> tuple[str, list[str]]:
     from dpbench.analysis.comparisons.matching import NotComparable, match
     from dpbench.analysis.metrics import METRICS
     from dpbench.report.comparison import render, to_csv, to_json
-    from dpbench.report.terminal import DEFAULT, check_format
     from dpbench.run.results import latest_folders, load_sides
 
     format = "json" if options.as_json else options.format
-    check_format(format or DEFAULT)
     baseline, candidate = options.baseline, options.candidate
     if baseline is None or candidate is None:
         baseline, candidate = map(str, latest_folders("compare", 2))

@@ -57,7 +57,7 @@ def _sweep(options: SweepOptions, placed: Placement | None) -> int:
         return follow_sweep(options, nodes)
     from dpbench.run.sweep.preparation import measure_sweep, plan_sweep
 
-    _require_columns(options.columns)
+    _require_columns(options.columns, as_json=options.as_json)
     if options.dry_run:
         return _show_plan(*plan_sweep(options), as_json=options.as_json)
     return _report(measure_sweep(options, nodes), options)
@@ -73,14 +73,18 @@ def log_more() -> None:
     say(f"--debug: {words}; logs of trials that fail are kept")
 
 
-def _require_columns(columns: str | None) -> None:
+def _require_columns(columns: str | None, *, as_json: bool) -> None:
     """Raises UnknownName or UsageError for unknown columns now, as the sweep may take hours."""
-    if columns is not None:
-        from dpbench.report.tables import parse_columns
-        from dpbench.report.torch_ddp_table import TORCH_DDP_LAYOUT
+    from dpbench.analysis.frames import to_frame
+    from dpbench.report.tables import parse_columns, parse_keys
+    from dpbench.report.torch_ddp_table import TORCH_DDP_LAYOUT
 
-        if columns != TORCH_DDP_LAYOUT:
-            parse_columns(columns)
+    if columns is None or columns == TORCH_DDP_LAYOUT:
+        return
+    if as_json:
+        parse_keys(columns, to_frame(()).columns)
+    else:
+        parse_columns(columns)
 
 
 def _report(stored: StoredSweep, options: SweepOptions) -> int:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticUndefined
 
 from dpbench.errors import UnknownName, UsageError
-from dpbench.messages import printable
+from dpbench.messages import printable, say
 
 M = TypeVar("M", bound="Options")
 Given = Mapping[str, Any]
@@ -127,7 +127,8 @@ def option_name(model: type[Options], field: str) -> str:
 
 
 def read(model: type[M], *layers: Layer) -> M:
-    """Validates the options of all layers; later ones override earlier ones.
+    """Validates the options of all layers; later ones override earlier ones. Says which lists had
+    duplicates, which are removed.
 
     Raises UsageError, which names the option, what was given, what was expected, and the layer
     unless it is the command line.
@@ -145,11 +146,15 @@ def read(model: type[M], *layers: Layer) -> M:
             pass  # these options do not go together, but a later layer may override some of them
         values |= layer.values
         sources |= dict.fromkeys(layer.values, layer.source)
+    unique: dict[str, tuple[Any, ...]] = {}
     try:
-        return model.model_validate(values)
+        found = model.model_validate(values, context=unique)
     except UsageError as error:
         source = next(filter(None, (sources.get(name) for name in error.about)), "")
         raise UsageError(_from(source, str(error)), about=error.about) from None
+    for name, kept in unique.items():
+        say(f"{option_name(model, name)}: duplicates removed: {as_typed(kept)}")
+    return found
 
 
 def read_value(name: str, kind: Any, value: Any) -> Any:

@@ -16,6 +16,7 @@ from dpbench.options.shared import (
     charts_option,
     json_option,
     printed,
+    refuse_if,
     require_one_format,
     results_argument,
 )
@@ -93,4 +94,10 @@ class ReportOptions(RowFilter):
                     f"--output {self.output}: expected {place}a file that ends in "
                     f"{', '.join((*SUFFIXES, *more))}"
                 )
+        asked, named = ("json", "--json") if self.as_json else (self.format, "--format")
+        wanted = SUFFIXES[self.file.suffix.lower()] if self.file else asked
+        refuse_if(
+            asked not in (None, wanted),
+            f"--output {self.output} is for {wanted}, but {named} asks for {asked}; leave one out",
+        )
         return self

@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 from pydantic_core import core_schema
 
 from dpbench.architecture.naming import NOT_BEFORE_OPTION
@@ -195,11 +195,12 @@ def split_commas(value: Any) -> list[Any]:
     return _items(value, lambda text: text.split(","))
 
 
-def _unique(values: tuple[T, ...]) -> tuple[T, ...]:
-    for place, one in enumerate(values):
-        if one in values[:place]:
-            raise ValueError(f"{one} is listed twice; expected each value once")
-    return values
+def _unique(values: tuple[T, ...], info: ValidationInfo) -> tuple[T, ...]:
+    """Each value once, in order; the context of a validation learns which fields had duplicates."""
+    kept = tuple(dict.fromkeys(values))
+    if len(kept) < len(values) and info.context is not None:
+        info.context[info.field_name] = kept
+    return kept
 
 
 CommaList = Annotated[tuple[T, ...], BeforeValidator(split_commas), AfterValidator(_unique)]

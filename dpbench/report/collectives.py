@@ -35,7 +35,7 @@ COLUMNS: tuple[ReadField[SizeCost], ...] = (
     ),
 )
 
-LEAVE_FIRST = ("largest_error", "algorithm_bytes_per_second")
+LEAVE_FIRST = ("algorithm_bytes_per_second", "n", "bus_bytes_per_second")
 """Columns that leave where the table is too wide for a terminal."""
 
 
@@ -117,9 +117,10 @@ def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:
             "/".join(devices),
         ]
     )
+    repeated = units.span((s.seconds.sample_size for one in full for s in one.sizes), "repetition")
     yield (
         "time: one call on the slowest rank, as the median over samples and the geometric mean "
-        "over n repetitions with its 95 % t interval"
+        f"over n = {repeated} with its 95 % t interval"
     )
     yield (
         "algbw: size ÷ time; busbw: algbw × the factor of nccl-tests, such as "

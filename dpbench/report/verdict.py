@@ -108,7 +108,7 @@ def headline(verdict: Verdict) -> str:
 def quantity_of(rows: Sequence[RowVerdict]) -> str:
     """What the changes are of; more of it is worse. Throughput is judged by "time per image"."""
     metric = rows[0].comparison.metric
-    items = {row.comparison.unit.removesuffix("s/s") for row in rows}
+    items = {row.comparison.unit.removesuffix("/s").removesuffix("s") for row in rows}
     if metric == "images_per_second":
         return f"time per {items.pop() if len(items) == 1 else 'sample'}"
     return f"1 ÷ {metric}" if METRICS[metric].higher_is_better else metric

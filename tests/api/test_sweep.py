@@ -74,6 +74,17 @@ def test_what_cannot_be_is_a_usage_error(here: Path, options: dict[str, Any], wo
 
 
 @needs_no_ranks
+def test_an_error_leaves_dashes_in_paths_alone(here: Path) -> None:
+    (here / "results/a--name").mkdir(parents=True)
+    (here / "--steps/one").mkdir(parents=True)
+    with pytest.raises(StoreError) as caught:
+        dpbench.sweep(**SMALL, name="a--name")
+    assert "results/a--name already exists" in str(caught.value)
+    with pytest.raises(StoreError) as caught:
+        dpbench.sweep(**SMALL, name="one", results_dir=here / "--steps")
+    assert "/--steps/one already exists" in str(caught.value)
+
+
 def test_a_sweep_stores_its_records_and_prints_its_progress(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,9 @@ TOO_MANY = str(usable_cores() + 1)
 NODE = "--nnodes 2 --node-rank 0 --rdzv-endpoint"
 SWEEP = [
     ("--batch-sizes 32,abc", "--batch-sizes: got 'abc'; expected a whole number, 1 or"),
-    ("--batch-sizes 8,8", "8 is listed twice; expected each value once"),
+    ("--sync-backend cpuu", "--sync-backend: got 'cpuu'; did you mean 'shm'"),
+    ("--batch-size=x", "--batch-size: got 'x'; expected a whole number"),
+    ("--json --columns itm", "unknown column 'itm'"),
     ("--backends gloo,foo", "--backends: got 'foo'; did you mean 'gloo'? Expected one of gloo"),
     ("--sync-every 4", "expected --implementations with local-sgd, got dp,ddp,torch-ddp"),
     ("--sync-every 4 --steps 5 --implementations local-sgd", "--steps to be a multiple of 4"),

@@ -76,6 +76,12 @@ def test_rows_that_ran_on_neither_side_are_named_below_the_table(
     assert "images_per_second was measured on neither side: ddp/nccl" in " ".join(out.split())
 
 
+def test_one_folder_loaded_twice_is_not_compared_with_itself(sweep: Sweeps) -> None:
+    sweep("a")
+    with pytest.raises(UsageError, match="have trials in common; compare two folders"):
+        dpbench.load("a").compare(dpbench.load("a"))
+
+
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
@@ -86,7 +92,8 @@ def test_rows_that_ran_on_neither_side_are_named_below_the_table(
         ("a table.csv", 2, "holds published numbers, single values without a spread"),
         ("a b --metric speed", 2, "--metric: got 'speed'"),
         ("a b --within 0.03", 2, "--within: got '0.03'; expected a percentage"),
-        ("a b --format jsn", 2, "Did you mean 'json'"),
+        ("a b --format jsn", 2, "did you mean 'json'"),
+        ("a b --format html", 2, "--format: got 'html'; expected one of text, csv"),
         ("a b --json --format csv", 2, "contradict"),
         ("a b --metric efficiency", 5, "was measured on neither side"),
     ],

@@ -148,6 +148,8 @@ def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) ->
         (["--json", "--format", "csv"], UsageError, "contradict"),
         (["--output", "page.pdf"], UsageError, "expected a folder, or a file that ends in"),
         (["--output", "page.html", "--format", "csv"], UsageError, "expected a file that ends in"),
+        (["--json", "--output", "t.csv"], UsageError, "t.csv is for csv, but --json asks for json"),
+        (["--format", "text", "--output", "t.md"], UsageError, "but --format asks for text"),
         (["--open"], UsageError, "without --output DIR"),
         (["--output", ""], UsageError, "expected the name of a file or folder"),
         (["--level", "steps"], UsageError, "did you mean 'step'"),

@@ -330,3 +330,11 @@ def test_a_rank_that_is_missing_is_named_with_the_collective_soon_after_the_limi
     assert record.duration_seconds < 30  # rank 1 sleeps for 60
     assert "rank 1 was in loss (late.py:" in (record.reason or "")
     assert "; rank 0 waited in the all-reduce of gradients" in (record.reason or "")
+
+
+@pytest.mark.usefixtures("here", "synthetic")
+def test_json_takes_columns_that_tables_lack(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*("sweep", "--implementations", "ddp", "--batch-sizes", "4", "--steps", "4"), "--json"]
+    assert run([*words, "--quiet", "--no-charts", "--columns", "item,speedup_low"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {tuple(row) for row in rows} == {("item", "speedup_low")}

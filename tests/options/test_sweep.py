@@ -10,6 +10,7 @@ import pytest
 
 from dpbench import store
 from dpbench.errors import UsageError
+from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
 from dpbench.run import presets
 from dpbench.run.sweep.grid import plan_trials
@@ -31,6 +32,14 @@ def test_what_is_typed_goes_before_the_file_that_before_the_preset_and_that_befo
     options = read_options({"preset": "quick", "config": config, "lr": "0.2"})
     assert (options.lr, options.steps, options.repetitions) == ((0.2,), (7,), 3)
     assert (options.warmup, options.seed) == ((3,), (0,))
+
+
+def test_duplicates_in_a_list_are_removed_in_order_with_a_line_that_says_so() -> None:
+    said: list[str] = []
+    with said_to(said.append):
+        options = read_options({"batch_sizes": "64,32,64,32,128", "backends": "gloo,shm"})
+    assert options.batch_sizes == (64, 32, 128)
+    assert said == ["--batch-sizes: duplicates removed: 64,32,128"]
 
 
 @pytest.mark.parametrize("name", ["sweep.toml", "sweep.yaml"])

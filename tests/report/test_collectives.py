@@ -80,6 +80,13 @@ def test_what_did_not_complete_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.02, 0.3, 0.9])
+def test_the_largest_error_stays_beside_the_time_in_eighty_columns(spread: float) -> None:
+    text = stored_answer(stored_collectives(sample(spread=spread)), width=80).text
+    assert {"Time", "Error", "busbw"} <= {*text.splitlines()[0].split()}
+    assert "over n = 3 repetitions" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.02, 0.3, 0.9])
 def test_it_fits_a_hundred_columns_however_noisy(spread: float) -> None:
     assert max(map(len, answer(sample(spread=spread)).text.splitlines())) <= 100
 

@@ -85,6 +85,8 @@ def test_the_change_says_of_what_it_is() -> None:
     assert "Change in time per image" in [column.header for column in speeds.columns]
     assert "Change" in [column.header for column in steps.columns]
     (row, *_) = both.verdict.rows
+    speech = replace(row.comparison, unit="speech/s")
+    assert quantity_of([replace(row, comparison=speech)]) == "time per speech"
     efficiency = replace(row.comparison, metric="efficiency", unit="of linear")
     assert quantity_of([replace(row, comparison=efficiency)]) == "1 ÷ efficiency"
 

@@ -124,7 +124,8 @@ def match(baseline: Side, candidate: Side) -> Matched:
     """
     ours, theirs = baseline.selected(), candidate.selected()
     same_sweep = baseline.source is not None and baseline.source == candidate.source
-    if same_sweep and {*map(id, ours)} & {*map(id, theirs)}:
+    measured = {record.trial: record for record in ours}
+    if same_sweep and any(measured.get(record.trial) == record for record in theirs):
         raise UsageError(
             f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
             "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"

@@ -20,6 +20,16 @@ def group_sizes(**options: object) -> tuple[int, ...]:
     return build_sweep_spec(parsed, MACHINE)[0].group_sizes
 
 
+@pytest.mark.parametrize(
+    ("gpus", "sizes"),
+    [(1, (1,)), (2, (1, 2)), (4, (1, 2, 3, 4)), (8, (1, 2, 4, 8)), (12, (1, 2, 4, 8, 12))],
+)
+def test_group_sizes_default_to_all_up_to_four_and_above_to_powers_of_two_and_the_largest(
+    gpus: int, sizes: tuple[int, ...]
+) -> None:
+    assert group_sizes(gpus=gpus, oversubscribe=True) == sizes
+
+
 def test_the_group_size_max_is_all_replicas() -> None:
     assert group_sizes(group_sizes="max") == (4,)
     assert group_sizes(group_sizes="1,max", gpus=2) == (1, 2)
