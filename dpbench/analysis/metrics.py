@@ -221,6 +221,18 @@ DECLARED: tuple[Metric, ...] = (
         scale="linear",
     ),
     Metric(
+        key="elapsed_seconds",
+        meaning="Wall time of the timed window on the slowest rank.",
+        unit="s",
+        trial=timed(throughput.elapsed_seconds),
+    ),
+    Metric(
+        key="initial_loss",
+        meaning="Loss of the first timed step, the sample-weighted mean over ranks.",
+        unit="loss",
+        trial=of_losses(lambda values, _: values[0]),
+    ),
+    Metric(
         key="loss_delta",
         meaning="First timed loss − last timed loss.",
         trial=of_losses(lambda values, _: values[0] - values[-1]),

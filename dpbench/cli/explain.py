@@ -32,6 +32,7 @@ def explain(typed: dict[str, Any]) -> None:
     from dpbench.analysis.configuration import noise_note
     from dpbench.analysis.diagnosis.explanation import fastest, trained_together
     from dpbench.analysis.diagnosis.hints import load_notes
+    from dpbench.analysis.diagnosis.user_code import code_notes
     from dpbench.analysis.subject import of_folder
     from dpbench.report.explanation import answer
     from dpbench.run.results import filter_choices, latest_folder
@@ -83,6 +84,7 @@ def explain(typed: dict[str, Any]) -> None:
         notes=(
             *([noise_note(noisy, "explain")] if noisy else []),
             *(note for note in subject.warnings if note not in first),
+            *code_notes(sweep.records),
         ),
         verbose=options.verbose,
     )

@@ -103,8 +103,8 @@ def explain(
 def _raised(failure: Failure, who: str) -> TrialOutcome:
     if failure.out_of_memory:
         reason = (
-            f"{who} ran out of memory: {failure.message}; take a smaller batch or message, or end "
-            "what else holds memory there"
+            f"{who} ran out of memory: {failure.message}; its peak was {failure.peak_memory}; take "
+            "a smaller batch or message, or end what else holds memory there"
         )
         return TrialOutcome(status=Status.OUT_OF_MEMORY, reason=reason, raised=failure)
     reason = f"{who} raised {failure.message}" if failure.kind else f"{who}: {failure.text}"

@@ -25,6 +25,7 @@ from pathlib import Path
 from dpbench.architecture.user_errors import raised_at
 from dpbench.errors import DpbenchError
 from dpbench.launch.signals import ENDING, handle_unless_ignored
+from dpbench.measure.device import peak_memory_words
 
 SHORTEST_TIME_SECONDS = 0.01
 LONGEST_TEXT = 2000
@@ -63,6 +64,8 @@ class Failure:
     lost_peer: bool = False
     """True if the rank failed because another one had ended: never the first cause."""
     out_of_memory: bool = False
+    peak_memory: str = ""
+    """The most memory that the process held, in words, if it ran out of it."""
 
     @property
     def message(self) -> str:
@@ -147,6 +150,9 @@ def describe(error: BaseException, started: float) -> Failure:
     text = str(error).encode(errors="backslashreplace").decode()
     place = raised_at(error)
     frames = traceback.extract_tb(error.__traceback__)
+    out_of_memory = isinstance(error, MemoryError) or any(
+        phrase in text.lower() for phrase in OUT_OF_MEMORY_WORDS
+    )
     if frames and not place and not isinstance(error, DpbenchError):
         place = f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})"
     return Failure(
@@ -156,8 +162,8 @@ def describe(error: BaseException, started: float) -> Failure:
         place=place,
         traceback="".join(traceback.format_exception(error)),
         lost_peer=speaks_of_lost_peer(text),
-        out_of_memory=isinstance(error, MemoryError)
-        or any(phrase in text.lower() for phrase in OUT_OF_MEMORY_WORDS),
+        out_of_memory=out_of_memory,
+        peak_memory=peak_memory_words() if out_of_memory else "",
     )
 
 

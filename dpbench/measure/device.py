@@ -17,6 +17,7 @@ import psutil
 import torch
 from torch import cuda
 
+from dpbench import units
 from dpbench.specs.training import RunSpec
 
 
@@ -32,6 +33,15 @@ def peak_device_memory(device: torch.device) -> tuple[int, int] | tuple[None, No
     if device.type != "cuda":
         return None, None
     return cuda.max_memory_allocated(device), cuda.max_memory_reserved(device)
+
+
+def peak_memory_words() -> str:
+    """The peak of this process: on its current GPU if it uses one, and on the host."""
+    host = f"{units.bytes_binary(peak_host_memory_bytes())} on the host"
+    if not cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return host
+    device = units.bytes_binary(cuda.max_memory_allocated())
+    return f"{device} on {current_cuda_device()} and {host}"
 
 
 def reset_peak_device_memory(device: torch.device) -> None:

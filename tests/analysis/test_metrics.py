@@ -48,6 +48,8 @@ TRIAL_VALUES = {
     "step_seconds_p95": 0.29,
     # With sync 0.6 / 3. Without it 0.3 / 3, and the slowest in each step is 0.1 as well.
     "exposed_communication_seconds": 0.1,
+    "elapsed_seconds": 0.6,
+    "initial_loss": 2.5,
     "final_loss": 1.5,
     "loss_delta": 1.0,
     "loss_delta_per_step": 1 / 3,
@@ -125,6 +127,32 @@ def test_losses_are_weighted_by_samples() -> None:
     ranks = [rank(0, window([0.1], 32, [1.0])), rank(1, window([0.1], 32, [1.0, 2.0]))]
     with pytest.raises(StoreError, match="recorded 1 and 2 losses"):
         loss_curve.losses(record(trial(group_size=2), ranks))
+
+
+def test_a_trial_has_every_value_of_the_published_records() -> None:
+    """torch.rb's harness reports backend, world_size, batch_size, arch, dataset, elapsed,
+    timed_steps, images, throughput, initial and final loss, and three deltas."""
+    values = {field.key: field.read(two_ranks()) for field in TRIAL_FIELDS}
+    expected = {
+        "backend": "gloo",
+        "group_size": 2,
+        "batch_size": 32,
+        "architecture": "mnist_cnn",
+        "dataset": "digits",
+        "elapsed_seconds": pytest.approx(0.6),
+        "timed_steps": 3,
+        "samples": 120,
+        "images_per_second": pytest.approx(200.0),
+        "initial_loss": 2.5,
+        "final_loss": 1.5,
+        "loss_delta": 1.0,
+        "loss_delta_per_step": pytest.approx(1 / 3),
+        "loss_delta_per_second": pytest.approx(1 / 0.6),
+        "seed": 0,
+        "environment_id": "e0",
+        "verified": True,
+    }
+    assert {key: values[key] for key in expected} == expected
 
 
 def test_loss_deltas_have_the_published_definitions() -> None:

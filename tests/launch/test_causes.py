@@ -12,7 +12,9 @@ import torch
 from dpbench.launch import causes
 from dpbench.launch.causes import RankTrace, Stuck, explain, stuck_at
 from dpbench.launch.rank import Failure, describe, stack_path
+from dpbench.measure import device
 from dpbench.records.trial import Status
+from tests.measure.recording_cuda import RecordingCuda
 
 TORCH = Path(torch.__file__).parent
 HUNG_IN_USER_CODE = """Timeout (0:00:03)!
@@ -166,3 +168,10 @@ def test_lack_of_memory_is_a_status_of_its_own() -> None:
     assert (outcome.reason or "").startswith(
         "rank 1 ran out of memory: RuntimeError: DefaultCPUAllocator: can't allocate memory: you "
     )
+    assert re.search(r"; its peak was \d[\d.]* [MG]iB on the host; take ", outcome.reason or "")
+
+
+def test_lack_of_memory_on_a_gpu_gives_the_peak_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "cuda", RecordingCuda(peak=3 * 2**30))
+    failure = describe(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB"), 0.0)
+    assert re.match(r"3 GiB on cuda:1 and \d[\d.]* [MG]iB on the host$", failure.peak_memory)

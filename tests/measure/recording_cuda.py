@@ -27,6 +27,12 @@ class RecordingCuda:
     def set_device(self, device: torch.device) -> None:
         self.calls.append(f"set_device {device}")
 
+    def is_initialized(self) -> bool:
+        return True
+
+    def current_device(self) -> int:
+        return GPU.index
+
     def current_stream(self, device: torch.device) -> str:
         return f"stream of {device}"
 
@@ -42,7 +48,7 @@ class RecordingCuda:
         self.calls.append(f"reset_peak {device}")
         self.peak = self.allocated
 
-    def max_memory_allocated(self, device: torch.device) -> int:
+    def max_memory_allocated(self, device: torch.device | None = None) -> int:
         self.calls.append(f"read_peak {device}")
         return self.peak
 

@@ -144,8 +144,14 @@ def _words(
         return _waiting(explained)
     if trial.workload.script and kind in ("communication", "wrapper"):
         return script_words(kind)
+    if explained.code.reduces_each_micro_step and kind in ("communication", "wrapper"):
+        loss = f"gradients that are reduced in each of {trial.accumulation_steps} micro-steps"
+        return loss, "enter model.no_sync() in all micro-steps but the last"
     if kind == "communication":
         return _communication(explained, others, accumulate)
+    if kind == "contention" and (threads := explained.code.threads) is not None:
+        loss = f"contention, as the model's code sets {threads} threads in each process"
+        return loss, f"remove torch.set_num_threads, or try --threads {trial.threads_per_replica}"
     if kind == "contention":
         loss = f"contention, as {trial.group_size} copies slow each other without communicating"
         if trial.devices[0] == "cpu":

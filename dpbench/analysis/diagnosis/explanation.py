@@ -26,6 +26,7 @@ from dpbench.analysis.diagnosis.factors import (
 from dpbench.analysis.diagnosis.phases import StepPhases, data_seconds, step_phases
 from dpbench.analysis.diagnosis.script import Symptom, symptoms
 from dpbench.analysis.diagnosis.slow_steps import SlowSteps, slow_steps
+from dpbench.analysis.diagnosis.user_code import UserCode, observed
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.scaling import reference_of
 from dpbench.analysis.throughput import slowest_rank as slowest_rank_of
@@ -65,6 +66,8 @@ class Explanation:
     slow_steps: SlowSteps | None
     notes: tuple[str, ...]
     """Notes on effects that could not be separated, and what to measure for that."""
+    code: UserCode
+    """What the user's model or step does to its speed."""
     symptoms: tuple[Symptom, ...] = ()
     """What was seen in a training script."""
 
@@ -113,6 +116,7 @@ def explain(
                 ),
                 slow_steps=slow_steps(found, factors.slow_first_steps),
                 notes=tuple(_notes(row, trial, factors)),
+                code=observed(found),
                 symptoms=symptoms(found, factors) if trial.workload.script else (),
             )
         )

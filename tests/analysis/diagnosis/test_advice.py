@@ -57,6 +57,36 @@ def test_the_largest_loss_comes_first_and_small_ones_are_not_mentioned() -> None
     )
 
 
+def with_ranks(records: Sequence[TrialRecord], **changes: Any) -> list[TrialRecord]:
+    """The records, with something that every rank recorded."""
+    return [
+        replace(one, ranks=tuple(replace(rank, **changes) for rank in one.ranks)) for one in records
+    ]
+
+
+def test_a_step_without_no_sync_is_named_instead_of_more_accumulation() -> None:
+    records = one_loss(accumulation_steps=4)
+    (plain,) = advice_on(LABEL.replace("ddp", "ddp(4 micro-steps)"), records)
+    assert plain.remedy == "try shm (same host), or --accumulate 16"
+    (found,) = advice_on(
+        LABEL.replace("ddp", "ddp(4 micro-steps)"),
+        with_ranks(records, reduces_each_micro_step=True),
+    )
+    assert found.text == (
+        "gradients that are reduced in each of 4 micro-steps: enter model.no_sync() in all "
+        "micro-steps but the last"
+    )
+
+
+def test_threads_that_the_code_sets_are_named_instead_of_the_machine() -> None:
+    found = advice_on(LABEL, with_ranks(repeated(), threads=8))
+    (contention,) = (advice for advice in found if advice.kind == "contention")
+    assert contention.text == (
+        "contention, as the model's code sets 8 threads in each process: remove "
+        "torch.set_num_threads, or try --threads 1"
+    )
+
+
 def test_one_replica_gets_no_advice_beside_several() -> None:
     alone = [steps_of("ddp", [20 * MS], [20 * MS], repetition=number) for number in range(3)]
     plain = [steps_of("single", [10 * MS], repetition=number) for number in range(3)]
