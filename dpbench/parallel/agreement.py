@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from dpbench.parallel.groups import (
     carrier,
+    first_device,
     gather_bytes,
     gather_tensors,
     gather_values,
@@ -112,7 +113,8 @@ def check_sync(
     group = member_group(process_group, "check_sync")
     tensors = dict(_named_tensors(module, gradients=gradients))
     digests = {name: _digest(tensor) for name, tensor in tensors.items()}
-    if len(set(gather_bytes(_hash(repr(sorted(digests.items()))), group))) > 1:
+    mine = _hash(repr(sorted(digests.items())))
+    if len(set(gather_bytes(mine, group, device=first_device(tensors.values())))) > 1:
         raise RanksDiffer(_tensor_differences(tensors, digests, group))
     return sum(tensor.nbytes for tensor in tensors.values())
 
@@ -139,7 +141,7 @@ def _tensor_differences(
     tensors: dict[str, Tensor], digests: dict[str, tuple[str, str]], group: dist.ProcessGroup
 ) -> str:
     """The error message, the same on all ranks; a collective."""
-    everyone = gather_values(digests, group)
+    everyone = gather_values(digests, group, device=first_device(tensors.values()))
     names = dict.fromkeys(chain(*everyone))
     different = [n for n in names if any(h.get(n) != everyone[0].get(n) for h in everyone)]
     lines = []
@@ -162,7 +164,7 @@ def _tensor_differences(
 def _largest_difference(tensor: Tensor, group: dist.ProcessGroup) -> float:
     """The largest |own − rank 0's| of all elements and ranks, NaN if one is NaN; a collective."""
     wide = torch.complex128 if tensor.is_complex() else torch.float64
-    own = tensor.to(carrier(group), wide).contiguous()
+    own = tensor.to(carrier(group, tensor.device), wide).contiguous()
     first = own.clone()
     dist.broadcast(first, group_src=0, group=group)
     return float(torch.stack(gather_tensors((own - first).abs().max(), group)).max())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -29,11 +29,22 @@ def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGr
 
 
 def carrier(group: dist.ProcessGroup, device: torch.device | None = None) -> torch.device:
-    """A device whose tensors the group's collectives accept: the CPU, or, if the group takes CUDA
-    tensors only, `device`, by default the one that the group is bound to, else the current one."""
+    """A device whose tensors the group's collectives accept.
+
+    The CPU; or, if the group takes CUDA tensors only, the device that it is bound to, else
+    `device`, the one of the module, else the current one.
+    """
     if "cpu:" in dist.get_backend_config(group):
         return torch.device("cpu")
-    return device or group.bound_device_id or torch.device("cuda", torch.cuda.current_device())
+    for candidate in (group.bound_device_id, device):
+        if candidate is not None and candidate.type == "cuda":
+            return candidate
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def first_device(tensors: Iterable[Tensor]) -> torch.device | None:
+    """The device of the first tensor; None if there is none."""
+    return next((tensor.device for tensor in tensors), None)
 
 
 def gather_tensors(own: Tensor, group: dist.ProcessGroup) -> list[Tensor]:

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel as TorchDdp
 
 from dpbench.parallel.agreement import describe, require_agreement
 from dpbench.parallel.dp.data_parallel import DataParallel
-from dpbench.parallel.groups import carrier, member_group
+from dpbench.parallel.groups import carrier, first_device, member_group
 from dpbench.parallel.torch_private import broadcast_coalesced, copy_all
 
 _NONE, _DENSE, _SPARSE = range(3)
@@ -51,9 +51,10 @@ def sync_gradients(
         named = list(module.named_parameters())
     else:
         named = [(str(number), parameter) for number, parameter in enumerate(module)]
-    require_agreement("sync_gradients", describe(named), group)
+    device = first_device(parameter for _, parameter in named)
+    require_agreement("sync_gradients", describe(named), group, device=device)
     kinds = [_NONE if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for _, p in named]
-    flags = torch.tensor(kinds, dtype=torch.uint8, device=carrier(group))
+    flags = torch.tensor(kinds, dtype=torch.uint8, device=carrier(group, device))
     dist.all_reduce(flags, dist.ReduceOp.MAX, group)
     gradients = []
     for (name, parameter), kind in zip(named, flags.tolist(), strict=True):
@@ -116,7 +117,8 @@ class LocalSGD:
         self.averaged_bytes = 0
         self._averaged_at = 0
         mine = describe(module.named_parameters(), module.named_buffers(), {"every": every})
-        require_agreement("LocalSGD", mine, self.process_group)
+        device = first_device(self._tensors())
+        require_agreement("LocalSGD", mine, self.process_group, device=device)
         broadcast_coalesced(self._tensors(), self.process_group)
 
     def step(self) -> None:
@@ -215,5 +217,6 @@ def broadcast_checkpoint(
     while isinstance(module, (TorchDdp, DataParallel, nn.DataParallel)):
         module = module.module
     mine = describe(module.named_parameters(), module.named_buffers(), {"src": src})
-    require_agreement("broadcast_checkpoint", mine, group)
-    return broadcast_coalesced([*module.parameters(), *module.buffers()], group, src)
+    tensors = [*module.parameters(), *module.buffers()]
+    require_agreement("broadcast_checkpoint", mine, group, device=first_device(tensors))
+    return broadcast_coalesced(tensors, group, src)

@@ -71,16 +71,16 @@ def a_batch_that_fails_on_one_rank_is_skipped_on_all(rank: int) -> None:
 def test_messages_travel_on_the_gpu_to_which_the_group_is_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bound, other = torch.device("cuda:1"), torch.device("cuda:2")
-    group: Any = SimpleNamespace(bound_device_id=bound)
+    group: Any = SimpleNamespace(bound_device_id=torch.device("cuda:1"))
+    of_module = torch.device("cuda:2")
     monkeypatch.setattr(dist, "get_backend_config", lambda group: "cuda:nccl")
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    assert carrier(group) == bound
-    assert carrier(group, other) == other
+    assert carrier(group, of_module) == torch.device("cuda:1")
     group.bound_device_id = None
-    assert carrier(group) == torch.device("cuda:0")
+    assert carrier(group, of_module) == of_module
+    assert carrier(group) == carrier(group, torch.device("cpu")) == torch.device("cuda:0")
     monkeypatch.setattr(dist, "get_backend_config", lambda group: "cpu:gloo,cuda:nccl")
-    assert carrier(group) == torch.device("cpu")
+    assert carrier(group, of_module) == torch.device("cpu")
 
 
 test_on_ranks = world.test()

@@ -56,7 +56,9 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
     - Caps, `forward_sync_buffers`, `find_unused_parameters` and `static_graph` are compared over
       the ranks with the parameters, and all ranks raise where they differ.
     - A backward that leaves out parameters is an error on all ranks, on the CPU; see `forward`.
-    - Buffers are not sent in eval mode.
+    - Buffers are not sent in eval mode. Autograd notices where a graph still needs those that the
+      module has replaced or written to.
+    - Gradients stay exact when parameters get another memory format.
     - A parameter that was frozen at construction and is trained later is an error.
     - With several ranks on one host, the backend `shm` reduces buckets in place.
     - A group of one has nothing to reduce, and checks nothing.
@@ -68,7 +70,8 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         module, device_ids, broadcast_buffers, init_sync, process_group, bucket_cap_mb,
             find_unused_parameters, gradient_as_bucket_view, static_graph, device_mesh,
             forward_sync_buffers, bucket_cap_mb_list: as in torch's class.
-        output_device: has no effect: outputs stay where the module makes them.
+        output_device: has no effect: outputs stay where the module makes them. The attribute is the
+            device id.
         dim, check_reduction, not_offered: other arguments of torch's class, at their defaults.
         overlap: average full buckets while backward goes on. False averages all of them after it:
             the same gradients, to measure the gain of overlap.
@@ -303,6 +306,8 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
             buffers = [buffer for _, buffer in self._buffers_here()]
         else:
             buffers = list(self.module.buffers())
+        if not buffers:
+            return
         known = self._buffer_versions
         targets = [b.data if known.get(id(b)) == version(b) else b for b in buffers]
         source = join.last_rank(self, has_data) if self._may_join else 0

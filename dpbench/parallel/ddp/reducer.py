@@ -44,7 +44,7 @@ from dpbench.parallel.tree import map_tensors, tensors
 class Backward:
     """One backward that reduces, from the forward that arms it to its end."""
 
-    reductions: Sequence[Reduction | SparseReduction]
+    by_bucket: Sequence[Reduction | SparseReduction]
     """One for each bucket, in the order in which they are sent."""
     fired: list[int] = field(default_factory=list)
     """Indices of the parameters whose hooks fired, in that order."""
@@ -55,12 +55,12 @@ class Backward:
     @property
     def is_sent(self) -> bool:
         """Whether all reductions have been sent."""
-        return self.sent == len(self.reductions)
+        return self.sent == len(self.by_bucket)
 
     @property
     def last(self) -> Reduction | SparseReduction:
         """The reduction that carries the flag of a rank that aborts."""
-        return self.reductions[-1]
+        return self.by_bucket[-1]
 
 
 class Reducer:
@@ -159,11 +159,11 @@ class Reducer:
             self._finish(backward)
             return
         self._backward = None
-        missing = sorted(index for one in backward.reductions for index in one.pending)
+        missing = sorted(index for one in backward.by_bucket for index in one.pending)
         if self._others_hear:
             backward.last.abort()
-            self._send_up_to(backward, len(backward.reductions))
-            for reduction in backward.reductions:
+            self._send_up_to(backward, len(backward.by_bucket))
+            for reduction in backward.by_bucket:
                 reduction.wait()
             backward.last.is_aborted()  # resets it
         self._raise_unfinished(missing)
@@ -196,7 +196,7 @@ class Reducer:
         """Have the next backward reduce; returns the forward's output, to hand to the user."""
         graph = self._static
         idle = graph.begin() if graph is not None and graph.is_known else set()
-        self._backward = Backward(reductions=[bucket.begin(idle) for bucket in self._buckets])
+        self._backward = Backward(by_bucket=[bucket.begin(idle) for bucket in self._buckets])
         return self._through_sink(output) if self._waits_for_end else output
 
     @property
@@ -246,7 +246,7 @@ class Reducer:
             self.start_of_backward()  # the loss did not come through the sink
         if self._static is not None and not self._static.is_last(index):
             return
-        reduction = backward.reductions[self._bucket_of[index]]
+        reduction = backward.by_bucket[self._bucket_of[index]]
         try:
             reduction.pending.remove(index)
         except KeyError:
@@ -270,11 +270,11 @@ class Reducer:
 
     def shadow(self) -> None:
         """Take part in a reduction for a rank that has no data left."""
-        backward = Backward(reductions=[bucket.begin(()) for bucket in self._buckets])
-        for reduction in backward.reductions:
+        backward = Backward(by_bucket=[bucket.begin(()) for bucket in self._buckets])
+        for reduction in backward.by_bucket:
             reduction.clear()
         self._used = set()
-        self._send_up_to(backward, len(backward.reductions), packs=False)
+        self._send_up_to(backward, len(backward.by_bucket), packs=False)
         self._finish(backward)
 
     @property
@@ -283,10 +283,10 @@ class Reducer:
 
     def _send_ready(self, backward: Backward) -> None:
         """Send buckets that are ready in their order, which is the same on all ranks."""
-        reductions, ready = backward.reductions, backward.sent
-        while ready < len(reductions) and not reductions[ready].pending:
+        by_bucket, ready = backward.by_bucket, backward.sent
+        while ready < len(by_bucket) and not by_bucket[ready].pending:
             ready += 1
-        if ready < len(reductions) and not self._overlap:
+        if ready < len(by_bucket) and not self._overlap:
             return
         self._send_up_to(backward, ready)
         if backward.is_sent and not self._waits_for_end:
@@ -294,7 +294,7 @@ class Reducer:
 
     def _send_up_to(self, backward: Backward, end: int, *, packs: bool = True) -> None:
         for number in range(backward.sent, end):
-            reduction = backward.reductions[number]
+            reduction = backward.by_bucket[number]
             if packs:
                 unused: Collection[int] = reduction.pending
                 if self._may_be_unused:
@@ -317,9 +317,9 @@ class Reducer:
                 return
             if self._static is not None and not self._static.is_known:
                 self._static.record(backward.fired, len(self._parameters))
-            for reduction in backward.reductions:
+            for reduction in backward.by_bucket:
                 reduction.pending.clear()
-            self._send_up_to(backward, len(backward.reductions))
+            self._send_up_to(backward, len(backward.by_bucket))
             self._finish(backward)
 
     def _finish(self, backward: Backward) -> None:
@@ -329,12 +329,12 @@ class Reducer:
             RuntimeError: another rank has aborted.
         """
         self._backward = None
-        for reduction in backward.reductions:
+        for reduction in backward.by_bucket:
             reduction.wait()
         if backward.last.is_aborted():
             self._raise_unfinished([])
         used = self._used_anywhere()
-        for reduction in backward.reductions:
+        for reduction in backward.by_bucket:
             reduction.finalize(used)
         self._used = set()
         if not self._has_run:
