@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +30,24 @@ def open_to_append(path: Path) -> IO[bytes]:
     require_regular(path)
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     return os.fdopen(descriptor, "r+b", buffering=0)
+
+
+def open_to_read(path: Path) -> IO[bytes]:
+    """Opens a regular file, or one that a link leads to.
+
+    Raises StoreError for anything else, as a pipe would never end, OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StoreError(f"{path} is not a file; expected a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, under the rules of `open_to_read`."""
+    with open_to_read(path) as file:
+        return file.read()
 
 
 def create_empty(path: Path) -> None:

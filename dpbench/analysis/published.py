@@ -34,6 +34,7 @@ CLAIMED = "_claimed"
 SPELLINGS = {"gpus": "group_size", "batch_per_gpu": "batch_size"}
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 SPEEDS = ("images_per_second", "seconds_per_step", "speedup", *SECONDS)
+MOST_COLUMNS = 1000
 LONGEST = 120
 """Characters of a wrong value that an error repeats."""
 
@@ -112,6 +113,10 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             columns = [name.strip() for name in reader.fieldnames or ()]
+            if len(columns) > MOST_COLUMNS:
+                raise StoreError(
+                    f"{path}, line 1: {len(columns):,} columns; expected at most {MOST_COLUMNS}"
+                )
             reader.fieldnames = columns = [SPELLINGS.get(name, name) for name in columns]
             lines = [(reader.line_num, cells) for cells in reader]
     except OSError as error:

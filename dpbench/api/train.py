@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpbench.api import host_program
 from dpbench.api.sweep import PROGRESS, check_importable, named_as_arguments, take_flags
 from dpbench.errors import StoreError, UsageError
+from dpbench.files import read_bytes
 from dpbench.options.bridge import describe, keyed
 from dpbench.options.train import TrainOptions
 from dpbench.run.training.arguments import TrainRequest
@@ -114,7 +115,7 @@ class Trained:
         path = self.folder / "checkpoints" / Path(file or "none").name
         if not path.exists():
             raise UsageError(f"{self.folder} has no {which} checkpoint")
-        stored = checkpoint.from_bytes(path.read_bytes(), str(path))
+        stored = checkpoint.from_bytes(read_bytes(path), str(path))
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers go on as they were
             module = architecture.load(name).build_model()
         try:

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from dpbench.codec import Float, content_hash
 from dpbench.records.trial import Status
+from dpbench.specs.shares import Replicas
 
 Collective = Literal["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
@@ -23,7 +24,7 @@ class CollectiveSpec:
 
     collective: Collective
     backend: str
-    group_size: int
+    group_size: Replicas
     devices: tuple[str, ...]
     """The device of each rank."""
     sizes_bytes: tuple[int, ...]

@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Annotated
+
+from pydantic import Field
 
 from dpbench import units
 from dpbench.errors import UsageError
 
+LARGEST_GROUP = 65_536
+Replicas = Annotated[int, Field(ge=1, le=LARGEST_GROUP)]
+"""A number of replicas. Decoding refuses more, as a few bytes could ask for more than the memory
+holds."""
 LONGEST_LISTED = 3
 """Most equal hosts in a row that are listed one by one: "2+2+2", but "4×2"."""
 

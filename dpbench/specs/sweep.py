@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, product
-from typing import Any
+from typing import Annotated, Any
 
-from dpbench.specs.shares import placed
-from dpbench.specs.trial import COMPARED, TrialSettings, TrialSpec
+from pydantic import Field
+
+from dpbench.specs.shares import Replicas, placed
+from dpbench.specs.trial import COMPARED, MOST_REPETITIONS, TrialSettings, TrialSpec
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
 
 AxisValue = str | int | float | None
@@ -20,11 +23,11 @@ class SweepSpec(TrialSettings):
 
     implementations: tuple[str, ...]
     backends: tuple[str, ...]
-    group_sizes: tuple[int, ...]
+    group_sizes: tuple[Replicas, ...]
     batch_sizes: tuple[int, ...]
     devices: tuple[str, ...]
     """A device for each replica of the largest group; smaller groups take the first ones."""
-    repetitions: int
+    repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
     time_limit_seconds: float
     largest_group_only: tuple[str, ...] = ()
     """Implementations that are measured at the largest group size alone."""
@@ -34,7 +37,7 @@ class SweepSpec(TrialSettings):
     """The settings of which rows are measured with several values, each by its key in AXES."""
     measures_baseline: bool = True
     """Whether BASELINE is measured beside the implementations."""
-    nodes: tuple[int, ...] = ()
+    nodes: tuple[Replicas, ...] = ()
     """Replicas that each host offers, in their order; () when there is one. `devices` then list
     those of the first host, of the second, …, each as its own host calls it."""
 
@@ -47,6 +50,12 @@ class SweepSpec(TrialSettings):
         """This sweep with other workloads, at least one."""
         first, *more = workloads
         return replace(self, workload=first, more_workloads=tuple(more))
+
+    @property
+    def most_trials(self) -> int:
+        """The most trials that its plan can have; combinations that there are not count, too."""
+        axes = (self.implementations, self.backends, self.group_sizes, self.batch_sizes)
+        return math.prod(map(len, (*axes, *self.axes.values()))) * self.repetitions
 
     def variants(self) -> Iterator[dict[str, Any]]:
         """Each combination of values along the axes, in the order in which rows vary."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpbench.specs import TrialSpec, WorkloadSpec
+from dpbench.specs.shares import Replicas
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import scale_lr
 
@@ -29,7 +30,7 @@ class TrainingSpec:
     `learning_rate`."""
     implementation: str
     backend: str
-    group_size: int
+    group_size: Replicas
     """Number of replicas, over all hosts."""
     batch_size: int
     """Samples per replica and micro-step."""

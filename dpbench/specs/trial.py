@@ -12,7 +12,7 @@ from typing import Any
 
 from dpbench.codec import content_hash
 from dpbench.specs.axes import AXES, BY_POSITION, SETTINGS, WIRE_SHARES, Scaling
-from dpbench.specs.shares import on_hosts, split_evenly
+from dpbench.specs.shares import Replicas, on_hosts, split_evenly
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, OWN_BACKEND, SINGLE
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
 
@@ -73,14 +73,14 @@ class TrialSpec(TrialSettings):
 
     implementation: str
     backend: str
-    group_size: int
+    group_size: Replicas
     batch_size: int
     """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong); 0 for
     a script that chooses them itself."""
     devices: tuple[str, ...]
     """The device of each replica, e.g. ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
     repetition: int = 0
-    nodes: tuple[int, ...] = ()
+    nodes: tuple[Replicas, ...] = ()
     """Replicas on each host, in the order of ranks; () when all are on one. `devices` then name the
     device of each replica on its own host."""
 

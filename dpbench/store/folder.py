@@ -24,7 +24,7 @@ from typing import IO, Any, ClassVar, Generic, Self, TypeVar
 from dpbench import units
 from dpbench.codec import encode, from_json
 from dpbench.errors import StoreError, UsageError
-from dpbench.files import create_empty, flush_folder, folder_inside, is_free
+from dpbench.files import create_empty, flush_folder, folder_inside, is_free, read_bytes
 from dpbench.messages import printable
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
@@ -50,6 +50,8 @@ COLLECTIVES_FILE = "collectives.jsonl"
 ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
 LONGEST_NAME = 200
+MOST_TRIALS = 100_000
+"""Most trials of a plan that is read: a file of a few bytes could ask for any number."""
 MOST_NAMED = 3
 """Results folders that the error for a folder of them names."""
 
@@ -198,6 +200,10 @@ def load(folder: Path) -> StoredSweep:
     header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
     path = folder / SWEEP_FILE
     spec = decode_at(path, SweepSpec, _member(path, header, "sweep"))
+    if spec.most_trials > MOST_TRIALS:
+        raise StoreError(
+            f"{path}: a plan of {spec.most_trials:,} trials; expected at most {MOST_TRIALS:,}"
+        )
     command = decode_at(path, tuple[str, ...], _member(path, header, "command"))
     records, warnings = read_lines(folder / TRIALS_FILE, _reader(TrialLine, TrialRecord))
     # An implementation may be a file of the user who measured it.
@@ -273,7 +279,7 @@ def _read_environments(folder: Path) -> dict[str, Environment]:
     paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
     return {
         printable(path.stem, LONGEST_NAME): decode_at(
-            path, Environment, parse(path, path.read_bytes())
+            path, Environment, parse(path, read_bytes(path))
         )
         for path in paths
     }

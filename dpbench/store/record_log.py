@@ -14,7 +14,7 @@ from typing import IO, Any, Generic, TypeVar
 
 from dpbench.codec import decode
 from dpbench.errors import NewerSchema, StoreError
-from dpbench.files import as_text, open_to_append, write_whole
+from dpbench.files import as_text, open_to_append, open_to_read, read_bytes, write_whole
 from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.temporary import no_garbage_collection
 
@@ -37,7 +37,7 @@ class LineReader(Generic[R]):
     def new(self) -> list[R]:
         """Records from lines since the last call; raises the same errors as `read`."""
         try:
-            file = self._path.open("rb")
+            file = open_to_read(self._path)
         except FileNotFoundError:
             return []
         read: list[R] = []
@@ -120,7 +120,7 @@ def read_versioned(path: Path) -> dict[str, Any]:
 
     Raises StoreError, NewerSchema, and FileNotFoundError if there is no such file.
     """
-    content = parse(path, path.read_bytes())
+    content = parse(path, read_bytes(path))
     check_schema(path, content.pop("schema_version", None))
     return content
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from dpbench import units
 from dpbench.codec import differing_fields
 from dpbench.errors import UsageError
+from dpbench.files import read_bytes
 from dpbench.measure.rank_group import RankGroup
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import Checkpoint, from_bytes
@@ -63,7 +64,7 @@ def _find(job: TrainingJob) -> tuple[str | None, bytes]:
     if path is None:
         return None, b""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
     checkpoint = from_bytes(data, str(path))

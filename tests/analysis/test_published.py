@@ -86,6 +86,7 @@ def test_other_columns(tmp_path: Path) -> None:
         ("gpus,seconds_per_step\n1,0.1\n", "column 'batch_size': expected a number, got ''"),
         (HEADER + "gloo,1,32,5\n\ngloo,1,32,6\n", "line 4.*each configuration once.*line 2"),
         (HEADER + '"gloo,1,32,5\n', "not a CSV file"),
+        ("gpus," * 1001 + "minutes\n", "line 1: 1,002 columns; expected at most 1000"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, words: str) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -101,6 +103,51 @@ def test_a_sweep_with_an_implementation_that_is_not_here_is_refused(tmp_path: Pa
     record = replace(RECORDS[0], trial=replace(RECORDS[0].trial, implementation="mine"))
     with pytest.raises(StoreError, match="no implementation 'mine'; expected one of "):
         store.load(written(tmp_path / "s", (record,)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"repetitions": 10**8}, r"sweep\.json: SweepSpec\.repetitions: .*less than or equal"),
+        ({"group_sizes": [10**9]}, r"SweepSpec\.group_sizes\[0\]: .*less than or equal"),
+        ({"nodes": [10**9]}, r"SweepSpec\.nodes\[0\]: .*less than or equal"),
+        (
+            {"axes": {name: [*range(50)] for name in ("seed", "warmup", "steps", "lr")}},
+            r"sweep\.json: a plan of [\d,]+ trials; expected at most 100,000",
+        ),
+    ],
+    ids=["repetitions", "group sizes", "nodes", "axes"],
+)
+def test_a_plan_that_would_fill_the_memory_is_refused(
+    changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    folder = written(tmp_path / "s")
+    content = json.loads((folder / "sweep.json").read_text())
+    content["sweep"] |= changes
+    (folder / "sweep.json").write_text(json.dumps(content))
+    with pytest.raises(StoreError, match=words):
+        store.load(folder)
+
+
+def test_a_trial_of_more_replicas_than_the_memory_holds_is_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s")
+    lines = (folder / "trials.jsonl").read_text()
+    (folder / "trials.jsonl").write_text(lines.replace('"group_size":1,', f'"group_size":{10**9},'))
+    with pytest.raises(StoreError, match=r"jsonl:1: TrialLine\.trial\.group_size: .*less than or"):
+        store.load(folder)
+
+
+@pytest.mark.parametrize("file", ["trials.jsonl", "sweep.json", "environments/one.json"])
+@pytest.mark.parametrize("what", ["pipe", "link to a device"])
+def test_a_file_that_never_ends_is_refused(what: str, file: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "s") / file
+    path.unlink(missing_ok=True)
+    if what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(StoreError, match=f"{file} is not a file; expected a regular file"):
+        store.load(tmp_path / "s")
 
 
 def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
