@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 
 from dpbench.errors import DpbenchError
-from dpbench.launch import worker
 from dpbench.launch.rank import stack_path
+from dpbench.launch.worker import tied_to_this_process
 from dpbench.measure.script import inside
 from dpbench.measure.trial import RankReport
 from dpbench.measure.window import joined
@@ -76,7 +76,7 @@ def measure_script(
     }
     python = [sys.executable, "-u", inside.__file__, json.dumps(plan), *trial.workload.script]
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", worker.__file__, str(os.getpid()), *python],
+        tied_to_this_process(python),
         env=variables(trial, rank, environ, os.environ),
         stdin=subprocess.DEVNULL,
     )
@@ -186,6 +186,8 @@ def _report(trial: TrialSpec, rank: int, found: dict[str, Any]) -> RankReport:
             without_sync=joined(without) if without else None,
             cached=joined(cached) if cached and repeated else None,
             script=ScriptFacts(**found["facts"], left_out_steps=left_out),
+            threads=found["threads"],
+            sync_batch_norms=found["sync_batch_norms"],
             setup_seconds=found["setup_seconds"],
             peak_host_memory_bytes=found["host_bytes"],
             peak_device_memory_bytes=found["device_bytes"],

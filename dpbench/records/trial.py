@@ -149,6 +149,16 @@ class ScriptFacts:
     pins_memory: bool = False
     keeps_workers: bool = False
     """Whether its DataLoader has persistent_workers."""
+    is_wrapped: bool = False
+    """Whether its model is within torch's DistributedDataParallel."""
+    finds_unused: bool = False
+    """Whether that has find_unused_parameters."""
+    has_unused: bool = False
+    """Whether a parameter had no gradient after the warm-up."""
+    differing_parameter: str | None = None
+    """The first parameter that differs between ranks after the warm-up."""
+    gpu: str | None = None
+    """The UUID of the GPU with its parameters."""
     left_out_steps: int = 0
     """Steps that are in no window, since an epoch ended in them or another loader was read, as in
     an evaluation."""

@@ -9,12 +9,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dpbench.analysis.diagnosis.factors import References, factor
+from dpbench.analysis.diagnosis.script import symptoms
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.script import variables
 from dpbench.launch.trials import HostLauncher
-from dpbench.records.trial import Status
+from dpbench.records.trial import HostLoad, Status
 from dpbench.specs import TrialSpec, WorkloadSpec
+from tests.analysis.builders import record
 from tests.builders import trial_spec
 
 SCRIPT = Path(__file__).with_name("training_script.py")
@@ -107,6 +110,24 @@ def test_a_script_whose_ranks_do_not_train_together_is_measured_without_averagin
     outcome = run("--fault", fault)
     assert outcome.status is Status.COMPLETED, outcome.reason
     assert all(rank.cached and not rank.without_sync for rank in outcome.ranks)
+    assert kinds(outcome) == ["never synchronized"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ("--fault differ", "replicas differ"),
+        ("--fault find-unused", "find unused"),
+        ("--fault threads", "threads"),
+        ("--micro-steps 4", "reductions"),
+        ("", None),
+    ],
+)
+def test_what_is_wrong_in_a_script_is_seen_in_its_first_run(
+    run: Run, arguments: str, kind: str | None
+) -> None:
+    assert kinds(run("--samples", "6400", *arguments.split())) == [kind] * (kind is not None)
 
 
 @pytest.mark.slow
@@ -143,6 +164,12 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
         for trial in (together, copies)
     ]
     assert seen == ["4,6", "6"]
+
+
+def kinds(outcome: TrialOutcome) -> list[str]:
+    """The kinds of symptoms in one repetition, in which no time is blamed."""
+    ran = record(trial_of(), outcome.ranks, host_load=HostLoad(cores=2, during=0.0, stolen=0.0))
+    return [one.kind for one in symptoms([ran], factor([ran], References([])))]
 
 
 def _is_script(process: psutil.Process) -> bool:

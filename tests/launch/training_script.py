@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import sys
 import time
 
@@ -24,10 +25,16 @@ class SlowSamples(TensorDataset):
 
 def planted(fault: str, step: int) -> None:
     """What goes wrong in the middle of the training."""
-    rank = int(os.environ["RANK"])
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if fault == "slow-rank" and rank == 1:
+        time.sleep(0.01)
+    if fault == "straggler" and ranks > 1 and random.Random(step).randrange(2 * ranks) == rank:
+        time.sleep(0.02)
+    if fault == "slow-start":
+        time.sleep(0.02 * (step < 25))
     if step < 8:
         return
-    if fault == "raise" and rank == int(os.environ["WORLD_SIZE"]) - 1:
+    if fault == "raise" and rank == ranks - 1:
         raise ValueError("the loss is a banana")
     if fault == "exit":
         sys.exit(7)
@@ -43,6 +50,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--samples", type=int, default=640)
     parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=0)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--micro-steps", type=int, default=1)
     parser.add_argument("--log")
@@ -54,11 +62,17 @@ def main() -> None:
         dist.init_process_group("gloo")
     print("the script writes to its standard output")
     torch.manual_seed(0)
-    model: nn.Module = nn.Sequential(
-        nn.Linear(32, chosen.width), nn.ReLU(), nn.Linear(chosen.width, 10)
-    )
+    layers: list[nn.Module] = [nn.Linear(32, chosen.width), nn.ReLU()]
+    layers += [nn.Linear(chosen.width, chosen.width), nn.ReLU()] * chosen.layers
+    model: nn.Module = nn.Sequential(*layers, nn.Linear(chosen.width, 10))
+    if chosen.fault == "threads":
+        torch.set_num_threads(4)
     if chosen.fault not in ("no-group", "not-wrapped"):
-        model = DistributedDataParallel(model)
+        finds = chosen.fault == "find-unused"
+        model = DistributedDataParallel(model, find_unused_parameters=finds)
+    if chosen.fault == "differ":
+        with torch.no_grad():
+            next(model.parameters()).add_(int(os.environ["RANK"]))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     samples = torch.randn(chosen.samples, 32), torch.randint(10, (chosen.samples,))
     data = (SlowSamples if chosen.fault == "slow-samples" else TensorDataset)(*samples)

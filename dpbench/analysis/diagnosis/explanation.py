@@ -117,7 +117,7 @@ def explain(
                 slow_steps=slow_steps(found, factors.slow_first_steps),
                 notes=tuple(_notes(row, trial, factors)),
                 code=observed(found),
-                symptoms=symptoms(found, factors) if trial.workload.script else (),
+                symptoms=symptoms(found, factors),
             )
         )
     return tuple(explained)

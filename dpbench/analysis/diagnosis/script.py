@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from dpbench import units
 from dpbench.analysis.diagnosis.factors import Factors, Part
 from dpbench.records.trial import ScriptFacts, TrialRecord
+from dpbench.specs.traits import SCRIPT
 
 LARGE = 0.05
 """Smallest share of a step that an input pipeline is blamed for."""
@@ -24,9 +26,99 @@ class Symptom:
 
 
 def symptoms(records: Sequence[TrialRecord], factors: Factors) -> tuple[Symptom, ...]:
-    """The symptoms of a script, from the usable repetitions of one row."""
+    """The symptoms of a script, from the usable repetitions of one row; what is wrong comes before
+    what is slow. () for the rows of one rank alone."""
+    if records[0].trial.implementation != SCRIPT:
+        return ()
     facts = [rank.script for record in records for rank in record.ranks if rank.script]
-    return (*_input_pipeline(facts, factors), *_reductions(facts)) if facts else ()
+    return (
+        *_replicas(facts),
+        *_devices(records),
+        *_input_pipeline(facts, factors),
+        *_reductions(facts),
+        *_unused(facts),
+        *_sync_batch_norm(records),
+        *_threads(records),
+    )
+
+
+def _replicas(facts: Sequence[ScriptFacts]) -> Iterator[Symptom]:
+    """Ranks that do not train the same model."""
+    name = next((one.differing_parameter for one in facts if one.differing_parameter), None)
+    if name is None:
+        return
+    if not any(one.is_wrapped for one in facts):
+        yield Symptom(
+            kind="never synchronized",
+            text=f"Ranks train models of their own: {name} differs after the warm-up, and no "
+            "forward pass went through DistributedDataParallel",
+            remedy="wrap the model: model = DistributedDataParallel(model), and call that",
+        )
+        return
+    yield Symptom(
+        kind="replicas differ",
+        text=f"Replicas differ: {name} is not the same on all ranks after the warm-up",
+        remedy="change parameters before wrapping the model, on all ranks alike, and let all ranks "
+        "load the same checkpoint",
+    )
+
+
+def _devices(records: Sequence[TrialRecord]) -> Iterator[Symptom]:
+    """Ranks that share one GPU, where each was given its own."""
+    record = records[0]
+    gpus = {rank.script.gpu for rank in record.ranks if rank.script and rank.script.gpu}
+    wanted = len({*record.trial.devices})
+    if gpus and len(gpus) < wanted:
+        yield Symptom(
+            kind="shared gpu",
+            text=f"The parameters of {len(record.ranks)} ranks are on "
+            f"{units.counted(len(gpus), 'GPU')} instead of {wanted}",
+            remedy='torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before the model is made',
+        )
+
+
+def _unused(facts: Sequence[ScriptFacts]) -> Iterator[Symptom]:
+    if all(one.finds_unused and not one.has_unused for one in facts):
+        yield Symptom(
+            kind="find unused",
+            text="find_unused_parameters=True looks for unused parameters in every step, and all "
+            "parameters had a gradient",
+            remedy="leave it out of DistributedDataParallel(…)",
+        )
+
+
+def _sync_batch_norm(records: Sequence[TrialRecord]) -> Iterator[Symptom]:
+    layers = max(rank.sync_batch_norms for record in records for rank in record.ranks)
+    if layers and records[0].trial.group_size > 1:
+        yield Symptom(
+            kind="sync batch norm",
+            text=f"SyncBatchNorm ({units.counted(layers, 'layer')}) communicates in every forward "
+            "pass; wrapper contains that, as it stays without averaging of gradients",
+            remedy="BatchNorm with a larger batch per rank, or GroupNorm",
+        )
+
+
+def _threads(records: Sequence[TrialRecord]) -> Iterator[Symptom]:
+    """Too many threads on a CPU, or one thread where cores are idle."""
+    record = records[0]
+    cores = record.host_load.cores if record.host_load else None
+    ranks, threads = len(record.ranks), max(rank.threads or 0 for rank in record.ranks)
+    if cores is None or not threads:
+        return
+    if threads > 1 and ranks * threads > cores:
+        yield Symptom(
+            kind="threads",
+            text=f"{ranks} ranks compute with {threads} threads each, on "
+            f"{units.counted(cores, 'core')}",
+            remedy=f"torch.set_num_threads({max(1, cores // ranks)}), or no such call and "
+            f"--threads {max(1, cores // ranks)}",
+        )
+    elif threads == 1 and record.trial.devices[0] == "cpu" and cores >= 2 * ranks:
+        yield Symptom(
+            kind="threads",
+            text=f"{ranks} ranks compute with one thread each, on {units.counted(cores, 'core')}",
+            remedy=f"OMP_NUM_THREADS={cores // ranks}, or --threads {cores // ranks}",
+        )
 
 
 def _input_pipeline(facts: Sequence[ScriptFacts], factors: Factors) -> Iterator[Symptom]:

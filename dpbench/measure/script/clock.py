@@ -92,14 +92,21 @@ class Peers:
 class StepClock:
     """Hears of the script's steps, batches and forward passes, and ends the measurement.
 
-    `finish` gets the segments of each mode, after the last step that is measured.
+    `inspect` is called after the warm-up and returns a number for each parameter, to compare
+    replicas by; `finish` gets the segments of each mode, after the last step.
     """
 
     def __init__(
-        self, plan: dict[str, Any], peers: Peers, finish: Callable[[list[Segment]], None]
+        self,
+        plan: dict[str, Any],
+        peers: Peers,
+        inspect: Callable[[], dict[str, int]],
+        finish: Callable[[list[Segment]], None],
     ) -> None:
         self.plan, self.peers = plan, peers
-        self._finish = finish
+        self._inspect, self._finish = inspect, finish
+        self.differing: str | None = None
+        """The first parameter that differs between ranks after the warm-up."""
         self.mode: Mode = "as-is"
         self.taken = 0
         """Optimizer steps so far."""
@@ -192,7 +199,15 @@ class StepClock:
         pace = Segment("as-is", max(warmup // 2, 1))
         yield pace
         found = self._exchange(
-            pace=median(pace.step_seconds), syncs=self.synchronizes, loads=self.loads
+            pace=median(pace.step_seconds),
+            syncs=self.synchronizes,
+            loads=self.loads,
+            digests=self._inspect() if self.plan["varies"] else {},
+        )
+        first = found[0]["digests"]
+        self.differing = next(
+            (n for n in first if any(one["digests"].get(n, first[n]) != first[n] for one in found)),
+            None,
         )
         self.counts_samples = any(one["loads"] for one in found)
         size = math.ceil(SEGMENT_SECONDS / max(one["pace"] for one in found))

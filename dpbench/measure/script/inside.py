@@ -37,6 +37,8 @@ from torch.utils.data import DataLoader
 
 from dpbench.measure.script.clock import Peers, Segment, StepClock
 
+BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers of as many bytes as the numbers of a parameter."""
 SHORTEST_TIME_SECONDS = 0.01
 QUEUE_LIMIT = 64
 """Most steps in which a queue of batches is emptied."""
@@ -121,6 +123,43 @@ class Watched:
 
     def __init__(self) -> None:
         self.feeds: WeakKeyDictionary[Any, Feed] = WeakKeyDictionary()
+        self.wrapper: DistributedDataParallel | None = None
+        """The wrapper that computed last."""
+        self.unused = False
+        """Whether some parameter had no gradient after the warm-up."""
+
+    def digests(self, optimizer: torch.optim.Optimizer | None) -> dict[str, int]:
+        """A number for each whole parameter that the script trains, equal where all its bits are.
+        Shards of parameters, which differ between ranks, are left out."""
+        named: Any = []
+        if self.wrapper is not None:
+            named = self.wrapper.module.named_parameters()
+            named = [(name, one) for name, one in named if one.requires_grad]
+            self.unused = any(one.grad is None for _, one in named)
+        elif optimizer is not None:
+            parameters = [one for group in optimizer.param_groups for one in group["params"]]
+            named = ((f"parameter {number}", one) for number, one in enumerate(parameters))
+        found = {}
+        for name, one in named:
+            kind = BITS.get(one.element_size())
+            if type(one) in (torch.Tensor, torch.nn.Parameter) and kind and one.ndim:
+                bits = one.detach().contiguous().view(kind)
+                found[name] = int(bits.sum(dtype=torch.int64))
+        return found
+
+    def sync_batch_norms(self) -> int:
+        """Layers that communicate in every forward pass."""
+        layers = self.wrapper.modules() if self.wrapper is not None else ()
+        return sum(isinstance(layer, torch.nn.SyncBatchNorm) for layer in layers)
+
+    def wrapper_facts(self) -> dict[str, Any]:
+        """How the script wraps its model."""
+        wrapper = self.wrapper
+        return {
+            "is_wrapped": wrapper is not None,
+            "finds_unused": bool(wrapper and wrapper.find_unused_parameters),
+            "has_unused": self.unused,
+        }
 
     def loader_facts(self) -> dict[str, Any]:
         """The settings of the DataLoader that feeds the steps."""
@@ -141,6 +180,7 @@ def patch(clock: StepClock, watched: Watched) -> None:
 
     @functools.wraps(forward)
     def ddp_forward(self: Any, *inputs: Any, **options: Any) -> Any:
+        watched.wrapper = self
         wanted = self.require_backward_grad_sync
         if not wanted or not torch.is_grad_enabled():
             return forward(self, *inputs, **options)  # type: ignore[no-untyped-call]
@@ -185,8 +225,8 @@ class Program:
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan, self.started = plan, perf_counter()
-        self.clock = StepClock(plan, Peers(**plan["peers"]), self.finish)
         self.watched = Watched()
+        self.clock = StepClock(plan, Peers(**plan["peers"]), self.inspect, self.finish)
 
     def run(self, script: list[str]) -> None:
         """Run the script; this returns only if it takes too few steps or fails."""
@@ -215,6 +255,10 @@ class Program:
             self.clock.script_ended()
         self.leave(failure={"kind": "", "text": self.too_short(status)})
 
+    def inspect(self) -> dict[str, int]:
+        """See `Watched.digests`."""
+        return self.watched.digests(self.clock.optimizer)
+
     def too_short(self, status: object) -> str:
         """Why a script that has ended was not measured."""
         how = "ended" if status in (0, None) else f"called sys.exit({status!r})"
@@ -241,6 +285,8 @@ class Program:
                 "host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
                 "device_bytes": torch.cuda.max_memory_allocated(clock.device) if cuda else None,
                 "reserved_bytes": torch.cuda.max_memory_reserved(clock.device) if cuda else None,
+                "threads": torch.get_num_threads(),
+                "sync_batch_norms": self.watched.sync_batch_norms(),
                 "counts_samples": clock.counts_samples,
                 "segments": [
                     {
@@ -262,6 +308,11 @@ class Program:
                     else 0,
                     "reducing_forwards": sum(sum(one.reductions) for one in as_is),
                     "loader_seconds": sum(sum(one.loader_seconds) for one in as_is),
+                    "differing_parameter": clock.differing,
+                    "gpu": str(torch.cuda.get_device_properties(clock.device).uuid)
+                    if cuda
+                    else None,
+                    **self.watched.wrapper_facts(),
                     **self.watched.loader_facts(),
                 },
             }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpbench.records.trial import RankMeasurement, ScriptFacts, TrialRecord
+from dpbench.records.trial import HostLoad, RankMeasurement, ScriptFacts, TrialRecord
 from dpbench.specs import WorkloadSpec
 from tests.analysis.builders import rank, record, trial, window
 
@@ -26,6 +26,10 @@ def script_sweep(
     without_sync: float | None = 0.040,
     cached: float | None = 0.049,
     single: float | None = 0.040,
+    threads: int = 1,
+    sync_batch_norms: int = 0,
+    cores: int = 2,
+    devices: tuple[str, ...] = ("cpu", "cpu"),
     **facts: Any,
 ) -> list[TrialRecord]:
     """One repetition, from seconds of a step; the copies take as long as one rank alone. They
@@ -43,15 +47,18 @@ def script_sweep(
             0,
             workload=WORKLOAD,
             repetition=repetition,
+            devices=devices[:size],
         )
-        return record(spec, ranks, item="samples")
+        load = HostLoad(cores=cores, during=0.0, stolen=0.0)
+        return record(spec, ranks, item="samples", host_load=load)
 
     windows = {
         name: None if seconds is None else window((seconds,) * STEPS, STEPS * SAMPLES)
         for name, seconds in (("without_sync", without_sync), ("cached", cached))
     }
+    seen = {"threads": threads, "sync_batch_norms": sync_batch_norms}
     together = [
-        measured(number, as_is, script=ScriptFacts(**{**FACTS, **facts}), **windows)
+        measured(number, as_is, script=ScriptFacts(**{**FACTS, **facts}), **seen, **windows)
         for number in range(2)
     ]
     alone = [] if single is None else [measured(0, single)]

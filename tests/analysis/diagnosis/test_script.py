@@ -53,6 +53,51 @@ def test_averaging_in_every_micro_step_is_named() -> None:
     assert symptom.remedy.startswith("with model.no_sync()")
 
 
+@pytest.mark.parametrize(
+    ("facts", "kind", "text"),
+    [
+        ({"differing_parameter": "0.weight"}, "never synchronized", "Ranks train models of their"),
+        (
+            {"differing_parameter": "0.weight", "is_wrapped": True},
+            "replicas differ",
+            "0.weight is not the same on all ranks",
+        ),
+        ({"finds_unused": True}, "find unused", "find_unused_parameters=True looks for unused"),
+    ],
+)
+def test_each_fact_that_is_a_fault_is_named(facts: dict[str, Any], kind: str, text: str) -> None:
+    (symptom,) = explained(**facts).symptoms
+    assert symptom.kind == kind
+    assert text in symptom.text
+
+
+def test_unused_parameters_that_were_found_are_no_fault() -> None:
+    assert explained(finds_unused=True, has_unused=True).symptoms == ()
+
+
+def test_ranks_on_one_gpu_are_named() -> None:
+    (symptom,) = explained(devices=("cuda:0", "cuda:1"), gpu="GPU-1").symptoms
+    assert symptom.text == "The parameters of 2 ranks are on 1 GPU instead of 2"
+    assert explained(devices=("cuda:0", "cuda:0"), gpu="GPU-1").symptoms == ()
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "remedy"),
+    [(4, 4, "torch.set_num_threads(2)"), (1, 16, "OMP_NUM_THREADS=8"), (1, 2, None), (2, 4, None)],
+)
+def test_threads_that_do_not_fit_the_cores_are_named(
+    threads: int, cores: int, remedy: str | None
+) -> None:
+    found = [one.remedy for one in explained(threads=threads, cores=cores).symptoms]
+    assert len(found) == (remedy is not None)
+    assert all(one.startswith(str(remedy)) for one in found)
+
+
+def test_sync_batch_norm_is_named_with_the_factor_that_contains_it() -> None:
+    (symptom,) = explained(sync_batch_norms=3).symptoms
+    assert symptom.text.startswith("SyncBatchNorm (3 layers) communicates in every forward pass")
+
+
 def test_a_script_that_does_not_run_alone_has_no_factors_of_one_rank() -> None:
     one = explained(single=None)
     assert one.factors.efficiency is None

@@ -26,7 +26,7 @@ def clock_of(**plan: Any) -> tuple[StepClock, list[list[Segment]]]:
     finished: list[list[Segment]] = []
     peers = OfTwo(**ALONE)
     peers.size = 2
-    return StepClock({**PLAN, **plan}, peers, finished.append), finished
+    return StepClock({**PLAN, **plan}, peers, dict, finished.append), finished
 
 
 def train(clock: StepClock, finished: list[list[Segment]], steps: int = 1000) -> list[str]:
