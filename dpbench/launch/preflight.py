@@ -4,6 +4,7 @@ it prints stays there, and a crash ends nothing else."""
 from __future__ import annotations
 
 from functools import partial
+from threading import Event
 
 from dpbench import architecture
 from dpbench.data.registry import is_function
@@ -15,13 +16,20 @@ from dpbench.temporary import temporary_folder
 
 LIMIT_SECONDS = 600.0
 """Longest time for building a model and a step on two samples."""
+_taking_step = Event()
+"""Set in the rank that takes the first step."""
 
 
 def preflight(arch: str, *, dataset: str | None, step: str | None, seed: int) -> Tried:
     """Do what `measure.try_out.try_out` does, in a rank if any of it is the user's code.
 
-    Raises UsageError, also if the user's code ends the rank or hangs.
+    Raises UsageError, also if the user's code ends the rank or hangs, or calls dpbench.
     """
+    if _taking_step.is_set():
+        raise UsageError(
+            f"architecture {arch!r}: a script that is imported for its architecture puts its call "
+            'of dpbench under `if __name__ == "__main__":`'
+        )
     work = partial(try_out, arch, dataset=dataset, step=step, seed=seed)
     theirs = architecture.is_theirs(arch) or step is not None or is_function(dataset or "")
     if not theirs or is_rank():
@@ -40,6 +48,7 @@ def preflight(arch: str, *, dataset: str | None, step: str | None, seed: int) ->
 
 def _or_error(work: partial[Tried], rank: int) -> Tried | str:
     """The result, or the message of an error that the user has to read as it is."""
+    _taking_step.set()
     try:
         return work()
     except DpbenchError as error:

@@ -159,7 +159,7 @@ def test_a_script_that_is_imported_for_its_architecture_is_told_of_its_guard(
 ) -> None:
     (here / "no_guard.py").write_text("import dpbench\ndpbench.sweep(arch='no_guard:Net')\n")
     monkeypatch.syspath_prepend(here)
-    with pytest.raises(UsageError, match=r'puts its call under `if __name__ == "__main__":`'):
+    with pytest.raises(UsageError, match=r'its call of dpbench under `if __name__ == "__main__":`'):
         dpbench.sweep(**{**SMALL, "arch": "no_guard:Net"})
 
 

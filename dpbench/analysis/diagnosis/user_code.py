@@ -10,6 +10,7 @@ from dpbench.analysis.configuration import by_configuration
 from dpbench.analysis.throughput import is_measured
 from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 LEAST_GROWTH_BYTES = 16 * 1024
 """Growth a step from which memory leaks. Sound models grew by less than 1 KiB a step in their
@@ -25,6 +26,7 @@ class UserCode:
     threads: int | None = None
     """torch's threads of a rank, if the code set another number than the trial has."""
     reduces_each_micro_step: bool = False
+    """Whether `no_sync` would have saved reductions."""
     sync_batch_norms: int = 0
     growth_bytes_per_step: float = 0.0
     """Growth of the memory in use; 0 unless it grows in every segment of every repetition."""
@@ -36,9 +38,13 @@ def observed(records: Sequence[TrialRecord]) -> UserCode:
     ranks = [rank for record in records for rank in record.ranks]
     planned = trial.threads_per_replica * (trial.group_size if trial.process_count == 1 else 1)
     threads = {rank.threads for rank in ranks} - {None, planned}
+    traits = IMPLEMENTATIONS[trial.implementation]
+    has_no_sync = trial.times_without_sync and not (
+        traits.one_process or traits.averages_parameters
+    )
     return UserCode(
         threads=max(filter(None, threads), default=None),
-        reduces_each_micro_step=any(rank.reduces_each_micro_step for rank in ranks),
+        reduces_each_micro_step=has_no_sync and any(rank.reduces_each_micro_step for rank in ranks),
         sync_batch_norms=max((rank.sync_batch_norms for rank in ranks), default=0),
         growth_bytes_per_step=min((_growth(rank.timed) for rank in ranks), default=0.0),
     )
@@ -78,7 +84,7 @@ def _notes(trial: TrialSpec, code: UserCode) -> Iterator[str]:
             f"torch.set_num_threads, so that each replica has {trial.threads_per_replica}, or "
             "choose their number with --threads"
         )
-    if code.reduces_each_micro_step and trial.times_without_sync:
+    if code.reduces_each_micro_step:
         yield (
             f"the step reduces gradients in each of its {trial.accumulation_steps} micro-steps; "
             "enter model.no_sync() in all but the last"

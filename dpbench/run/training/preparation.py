@@ -10,23 +10,22 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbench import architecture, units
+from dpbench import units
 from dpbench.architecture import load
-from dpbench.architecture.naming import default_data_note
 from dpbench.data import mnist
 from dpbench.data.datasets import synthetic_samples
-from dpbench.data.registry import DATASETS, check_fits, prepare_splits, unread_notes
+from dpbench.data.registry import prepare_splits, unread_notes
 from dpbench.data.sharding import EpochPlan
 from dpbench.data.user_code import with_files
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
+from dpbench.launch.preflight import preflight
 from dpbench.launch.unusable import (
     has_sparse_gradients,
     missing_package_reason,
     optimizer_reason,
     sparse_reason,
 )
-from dpbench.measure.try_out import load_tried
 from dpbench.messages import say
 from dpbench.run.interrupts import end_at_once
 from dpbench.run.this_machine import devices_for, threads_for
@@ -84,16 +83,9 @@ def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
 
 def build_spec(request: TrainRequest, devices: Sequence[str], threads: int) -> TrainingSpec:
     """The training with a replica on each of `devices`; prints notes. Raises UsageError."""
-    options, notes = request.options, list[str]()
-    loaded = load_tried(options.arch)
-    notes += architecture.notes(loaded)
-    dataset = options.data
-    if dataset is None:
-        dataset = loaded.default_dataset
-        if dataset not in DATASETS:
-            raise UnknownName(f"default dataset of {options.arch}", dataset, DATASETS)
-        notes.append(default_data_note(options.arch, dataset))
-    check_fits(dataset, loaded, named=options.arch)
+    options = request.options
+    tried = preflight(options.arch, dataset=options.data, step=None, seed=options.seed)
+    dataset, notes = tried.dataset, [*tried.notes]
     notes += unread_notes(options.data_dir, (dataset,))
     epochs, gamma = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
     left_out = [f"--epochs {epochs}"] * (options.epochs is None)

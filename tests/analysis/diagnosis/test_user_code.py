@@ -68,6 +68,12 @@ def test_each_action_is_named_with_its_remedy(changed: TrialRecord, note: str) -
     assert hints([changed], {}) == (note,)
 
 
+@pytest.mark.parametrize("name", ["dp", "local-sgd", "independent", "fsdp2"])
+def test_implementations_that_reduce_nothing_there_get_no_advice_on_no_sync(name: str) -> None:
+    several = {"accumulation_steps": 4}
+    assert code_notes([recorded(name, reduces_each_micro_step=True, spec=several)]) == ()
+
+
 @pytest.mark.parametrize(
     "growth", [(250 * 1024, 0), (300 * MIB,), (2 * 15 * 1024, 900 * MIB)], ids=str
 )

@@ -25,7 +25,7 @@ CASES = [
     ("--epochs 0", f"--epochs: got '0'; {COUNT}"),
     ("--batch-size 9999", "= 9,999 samples a micro-step, more than the 1,442 training samples"),
     ("--limit-train 99999", "--limit-train 99999: digits has 1,442 training samples"),
-    ("--grad-accum -1", f"--accumulate: got '-1'; {COUNT}"),
+    ("--grad-accum -1", f"--grad-accum: got '-1'; {COUNT}"),
     ("--compile max-autotune --accumulate 2", "CUDA graphs overwrite the gradients of earlier"),
     ("--accumulate 99 --last-window drop", "to drop the last window would leave none"),
     ("--lr-scaling linear --lr 1e308 --accumulate 4", "--lr-scaling linear: "),
