@@ -175,4 +175,6 @@ def test_a_dataset_that_sleeps_on_every_rank_is_the_advice(tmp_path: Path) -> No
     (row,) = json.loads(done.stdout)["configurations"]
     first = row["advice"][0]
     assert (first["kind"], first["share_of_step"] > 0.5) == ("data", True)
-    assert first["text"].startswith("loading data, on every rank: try --prefetch")
+    assert first["text"].startswith(
+        "loading data, on every rank: try --prefetch 2 --data-workers 2, "
+    )

@@ -12,6 +12,7 @@ from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import Factor, Part
 from dpbench.analysis.diagnosis.script import script_words
 from dpbench.analysis.estimate import Estimate
+from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 LARGE = 0.05
@@ -26,7 +27,6 @@ ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
 HIDDEN_BY_PAUSES: tuple[Part, ...] = ("contention", "wrapper", "waiting")
 """Parts that slow steps enlarge, whatever causes them."""
-LOADING = "try --prefetch and --data-workers, or a faster source of samples"
 AdviceKind = Part | Literal["data", "slow steps", "not separated"]
 Words = tuple[str, str]
 """The loss, and its remedy."""
@@ -83,7 +83,9 @@ def _advice_on(
     if data and is_large_loss(data.share) and not is_named:
         # A loader that is as slow in `single` costs no efficiency, and still costs time.
         loss = "loading data, on every rank"
-        lines.append(Advice(kind="data", share=data.share, loss=loss, remedy=LOADING))
+        lines.append(
+            Advice(kind="data", share=data.share, loss=loss, remedy=_faster_loading(one.trial))
+        )
     if pauses is not None:
         lines.append(pauses)
     return tuple(sorted(lines, key=lambda line: -line.share.value))
@@ -139,7 +141,7 @@ def _words(
     traits = IMPLEMENTATIONS[trial.implementation]
     accumulate = f"--accumulate {trial.accumulation_steps * ACCUMULATE_TIMES}"
     if kind == "data" and slowest is not None:
-        return f"loading data on rank {slowest.rank} ({slowest.device})", LOADING
+        return f"loading data on rank {slowest.rank} ({slowest.device})", _faster_loading(trial)
     if kind == "waiting":
         return _waiting(explained)
     if trial.workload.script and kind in ("communication", "wrapper"):
@@ -171,6 +173,17 @@ def _words(
         loss = "granularity, as a small shard takes longer per sample"
         return loss, "try a larger --batch-sizes or fewer replicas"
     return " or ".join(parts), "see below what separates them"
+
+
+def _faster_loading(trial: TrialSpec) -> str:
+    """The next step of loading ahead that the trial has not taken."""
+    if trial.data_workers:
+        tries = f"--data-workers {2 * trial.data_workers}"
+    elif trial.prefetch:
+        tries = "--data-workers 2"
+    else:
+        tries = "--prefetch 2 --data-workers 2"
+    return f"try {tries}, or a faster source of samples"
 
 
 def _communication(explained: Explanation, others: Sequence[Explanation], accumulate: str) -> Words:

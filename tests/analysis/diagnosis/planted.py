@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from dpbench.records.trial import Phases, TrialRecord
 from tests.analysis.builders import PASSED, rank, record, trial, window
 
-Cause = Literal["straggler", "loader", "wrapper", "first steps", "pauses"]
+Cause = Literal["straggler", "loader", "loaders", "wrapper", "first steps", "pauses"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 KINDS = {
     "straggler": "waiting",
     "loader": "data",
+    "loaders": "data",
     "wrapper": "wrapper",
     "first steps": "warm-up",
     "pauses": "slow steps",
@@ -58,6 +59,8 @@ class Planted:
         extra = self.size * STEP
         if self.cause in ("straggler", "loader") and ranks == 2:
             steps[self.slow_rank] += extra
+        if self.cause == "loaders":
+            steps += extra
         if self.cause == "wrapper" and implementation == "ddp":
             steps += extra
         if self.cause == "pauses" and implementation == "ddp":
@@ -71,6 +74,8 @@ class Planted:
         data = [0.0002] * count
         if self.cause == "loader" and count == 2:
             data[self.slow_rank] += self.size * STEP
+        if self.cause == "loaders":
+            data = [seconds + self.size * STEP for seconds in data]
         changes: dict[str, Any] = {"group_size": count, "repetition": repetition}
         spec = trial(name, "gloo" if name == "ddp" else "none", timed_steps=STEPS, **changes)
         ranks = [

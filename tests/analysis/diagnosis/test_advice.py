@@ -213,6 +213,13 @@ def test_data_that_every_rank_loads_slowly_is_named_though_it_costs_no_efficienc
             steps_of("ddp", [20 * MS] * 2, [20 * MS] * 2, repetition=repetition),
         )
     ]
-    (found,) = advice_on(LABEL, records)
-    assert (found.kind, found.share.value) == ("data", pytest.approx(0.8))
-    assert found.text.startswith("loading data, on every rank: try --prefetch and --data-workers")
+    for tried, remedy in (
+        ({}, "--prefetch 2 --data-workers 2"),
+        ({"prefetch": 2}, "--data-workers 2"),
+        ({"prefetch": 2, "data_workers": 2}, "--data-workers 4"),
+    ):
+        rows = [replace(one, trial=replace(one.trial, **tried)) for one in records]
+        explanations = explain(rows, summarize(rows))
+        ((found,),) = advise(explanations)
+        assert (found.kind, found.share.value) == ("data", pytest.approx(0.8))
+        assert found.text.startswith(f"loading data, on every rank: try {remedy}, or a faster")

@@ -21,6 +21,7 @@ def first_advice(cause: Cause, seed: int) -> Advice | None:
     return next(iter(found), None)
 
 
-def test_of_sixty_planted_causes_at_least_54_are_named() -> None:
+def test_nine_of_ten_planted_causes_are_named() -> None:
     found = [(cause, first_advice(cause, seed)) for cause in CAUSES for seed in SEEDS]
-    assert sum(one is not None and one.kind == KINDS[cause] for cause, one in found) >= 54
+    named = sum(one is not None and one.kind == KINDS[cause] for cause, one in found)
+    assert named >= 0.9 * len(found)
