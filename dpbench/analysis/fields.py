@@ -19,6 +19,7 @@ Style = Literal[
     "rate",
     "ratio",
     "percent",
+    "share",
     "time",
     "duration",
     "significant",
@@ -34,8 +35,6 @@ Style = Literal[
 Shown = Literal["always", "if measured", "on request"]
 """When a table has the column without --columns. "if measured": a table without any value of it
 does not mention the column."""
-WRAPPED_FROM = 8
-"""Length of a header from which it may stand on two lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +72,6 @@ class Field:
     def is_words(self) -> bool:
         """Whether its column is aligned left."""
         return self.kind in ("text", "boolean")
-
-    @property
-    def wrapped(self) -> str:
-        """The header on two lines, broken at the space nearest to its middle; else empty."""
-        spaces = [place for place, letter in enumerate(self.header) if letter == " "]
-        if not spaces or len(self.header) < WRAPPED_FROM:
-            return ""
-        place = min(spaces, key=lambda space: abs(len(self.header) / 2 - space))
-        return f"{self.header[:place]}\n{self.header[place + 1 :]}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

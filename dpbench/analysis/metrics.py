@@ -48,7 +48,7 @@ DECLARED: tuple[Metric, ...] = (
         key="implementation",
         kind="text",
         meaning="Implementation that trains the replicas; in tables, settings that are not at "
-        "their default follow in parentheses.",
+        "their default follow in parentheses, and the backend after a slash.",
         header="Implementation",
         shown="always",
         row=lambda row: Worded(row.implementation, row.implementation_label),
@@ -60,16 +60,15 @@ DECLARED: tuple[Metric, ...] = (
         meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; "
         "any other name is from the source of the numbers.",
         header="Backend",
-        shown="always",
         row=lambda row: row.backend or None,
         trial=lambda record: record.trial.backend,
     ),
     Metric(
         key="group_size",
         kind="integer",
-        meaning="Number of replicas that train together; across hosts, tables add the replicas of "
-        "each host in parentheses.",
-        header="Group",
+        meaning="Group size: number of replicas that train together; across hosts, tables add the "
+        "replicas of each host in parentheses.",
+        header="Size",
         shown="always",
         row=lambda row: Worded(
             row.group_size, f"{row.group_size} ({host_counts(row.nodes)})" if row.nodes else ""
@@ -185,10 +184,11 @@ DECLARED: tuple[Metric, ...] = (
     ),
     Metric(
         key="efficiency",
-        meaning="Speedup ÷ number of replicas, where 100 % is linear scaling.",
+        meaning="Efficiency: speedup ÷ number of replicas, where 100 % is linear scaling; it has "
+        "the relative interval of the speedup, beside which tables write it without its own.",
         unit="of linear",
         ends=True,
-        header="Efficiency",
+        header="Eff.",
         style="percent",
         shown="always",
         row=attrgetter("efficiency"),
@@ -296,7 +296,7 @@ DECLARED: tuple[Metric, ...] = (
         meaning="Largest memory over ranks and repetitions: allocated on the GPU from warm-up to "
         "the end of the first timed segment, else resident on the host (whole process).",
         unit="B",
-        header="Peak memory",
+        header="Memory",
         style="memory",
         shown="always",
         trial=lambda record: resources.peak_memory([record]),

@@ -45,7 +45,7 @@ def stored_answer(stored: StoredCollectives, *, width: int | None = None) -> Ans
     given."""
     found = measured(stored.records)
     notes = (*collective_notes(found), *environment_differences(stored))
-    table = collectives_table(found).with_wrapped_headers.without_repeats(3)
+    table = collectives_table(found).without_repeats(3)
     table, _ = fitted(table, LEAVE_FIRST, width)
     return Answer(
         paragraphs=(table if table.rows else "", bullets(notes, width)),

@@ -17,8 +17,6 @@ class TableColumn:
 
     key: str
     header: str
-    wrapped: str = ""
-    """The header on two lines, for a narrow terminal."""
     meaning: str = ""
     """One sentence that defines it, with its unit."""
     text: bool = False
@@ -42,6 +40,8 @@ class TableRow:
     cells: tuple[TableCell, ...]
     status: str | None = None
     """A `Status` value, if the row has one; the page highlights rows that did not complete."""
+    command: str = ""
+    """The command that measures the row again, which a page can copy; empty for others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +56,10 @@ class Table:
     """Whether readers of a page can filter it, choose its columns and copy it."""
 
     @property
+    def has_commands(self) -> bool:
+        return any(row.command for row in self.rows)
+
+    @property
     def headers(self) -> list[str]:
         return [column.header for column in self.columns]
 
@@ -63,12 +67,6 @@ class Table:
     def lines(self) -> list[list[str]]:
         """The texts, row by row."""
         return [[cell.text for cell in row.cells] for row in self.rows]
-
-    @property
-    def with_wrapped_headers(self) -> Table:
-        """Headers on two lines where they have such a form."""
-        columns = (replace(one, header=one.wrapped or one.header) for one in self.columns)
-        return replace(self, columns=tuple(columns))
 
     def texts(self, place: int) -> list[str]:
         """The texts of one column."""

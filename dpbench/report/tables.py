@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.fields import NOISY, ReadField, Value
+from dpbench.analysis.fields import NOISY, ReadField, Value, Worded
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
@@ -28,11 +28,11 @@ from dpbench.report.values import cell, table_of
 Rows = Sequence[ConfigurationSummary]
 Column = ReadField[ConfigurationSummary]
 
-IDENTITY_COLUMNS = ("implementation", "backend", "group_size", "batch_size")
+IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names others."""
 MOST_IMPORTANT = (
-    *("images_per_second", "duration_seconds", "efficiency", "status"),
-    *("loss_slope_per_second", "speedup", "exposed_communication_seconds"),
+    *("images_per_second", "duration_seconds", "speedup", "status"),
+    *("loss_slope_per_second", "efficiency", "exposed_communication_seconds"),
     *("mfu", "final_loss", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
@@ -65,7 +65,7 @@ def render(
             comma-separated keys.
         notes: Are added to those that the rows bring.
         width: Width of the terminal. The least important default columns are left out until the
-            table fits. None keeps them all, each header on one line.
+            table fits. None keeps them all.
     """
     name = check_format(format or DEFAULT)
     if name in DATA_FORMATS:
@@ -86,11 +86,9 @@ def render(
     left_out: list[str] = []
     if unmeasured:
         left_out.append(f"not measured, column left out: {', '.join(unmeasured)}")
-    if name == DEFAULT and width is not None:
-        table = table.with_wrapped_headers
-        if is_short:
-            table, dropped = _fitted_by_importance(table, shown, width)
-            left_out += dropped
+    if is_short and width is not None:
+        table, dropped = _fitted_by_importance(table, width)
+        left_out += dropped
     said = (*footnotes(rows), *notes, *left_out)
     if name == DEFAULT and not rows:
         return RenderedTable(text=NO_ROWS, notes_aside=said)
@@ -102,16 +100,22 @@ def render(
 
 def configurations(rows: Rows, columns: Sequence[Column], *, with_reasons: bool = False) -> Table:
     """A row for each configuration. Headers name the items that the rows count; if they count
-    several, such as images and tokens, each speed has its unit."""
+    several, such as images and tokens, each speed has its unit.
+
+    Without a column of their own, backends follow their implementation, "ddp/shm".
+    """
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
     item = one_line(items.pop()) if len(items) == 1 else "items"
-    named = [
-        replace(
-            column,
-            header=column.header.replace("{Item}", item[:1].upper() + item[1:]),
-        )
-        for column in columns
-    ]
+    keys = {column.key for column in columns}
+    named = []
+    for column in columns:
+        header = column.header.replace("{Item}", item[:1].upper() + item[1:])
+        column = replace(column, header=header)
+        if column.key == "implementation" and "backend" not in keys:
+            column = replace(column, read=lambda row: Worded(row.implementation, row.series))
+        if column.key == "efficiency" and "speedup" in keys:
+            column = replace(column, style="share")
+        named.append(column)
     table = table_of(named, rows)
     for place, column in enumerate(columns):
         if column.key == "images_per_second" and item == "items":
@@ -205,17 +209,11 @@ def _importance(key: str) -> int:
     return -MOST_IMPORTANT.index(key) if key in MOST_IMPORTANT else -len(MOST_IMPORTANT)
 
 
-def _fitted_by_importance(table: Table, rows: Rows, width: int) -> tuple[Table, list[str]]:
-    """The table without the least important columns that do not fit, and a note that names them.
-
-    Where even the speedup does not fit, each backend stands behind its implementation, "ddp/gloo".
-    """
+def _fitted_by_importance(table: Table, width: int) -> tuple[Table, list[str]]:
+    """The table without the least important columns that do not fit, and a note that names them."""
     keys = [column.key for column in table.columns]
     order = sorted((key for key in reversed(keys) if _importance(key) <= 0), key=_importance)
-    narrow, dropped = fitted(table, order, width)
-    if "Speedup" in dropped:
-        series = [one_line(row.series) for row in rows]
-        narrow, _ = fitted(table.with_texts(0, series).without(["backend"]), order, width)
+    narrow, _ = fitted(table, order, width)
     kept = {column.key for column in narrow.columns}
     names = ", ".join(key for key in keys if key in order and key not in kept)
     return narrow, [f"left out to fit {width} characters; --columns takes {names}"] * bool(names)
@@ -226,7 +224,7 @@ def _without_common(table: Table, rows: Rows) -> tuple[Table, list[str]]:
     if len(rows) < 2:
         return table, []
     taken = {
-        column.key: f"{column.header.lower()} {texts[0]}"
+        column.key: f"{column.key.replace('_', ' ')} {texts[0]}"
         for place, column in enumerate(table.columns)
         if column.key in IDENTITY_COLUMNS[1:] and len(set(texts := table.texts(place))) == 1
     }

@@ -26,6 +26,7 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "rate": lambda e: plus_minus(e, plain_decimals=1),
     "ratio": lambda e: plus_minus(e, two_after_one=False),
     "percent": percentage,
+    "share": lambda e: percentage(e) if e.interval is None else f"{100 * e.value:.0f} %",
     "time": time_text,
     "duration": lambda e: units.seconds(e.value),
     "significant": significant,
@@ -42,7 +43,7 @@ NUMBERS: Mapping[Style, Callable[[float], str]] = {
     "error": lambda value: f"{value:.0e}" if value else "0",
 }
 """Styles of plain numbers."""
-SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent")
+SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
 """Styles of values that are compared by ratio, of which some are too noisy to print."""
 
 
@@ -53,7 +54,6 @@ def table_of(fields: Sequence[ReadField[S]], sources: Iterable[S]) -> Table:
             TableColumn(
                 key=field.key,
                 header=field.header,
-                wrapped=field.wrapped,
                 meaning=field.meaning,
                 text=field.is_words,
             )

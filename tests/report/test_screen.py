@@ -93,4 +93,4 @@ def test_what_comes_next_takes_two_lines_where_one_is_too_wide() -> None:
 
 def test_a_published_table_has_no_verdict() -> None:
     text = screen(replace(measured(), sweep=None))
-    assert text.startswith("All 4 rows: backend gloo, batch 32\nImplementation")
+    assert text.startswith("All 4 rows: batch size 32\nImplementation")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import pytest
 from dpbench.analysis.metrics import CONFIGURATION_FIELDS, configuration_row
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
-from dpbench.report.tables import render
-from tests.analysis.builders import run, trial
+from dpbench.records.trial import Status
+from dpbench.report.tables import RenderedTable, render
+from tests.analysis.builders import BACKENDS, run, trial
 from tests.report.sample import sample_records
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -75,25 +77,48 @@ def test_control_characters_do_not_reach_the_table() -> None:
     assert "a [31m b c" in text
 
 
-def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells() -> None:
-    rows = summarize(sample_records())
-    whole = render(rows, width=1000).text
-    cells = {cell.strip() for line in whole.splitlines() for cell in line.split("  ")}
-    cells |= {row.series for row in rows}
-    for width in (60, 80, 100, 130):
+@pytest.mark.parametrize("common", ["none", "backend", "group_size", "batch_size"])
+def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells(common: str) -> None:
+    rows = [row for row in summarize(sample_records()) if row.status is Status.COMPLETED]
+    if common != "none":
+        rows = [row for row in rows if getattr(row, common) == getattr(rows[-1], common)]
+    every = {cell.strip() for line in body(render(rows, width=1000)) for cell in line.split("  ")}
+    left_out = []
+    for width in range(60, 130, 5):
         table = render(rows, width=width)
-        skipped, *lines = table.text.splitlines()
-        assert skipped.startswith("nccl: skipped, ")
+        lines = body(table)
         assert max(map(len, lines)) <= width
-        assert {cell.strip() for line in lines[3:] for cell in line.split("  ")} <= cells
-        (note,) = (note for note in table.notes_aside if note.startswith("left out to fit"))
-        assert "peak_memory_bytes" in note
-    header = " ".join(render(rows, width=80).text.split())
-    assert "Implementation Group Batch Images/s" in header
-    assert "Efficiency Status" in header
-    assert render(rows, width=20, columns="implementation,speedup,efficiency").text.split()[2] == (
-        "Efficiency"
-    )
+        assert {cell.strip() for line in lines for cell in line.split("  ")} <= every
+        assert len({line.split("  ")[0] for line in lines}) == len({row.series for row in rows})
+        left_out.append(len([note for note in table.notes_aside if "left out to fit" in note]))
+    assert left_out == sorted(left_out, reverse=True)
+    assert (left_out[0], left_out[-1]) == (1, 0)
+
+
+def body(table: RenderedTable) -> list[str]:
+    """The lines with numbers, below the rule."""
+    return table.text.split("-\n", 1)[1].splitlines()
+
+
+def test_eighty_columns_hold_the_four_quantities() -> None:
+    """With every column that identifies a row, and speeds of four digits that vary by a tenth."""
+    falls = [(2.0 + 0.5 * math.sin(k), 1.8, 1.7, 1.5) for k in range(4)]
+    wide = [
+        run(
+            trial(name, BACKENDS.get(name, "gloo"), size, batch, repetition=k),
+            4000.0 * size * (1 + 0.1 * math.sin(k + size)),
+            losses=falls[k],
+        )
+        for name, size in (("single", 1), ("torch-ddp", 1), ("torch-ddp", 16))
+        for batch in (64, 128)
+        for k in range(4)
+    ]
+    table = render(summarize(wide), width=80)
+    header, _, first, *_ = table.text.splitlines()
+    assert " ".join(header.split()) == "Implementation Size Batch Images/s Speedup Eff. Loss/s"
+    assert first.startswith("torch-ddp/gloo ")
+    whole = render(summarize(wide), width=80, columns="efficiency")
+    assert " ± " in whole.text, "alone it has its own interval"
 
 
 def test_rows_of_an_unavailable_backend_become_one_line() -> None:

@@ -30,6 +30,8 @@ from dpbench.report.page.content import Page, Section, Tile
 from dpbench.report.page.pictures import Pictures
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.tables import claim_columns, configurations, usual_columns
+from dpbench.specs import AXES, TrialSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 MOST_ADVICE = 3
 """Sentences of advice at the top; the section on time has the others."""
@@ -90,7 +92,7 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
             yield Section(
                 key="results",
                 title="Results",
-                tables=(results_table(subject.rows),),
+                tables=(results_table(subject.rows, _words(subject)),),
                 notes=tuple(map(one_line, notes(subject))),
                 folded=False,
             )
@@ -193,19 +195,22 @@ def _gradients(subject: Subject) -> Tile | None:
     )
 
 
-def results_table(rows: Rows) -> Table:
+def results_table(rows: Rows, command: Sequence[str] = ()) -> Table:
     """One row per configuration; cells have the text of the printed table, and are sorted by the
     values of the JSON rows. Settings and rarely used columns are hidden until a reader shows them.
-    Rows of backends that this machine does not have are only in the table of failures.
+    Rows of backends that this machine does not have are only in the table of failures. With the
+    `command` that measured, each row has the one that measures it alone.
     """
     skipped = [row for found in unavailable(rows).values() for row in found]
     rows = [row for row in rows if row not in skipped]
-    fields = (*COLUMNS.values(), *claim_columns(rows))
+    own = (column for key, column in COLUMNS.items() if key != "backend")
+    fields = (*own, *claim_columns(rows))
     usual = {field.key for field in usual_columns(rows)[0]}
     table = configurations(rows, fields)
     columns = [replace(column, shown=column.key in usual) for column in table.columns]
     lines = (
-        replace(line, status=row.status.value) for row, line in zip(rows, table.rows, strict=True)
+        replace(line, status=row.status.value, command=command_of_row(command, row.configuration))
+        for row, line in zip(rows, table.rows, strict=True)
     )
     return replace(
         table,
@@ -244,8 +249,45 @@ def _environment_tables(subject: Subject) -> Iterator[Table]:
 
 def command_of(subject: Subject) -> str:
     """The command that measured; empty for published numbers."""
-    if subject.stored is None or not subject.stored.command:
+    again = _words(subject)
+    return escaped(shlex.join(["dpbench", *again])) if again else ""
+
+
+def _words(subject: Subject) -> list[str]:
+    """The words of the command that measured, without the program and --resume."""
+    words = (
+        [word for word in subject.stored.command if word != "--resume"] if subject.stored else []
+    )
+    return words[1:] if words and words[0].endswith("dpbench") else words
+
+
+def command_of_row(command: Sequence[str], trial: TrialSpec | None) -> str:
+    """The command that measures one row of a sweep again; empty for rows of no sweep.
+
+    It is the `command` of the sweep with the values of the row in place of lists, and without the
+    name of its folder and options that the row's implementation does not have.
+    """
+    if not command or trial is None:
         return ""
-    again = [word for word in subject.stored.command if word != "--resume"]
-    again = again[1:] if again[0].endswith("dpbench") else again
-    return escaped(" ".join(["dpbench", *map(shlex.quote, again)]))
+    options: dict[str, str | None] = {}
+    first, *left = command
+    while left and left[0].startswith("--"):
+        name = left.pop(0)
+        options[name] = None if not left or left[0].startswith("--") else left.pop(0)
+    traits = IMPLEMENTATIONS[trial.implementation]
+    for field, axis in AXES.items():
+        if not traits.has_setting(field):
+            options.pop(axis.option, None)
+        elif "," in (options.get(axis.option) or ""):
+            options[axis.option] = axis.text(trial.setting(field))
+    options.pop("--name", None)
+    options.pop("--backends", None)
+    options |= {
+        "--implementations": trial.implementation,
+        **({"--backends": trial.backend} if traits.backend is None else {}),
+        "--group-sizes": str(trial.group_size),
+        "--batch-sizes": str(trial.batch_size),
+        "--threads": str(trial.threads_per_replica),
+    }
+    words = [word for pair in options.items() for word in pair if word is not None]
+    return escaped(shlex.join(["dpbench", first, *words, *left]))

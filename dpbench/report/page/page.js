@@ -1,4 +1,4 @@
-// Tables are sorted and filtered, and their columns are chosen.
+// Tables are sorted and filtered, their columns are chosen, and the commands of rows copied.
 "use strict";
 const order = new Intl.Collator("en", { numeric: true });
 
@@ -45,3 +45,15 @@ for (const box of document.querySelectorAll("figure.table")) {
       }
     }));
 }
+
+document.addEventListener("click", async ({ target }) => {
+  const command = target.dataset.command;
+  if (!command) return;
+  try {
+    await navigator.clipboard.writeText(command);
+    target.textContent = "copied";
+    setTimeout(() => { target.textContent = "copy command"; }, 1500);
+  } catch {
+    window.prompt("Command of this row", command);
+  }
+});

@@ -29,8 +29,9 @@ THEME = {
     "#ffffff": "var(--paper)",
 }
 """The colors of text and lines; those of series are the same on light and dark pages."""
-PIXELS_PER_POINT = 1.4
-"""How large charts are on a page that is wide enough."""
+PIXELS_PER_POINT = 1.3
+"""How large charts are at the least, on a page that is wide enough; they grow to fill its width."""
+MOST_PIXELS_PER_POINT = 1.9
 POINTS_PER_INCH = 72
 MARGIN = 3.0
 """Points around a part of a chart."""
@@ -98,7 +99,9 @@ def inline_parts(figure: Figure, svg: str, *, title: str) -> tuple[str, ...]:
     parts: list[str] = []
     for artist in (*figure.axes, *figure.legends):
         width, view = _view(figure, artist)
-        look = {"viewBox": view, "style": f"width: {width * PIXELS_PER_POINT:.0f}px"}
+        least, most = (width * scale for scale in (PIXELS_PER_POINT, MOST_PIXELS_PER_POINT))
+        size = f"flex: {width:.0f} 1 {least:.0f}px; max-width: min({most:.0f}px, 100%)"
+        look = {"viewBox": view, "style": size}
         name = "legend"
         if isinstance(artist, Axes):
             name = artist.get_title("left") or artist.get_ylabel()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
@@ -16,17 +18,27 @@ import pytest
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.subject import of_folder, of_published
 from dpbench.analysis.summary import summarize
+from dpbench.launch.machine import Machine
+from dpbench.options.bridge import Layer, read
+from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.charts.files import svg_of
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
-from dpbench.report.page.build import build_page, failures_table, results_table
+from dpbench.report.page.build import (
+    build_page,
+    command_of_row,
+    failures_table,
+    results_table,
+)
 from dpbench.report.page.content import Page
 from dpbench.report.page.html import to_html, visible
 from dpbench.report.page.pictures import Pictures, draw, inline_parts
 from dpbench.report.tables import render
 from dpbench.run.results import subject_of
-from dpbench.run.sweep.grid import plan_trials
+from dpbench.run.sweep.grid import plan_trials, rows
+from dpbench.run.sweep.spec import build_sweep_spec
+from dpbench.specs import TrialSpec
 from tests.analysis.builders import record, run, trial
 from tests.builders import sweep_spec
 from tests.report.charts.pictured import figure
@@ -128,6 +140,39 @@ def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
     records += [run(one, 100.0) for one in usable]
     finished = build_page(subject_of(stored(records)), Pictures())
     assert finished.about.endswith(f" · {1 + len(usable)} trials")
+
+
+def planned(words: Sequence[str]) -> set[TrialSpec]:
+    """The rows that a command measures on two cores, without what only labels need."""
+    pairs = zip(words[1::2], words[2::2], strict=True)
+    typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
+    machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+    spec, _ = build_sweep_spec(read(SweepOptions, Layer("", typed)), machine)
+    return {replace(row.configuration, compared=()) for row in rows(spec)}
+
+
+def test_the_command_of_a_row_measures_that_row_alone() -> None:
+    """Beside it only `single`, which its speedup is against."""
+    command = shlex.split(
+        "sweep --name x --gpus 2 --arch mlp,mnist_cnn --implementations ddp,dp,local-sgd"
+        " --backends gloo,shm --batch-sizes 8,16 --dtypes f32,bf16 --sync-every 1,4"
+        " --bucket-cap-mb auto,5 --scaling weak,strong --lr 0.1,0.01 --warmup 1 --steps 4"
+    )
+    every = planned(command)
+    assert len(every) > 300
+    for row in sorted(every, key=lambda row: row.trial_id)[:40]:
+        program, *words = shlex.split(command_of_row(command, row))
+        assert program == "dpbench"
+        assert planned(words) == {row, row.baseline}
+    assert command_of_row(command, None) == ""
+
+
+def test_a_page_copies_the_command_of_each_row() -> None:
+    buttons = re.findall(r'data-command="([^"]+)"', to_html(whole()))
+    assert len(buttons) == len(results_table(summarize(sample_records(repetitions=2))).rows)
+    assert all(one.startswith("dpbench sweep ") for one in buttons)
+    published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"), Pictures())
+    assert "data-command" not in to_html(published).partition("<script>")[0]
 
 
 def test_warnings_are_a_banner_and_no_notes() -> None:
