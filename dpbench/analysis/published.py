@@ -4,7 +4,7 @@ Columns: `group_size` (or `gpus`), and one speed: `images_per_second`, `seconds_
 batch size), `speedup` over one replica, or `seconds`, `minutes` or `hours` for a fixed amount of
 work (strong scaling). Optional are `batch_size` (or `batch_per_gpu`; per replica), `backend`,
 `implementation` (default "published"), `item` (default "images"), `source` (shown below the table)
-and `scaling` (must be weak). Columns named *_claimed are shown as claims. Other columns are not
+`scaling` (must be weak) and `gpus_per_node`. Columns named *_claimed are shown as claims. Other columns are not
 read, and a note says so; a column without a name, such as a data frame's index, is skipped. An
 empty cell means that it is not known.
 
@@ -62,6 +62,8 @@ class PublishedRow(BaseModel):
     source: str = ""
     """Who measured, on what hardware and data."""
     scaling: Literal["weak"] = "weak"
+    gpus_per_node: Count | None = None
+    """Read by `projection.track_record` alone."""
 
     @property
     def throughput(self) -> float | None:

@@ -17,8 +17,8 @@ def project(typed: dict[str, Any]) -> None:
 
     dpbench project results/scaling --topology h100-nvswitch-ndr
 
-    Without a network, a scaling law fitted to the measured group sizes predicts up to four times
-    the largest. With a network, steps are simulated.
+    Without a network, a scaling law predicts up to four times the largest measured group size.
+    With a network, steps are simulated.
     """
     options = read(ProjectOptions, Layer("", typed))
     from dpbench.report.projection import answer

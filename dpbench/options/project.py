@@ -44,6 +44,12 @@ class ProjectOptions(NetworkOptions, RowFilter):
         also=("--group-size",),
         usual="the measured ones, 2 and 4 times the largest; on a network 8, 64, 1000",
     )
+    ranks_per_node: GroupSize | None = option(
+        None,
+        "Replicas that fit one node; beyond it, steps take longer.",
+        "N",
+        usual="the GPUs of the measured machine; not known for CPUs and published tables",
+    )
     as_json: bool = json_option("Print one JSON object.")
     verbose: bool = printed("Also print the assumptions.", "--verbose", "-v")
 
@@ -57,5 +63,10 @@ class ProjectOptions(NetworkOptions, RowFilter):
         refuse_if(
             self.topology is not None and self.bandwidth is not None,
             "--topology and --bandwidth both name a network; give one of them",
+        )
+        refuse_if(
+            self.simulates and self.ranks_per_node is not None,
+            "--ranks-per-node is for predictions without a network; a network has its own: give "
+            "ranks_per_node in its TOML file",
         )
         return self

@@ -8,8 +8,10 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.law import published_error
+from dpbench.analysis.projection.law import FLAT
 from dpbench.analysis.projection.row import CONFIDENCE, Kind, ProjectedRow, Projection
+from dpbench.analysis.projection.track_record import band, held
+from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text
 from dpbench.report.progress.terminal import table_width
@@ -19,7 +21,7 @@ from dpbench.report.terminal import fitted, folded
 LEAVES_FIRST = "Step"
 """The column that leaves where the table is too wide for a terminal."""
 MORE = "--verbose lists the assumptions"
-BY_LAW = "Predicted by a scaling law fitted to the measured group sizes"
+BY_LAW = "Predicted by a scaling law from the measured group sizes"
 SEVERAL_ITEMS = "items"
 INTERVALS = (
     "measured: 95 % confidence interval over repetitions; predicted: "
@@ -29,6 +31,7 @@ MEANINGS: dict[Kind, str] = {
     "measured": "measured at this group size",
     "interpolated": "between measured group sizes",
     "extrapolated": "beyond the largest measured group size",
+    "next node": "beyond it, and on more nodes than the one that was measured",
     "projected": "simulated on a network that was described, not measured",
 }
 
@@ -57,10 +60,18 @@ def answer(
                     "network": one.network,
                     "rows": [_plain(row) for row in one.rows],
                     "assumptions": list(one.assumptions),
+                    "alike": [
+                        {
+                            "series": other.name,
+                            "source": other.source,
+                            "efficiencies": dict(other.efficiencies),
+                        }
+                        for other in one.alike
+                    ],
                 }
                 for one in projections
             ],
-            "interval": f"{INTERVALS}; {_band()}",
+            "interval": f"{INTERVALS}; {' '.join(_track_record(projections))}",
             "notes": list(notes),
         },
     )
@@ -113,30 +124,57 @@ def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
         yield f"no prediction for {', '.join(f'{n:,}' for n in sizes)} replicas: {reason}"
 
 
-def _band() -> str:
-    """What widens the bands, in numbers."""
-    two, more = (
-        f"{math.exp(error.low):.2f} to {math.exp(error.high):.2f}"
-        for error in (published_error(2), published_error(3))
-    )
-    return (
-        "bands include the noise of the measurements and the errors of such predictions on "
-        "published tables. There, at twice the largest measured group size, a step took "
-        f"{two} times the predicted time (from two group sizes) or {more} times (from three or "
-        "more). Each further doubling widens the band"
-    )
+def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
+    """How often such bands held on published series, for each kind of prediction shown."""
+    kinds = {row.kind for one in projections for row in one.rows}
+    if kinds & {"interpolated", "extrapolated"}:
+        inside, count = held(across=False)
+        yield f"on published series, {inside} of {count} such predictions lay within their band"
+    if "next node" in kinds:
+        inside, count = held(across=True)
+        yield (
+            "next node: on published series, steps take longer than within one node, which the "
+            f"prediction includes; {inside} of {count} lay within their band. With --topology, "
+            "steps on a network are simulated"
+        )
 
 
 def _reading(projections: Sequence[Projection], *, verbose: bool) -> Iterable[str]:
     """How to read the numbers; with `verbose`, also what the bands and kinds mean."""
     yield INTERVALS
+    yield from _track_record(projections)
     references = " or ".join(dict.fromkeys(one.reference for one in projections))
     yield f"efficiency is speed per replica ÷ that of {references}; 100 % is linear scaling"
+    if len(projections) == 1 or verbose:
+        yield from map(_alike, (one for one in projections if one.alike))
     if not verbose:
         return
-    yield _band()
+    yield (
+        "bands include the noise of the measurements and the errors of such predictions on "
+        f"published series: {_errors(across=False)} of the predicted step time a doubling beyond "
+        f"the data of a flat curve, {_errors(across=True)} in the next node; more for steeper "
+        "curves and further doublings"
+    )
     kinds = {row.kind for one in projections for row in one.rows}
     yield "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds)
+
+
+def _errors(*, across: bool) -> str:
+    """The band of a flat curve one doubling beyond the data, as "0.98 to 1.06"."""
+    errors = band(across=across)
+    low, high = ((end - errors.middle) * math.sqrt(FLAT) for end in (errors.low, errors.high))
+    return f"{math.exp(low):.2f} to {math.exp(high):.2f}"
+
+
+def _alike(one: Projection) -> str:
+    """The published series that look like this one, and what they did next."""
+    courses = [
+        f"{other.name}: "
+        + ", ".join(f"{units.fixed_percent(value)} at {n}" for n, value in other.efficiencies)
+        for other in one.alike
+    ]
+    label = one_line(one.label)
+    return f"published series with a similar efficiency ({label}): {'; '.join(courses)}"
 
 
 def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:

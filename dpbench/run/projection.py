@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
@@ -14,7 +14,7 @@ from dpbench.options.shared import RowFilter
 from dpbench.run.results import filter_choices, is_table
 
 if TYPE_CHECKING:
-    from dpbench.analysis.projection.row import ProjectedRow, Projection
+    from dpbench.analysis.projection.row import Lookalike, ProjectedRow, Projection
     from dpbench.analysis.projection.series import Series
     from dpbench.analysis.projection.simulation import Simulation
     from dpbench.store import StoredSweep
@@ -85,15 +85,37 @@ def _by_law(
     left_out: Sequence[str],
     sweep: StoredSweep | None,
 ) -> Projected:
-    from dpbench.analysis.projection.law import project as project_by_law
+    from dpbench.analysis.projection.extrapolation import project as project_by_law
 
     found, refused = [], []
     for one in series:
         try:
-            found.append(_projection(one, project_by_law(one, options.group_sizes)))
+            per_node = options.ranks_per_node or _gpus_per_node(one, sweep)
+            rows = project_by_law(one, options.group_sizes, per_node)
+            found.append(replace(_projection(one, rows), alike=_alike(one, sweep)))
         except UsageError as error:
             refused.append(str(error))
     return _answer(options, found, [*left_out, *refused], sweep)
+
+
+def _gpus_per_node(series: Series, sweep: StoredSweep | None) -> int | None:
+    """GPUs of each host that measured; None for CPUs, a published table, or hosts that differ."""
+    if sweep is None or series.trial is None or not series.trial.devices[0].startswith("cuda"):
+        return None
+    counts = {len(machine.accelerators) for machine in sweep.environments.values()}
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _alike(series: Series, sweep: StoredSweep | None) -> tuple[Lookalike, ...]:
+    from dpbench.analysis.projection.track_record import lookalikes
+
+    words = [series.label]
+    if sweep is not None and series.trial is not None:
+        gpus = (gpu.name for one in sweep.environments.values() for gpu in one.accelerators)
+        words += [series.trial.workload.architecture, *gpus]
+    sizes, speeds = series.group_sizes, series.speeds
+    efficiency = speeds[-1].value / speeds[0].value * sizes[0] / sizes[-1]
+    return lookalikes(" ".join(words), efficiency, sizes)
 
 
 def _by_simulation(

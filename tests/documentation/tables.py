@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
+from statistics import median
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ import typer
 import dpbench
 from dpbench import architecture
 from dpbench.analysis.metrics import COLUMNS
+from dpbench.analysis.projection.track_record import errors, held
 from dpbench.api.results import Results
 from dpbench.cli.app import app
 from dpbench.report.charts.kinds import CHARTS
@@ -40,6 +42,22 @@ def _columns(which: str) -> str:
             if (column.shown != "on request") is shown and not (shown and column.key in NAMES)
         ),
     )
+
+
+def _validation(_: str) -> str:
+    """How the scaling law does on published series, within a node and across its boundary."""
+    rows = []
+    for name, across in (("within a node", False), ("across its boundary", True)):
+        found = [error for error in errors() if error.crosses is across]
+        inside, count = held(across=across)
+        law, kept = (
+            f"{100 * median(map(abs, one)):.1f} %"
+            for one in zip(*((e.log_ratio, e.log_ratio_if_kept) for e in found), strict=True)
+        )
+        series = len({error.curve for error in found})
+        rows.append((name, f"{count} on {series} series", law, kept, f"{inside} of {count}"))
+    header = ("predictions", "number", "median error", "if the last efficiency stays", "in the band")
+    return _markdown(header, rows)
 
 
 def _commands(_: str) -> str:
@@ -158,4 +176,5 @@ _TABLES: dict[str, Callable[[str], str]] = {
     "charts": _charts,
     "commands": _commands,
     "members": _members,
+    "validation": _validation,
 }

@@ -9,7 +9,7 @@ from typing import Literal
 
 from dpbench.analysis.estimate import Estimate
 
-Kind = Literal["measured", "interpolated", "extrapolated", "projected", "refused"]
+Kind = Literal["measured", "interpolated", "extrapolated", "next node", "projected", "refused"]
 """Where the numbers of a row come from; the strongest first."""
 CONFIDENCE = 0.90
 """Confidence of all bands: quantiles further out would need more published tables than exist."""
@@ -53,6 +53,16 @@ def reach(cases: Sequence[float], *more: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Lookalike:
+    """A published series that looks like a measured one, and how it went on."""
+
+    name: str
+    source: str
+    efficiencies: tuple[tuple[int, float], ...]
+    """(group size, efficiency) from the largest measured size on, relative to the smallest."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Projection:
     """All rows of one series, and what they rest on."""
 
@@ -69,3 +79,5 @@ class Projection:
     """The network that its steps are simulated on; None for a law."""
     rows: tuple[ProjectedRow, ...]
     assumptions: tuple[str, ...] = ()
+    alike: tuple[Lookalike, ...] = ()
+    """Published series that look like this one; the most similar first."""

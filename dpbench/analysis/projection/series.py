@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary, noise_note
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.row import Kind, ProjectedRow, banded
@@ -18,7 +19,7 @@ from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec, series_name
-from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 
 STRONG = (
     "project needs weak scaling (a fixed batch per replica), and here the batch of the whole group "
@@ -67,6 +68,16 @@ class Series:
     def reference(self) -> str:
         """What efficiencies are against, in words."""
         return SINGLE if self.single else "the smallest measured group"
+
+    def beyond_one_machine(self, n: int, per_node: int | None) -> str | None:
+        """Why its backend cannot connect n replicas on nodes of this size; None if it can, or if
+        the size is not known."""
+        if self.trial is None or per_node is None or n <= per_node:
+            return None
+        if not BACKENDS[self.trial.backend].one_host:
+            return None
+        ranks = units.counted(per_node, "rank")
+        return f"{self.trial.backend} works on one machine only, and a node has {ranks}"
 
     def measured_row(self, row: ConfigurationSummary) -> ProjectedRow:
         """A measured group size."""

@@ -4,8 +4,8 @@ Computing is as traced on one replica, times two measured factors: how much long
 the other replicas of its machine (contention), and how much the slowest of n replicas takes
 (stragglers). Both come from the steps that sweeps run without gradient synchronization. The band
 moves each input to both ends of its interval, and adds, beyond the measured sizes, the error of a
-law (see `law`). That simulations err like laws is an assumption: nobody has published enough of
-them.
+law (see `track_record`). That simulations err like laws is an assumption: nobody has published
+enough of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpbench import units
 from dpbench.analysis.communication.network import Network
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.estimate import Estimate, Floats, LogMean
-from dpbench.analysis.projection.law import published_error
+from dpbench.analysis.projection.law import error_scale
 from dpbench.analysis.projection.row import ProjectedRow, reach
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.step import (
@@ -30,10 +30,10 @@ from dpbench.analysis.projection.step import (
     step_ratios,
     step_trace,
 )
+from dpbench.analysis.projection.track_record import band
 from dpbench.analysis.throughput import mean_rank_step_seconds, steps_without_sync
 from dpbench.errors import UsageError
 from dpbench.records.trial import TrialRecord
-from dpbench.specs.traits import BACKENDS
 from dpbench.specs.trial import BUCKETED
 
 
@@ -99,12 +99,8 @@ class Simulation:
 
     def refusal(self, n: int) -> str | None:
         """Why a step of n replicas is not simulated; None if it is."""
-        trial, node = self.series.trial, self.network.ranks_per_node
-        assert trial is not None, "simulations are of sweeps"
-        if node is not None and n > node and BACKENDS[trial.backend].one_host:
-            ranks = units.counted(node, "rank")
-            return f"{trial.backend} works on one machine only, and a node has {ranks}"
-        return self.network.refusal(n)
+        beyond = self.series.beyond_one_machine(n, self.network.ranks_per_node)
+        return beyond or self.network.refusal(n)
 
     def row(self, n: int) -> ProjectedRow:
         """A simulated group size."""
@@ -113,7 +109,9 @@ class Simulation:
         seconds = self.step_seconds(n)
         swings = [math.log(self.step_seconds(n, case) / seconds) for case in self.cases(n)]
         octaves = max(0.0, math.log2(n / self.series.group_sizes[-1]))
-        faster, slower = reach([*swings, *published_error(len(self.series.rows)).at(octaves)])
+        rise = max(0.0, math.log(seconds / self.step_seconds(1))) / max(1.0, math.log2(n))
+        scale, errors = error_scale(rise, octaves), band(across=False)
+        faster, slower = reach([*swings, errors.low * scale, errors.high * scale])
         items = self.series.items_per_replica
         assert items is not None, "sweeps have a batch size"
         speed = n * items / seconds

@@ -1,126 +1,53 @@
-"""Laws through measured step times: values by hand, the published tables, and what bands cover."""
+"""The law through measured step times, worked by hand."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from statistics import median
+from collections.abc import Sequence
 
 import pytest
 
-from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.law import (
-    conformal,
-    continued,
-    project,
-    residuals,
-)
-from dpbench.analysis.projection.row import ProjectedRow
-from dpbench.analysis.projection.series import Series
-from dpbench.analysis.summary import summarize
-from tests.analysis.projection.sweeps import curve, ddp_series, published, swept
+from dpbench.analysis.projection.law import FLAT, continued, crosses, refusal
 
-Curve = Callable[[float], float]
+RISE = math.log(1.2)
 
 
-def predicted(seconds: Curve, sizes: Sequence[int], n: int) -> ProjectedRow:
-    """The row of one group size."""
-    [row] = project(curve(seconds, sizes), [n])
-    return row
+def test_beyond_the_data_a_third_of_the_mean_rise_goes_on_and_half_of_that_after_it() -> None:
+    def log_seconds(n: int) -> float:
+        return continued((1, 2), [1, 1.2], n).log_seconds
+
+    assert log_seconds(4) == pytest.approx(RISE * (1 + 1 / 3))
+    assert log_seconds(8) == pytest.approx(RISE * (1 + 1 / 3 + 1 / 6))
 
 
-@pytest.mark.parametrize(
-    "seconds",
-    [
-        lambda n: 0.1,
-        lambda n: 0.1 + 0.02 * (n - 1) / n,
-        lambda n: 0.1 + 0.01 * math.log2(n),
-        lambda n: 0.1 + 0.02 * (n - 1) / n + 0.01 * math.log2(n) + 0.003 * (n - 1),
-    ],
-    ids=["constant", "ring", "log", "all terms"],
-)
-def test_a_sum_of_terms_is_continued_exactly(seconds: Curve) -> None:
-    row = predicted(seconds, (1, 2, 4, 8), 32)
-    assert row.step_seconds is not None
-    assert row.throughput is not None
-    assert row.efficiency is not None
-    assert row.step_seconds.value == pytest.approx(seconds(32))
-    assert row.throughput.value == pytest.approx(32 / seconds(32))
-    assert row.efficiency.value == pytest.approx(seconds(1) / seconds(32))
+def test_the_rise_is_the_mean_over_all_measured_doublings() -> None:
+    """Twice 1.1 on the way, although all of it came with the first doubling."""
+    found = continued((1, 2, 4), [1, 1.21, 1.21], 8)
+    assert found.log_seconds == pytest.approx(math.log(1.21) + math.log(1.1) / 3)
 
 
-def test_two_sizes_go_on_with_half_of_the_last_rise_and_a_quarter() -> None:
-    last, rise = 1.2, math.log(1.2)
-    assert continued((1, 2), [1, last], 4).value == pytest.approx(math.log(last) + rise / 2)
-    assert continued((1, 2), [1, last], 8).value == pytest.approx(math.log(last) + 0.75 * rise)
-    # A step that got shorter is no reason to expect still shorter ones.
-    assert continued((1, 2), [1, 0.9], 8).value == pytest.approx(math.log(0.9))
+def test_a_step_that_became_shorter_is_not_expected_to_become_still_shorter() -> None:
+    assert continued((1, 2), [1, 0.9], 8).log_seconds == pytest.approx(math.log(0.9))
 
 
-def test_between_measured_sizes_nothing_is_extrapolated() -> None:
-    row = predicted(lambda n: 1 + 0.1 * math.log2(n), (1, 2, 8), 4)
-    assert row.kind == "interpolated"
-    assert row.step_seconds is not None
-    assert row.step_seconds.value == pytest.approx(math.sqrt(1.1 * 1.3))
+def test_between_measured_sizes_the_logarithm_is_interpolated() -> None:
+    found = continued((1, 2, 8), [1, 1.1, 1.3], 4)
+    assert math.exp(found.log_seconds) == pytest.approx(math.sqrt(1.1 * 1.3))
+    assert found.weights == pytest.approx((0, 0.5, 0.5))
 
 
-def noisy(value: float, noise: float) -> Estimate:
-    """A measured speed whose logarithm may be off by `noise`."""
-    return Estimate(
-        value=value,
-        low=value * math.exp(-noise),
-        high=value * math.exp(noise),
-        unit="images/s",
-        sample_size=5,
-        basis="repetitions",
-    )
+def test_the_noise_of_each_measured_size_counts_by_its_weight() -> None:
+    """Between 2 and 8, half of the noise of either: that of the others does not matter."""
+    between = continued((1, 2, 8), [1, 1.1, 1.3], 4)
+    assert between.noise((9, 0.04, 0.03)) == pytest.approx(0.025)
+    beyond = continued((1, 2), [1, 1.2], 4)
+    assert beyond.noise((0.3, 0)) == pytest.approx(0.1)
+    assert beyond.noise((0, 0.3)) == pytest.approx(0.4)
 
 
-def with_noise(series: Series, noises: Sequence[float]) -> Series:
-    """The series with intervals of its speeds."""
-    pairs = zip(series.rows, series.speeds, noises, strict=True)
-    rows = (replace(row, throughput=noisy(speed.value, noise)) for row, speed, noise in pairs)
-    return replace(series, rows=tuple(rows))
-
-
-def reaches(row: ProjectedRow) -> tuple[float, float]:
-    """How far the logarithms of throughput and efficiency may be off above."""
-    assert row.throughput is not None
-    assert row.efficiency is not None
-    speed, share = row.throughput, row.efficiency
-    return math.log(speed.ends[1] / speed.value), math.log(share.ends[1] / share.value)
-
-
-def test_an_efficiency_has_the_noise_of_what_it_is_against() -> None:
-    series = curve(lambda n: 0.1, (1, 2, 4))
-    [alone] = project(with_noise(series, (0.3, 0, 0)), [8])
-    speed, efficiency = reaches(alone)
-    assert efficiency == pytest.approx(math.hypot(speed, 0.3))
-    [row] = project(replace(series, single=noisy(12.5, 0.2)), [8])
-    assert row.efficiency is not None
-    assert row.efficiency.value == pytest.approx(10 / 12.5)
-    speed, efficiency = reaches(row)
-    assert efficiency == pytest.approx(math.hypot(speed, 0.2))
-
-
-def test_an_interpolated_row_has_the_noise_of_its_neighbors() -> None:
-    series = curve(lambda n: 0.1, (1, 4, 16))
-    [exact] = project(series, [2])
-    [far] = project(with_noise(series, (0, 0, 0.3)), [2])
-    [near] = project(with_noise(series, (0.1, 0.3, 0)), [2])
-    assert reaches(far)[0] == pytest.approx(reaches(exact)[0])
-    assert reaches(near)[0] == pytest.approx(math.hypot(reaches(exact)[0], 0.05, 0.15))
-
-
-def test_measured_rows_have_the_efficiency_of_the_table() -> None:
-    records = swept()
-    (row,) = (r for r in summarize(records) if r.series == "ddp/gloo" and r.group_size == 2)
-    (series,) = ddp_series(records)
-    one, two = project(series, [1, 2])
-    assert two.efficiency == row.efficiency
-    assert one.efficiency is not None
-    assert one.efficiency.value == pytest.approx(10 / 11)
+def test_errors_grow_with_the_root_of_the_steepness_and_of_the_doublings() -> None:
+    assert continued((1, 2), [1, 1], 4).scale == pytest.approx(math.sqrt(FLAT))
+    assert continued((1, 2), [1, 1.2], 8).scale == pytest.approx(math.sqrt((FLAT + RISE) * 2))
 
 
 @pytest.mark.parametrize(
@@ -133,36 +60,11 @@ def test_measured_rows_have_the_efficiency_of_the_table() -> None:
 def test_no_size_is_predicted_below_or_far_beyond_the_data(
     sizes: Sequence[int], n: int, words: str
 ) -> None:
-    row = predicted(lambda n: 0.1, sizes, n)
-    assert row.kind == "refused"
-    assert row.throughput is None
-    assert words in (row.reason or "")
+    assert words in (refusal(sizes, n) or "")
 
 
-def test_conformal_bands_are_order_statistics() -> None:
-    """Of 19 the smallest and the largest; of 39 the second ones from both ends."""
-    nineteen = [place / 100 for place in range(-9, 10)]
-    assert (conformal(nineteen).low, conformal(nineteen).high) == (-0.09, 0.09)
-    more = conformal([place / 100 for place in range(-19, 20)])
-    assert (more.low, more.high) == (-0.18, 0.18)
-    assert more.at(4) == pytest.approx((-0.36, 0.36))
-
-
-def test_published_tables_are_predicted() -> None:
-    """Median errors of a step one doubling beyond the data, from two sizes and from more."""
-    assert len(published()) == 15
-    for sizes, most in ((2, 0.015), (3, 0.014)):
-        errors = [abs(residual) for one in published() for residual in residuals(one, sizes)]
-        assert len(errors) >= 19
-        assert median(errors) < most
-
-
-def test_bands_cover_series_that_they_were_not_calibrated_on() -> None:
-    """Each series by the errors of all others."""
-    for sizes in (2, 3):
-        covered = []
-        for left_out in published():
-            others = [r for one in published() if one != left_out for r in residuals(one, sizes)]
-            band = conformal(others)
-            covered += [band.low <= r <= band.high for r in residuals(left_out, sizes)]
-        assert sum(covered) / len(covered) >= 0.85
+def test_only_a_group_that_fits_no_longer_into_the_node_crosses_its_boundary() -> None:
+    assert crosses((1, 2, 8), 16, 8)
+    assert not crosses((1, 2, 4), 8, 8)
+    assert not crosses((8, 16), 32, 8), "a group of two nodes was measured"
+    assert not crosses((1, 2, 8), 16, None), "not known"

@@ -8,7 +8,7 @@ from functools import cache
 
 from matplotlib.figure import Figure
 
-from dpbench.analysis.projection.law import project
+from dpbench.analysis.projection.extrapolation import project
 from dpbench.analysis.projection.row import Projection
 from dpbench.analysis.summary import summarize
 from dpbench.records.collectives import CollectiveRecord
