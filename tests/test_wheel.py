@@ -115,6 +115,7 @@ def test_it_has_the_architectures_the_example_and_the_types(wheel: Path) -> None
         "dpbench/py.typed",
         "dpbench/_shipped/architectures/mlp.py",
         "dpbench/_shipped/results/examples/two-cores/trials.jsonl",
+        "dpbench/_shipped/results/published/scaling_series.csv",
         "dpbench/_shipped/results/published/weak_scaling.csv",
     } <= names
     assert not {name for name in names if "/report/" in name and "/_shipped/" in name}
