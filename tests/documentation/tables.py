@@ -56,7 +56,10 @@ def _validation(_: str) -> str:
         )
         series = len({error.curve for error in found})
         rows.append((name, f"{count} on {series} series", law, kept, f"{inside} of {count}"))
-    header = ("predictions", "number", "median error", "if the last efficiency stays", "in the band")
+    header = (
+        *("predictions", "number", "median error"),
+        *("if the last efficiency stays", "in the band"),
+    )
     return _markdown(header, rows)
 
 
