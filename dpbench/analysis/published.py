@@ -4,9 +4,9 @@ Columns: `group_size` (or `gpus`), and one speed: `images_per_second`, `seconds_
 batch size), `speedup` over one replica, or `seconds`, `minutes` or `hours` for a fixed amount of
 work (strong scaling). Optional are `batch_size` (or `batch_per_gpu`; per replica), `backend`,
 `implementation` (default "published"), `item` (default "images"), `source` (shown below the table)
-`scaling` (must be weak) and `gpus_per_node`. Columns named *_claimed are shown as claims. Other columns are not
-read, and a note says so; a column without a name, such as a data frame's index, is skipped. An
-empty cell means that it is not known.
+`scaling` (must be weak) and `gpus_per_node`. Columns named *_claimed are shown as claims. Other
+columns are not read, and a note says so; a column without a name, such as a data frame's index, is
+skipped. An empty cell means that it is not known.
 
 Numbers are single values without an interval. Everything else is an error that names the line.
 """
