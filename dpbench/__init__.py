@@ -3,8 +3,9 @@
     >>> results = dpbench.sweep("mlp", batch_sizes=[32, 64], gpus=2)
     >>> results = dpbench.load("results/examples/two-cores")
 
-`sweep` measures, `load` reads results, and `train` trains for epochs. `DistributedDataParallel`,
-`DataParallel` and what belongs to them are for your own training loop; see `dpbench.parallel`.
+`sweep` measures, `load` reads results, `check` looks for regressions, and `train` trains for
+epochs. `DistributedDataParallel`, `DataParallel` and what belongs to them are for your own training
+loop; see `dpbench.parallel`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _HOMES = {
     "barrier": "dpbench.rendezvous.meeting",
     "broadcast": "dpbench.rendezvous.group_operations",
     "broadcast_checkpoint": "dpbench.parallel",
+    "check": "dpbench.api.check",
     "check_sync": "dpbench.parallel",
     "destroy_process_group": "dpbench.rendezvous.group_operations",
     "dp_train": "dpbench.training.dp_train",

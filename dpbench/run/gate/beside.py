@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -64,6 +64,8 @@ class _Version:
     directory: Path
     environ: Mapping[str, str]
     folder: Path
+    command: Sequence[str]
+    """The check that measures it."""
     records: list[TrialRecord] = field(default_factory=list)
     environments: dict[str, Environment] = field(default_factory=dict)
 
@@ -88,7 +90,7 @@ class _Version:
         with (
             SweepStore(self.folder)
             if self.records
-            else SweepStore.create(self.folder, stored.spec, sys.argv[1:])
+            else SweepStore.create(self.folder, stored.spec, self.command)
         ) as kept:
             for environment in stored.environments.values():
                 kept.add_environment(environment)
@@ -142,7 +144,8 @@ def check_beside(
     options, spec, _ = plan_sweep(parse_sweep(axes), target, wanted.tolerances)
     own_files = _require_own_files(spec)
     folder = target.folder()
-    with as_exceptions(), _versions(revision, own_files, options, target, folder) as both:
+    interrupts = nullcontext() if target.embedded else as_exceptions()
+    with interrupts, _versions(revision, own_files, options, target, folder) as both:
         say(wanted.describe_plan())
         seconds = _measure(wanted, *both, quiet=target.quiet)
     then, now = both
@@ -165,7 +168,14 @@ def _versions(
     if target.data_dir is not None:
         words += ["--data-dir", str(target.data_dir.resolve())]
     environ = without_git_variables()
-    now = _Version(label=NOW, words=words, directory=Path.cwd(), environ=environ, folder=folder)
+    now = _Version(
+        label=NOW,
+        words=words,
+        directory=Path.cwd(),
+        environ=environ,
+        folder=folder,
+        command=target.command,
+    )
     with checked_out(revision, own_files) as (directory, paths):
         paths += filter(None, [environ.get("PYTHONPATH")])
         then = _Version(
@@ -174,6 +184,7 @@ def _versions(
             directory=directory,
             environ={**environ, "PYTHONPATH": os.pathsep.join(paths)},
             folder=folder.with_name(f"{folder.name}-baseline"),
+            command=target.command,
         )
         yield then, now
 

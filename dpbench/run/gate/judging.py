@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,6 +53,10 @@ class MeasuredFolder:
     quiet: bool
     data_dir: Path | None
     name: str | None
+    command: Sequence[str]
+    """The command that measures, as the folder keeps it."""
+    embedded: bool = False
+    """Whether another program measures, whose signal handlers stay."""
 
     def folder(self) -> Path:
         """A folder that does not exist yet; raises StoreError if one of that --name does."""
@@ -169,9 +172,10 @@ def check_against(
     measurement = Measurement(
         spec=spec,
         folder=folder,
-        command=sys.argv[1:],
+        command=target.command,
         data_dir=target.data_dir,
         quiet=target.quiet,
+        embedded=target.embedded,
     )
     say(wanted.describe_plan())
     stored = measure(measurement, machine, rounds)

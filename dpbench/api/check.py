@@ -1,0 +1,90 @@
+"""`dpbench.check`: the command of the same name, called from Python, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from dpbench.api import host_program
+from dpbench.api.sweep import PROGRESS, check_importable, named_as_arguments, take_flags
+from dpbench.options.bridge import describe, keyed
+from dpbench.options.check import CheckOptions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckVerdict:
+    """A verdict; `print` shows what the command prints."""
+
+    outcome: Literal["pass", "regressed", "inconclusive"]
+    exit_status: int
+    """The exit status of the command, which is not 0 if a trial failed, whatever the outcome."""
+    summary: str
+    """The outcome and its numbers in one line."""
+    text: str
+    data: Mapping[str, Any]
+    """The verdict as `dpbench check --json` prints it."""
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """One row per comparison: baseline, candidate, slowdown and outcome."""
+        import pandas as pd
+
+        return pd.DataFrame(self.data["rows"])
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<CheckVerdict: {self.summary}>"
+
+
+def check(arch: Any = None, **options: Any) -> CheckVerdict:
+    """Check for a performance regression, like `dpbench check`.
+
+        >>> dpbench.check("my_model.py:make", against_ref="origin/main").outcome
+        >>> dpbench.check(candidate="results/new", baseline="results/old").rows
+
+    Give `against_ref` to compare your code with a Git revision, `against` to compare
+    `implementations` with another one, or `candidate` and `baseline` to compare stored sweeps.
+    """
+    (progress,) = take_flags(options, PROGRESS)
+    given = keyed(CheckOptions, "dpbench.check", {"arch": arch, **options}, of_python=True)
+    for name in ("arch", "data", "step"):
+        check_importable(given.get(name), name)
+    with (
+        named_as_arguments(CheckOptions),
+        host_program.alone(call="dpbench.check"),
+        host_program.listening(progress=progress),
+    ):
+        from dpbench.report.verdict import headline
+        from dpbench.run.gate import request
+
+        found = request.check({**given, "quiet": not progress}, embedded=True)
+    return CheckVerdict(
+        outcome=found.assessment.verdict.outcome,
+        exit_status=found.exit_status,
+        summary=headline(found.assessment.verdict),
+        text=found.answer.text,
+        data=found.answer.data,
+    )
+
+
+describe(
+    check,
+    CheckOptions,
+    flags=PROGRESS,
+    end="""\
+Returns:
+    The verdict. A regression does not raise.
+
+Raises:
+    UsageError: An argument is invalid.
+    NotComparable: There is nothing to compare.
+    StoreError: A folder cannot be used.
+    KeyboardInterrupt: After Ctrl-C.
+""",
+)
