@@ -277,6 +277,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
 
     def _build_reducer(self) -> None:
         leave_uncompiled(Reducer, "require_finished", "build", "arm", "shadow")
+        leave_uncompiled(DistributedDataParallel, "_send_buffers")
         parameters = self._parameters_here()
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
         self._reducer = Reducer(
