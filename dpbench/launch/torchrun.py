@@ -34,6 +34,8 @@ from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LARGEST_PORT, US
 from dpbench.rendezvous.store import file_variables
 from dpbench.temporary import clean_up, temporary_folder, temporary_variables
 
+BACKENDS = ("static", "c10d")
+"""Backends of a rendezvous; torchrun's others need a server of their own."""
 THREADS = "OMP_NUM_THREADS"
 PREFIX = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 HELP = "See dpbench launch --help."
@@ -80,12 +82,20 @@ def read(
         raise UsageError(f"{message}. {HELP}")
 
     setattr(parser, "error", refuse)  # noqa: B010 - a type checker allows no other way
+    parser.allow_abbrev = False  # it would complete options of the script, too
     chosen = parser.parse_args(arguments)
+    if chosen.rdzv_backend not in BACKENDS:
+        raise UsageError(
+            f"got --rdzv-backend={chosen.rdzv_backend}, expected {' or '.join(BACKENDS)}. {HELP}"
+        )
     try:
         _, most_nodes = torchrun.parse_min_max_nnodes(chosen.nnodes)
+    except (ValueError, RuntimeError):
+        raise UsageError(f"got --nnodes={chosen.nnodes}, expected N or MIN:MAX. {HELP}") from None
+    try:
         processes = torchrun.determine_local_world_size(chosen.nproc_per_node)
     except (ValueError, RuntimeError) as error:
-        raise UsageError(_sentence(error)) from None
+        raise UsageError(f"got --nproc-per-node: {_sentence(error)}") from None
     if processes < 1:
         raise UsageError(f"got --nproc-per-node={processes}, expected at least 1. {HELP}")
     if chosen.rdzv_backend == "static" and not 0 <= chosen.node_rank < max(most_nodes, 1):
@@ -94,6 +104,11 @@ def read(
     chosen.nproc_per_node = str(processes)
     if chosen.rdzv_backend == "static" and not chosen.standalone:
         _check_endpoint(chosen)
+    pairs = [pair.partition("=") for pair in chosen.rdzv_conf.split(",") if pair.strip()]
+    unknown = {key.strip() for key, _, _ in pairs} - {"timeout"}
+    if any(not value for _, _, value in pairs) or (chosen.rdzv_backend == "static" and unknown):
+        keys = "timeout=SECONDS" if chosen.rdzv_backend == "static" else "KEY=VALUE,KEY=VALUE"
+        raise UsageError(f"got --rdzv-conf={chosen.rdzv_conf}, expected {keys}. {HELP}")
     words = " ".join(chosen.training_script_args).replace("=", " ")
     wants_nccl = re.search(r"--(dist[-_])?backend nccl\b", words)
     if wants_nccl and processes > (gpus := torch.cuda.device_count()):

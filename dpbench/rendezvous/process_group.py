@@ -138,7 +138,17 @@ def _find_store(
     if init_method is None or init_method == "env://":
         return open_store(variables, environ, timeout)
     rank, size = variables.rank, variables.world_size
-    found: tuple[Store, int, int] = next(iter(rendezvous(init_method, rank, size, timeout=timeout)))
+    try:
+        if not init_method.startswith(("tcp://", "file://")):
+            raise ValueError("no such place")
+        found: tuple[Store, int, int] = next(
+            iter(rendezvous(init_method, rank, size, timeout=timeout))
+        )
+    except ValueError:
+        raise ValueError(
+            f"process_group: got init_method={init_method!r}, expected 'env://', 'tcp://HOST:PORT' "
+            "or 'file:///PATH'"
+        ) from None
     return found[0]
 
 

@@ -14,14 +14,17 @@ from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import torchrun
 from dpbench.launch.signals import end_in_words
 from dpbench.launch.torchrun import WorkersFailed, first_cause, read, run
+from tests.cli.command import start
 from tests.launch.tidy import after_torchrun
+from tests.ports import free_port
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
 SCRIPT = """
 import json, os, sys, time
 rank = os.environ["RANK"]
 kept = {name: value for name, value in os.environ.items() if name.startswith(("RANK", "WORLD_S",
-        "LOCAL_", "MASTER_", "OMP_", "TORCHELASTIC_RESTART", "DPBENCH_", "GLOO_", "MALLOC_"))}
+        "LOCAL_", "MASTER_", "OMP_", "ROLE_NAME", "GROUP_R", "TORCHELASTIC_R", "DPBENCH_", "GLOO_",
+        "MALLOC_"))}
 print(f"about to go, {sys.argv[1:]}", file=sys.stderr, flush=True)
 open(f"rank{rank}.json", "a").write(json.dumps({"argv": sys.argv, **kept}) + "\\n")
 if sys.argv[1:] == ["fail"]:
@@ -47,14 +50,26 @@ def told(folder: Path, rank: int) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize("option", ["--nproc-per-node", "--nproc_per_node"])
-def test_both_spellings_are_read(option: str) -> None:
-    assert read([option, "2", "script.py"]).nproc_per_node == "2"
-    assert read([f"{option}=3", "script.py"]).nproc_per_node == "3"
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("nproc-per-node", "2"), ("node-rank", "0"), ("rdzv-endpoint", "h:1"), ("rdzv-id", "7")),
+        *(("rdzv-backend", "c10d"), ("rdzv-conf", "timeout=5"), ("max-restarts", "3")),
+        *(("master-addr", "h"), ("master-port", "5"), ("log-dir", "logs"), ("local-addr", "h")),
+        *(("monitor-interval", "0.5"), ("start-method", "fork")),
+    ],
+)
+def test_both_spellings_of_an_option_are_read(option: str, value: str) -> None:
+    field = option.replace("-", "_")
+    for name in (option, field):
+        for typed in ([f"--{name}", value], [f"--{name}={value}"]):
+            chosen = read([*typed, "script.py"])
+            assert str(getattr(chosen, field)) == value
+            assert chosen.training_script_args == []
 
 
 def test_everything_after_the_script_is_the_scripts() -> None:
-    words = ["--epochs", "5", "--role", "x", "--help", "--", "--nproc-per-node", "9"]
+    words = ["--epochs", "5", "--role", "x", "--help", "--", "--nproc-per-node", "9", "--mo", "-m"]
     chosen = read(["--role", "ours", "script.py", *words])
     assert chosen.training_script_args == words
     assert (chosen.role, chosen.nproc_per_node) == ("ours", "1")
@@ -80,8 +95,19 @@ def test_cpu_means_a_process_for_each_core() -> None:
             "got --nproc-per-node=64 and a script with nccl, expected at most ",
         ),
         (["--nproc-per-node", "0", "script.py"], "nproc-per-node=0, expected at least 1"),
-        (["--nproc-per-node", "x", "script.py"], "Unsupported nproc_per_node value: x"),
-        (["--nnodes", "1:2:3", "script.py"], 'nnodes=1:2:3 is not in "MIN:MAX" format'),
+        (
+            ["--nproc-per-node", "x", "script.py"],
+            "got --nproc-per-node: Unsupported nproc_per_node value: x",
+        ),
+        (["--nnodes", "1:2:3", "script.py"], "got --nnodes=1:2:3, expected N or MIN:MAX"),
+        (["--nnodes", "a", "script.py"], "got --nnodes=a, expected N or MIN:MAX"),
+        (["--rdzv-backend", "etcd", "script.py"], "got --rdzv-backend=etcd, expected static or"),
+        (["--rdzv-conf", "timeout", "script.py"], "--rdzv-conf=timeout, expected timeout=SECONDS"),
+        (["--rdzv-conf", "a=1", "script.py"], "got --rdzv-conf=a=1, expected timeout=SECONDS"),
+        (
+            ["--rdzv-backend=c10d", "--rdzv-conf", "join_timeout=1,x", "script.py"],
+            "got --rdzv-conf=join_timeout=1,x, expected KEY=VALUE,KEY=VALUE",
+        ),
         (
             ["--nnodes=2", "--node-rank=2", "script.py"],
             "node-rank=2, expected 0 to 1 with --nnodes",
@@ -109,7 +135,6 @@ def test_what_torchrun_would_refuse_takes_one_line(arguments: list[str], words: 
     [
         (["--nnodes", "3:1"], "min_nodes must be > 0 and <= max_nodes"),
         (["--max-restarts", "-1"], "max_restarts must be >= 0"),
-        (["--rdzv-backend", "x", "--rdzv-endpoint", "y"], "backend 'x' is not registered"),
     ],
 )
 def test_what_only_its_run_refuses_is_a_usage_error_too(
@@ -189,11 +214,37 @@ def test_workers_get_their_place_their_arguments_and_their_share(folder: Path) -
         assert [worker[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")] == ["2"] * 2
 
 
+@pytest.mark.slow
+def test_workers_of_the_second_of_two_nodes_get_the_places_after_those_of_the_first(
+    folder: Path,
+) -> None:
+    port = free_port()
+    launchers = [
+        start(
+            *("launch", "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2"),
+            *("--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "job", "script.py"),
+            cwd=folder,
+        )
+        for node in (0, 1)
+    ]
+    for launcher in launchers:
+        _, printed = launcher.communicate(timeout=90)
+        assert launcher.returncode == 0, printed
+    for rank, place in enumerate([(0, 0), (0, 1), (1, 0), (1, 1)]):
+        (worker,) = told(folder, rank)
+        assert (worker["GROUP_RANK"], worker["LOCAL_RANK"]) == tuple(map(str, place))
+        assert worker["RANK"] == str(rank)
+        assert [worker[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")] == ["4", "2"]
+        assert [worker[name] for name in ("MASTER_ADDR", "MASTER_PORT")] == ["127.0.0.1", str(port)]
+        assert worker["TORCHELASTIC_RUN_ID"] == "job"
+
+
 def test_workers_of_one_node_meet_where_no_other_user_gets(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run(read(["--role", "trainer", "script.py"]), threads=1)
     (worker,) = told(folder, 0)
+    assert worker["ROLE_NAME"] == "trainer"
     assert str(worker["DPBENCH_STORE_FILE"]).endswith("/store")
     assert worker["GLOO_SOCKET_IFNAME"] == "lo"
     assert "DPBENCH_STORE_FILE" not in os.environ

@@ -187,7 +187,13 @@ def test_a_store_at_loopback_listens_there_alone() -> None:
         (("mpi",), {}, ValueError, "got backend='mpi', expected one of gloo, nccl, shm"),
         ((), {"device": "mps"}, ValueError, "expected a CPU or CUDA device"),
         (("gloo",), {"timeout": timedelta()}, ValueError, "got timeout=0:00:00, expected more"),
-        (("gloo",), {"init_method": "mpi://x"}, RuntimeError, "mpi://"),
+        (
+            ("gloo",),
+            {"init_method": "foo://"},
+            ValueError,
+            "got init_method='foo://', expected 'env://', 'tcp://HOST:PORT' or 'file:///PATH'",
+        ),
+        (("gloo",), {"init_method": "tcp://h"}, ValueError, "init_method='tcp://h', expected"),
         (
             ("gloo",),
             {"store": dist.HashStore(), "init_method": "env://"},
