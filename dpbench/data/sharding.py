@@ -108,7 +108,7 @@ class BalancedSampler(Sampler[int]):
         seed: seed of the permutations, the same on every rank.
 
     Raises:
-        UsageError: an argument is invalid; the message has its value.
+        ValueError: an argument is invalid; the message has its value.
     """
 
     def __init__(
@@ -122,15 +122,18 @@ class BalancedSampler(Sampler[int]):
         seed: int = 0,
     ) -> None:
         if not 0 <= rank < world_size:
-            raise UsageError(f"got rank {rank} and world_size {world_size}; rank is out of range")
-        self._order = SampleOrder(dataset_size, seed=seed, shuffle=shuffle)
-        self._part = part(0, dataset_size, _shares_of(world_size, shares), rank)
+            raise ValueError(f"got rank {rank} and world_size {world_size}; rank is out of range")
+        try:
+            self._order = SampleOrder(dataset_size, seed=seed, shuffle=shuffle)
+            self._part = part(0, dataset_size, _shares_of(world_size, shares), rank)
+        except UsageError as error:  # for a loop of the user, which expects errors of Python
+            raise ValueError(str(error)) from None
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration go through epoch `epoch`, from 0; call it on every rank."""
         if epoch < 0:
-            raise UsageError(f"got epoch {epoch}, expected at least 0")
+            raise ValueError(f"got epoch {epoch}, expected at least 0")
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[int]:

@@ -129,8 +129,10 @@ def test_arguments_that_cannot_be_are_refused() -> None:
         ({"shares": (1.0, 0.0)}, r"shares: got 1\.0, 0\.0"),
     ):
         arguments: dict[str, Any] = {"dataset_size": 10, "rank": 0, "world_size": 2} | changed
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises(ValueError, match=message):
             BalancedSampler(**arguments)
+    with pytest.raises(ValueError, match="got epoch -1"):
+        BalancedSampler(10, rank=0, world_size=2).set_epoch(-1)
 
 
 Window = list[tuple[MicroBatch, ...]]

@@ -39,11 +39,19 @@ class Operand:
             write: whether the operation changes them.
 
         Raises:
-            ValueError: the tensor is of another kind.
+            ValueError: the tensor is of another kind, or one that cannot be written.
         """
         if tensor.layout is not torch.strided or not (tensor.is_cpu or tensor.is_cuda):
             raise ValueError(
                 f"shm takes dense CPU and CUDA tensors, got {tensor.layout} on {tensor.device}"
+            )
+        if tensor.is_quantized:
+            raise ValueError(f"shm takes no quantized tensors, got {tensor.dtype}")
+        sides = zip(tensor.shape, tensor.stride(), strict=True)
+        if write and not tensor.is_contiguous() and any(n > 1 and not step for n, step in sides):
+            raise ValueError(
+                f"shm cannot write to a tensor whose elements share memory, got shape "
+                f"{tuple(tensor.shape)} with strides {tensor.stride()}"
             )
         self._tensor = tensor.detach() if tensor.requires_grad else tensor
         self._is_written = write

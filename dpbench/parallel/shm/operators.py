@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -55,15 +56,30 @@ _KIND: Any = dist.ReduceOp.RedOpType
 _OPERATORS = {int(getattr(_KIND, n)): Operator(n, combine) for n, combine in _FUNCTIONS.items()}
 
 
-def operator_for(op: Any) -> Operator:
+def operator_for(op: Any, dtype: torch.dtype) -> Operator:
     """
     Args:
         op: a torch.distributed.ReduceOp.
+        dtype: what is to be reduced.
 
     Raises:
-        ValueError: the backend does not have this operator.
+        ValueError: the backend does not have this operator, or not for this dtype.
     """
-    operator = _OPERATORS.get(int(getattr(op, "op", op)))
+    number = int(getattr(op, "op", op))
+    operator = _OPERATORS.get(number)
     if operator is None:
         raise ValueError(f"shm has no reduction {op}, expected one of {', '.join(_FUNCTIONS)}")
+    if not _takes(number, dtype):
+        raise ValueError(f"shm cannot reduce {dtype} with {operator.name}")
     return operator
+
+
+@cache
+def _takes(number: int, dtype: torch.dtype) -> bool:
+    """Whether torch has the function of an operator for a dtype, which it tells by trying."""
+    operands = torch.zeros(3, 1, dtype=dtype, device="cpu")
+    try:
+        _OPERATORS[number].reduce(operands[:2].unbind(), out=operands[2])
+    except (RuntimeError, TypeError):
+        return False
+    return True

@@ -67,30 +67,27 @@ class ShmProcessGroup(dist.ProcessGroup):
         def run() -> None:
             allocated.append(self._allocations.allocate(nbytes))
 
-        self._start("allocate", run, _BARRIER, [], []).wait()
+        self._start("allocate", [run], _BARRIER, [], []).wait()
         return allocated[0]
 
     def allreduce(self, tensors: list[Tensor], opts: Any = _SUM) -> dist.Work:
-        operand = Operand(only(tensors), write=True)
-        where = self._member, self._allocations, operand.flat
-        run = partial(all_reduce, *where, operator_for(opts.reduceOp))
-        return self._start("all_reduce", run, opts, [operand], tensors)
+        operands = [Operand(tensor, write=True) for tensor in tensors]
+        runs = [self._all_reduce_of(operand, opts) for operand in operands]
+        return self._start("all_reduce", runs, opts, operands, tensors)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         root, tensor = self._root(opts), only(tensors)
         is_root = root == self._member.rank
         # The others keep theirs.
         operand = Operand(tensor if is_root else tensor.clone(), write=is_root)
-        where = self._member, self._allocations, operand.flat
-        run = partial(all_reduce, *where, operator_for(opts.reduceOp))
-        return self._start("reduce", run, opts, [operand], tensors)
+        return self._start("reduce", [self._all_reduce_of(operand, opts)], opts, [operand], tensors)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         root = self._root(opts)
         is_root = root == self._member.rank
         operand = Operand(only(tensors), read=is_root, write=not is_root)
         run = partial(collectives.broadcast, self._member, operand.flat, root)
-        return self._start("broadcast", run, opts, [operand], tensors)
+        return self._start("broadcast", [run], opts, [operand], tensors)
 
     def allgather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
@@ -105,15 +102,23 @@ class ShmProcessGroup(dist.ProcessGroup):
         return self._gather("gather", results, only(input_tensors), opts)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
-        source, target = Operand(input), Operand(output, read=False, write=True)
-        parts = self._split_evenly(target, source)
-        run = partial(collectives.all_gather, self._member, parts, source.flat)
-        return self._start("all_gather", run, opts, [source, target], [output])
+        return self.all_gather_single_coalesced([output], [input], opts)
 
     def all_gather_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        return self.all_gather_single(only(outputs), only(inputs), opts)
+        sources = [Operand(tensor) for tensor in inputs]
+        targets = [Operand(tensor, read=False, write=True) for tensor in outputs]
+        runs = [
+            partial(
+                collectives.all_gather,
+                self._member,
+                self._split_evenly(target, source),
+                source.flat,
+            )
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        return self._start("all_gather", runs, opts, [*sources, *targets], outputs)
 
     def reduce_scatter(
         self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
@@ -124,15 +129,24 @@ class ShmProcessGroup(dist.ProcessGroup):
         return self.reduce_scatter_single(output, whole, opts)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
-        source, target = Operand(input), Operand(output, read=False, write=True)
-        parts, operator = self._split_evenly(source, target), operator_for(opts.reduceOp)
-        run = partial(collectives.reduce_scatter, self._member, parts, target.flat, operator)
-        return self._start("reduce_scatter", run, opts, [source, target], [output])
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
 
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        return self.reduce_scatter_single(only(outputs), only(inputs), opts)
+        sources = [Operand(tensor) for tensor in inputs]
+        targets = [Operand(tensor, read=False, write=True) for tensor in outputs]
+        runs = [
+            partial(
+                collectives.reduce_scatter,
+                self._member,
+                self._split_evenly(source, target),
+                target.flat,
+                operator_for(opts.reduceOp, target.flat.dtype),
+            )
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        return self._start("reduce_scatter", runs, opts, [*sources, *targets], outputs)
 
     def scatter(
         self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
@@ -146,7 +160,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         run = partial(
             collectives.scatter, self._member, *(operand.flat for operand in operands), root=root
         )
-        return self._start("scatter", run, opts, operands, output_tensors)
+        return self._start("scatter", [run], opts, operands, output_tensors)
 
     # Other names of these, used before torch 2.13 or by its C++ code (functional collectives).
     allreduce_coalesced = allreduce
@@ -154,7 +168,7 @@ class ShmProcessGroup(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def barrier(self, opts: Any = _BARRIER) -> dist.Work:
-        return self._start("barrier", partial(collectives.barrier, self._member), opts, [], [])
+        return self._start("barrier", [partial(collectives.barrier, self._member)], opts, [], [])
 
     def send(self, *_: Any) -> dist.Work:
         """Raise NotImplementedError: data-parallel training needs none of these."""
@@ -189,19 +203,19 @@ class ShmProcessGroup(dist.ProcessGroup):
     def _start(
         self,
         name: str,
-        run: Callable[[], object],
+        runs: Sequence[Callable[[], object]],
         opts: Any,
         operands: Sequence[Operand],
         results: list[Tensor],
     ) -> dist.Work:
-        """Run a collective if it is synchronous and nothing is queued, otherwise queue it.
+        """Run collectives if they are synchronous and nothing is queued, otherwise queue them.
 
         Args:
             name: the collective's name, for messages.
-            run: the collective.
+            runs: one or more collectives that are one operation to the caller.
             opts: torch's options, with `timeout` and `asyncOp`.
-            operands: all that it reads or writes.
-            results: value of its future.
+            operands: all that they read or write.
+            results: value of the operation's future.
 
         Raises:
             RuntimeError: the group belongs to another process, or is broken.
@@ -217,7 +231,7 @@ class ShmProcessGroup(dist.ProcessGroup):
                 )
             self._is_checked = True
         seconds = opts.timeout.total_seconds() if opts.timeout > _NO_TIMEOUT else self._timeout
-        work = Work(name, run, seconds, operands, results, self._queue)
+        work = Work(name, runs, seconds, operands, results, self._queue)
         self._queue.start(work, later=opts.asyncOp)
         return work
 
@@ -231,7 +245,12 @@ class ShmProcessGroup(dist.ProcessGroup):
         targets = [Operand(result, read=False, write=True) for result in results or ()]
         outputs = [target.flat for target in targets]
         run = partial(collectives.all_gather, self._member, outputs, source.flat)
-        return self._start(name, run, opts, [source, *targets], results or [])
+        return self._start(name, [run], opts, [source, *targets], results or [])
+
+    def _all_reduce_of(self, operand: Operand, opts: Any) -> Callable[[], object]:
+        """The all-reduce of one operand."""
+        operator = operator_for(opts.reduceOp, operand.flat.dtype)
+        return partial(all_reduce, self._member, self._allocations, operand.flat, operator)
 
     def _root(self, opts: Any) -> int:
         """The rank that sends or receives alone, which torch takes unchecked as a group's rank."""

@@ -45,7 +45,7 @@ class Work(dist.Work):
 
     Attributes:
         name: for messages.
-        function: does it; it returns when no other rank needs this one for it any more.
+        functions: do it, in order; the last returns when no other rank needs this one any more.
         limit_seconds: see `Member.begin`. Its name is not `timeout`, which torch 2.14 reads itself.
         operands: all that it reads or writes.
         done: whether it has ended, with or without an error.
@@ -55,7 +55,7 @@ class Work(dist.Work):
     def __init__(
         self,
         name: str,
-        function: Callable[[], object],
+        functions: Sequence[Callable[[], object]],
         limit_seconds: float,
         operands: Sequence[Operand],
         results: list[Tensor],
@@ -63,12 +63,12 @@ class Work(dist.Work):
     ) -> None:
         """
         Args:
-            name, function, limit_seconds, operands: see the attributes.
+            name, functions, limit_seconds, operands: see the attributes.
             results: value of the future.
             queue: runs the operation.
         """
         super().__init__()
-        self.name, self.function, self.limit_seconds = name, function, limit_seconds
+        self.name, self.functions, self.limit_seconds = name, functions, limit_seconds
         self.operands = operands
         self.done = False
         self.error: BaseException | None = None
@@ -78,12 +78,23 @@ class Work(dist.Work):
         self._future: Future[Any] | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the operation has ended; the timeout is that of the operation, not this one.
+        """Wait until the operation has ended.
+
+        With a timeout, which torch reads as none if it is zero, the group's thread does the work,
+        and goes on after the timeout has passed.
 
         Raises:
-            torch.distributed.DistBackendError: it failed.
+            torch.distributed.DistBackendError: it failed, or has not ended within the timeout.
         """
-        if not self.done:
+        if not self.done and timeout is not None and timeout > timedelta(0):
+            ended = threading.Event()
+            self.get_future().add_done_callback(lambda _: ended.set())
+            if not ended.wait(timeout.total_seconds()):
+                limit = f"{timeout.total_seconds() * 1000:.0f}ms"
+                raise dist.DistBackendError(
+                    f"{self.name}: Timed out waiting {limit} for it to end; it goes on"
+                )
+        elif not self.done:
             self._queue.run_until(self)
         self._outcome(None)
         return True
@@ -226,7 +237,8 @@ class Queue:
             for operand in work.operands:
                 operand.wait()
             member.begin(work.name, work.limit_seconds, spin=spin)
-            work.function()
+            for function in work.functions:
+                function()
             for operand in work.operands:
                 operand.store()
         except BaseException as error:

@@ -84,7 +84,7 @@ def dp_train(
     target_fn: Callable[[Any], Any] | None = None,
     seed: AtLeastZero = 0,
     on_nonfinite: Literal["raise", "record"] = "raise",
-    verbose: bool | AtLeastZero | None = 10,
+    verbose: AtLeastZero | bool | None = 10,
     on_backward: Callback | None = None,
     on_reduce: Callback | None = None,
     on_step: Callback | None = None,

@@ -80,6 +80,8 @@ def check(task: Task) -> None:
     data, needed = task.data, len(task.devices) * task.batch_per_replica
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise TypeError(f"got data of type {type(data).__name__}, expected a sequence of samples")
+    if not len(data):
+        raise ValueError("data is empty, expected at least one sample for each replica")
     if len(data) < needed:
         raise ValueError(
             f"got {len(data)} samples for {needed} in a step (replicas × batch_per_replica); use "

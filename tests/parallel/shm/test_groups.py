@@ -8,10 +8,14 @@ import os
 import random
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +31,7 @@ SMALL, LARGE = 5, 300_000
 CPU = torch.device("cpu")
 
 world = World(backend="shm")
+warnings.filterwarnings("ignore", "torch.quantize_per_tensor")
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
 
@@ -97,6 +102,24 @@ def bad_arguments_are_errors_of_one_rank_and_the_group_goes_on(rank: int) -> Non
     refused("got 2 tensors, ", lambda: dist.reduce_scatter(torch.ones(2), pieces))
     refused("got 2 tensors, ", lambda: dist.scatter(torch.ones(2), pieces))
     refused("got rank -1 as the root", lambda: dist.broadcast(torch.ones(3), group_src=-1))
+    operators = dist.ReduceOp
+    floats, integers = torch.ones(4), torch.ones(4, dtype=torch.int64)
+    for tensor, op, name in (
+        (floats, operators.BAND, "float32 with BAND"),
+        (integers, operators.AVG, "int64 with AVG"),
+        (floats.to(torch.float8_e5m2), operators.SUM, "float8_e5m2 with SUM"),
+    ):
+        match, halves = f"cannot reduce torch.{name}", list(tensor.split(2))
+        for later in (False, True):
+            options: dict[str, Any] = {"op": op, "async_op": later}
+            refused(match, partial(dist.all_reduce, tensor, **options))
+            refused(match, partial(dist.reduce, tensor, 1, **options))
+            refused(match, partial(dist.reduce_scatter, halves[0], halves, **options))
+    repeated = torch.ones(1).expand(4)
+    refused("elements share memory", lambda: dist.all_reduce(repeated))
+    refused("elements share memory", lambda: dist.broadcast(repeated, 1))
+    quantized = torch.quantize_per_tensor(floats, 0.1, 0, torch.qint8)
+    refused("no quantized tensors", lambda: dist.broadcast(quantized, 0))
     refused("no messages between two ranks", lambda: dist.send(torch.ones(3), 1))
     refused("no all_to_all", lambda: dist.all_to_all_single(torch.ones(2), torch.ones(2)))
 
@@ -180,6 +203,27 @@ def memory_that_cannot_be_had_is_an_error_on_every_rank(rank: int) -> None:
     group = dist.new_group(backend="shm")
     with pytest.raises(OSError, match="Cannot allocate memory"):
         zeros(group, 2**61, torch.uint8, CPU)
+
+
+@world.body
+def a_wait_ends_with_its_timeout_and_the_operation_goes_on(rank: int) -> None:
+    store = dist.group.WORLD.get_group_store()
+    for numel in (SMALL, LARGE):
+        tensor, key = torch.ones(numel), f"waited {numel}"
+        if rank == 0:
+            work = dist.all_reduce(tensor, async_op=True)
+            start = time.monotonic()
+            with pytest.raises(dist.DistBackendError, match="Timed out waiting 200ms"):
+                work.wait(timedelta(seconds=0.2))
+            assert 0.2 <= time.monotonic() - start < 10
+            assert not work.is_completed()
+            store.set(key, "1")
+        else:
+            store.wait([key])
+            work = dist.all_reduce(tensor, async_op=True)
+        assert work.wait(timedelta(seconds=20))
+        assert work.wait(timedelta(0))
+        assert (tensor == 2).all()
 
 
 @world.body

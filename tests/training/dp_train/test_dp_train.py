@@ -279,6 +279,11 @@ def test_bad_arguments_are_named_before_anything_is_made(name: str, values: Any)
         assert "\n" not in str(raised.value)
 
 
+def test_a_negative_verbose_is_told_the_range() -> None:
+    with pytest.raises(ValueError, match="verbose: got -1; expected greater than or equal to 0"):
+        dp_train(unused, samples(), verbose=-1)
+
+
 def unused() -> nn.Module:
     raise AssertionError("nothing may be made before the arguments are checked")
 
@@ -298,9 +303,10 @@ def test_replicas_are_on_the_gpus_or_on_devices_that_are_listed(
 
 
 def test_data_that_cannot_fill_a_step_is_refused() -> None:
-    for data in ([], samples(2)):
-        with pytest.raises(ValueError, match=f"got {len(data)} samples for 3 in a step"):
-            dp_train(unused, data, n_gpu=3)
+    with pytest.raises(ValueError, match="got 2 samples for 3 in a step"):
+        dp_train(unused, samples(2), n_gpu=3)
+    with pytest.raises(ValueError, match="data is empty"):
+        dp_train(unused, [], n_gpu=3)
     with pytest.raises(TypeError, match="expected a sequence of samples"):
         dp_train(unused, iter(samples()), n_gpu=3)
 
