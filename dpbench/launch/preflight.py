@@ -3,8 +3,10 @@ it prints stays there, and a crash ends nothing else."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from threading import Event
+from typing import TypeVar, cast
 
 from dpbench import architecture
 from dpbench.data.registry import is_function
@@ -13,6 +15,8 @@ from dpbench.launch.rank import is_rank
 from dpbench.launch.ranks import RanksFailed, run_ranks
 from dpbench.measure.try_out import Tried, try_out
 from dpbench.temporary import temporary_folder
+
+T = TypeVar("T")
 
 LIMIT_SECONDS = 600.0
 """Longest time for building a model and a step on two samples."""
@@ -32,24 +36,30 @@ def preflight(arch: str, *, dataset: str | None, step: str | None, seed: int) ->
         )
     work = partial(try_out, arch, dataset=dataset, step=step, seed=seed)
     theirs = architecture.is_theirs(arch) or step is not None or is_function(dataset or "")
-    if not theirs or is_rank():
-        return work()
+    return in_rank(f"architecture {arch!r}", work) if theirs and not is_rank() else work()
+
+
+def in_rank(what: str, work: Callable[[], T]) -> T:
+    """The result of `work`, which runs the user's code, from a rank of its own.
+
+    Raises UsageError: that of `work`, or one that begins with `what` if the code ends the rank.
+    """
     try:
         with temporary_folder() as scratch:
-            (found,) = run_ranks(partial(_or_error, work), 1, scratch, LIMIT_SECONDS)
+            ((result, message),) = run_ranks(
+                partial(_result_or_message, work), 1, scratch, LIMIT_SECONDS
+            )
     except RanksFailed as failed:
-        raise UsageError(
-            f"architecture {arch!r}: the first step on the CPU failed: {failed.outcome.reason}"
-        ) from None
-    if isinstance(found, str):
-        raise UsageError(found)
-    return found
+        raise UsageError(f"{what}: trying it on the CPU failed: {failed.outcome.reason}") from None
+    if message is not None:
+        raise UsageError(message)
+    return cast(T, result)
 
 
-def _or_error(work: partial[Tried], rank: int) -> Tried | str:
+def _result_or_message(work: Callable[[], T], rank: int) -> tuple[T | None, str | None]:
     """The result, or the message of an error that the user has to read as it is."""
     _taking_step.set()
     try:
-        return work()
+        return work(), None
     except DpbenchError as error:
-        return str(error)
+        return None, str(error)

@@ -70,8 +70,8 @@ def test_threads_and_output_of_the_users_code_end_with_it(
         (
             "models.py:aborting",
             None,
-            "architecture 'models.py:aborting': the first step on the CPU failed: rank 0 was "
-            "killed by SIGABRT$",
+            "architecture 'models.py:aborting': trying it on the CPU failed: rank 0 was killed "
+            "by SIGABRT$",
         ),
     ],
 )

@@ -12,12 +12,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from dpbench import store, units
-from dpbench.data.registry import PreparedData, prepare
+from dpbench.data.registry import PreparedData, is_function, prepare
 from dpbench.data.user_code import files_sha256, named_files
 from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
+from dpbench.launch.preflight import in_rank
 from dpbench.messages import say
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
@@ -322,7 +323,9 @@ def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
     for workload in job.spec.workloads:
         named, dataset = workload.architecture, workload.dataset
         if dataset not in known:
-            known[dataset] = prepare(dataset, data_dir=job.data_dir, cache=cache)
+            work = partial(prepare, dataset, data_dir=job.data_dir, cache=cache)
+            theirs = is_function(dataset)
+            known[dataset] = in_rank(f"dataset {dataset!r}", work) if theirs else work()
         prepared = known[dataset]
         trials = (one for one in plan_trials(job.spec, 1) if one.workload.architecture == named)
         largest, replicas = max(

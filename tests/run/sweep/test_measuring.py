@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest.mock import patch
@@ -53,6 +54,13 @@ def single(**changes: object) -> TrialSpec:
     return trial_spec(implementation="single", backend="none", group_size=1, **changes)
 
 
+SPINNING_ITEMS = """
+import threading, time, torch
+
+def items():
+    threading.Thread(target=lambda: time.sleep(3600), daemon=True, name="spinning").start()
+    return [(torch.rand(4), torch.rand(2))] * 20
+"""
 WORDS = "at the present speed of the machine, without communication"
 
 
@@ -92,6 +100,22 @@ def test_a_batch_that_the_dataset_has_no_samples_for_is_refused(tmp_path: Path) 
     job = Measurement(spec=spec, folder=tmp_path, command=(), embedded=True)
     message = "a global batch of 200 for 2 replicas is more than the 150 samples of iris"
     with pytest.raises(DataError, match=message), launcher_for(job, inspect_machine()):
+        pass
+
+
+@pytest.mark.slow
+def test_threads_of_the_users_dataset_end_before_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("items.py").write_text(SPINNING_ITEMS)
+    spec = sweep_spec(workload=WorkloadSpec(architecture="linear", dataset="items.py:items"))
+    job = Measurement(spec=spec, folder=tmp_path / "out", command=(), embedded=True)
+    with launcher_for(job, inspect_machine()):
+        assert "spinning" not in {thread.name for thread in threading.enumerate()}
+    few = replace(job, spec=replace(spec, batch_sizes=(16,)))
+    message = "a global batch of 32 for 2 replicas is more than the 20 samples of items.py:items"
+    with pytest.raises(DataError, match=message), launcher_for(few, inspect_machine()):
         pass
 
 
