@@ -51,6 +51,11 @@ def report(typed: dict[str, Any]) -> None:
         _write_level(path, "collective", options)
         return
     chosen = select_rows(subject, options)
+    if options.submission:
+        from dpbench.report.submission import submission
+
+        write_text(submission(chosen), options.file)
+        return
     if options.rows_format is not None:
         show_rows(chosen, options.rows_format, options.columns, options.file)
         if options.file is not None:
