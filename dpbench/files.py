@@ -19,6 +19,7 @@ from typing import IO
 
 from dpbench.errors import StoreError
 
+_kept: set[Path] = set()
 _TEMPORARY = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 
 
@@ -41,6 +42,7 @@ def open_to_read(path: Path) -> IO[bytes]:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StoreError(f"{path} is not a file; expected a regular file")
+    keep(path)
     return os.fdopen(descriptor, "rb")
 
 
@@ -48,6 +50,11 @@ def read_bytes(path: Path) -> bytes:
     """The content of a file, under the rules of `open_to_read`."""
     with open_to_read(path) as file:
         return file.read()
+
+
+def keep(path: Path) -> None:
+    """Let `write_file` refuse this file from now on: it holds what this process reads."""
+    _kept.add(path.resolve())
 
 
 def create_empty(path: Path) -> None:
@@ -128,6 +135,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """The same; `write` gets the file to write to."""
+    if path.resolve() in _kept:
+        raise StoreError(f"{path} holds what is read here; expected another file to write")
     try:
         write_named(path, write)
     except OSError as error:

@@ -164,6 +164,15 @@ def test_what_lies_inside_folders_is_written_by_this_module_alone(module: str) -
     assert not [line for line in lines if DIRECT.search(line)]
 
 
+def test_a_file_that_was_read_is_not_written_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json"
+    path.write_text("results")
+    assert files.read_bytes(path) == b"results"
+    with pytest.raises(StoreError, match=r"sweep\.json holds what is read here; expected another"):
+        files.write_text(path, "a verdict")
+    assert path.read_text() == "results"
+
+
 def test_a_failed_write_names_the_file_and_leaves_what_was_there(tmp_path: Path) -> None:
     def half(file: IO[bytes]) -> None:
         file.write(b"half")

@@ -26,6 +26,7 @@ from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.scaling import BASELINE, OWN, SpeedKind, efficiency, speedup
 from dpbench.errors import StoreError
+from dpbench.files import keep
 from dpbench.messages import printable
 from dpbench.records.trial import Status
 from dpbench.specs.traits import SINGLE
@@ -112,6 +113,7 @@ def from_csv(path: Path) -> tuple[ConfigurationSummary, ...]:
 def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     """The columns, and the number and cells of each line."""
     try:
+        keep(path)
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             columns = [name.strip() for name in reader.fieldnames or ()]

@@ -61,10 +61,12 @@ def report(typed: dict[str, Any]) -> None:
         if options.file is not None:
             say(f"the table is in {options.file}")
         return
-    from dpbench.report.document import PAGE, write_page, write_report
+    from dpbench.report.document import PAGE, require_report_folder, write_page, write_report
 
     folder = options.output or (None if is_table(path) else report_folder(path))
     page = options.page or (folder and folder / PAGE)
+    if options.output is not None and options.page is None:
+        require_report_folder(options.output)
     if subject.collectives:
         show_collectives(subject.collectives)
     else:

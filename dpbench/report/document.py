@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
-from dpbench.files import as_text, write_whole
+from dpbench.files import as_text, is_free, write_whole
 from dpbench.report.collectives import stored_answer
 from dpbench.report.page.build import build_page
 from dpbench.report.page.html import to_html
@@ -25,6 +25,8 @@ TABLES = {
 }
 REPORT_FOLDER = "report"
 """Name of the folder in a results folder."""
+GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpbench ', 2000
+"""What the beginning of each page holds."""
 CHART_FOLDER = "charts"
 """Name of the folder in it with the files of `dpbench plot`."""
 
@@ -41,6 +43,16 @@ def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> Path
     except OSError as error:
         raise StoreError(f"cannot write the report to {folder}: {error.strerror}") from None
     return write_page(folder / PAGE, subject, charts=charts)
+
+
+def require_report_folder(folder: Path) -> None:
+    """Raise StoreError if a folder that the user names holds files, but no report."""
+    page = folder / PAGE
+    is_report = page.is_file() and GENERATOR in page.read_bytes()[:HEAD_BYTES]
+    if not (is_report or is_free(folder)):
+        raise StoreError(
+            f"{folder} holds other files; expected an empty folder, or one with a report of dpbench"
+        )
 
 
 def write_page(path: Path, subject: Subject, *, charts: bool = True) -> Path:

@@ -80,6 +80,35 @@ def test_an_html_file_is_the_page_alone(sweep_folder: Path, tmp_path: Path) -> N
         invoke(sweep_folder, "--output", tmp_path / "absent" / "page.html", "--no-charts")
 
 
+def test_no_output_is_written_over_what_is_read(sweep_folder: Path, tmp_path: Path) -> None:
+    read = sweep_folder / "sweep.json"
+    before = read.read_text()
+    with pytest.raises(StoreError, match=r"sweep\.json holds what is read here"):
+        invoke(sweep_folder, "--output", read)
+    (tmp_path / "link.json").symlink_to(read)
+    with pytest.raises(StoreError, match=r"link\.json holds what is read here"):
+        invoke(sweep_folder, "--level", "trial", "--output", tmp_path / "link.json")
+    assert read.read_text() == before
+    table = tmp_path / "table.csv"
+    table.write_bytes(RTX3090.read_bytes())
+    with pytest.raises(StoreError, match=r"table\.csv holds what is read here"):
+        invoke(table, "--output", table)
+
+
+def test_a_report_is_written_over_a_report_and_over_nothing_else(
+    sweep_folder: Path, tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    for _ in range(2):
+        invoke(sweep_folder, "--output", site, "--no-charts")
+    (site / "index.html").write_text("<!doctype html><title>the user's own</title>")
+    for folder in (site, tmp_path):
+        with pytest.raises(StoreError, match="holds other files; expected an empty folder, or"):
+            invoke(sweep_folder, "--output", folder, "--no-charts")
+    assert "the user's own" in (site / "index.html").read_text()
+
+
 def test_json_has_plain_rows_on_stdout_and_writes_nothing(sweep_folder: Path) -> None:
     result = invoke(sweep_folder, "--json")
     rows = json.loads(result.stdout)
