@@ -3,9 +3,9 @@
     >>> results = dpbench.sweep("mlp", batch_sizes=[32, 64], gpus=2)
     >>> results = dpbench.load("results/examples/two-cores")
 
-`sweep` measures, `load` reads results, `check` looks for regressions, and `train` trains for
-epochs. `DistributedDataParallel`, `DataParallel` and what belongs to them are for your own training
-loop; see `dpbench.parallel`.
+`sweep` measures, `load` reads results, `explain` says where efficiency is lost, `check` looks for
+regressions, and `train` trains for epochs. `DistributedDataParallel`, `DataParallel` and what
+belongs to them are for your own training loop; see `dpbench.parallel`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _HOMES = {
     "check_sync": "dpbench.parallel",
     "destroy_process_group": "dpbench.rendezvous.group_operations",
     "dp_train": "dpbench.training.dp_train",
+    "explain": "dpbench.api.explain",
     "fork_world": "dpbench.launch.fork_world",
     "gather": "dpbench.parallel",
     "get_rank": "dpbench.rendezvous.group_operations",

@@ -323,11 +323,13 @@ def describe(
     model: type[Options],
     flags: Mapping[str, tuple[bool, str]],
     end: str,
+    first: str = "arch",
 ) -> None:
     """Documents a Python call that takes the options of a model.
 
-    Its signature has the options of the first panel of help, and `flags`, each with its default and
-    help; its text describes all options by panel, followed by `end`.
+    Its signature has the options of the first panel of help, of which `first` is positional, and
+    `flags`, each with its default and help; its text describes all options by panel, followed by
+    `end`.
     """
     panels: dict[str, dict[str, str]] = {"Args": {}}
     for name, one in options_of(model).items():
@@ -338,10 +340,10 @@ def describe(
             # Help of a call names other options as arguments: --lr as `lr`.
             named = re.sub(r"--([a-z-]+)", lambda found: f"`{_key(found[1])}`", text)
             panels.setdefault(one.panel or "Args", {})[name] = named
-    arch, *others = panels["Args"]
+    others = [name for name in panels["Args"] if name != first]
     kinds = inspect.Parameter
     parameters = [
-        kinds(arch, kinds.POSITIONAL_OR_KEYWORD, default=None),
+        kinds(first, kinds.POSITIONAL_OR_KEYWORD, default=None),
         *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in others),
         *(kinds(name, kinds.KEYWORD_ONLY, default=on) for name, (on, _) in flags.items()),
         kinds("settings", kinds.VAR_KEYWORD),

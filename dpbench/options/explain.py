@@ -24,7 +24,7 @@ class ExplainOptions(ScriptOptions, RowFilter):
         (), "Arguments of the script.", "ARGUMENTS", argument=True, repeated=True
     )
     module: bool = option(
-        False, "SCRIPT is a module, as in python -m.", names=("--module",), also=("-m",)
+        False, "The script is a module, as in python -m.", names=("--module",), also=("-m",)
     )
     as_json: bool = json_option("Print one JSON object with all rows.")
     verbose: bool = printed(

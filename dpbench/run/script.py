@@ -30,11 +30,14 @@ class ScriptUnmeasured(DpbenchError):
     """The script could not be measured on all ranks; the text says why."""
 
 
-def measure_script(options: ScriptOptions, script: tuple[str, ...]) -> StoredSweep:
+def measure_script(
+    options: ScriptOptions, script: tuple[str, ...], *, embedded: bool = False
+) -> StoredSweep:
     """Measure the script, and return the results folder.
 
-    A row that fails has no further repetitions. Raises UsageError for a script that cannot be
-    started, ScriptUnmeasured if it fails on all ranks.
+    `embedded` leaves the signal handlers of the calling program alone. A row that fails has no
+    further repetitions. Raises UsageError for a script that cannot be started, ScriptUnmeasured if
+    it fails on all ranks.
     """
     named = _check(script)
     folder = results_folder(options.results_dir, options.name, otherwise=folder_name(named))
@@ -62,10 +65,12 @@ def measure_script(options: ScriptOptions, script: tuple[str, ...]) -> StoredSwe
         phase_steps=0,
         gradient_steps=0,
     )
+    given = options.model_dump(include={*ScriptOptions.model_fields}, exclude_unset=True)
     job = Measurement(
         spec=spec,
         folder=folder,
-        command=sys.argv[1:],
+        command=["explain", *ScriptOptions.model_validate(given).words(), *script],
+        embedded=embedded,
         quiet=options.quiet,
         notes=notes,
         stop_after_failure=True,

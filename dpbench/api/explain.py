@@ -1,0 +1,89 @@
+"""`dpbench.explain`: the command of the same name, called from Python, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from dpbench.api import host_program
+from dpbench.api.sweep import PROGRESS, named_as_arguments, take_flags
+from dpbench.options.bridge import Layer, describe, keyed, read
+from dpbench.options.explain import ExplainOptions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explained:
+    """Where efficiency is lost; `print` shows what the command prints."""
+
+    text: str
+    data: Mapping[str, Any]
+    """All rows as `dpbench explain --json` prints them."""
+
+    @property
+    def factors(self) -> pd.DataFrame:
+        """One row per configuration and factor of its efficiency."""
+        return self._table("factors")
+
+    @property
+    def advice(self) -> pd.DataFrame:
+        """One row per configuration and advice, with the share of a step that it is about."""
+        return self._table("advice")
+
+    def _table(self, key: str) -> pd.DataFrame:
+        import pandas as pd
+
+        found = pd.json_normalize(self.data["configurations"], key, ["label"], sep="_")
+        return found[["label", *found.columns.drop("label")]]
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<Explained: {', '.join(one['label'] for one in self.data['configurations'])}>"
+
+
+def explain(folder: str | PathLike[str] | None = None, **options: Any) -> Explained:
+    """Show where scaling efficiency is lost and what to try, like `dpbench explain`.
+
+        >>> print(dpbench.explain("results/examples/two-cores", group_sizes=2))
+        >>> dpbench.explain("train.py", arguments=["--epochs", "1"], gpus=2).advice
+
+    `folder` is a results folder, whose rows the options choose, or a training script, which is
+    measured first. Omit it for the latest folder in results/.
+    """
+    (progress,) = take_flags(options, PROGRESS)
+    given = keyed(ExplainOptions, "dpbench.explain", {"folder": folder, **options}, of_python=True)
+    with (
+        named_as_arguments(ExplainOptions),
+        host_program.alone(call="dpbench.explain"),
+        host_program.listening(progress=progress),
+    ):
+        asked = read(ExplainOptions, Layer("", given))
+        if asked.script:
+            asked = asked.model_copy(update={"quiet": not progress})
+        from dpbench.run import explaining
+
+        found = explaining.explain(asked, embedded=True)
+    return Explained(text=found.text, data=found.data)
+
+
+describe(
+    explain,
+    ExplainOptions,
+    flags=PROGRESS,
+    first="folder",
+    end="""\
+Returns:
+    The explanation of the fastest row, or of those that the options choose.
+
+Raises:
+    UsageError: An argument is invalid, or no row can be explained.
+    StoreError: The folder cannot be used.
+    KeyboardInterrupt: After Ctrl-C.
+""",
+)

@@ -1,0 +1,97 @@
+"""What `dpbench explain` answers, for the command and for `dpbench.explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpbench import units
+from dpbench.analysis.configuration import ConfigurationSummary, noise_note
+from dpbench.analysis.diagnosis.explanation import (
+    Explanation,
+    fastest,
+    noisiest,
+    trained_together,
+)
+from dpbench.analysis.diagnosis.hints import load_notes
+from dpbench.analysis.diagnosis.user_code import code_notes
+from dpbench.analysis.subject import of_folder
+from dpbench.errors import UsageError
+from dpbench.messages import warn
+from dpbench.options.explain import ExplainOptions
+from dpbench.options.shared import RowFilter
+from dpbench.report.answer import Answer
+from dpbench.report.explanation import answer
+from dpbench.report.numbers import plus_minus
+from dpbench.run.results import filter_choices, latest_folder
+from dpbench.store import load
+
+
+def explain(options: ExplainOptions, *, embedded: bool = False) -> Answer:
+    """Explain rows of a results folder, or of a script, which is measured first.
+
+    `embedded` leaves the signal handlers of the calling program alone. Raises UsageError if no row
+    can be explained, StoreError, and ScriptUnmeasured.
+    """
+    if options.script:
+        from dpbench.run.script import measure_script
+
+        folder = measure_script(options, options.script, embedded=embedded).folder
+    else:
+        folder = options.folder or latest_folder("explain")
+    if folder.is_file():
+        raise UsageError(
+            f"{folder}: expected a results folder; factors come from the step times of every rank"
+        )
+    sweep = load(folder)
+    subject = of_folder(sweep)
+    rows = [row for row in subject.rows if options.passes(row)]
+    pairs = [
+        (one, advice)
+        for one, advice in zip(subject.explanations, subject.advice, strict=True)
+        if options.passes(one.row)
+    ]
+    if not subject.explanations:
+        failed = next((row for row in subject.rows if row.reason), None)
+        why = f" ({failed.label} {failed.status.words}: {failed.reason})" if failed else ""
+        raise UsageError(
+            f"{folder}: nothing to explain, because no row has a speed to compare with "
+            f"`single`{why}"
+        )
+    if not pairs:
+        what = f"nothing to explain in {rows[0].label}" if rows else "no such row"
+        there = filter_choices([one.row for one in subject.explanations])
+        raise UsageError(f"{folder}: {what}; there are {there}")
+    explanations = [one for one, _ in pairs]
+    clear = [one for one in explanations if not one.is_too_noisy]
+    noisy = [one.row for one in explanations if one.is_too_noisy]
+    chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
+    shown = clear if chooses else fastest(trained_together(clear) or clear)
+    if not shown and not options.as_json:
+        raise UsageError(f"{folder}: {_too_noisy(fastest(explanations)[0], subject.rows)}")
+    first = load_notes(sweep.records)
+    warn(*sweep.warnings)
+    return answer(
+        explanations,
+        [advice for _, advice in pairs],
+        shown=shown,
+        rows=rows,
+        first=first,
+        notes=(
+            *([noise_note(noisy, "explain")] if noisy else []),
+            *(note for note in subject.warnings if note not in first),
+            *code_notes(sweep.records),
+        ),
+        verbose=options.verbose,
+    )
+
+
+def _too_noisy(one: Explanation, rows: Sequence[ConfigurationSummary]) -> str:
+    """Which speed is too noisy to explain a row, its own or one that it is compared with."""
+    row, speed = noisiest(one, rows)
+    counted = units.counted(row.repetitions, "repetition")
+    slow = f"; it has {one.slow_steps.text}" if one.slow_steps else ""
+    return (
+        f"{one.row.label} is too noisy to explain: {row.label} reached "
+        f"{plus_minus(speed, plain_decimals=1)} {speed.unit} in {counted}; measure again with more "
+        f"--repetitions{slow}"
+    )
