@@ -20,7 +20,7 @@ TABLE = "peak_flops.toml"
 PEAKS = {"f32": ["float32"], "tf32": ["tf32"], "bf16": ["half"], "f16": ["half", "float16"]}
 """Keys of the peak table by dtype."""
 UNITS = {
-    "f32": "float32 without tensor cores",
+    "f32": "float32 without tensor cores, which convolutions in TF32 can exceed",
     "tf32": "TF32",
     "bf16": "bfloat16",
     "f16": "float16",

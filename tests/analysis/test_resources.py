@@ -43,7 +43,8 @@ def test_the_part_of_the_peak_is_that_of_all_devices() -> None:
     assert (mfu.value, mfu.low, mfu.high) == pytest.approx((0.05, 0.045, 0.055))
     assert (mfu.sample_size, mfu.basis) == (5, "repetitions")
     assert note == (
-        "MFU: of 134.0 TFLOP/s in float32 without tensor cores (NVIDIA H100 data sheet (SXM), 2023)"
+        "MFU: of 134.0 TFLOP/s in float32 without tensor cores, which convolutions in TF32 can "
+        "exceed (NVIDIA H100 data sheet (SXM), 2023)"
     )
     shared, _ = utilization(SPEED, replace(spec, devices=("cuda:0",) * 2), machine(H100))
     assert shared is not None
