@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from dpbench.analysis.comparisons.matching import IDENTITY
 from dpbench.cli.app import app
 from dpbench.cli.help import DESCRIBE_ALL, LongCommand
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
@@ -142,11 +141,6 @@ def test_every_implementation_and_backend_is_described() -> None:
     for name in (*IMPLEMENTATIONS, *PROCESS_GROUP_BACKENDS):
         row = rf"^\|.*`{re.escape(name)}`.*\|"
         assert re.search(row, TEXTS["docs/measuring.md"], re.MULTILINE), name
-
-
-def test_every_key_that_chooses_a_side_is_named() -> None:
-    (named,) = re.findall(r"^Keys are (.*?)\.$", TEXTS["docs/reading-results.md"], re.M | re.S)
-    assert re.findall(r"`(.+?)`", named) == [*IDENTITY]
 
 
 def test_the_targets_of_make_exist() -> None:

@@ -154,6 +154,8 @@ class ConfigurationSummary:
     timed_steps: int | None = None
     """Number of timed steps."""
     notes: tuple[str, ...] = ()
+    source: str = ""
+    """Who measured it, on what hardware and data; only for published numbers."""
     claims: tuple[tuple[str, str], ...] = ()
     """(Name, value) as someone else stated it; not measured here."""
     configuration: TrialSpec | None = None

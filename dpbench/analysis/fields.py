@@ -20,6 +20,7 @@ Style = Literal[
     "ratio",
     "percent",
     "share",
+    "fraction",
     "time",
     "duration",
     "significant",

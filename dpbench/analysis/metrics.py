@@ -165,9 +165,9 @@ DECLARED: tuple[Metric, ...] = (
     ),
     Metric(
         key="speedup",
-        meaning="Throughput ÷ throughput of `single`, the plain module in one process, at the same "
-        "batch per replica (weak scaling) or the same global batch (strong); in results without "
-        "`single`, ÷ that of the same implementation at group size 1.",
+        meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
+        "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
+        "of the same implementation at group size 1.",
         ends=True,
         header="Speedup",
         style="ratio",
@@ -176,7 +176,7 @@ DECLARED: tuple[Metric, ...] = (
     ),
     Metric(
         key="speedup_relative",
-        meaning="Throughput ÷ throughput of the same implementation and backend at group size 1.",
+        meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
         ends=True,
         header="Relative speedup",
         style="ratio",
@@ -184,8 +184,8 @@ DECLARED: tuple[Metric, ...] = (
     ),
     Metric(
         key="efficiency",
-        meaning="Efficiency: speedup ÷ number of replicas, where 100 % is linear scaling; it has "
-        "the relative interval of the speedup, beside which tables write it without its own.",
+        meaning="Efficiency: speedup ÷ replicas, 100 % is linear scaling; it has the speedup's "
+        "relative interval.",
         unit="of linear",
         ends=True,
         header="Eff.",
@@ -196,6 +196,14 @@ DECLARED: tuple[Metric, ...] = (
         better="higher",
         relative=True,
         is_speed=False,
+    ),
+    Metric(
+        **stored("serial_fraction"),
+        meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
+        "(1/S − 1/n) ÷ (1 − 1/n).",
+        header="Serial",
+        style="fraction",
+        shown="if measured",
     ),
     Metric(
         **of_speed("seconds_per_million_items"),

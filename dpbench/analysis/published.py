@@ -24,7 +24,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
 from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.analysis.scaling import BASELINE, OWN, SpeedKind, efficiency, speedup
+from dpbench.analysis.scaling import (
+    BASELINE,
+    OWN,
+    SpeedKind,
+    efficiency,
+    serial_fraction,
+    speedup,
+)
 from dpbench.errors import StoreError
 from dpbench.files import keep
 from dpbench.messages import printable
@@ -105,9 +112,9 @@ def from_csv(path: Path) -> tuple[ConfigurationSummary, ...]:
                 f"{path}, line {number}: expected each configuration once ({found.label} is on "
                 f"line {rows[key][0]})"
             )
-        sources = [f"source: {row.source}"] if row.source else []
-        rows[key] = (number, with_note(found, *sources, *notes))
-    return in_order(_with_scaling([row for _, row in rows.values()]))
+        rows[key] = (number, with_note(found, *notes))
+    scaled = _with_scaling([row for _, row in rows.values()])
+    return in_order(map(_with_serial_fraction, scaled))
 
 
 def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
@@ -179,6 +186,7 @@ def _summary(row: PublishedRow, cells: dict[str, str]) -> ConfigurationSummary:
         speedup=gain,
         efficiency=None if gain is None else efficiency(gain, row.group_size),
         repetitions=1,
+        source=row.source,
         claims=tuple((c, text) for c, text in cells.items() if c.endswith(CLAIMED) and text),
     )
 
@@ -209,6 +217,13 @@ def _with_scaling(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSum
             )
         found.append(row)
     return found
+
+
+def _with_serial_fraction(row: ConfigurationSummary) -> ConfigurationSummary:
+    if row.speedup is None or row.group_size == 1:
+        return row
+    found = serial_fraction(row.speedup.value, row.group_size)
+    return replace(row, measured={"serial_fraction": found})
 
 
 def _gain(base: ConfigurationSummary, row: ConfigurationSummary) -> Estimate:

@@ -42,16 +42,17 @@ OWN = "its own group size 1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingPoint:
-    """One group size against one replica."""
+    """One group size against the baseline."""
 
     group_size: int
     value: float
     speedup: float
+    """Speedup over the baseline of `baseline_group_size` replicas."""
     efficiency: float
-    """Share of linear scaling."""
+    """Share of linear scaling from the baseline."""
     karp_flatt: float | None
-    """The serial fraction that would explain the speedup, (1/S - 1/n) / (1 - 1/n): a number for
-    each group size, and a falling one means that the overhead saturates. None for one replica."""
+    """See `serial_fraction`; None at and below the baseline."""
+    baseline_group_size: int
 
     @property
     def faster_than_linear(self) -> bool:
@@ -68,10 +69,18 @@ def efficiency(speedup: Estimate, group_size: int) -> Estimate:
     return speedup.scaled(1 / group_size, unit="of linear")
 
 
+def serial_fraction(speedup: float, growth: float) -> float:
+    """The Karp–Flatt serial fraction that would explain a speedup on `growth` times the replicas,
+    (1/S - 1/n) / (1 - 1/n): if it falls as groups grow, the overhead saturates."""
+    return (1 / speedup - 1 / growth) / (1 - 1 / growth)
+
+
 def analyze_scaling(
     baseline: float,
     values: Mapping[int, float],
     kind: SpeedKind = "time",
+    *,
+    baseline_group_size: int = 1,
 ) -> tuple[ScalingPoint, ...]:
     """Compute speedup, efficiency and the Karp–Flatt fraction of each group size.
 
@@ -80,9 +89,10 @@ def analyze_scaling(
         (3.43, 0.86)
 
     Args:
-        baseline: The time or throughput of one replica.
+        baseline: The time or throughput of one replica, or of `baseline_group_size` replicas.
         values: The time or throughput of each group size, in the unit of `baseline`.
         kind: "time" of a fixed amount of work, or "throughput".
+        baseline_group_size: The group size that speedups are over.
 
     Raises:
         ValueError: A value is not a positive number, or a group size not a whole number >= 1.
@@ -91,18 +101,20 @@ def analyze_scaling(
         raise ValueError(f"kind {kind!r}: expected one of {', '.join(SPEED_KINDS)}")
     if not isinstance(values, Mapping):
         raise ValueError(f"values: expected {{group size: {kind}}}, got {type(values).__name__}")
+    base_size = _group_size(baseline_group_size)
     base = LogMean.of_single(_positive("baseline", baseline))
     points = []
     for n, value in sorted((_group_size(n), value) for n, value in values.items()):
         current = LogMean.of_single(_positive(f"{kind} at group size {n}", value))
-        gain = speedup(base, current, kind=kind).value
+        gain, growth = speedup(base, current, kind=kind).value, n / base_size
         points.append(
             ScalingPoint(
                 group_size=n,
                 value=current.value,
                 speedup=gain,
-                efficiency=gain / n,
-                karp_flatt=(1 / gain - 1 / n) / (1 - 1 / n) if n > 1 else None,
+                efficiency=gain / growth,
+                karp_flatt=serial_fraction(gain, growth) if growth > 1 else None,
+                baseline_group_size=base_size,
             )
         )
     return tuple(points)

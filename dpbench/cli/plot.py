@@ -35,10 +35,9 @@ def plot(typed: dict[str, Any]) -> None:
     Charts: throughput, implementations, speedup, efficiency, step-shares, step-times, loss,
     bandwidth, projection. 'dpbench list charts' describes them.
     """
-    place, chart = typed.get("kinds", ""), typed.get("path", ALL)
-    is_place = os.sep in place or Path(place).is_dir() or is_table(Path(place))
-    if place and is_place and chart in (*CHARTS, ALL):
-        typed = {**typed, "kinds": chart, "path": place}  # the folder, then the chart or none
+    first, second = typed.get("kinds", ""), typed.get("path", ALL)
+    if _is_place(first) and not _is_place(second):
+        typed = {**typed, "kinds": second, "path": first}  # the folder, then charts or none
     options = read(PlotOptions, Layer("", typed))
     from dpbench.report.document import CHART_FOLDER, REPORT_FOLDER
     from dpbench.run.plotted import charts_of, select_rows
@@ -50,7 +49,8 @@ def plot(typed: dict[str, Any]) -> None:
         )
     subject = read_subject(path)
     warn(*(subject.stored.warnings if subject.stored else ()))
-    subject = select_rows(subject, options)
+    if options.kinds != ("projection",):  # which predicts group sizes that were not measured
+        subject = select_rows(subject, options)
     kinds = list(CHARTS.values())
     if ALL not in options.kinds:
         kinds = [CHARTS[name] for name in options.kinds]
@@ -66,6 +66,11 @@ def plot(typed: dict[str, Any]) -> None:
     if empty and (ALL not in options.kinds or len(empty) == len(drawings)):
         raise UsageError(f"{path}: {'; '.join(empty)}")
     say(*empty)
+
+
+def _is_place(text: str) -> bool:
+    """Whether an argument is a folder or a table, not names of charts."""
+    return bool(text) and (os.sep in text or Path(text).is_dir() or is_table(Path(text)))
 
 
 def _save_charts(

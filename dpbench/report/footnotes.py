@@ -24,6 +24,7 @@ def footnotes(rows: Rows) -> tuple[str, ...]:
         *warming_up(rows),
         *too_noisy(rows),
         *reasons(rows),
+        *sources(rows),
         *_notes(rows),
     )
 
@@ -190,6 +191,11 @@ def _settings(rows: Rows) -> Iterator[str]:
             f"learning rates of {listed} scale with the samples per optimizer step ({rule} rule, "
             "no warm-up)"
         )
+
+
+def sources(rows: Rows) -> tuple[str, ...]:
+    """Who measured published rows; rows of one source share a line."""
+    return tuple(f"source: {one_line(one)}" for one in dict.fromkeys(r.source for r in rows) if one)
 
 
 def _notes(rows: Rows) -> Iterator[str]:

@@ -11,7 +11,7 @@ from dpbench.messages import one_line
 from dpbench.records.environment import SYNTHETIC_NOTE
 from dpbench.records.trial import Status
 from dpbench.report.answer import bullets
-from dpbench.report.footnotes import notes, reasons, unavailable, warnings
+from dpbench.report.footnotes import notes, reasons, sources, unavailable, warnings
 from dpbench.report.headline import verdict
 from dpbench.report.progress.terminal import WIDTH, text_width
 from dpbench.report.tables import render
@@ -19,7 +19,7 @@ from dpbench.report.terminal import filled, side_by_side
 from dpbench.report.torch_ddp_table import TORCH_DDP_LAYOUT
 
 MOST_REASONS = 3
-"""Reasons of failures below the table; --verbose has the others."""
+"""Reasons of failures, and sources, below the table; --verbose has the others."""
 MOST_LINES = 23
 """Lines of a small terminal above its prompt; blank ones leave where that makes a screen fit."""
 
@@ -33,16 +33,16 @@ def screen(
     folder: Path | None = None,
     verbose: bool = False,
 ) -> str:
-    """The verdict, at most one warning, the table, why rows failed, and below it where the report
-    is, what to do next, and how many notes `verbose` would print.
+    """The verdict, at most one warning, the table, why rows failed or who measured them, and below
+    it where the report is, what to do next, and how many notes `verbose` would print.
 
     Raises UnknownName or UsageError for unknown columns.
     """
     is_seed = columns == TORCH_DDP_LAYOUT
     table = render(subject.rows, columns=columns, width=width)
-    said = table.notes_aside if is_seed else notes(subject)
     failed = [row for row in subject.rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
-    ends = reasons(failed)[:MOST_REASONS]
+    ends = (*reasons(failed)[:MOST_REASONS], *sources(subject.rows)[:MOST_REASONS])
+    said = [one for one in (table.notes_aside if is_seed else notes(subject)) if one not in ends]
     headlines = {} if is_seed or subject.sweep is None else subject.headlines
     lines = [*verdict(headlines)]
     reasons_said = [one.reason for one in headlines.values()]

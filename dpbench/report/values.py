@@ -39,6 +39,7 @@ NUMBERS: Mapping[Style, Callable[[float], str]] = {
     "time": units.seconds,
     "memory": memory,
     "traffic": units.bytes_binary,
+    "fraction": lambda value: f"{value:.3f}",
     "grouped": lambda value: f"{value:,}",
     "error": lambda value: f"{value:.0e}" if value else "0",
 }

@@ -46,7 +46,7 @@ OTHERS = {
     "TrainingResult": "* model params loss_history norm_history indices skipped_steps"
     " elapsed_seconds steps_per_pass",
     "all_reduce": "tensor op group",
-    "analyze_scaling": "baseline values kind",
+    "analyze_scaling": "baseline values kind * baseline_group_size",
     "available_backends": "",
     "barrier": "label * timeout process_group",
     "broadcast": "tensor src group",

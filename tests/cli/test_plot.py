@@ -67,8 +67,18 @@ def test_all_draws_what_there_is_and_says_what_there_is_not(
 
 def test_the_folder_may_come_first(folder: Path, tmp_path: Path) -> None:
     output = ["--format", "svg", "--output", str(tmp_path)]
-    assert run(["plot", str(folder), "throughput", *output]) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["throughput.svg"]
+    assert run(["plot", str(folder), "throughput,efficiency", *output]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"throughput.svg", "efficiency.svg"}
+
+
+def test_a_projection_is_drawn_of_group_sizes_that_were_not_measured(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = ["--format", "svg", "--output", str(tmp_path)]
+    assert run(["plot", "projection", str(folder), "--group-sizes", "3,4", *output]) == 0
+    assert (tmp_path / "projection.svg").exists()
+    line = refused(["projection", str(folder), "--group-sizes", "2"], capsys)
+    assert line.endswith("a projection is drawn of two group sizes or more")
 
 
 def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
@@ -81,6 +91,7 @@ def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        (["DIR", "thrughput"], "KIND: got 'thrughput'; did you mean 'throughput'?"),
         (["thrughput", "DIR"], "KIND: got 'thrughput'; did you mean 'throughput'?"),
         (["step-shares", "DIR"], "no chart step-shares: "),
         (["bandwidth", "DIR"], "no chart bandwidth: it holds no collectives"),

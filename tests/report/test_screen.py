@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from dpbench.analysis.subject import Subject
+from dpbench.analysis.subject import Subject, of_published
 from dpbench.records.trial import HostLoad
 from dpbench.report.page.build import build_page
 from dpbench.report.page.pictures import Pictures
 from dpbench.report.screen import screen
+from dpbench.shipped import RESULTS
 from tests.analysis.builders import PASSED, run, trial
 from tests.report.sample import subject
 from tests.report.test_headline import measured
@@ -89,6 +90,14 @@ def test_what_comes_next_takes_two_lines_where_one_is_too_wide() -> None:
     lines = screen(measured(), width=80, page=page, folder=folder).splitlines()[-2:]
     assert [line.split(":")[0] for line in lines] == ["Report", "Next"]
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_published_table_has_its_source_and_the_serial_fraction_beside_its_speedups() -> None:
+    text = screen(of_published(RESULTS / "published" / "tabtune_typical_speedups.csv"), width=80)
+    header, _, *lines = text.split("\n\n")[0].splitlines()
+    assert header.split() == ["Implementation", "Size", "Speedup", "Eff.", "Serial"]
+    assert [line.split()[-1] for line in lines] == ["0.111", "0.048", "0.033"]
+    assert "· source: TabTune's multi-GPU guide, section 8.2" in text
 
 
 def test_a_published_table_has_no_verdict() -> None:

@@ -37,7 +37,7 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
     """Two panels: filled markers are measured, hollow ones predicted."""
     drawable = [one for one in projections if len(_rows(one)) > 1]
     if not drawable:
-        raise NothingToDraw("fewer than two group sizes have a number")
+        raise NothingToDraw("a projection is drawn of two group sizes or more")
     largest = max(one.batch_size or 0 for one in drawable)
     alike = [one for one in drawable if (one.batch_size or 0) == largest]
     shown = alike[:MOST_SERIES]

@@ -288,7 +288,7 @@ def test_predicted_group_sizes_are_hollow() -> None:
             for one in axes.containers
         }
         assert hollow == {0: False, 1: False, 2: True, 3: True}
-    with pytest.raises(NothingToDraw, match="fewer than two group sizes"):
+    with pytest.raises(NothingToDraw, match="of two group sizes or more"):
         CHARTS["projection"].draw([projected(2)], NOWHERE)
 
 
