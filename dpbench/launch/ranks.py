@@ -8,6 +8,7 @@ result or ends.
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.util
 import os
 import shutil
 import signal
@@ -25,6 +26,7 @@ from typing import Any, TypeVar
 
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
+from dpbench.errors import LaunchError
 from dpbench.launch import rank
 from dpbench.launch.causes import SERVER_GONE, RankTrace, explain, stuck_at
 from dpbench.launch.fork_server import end_fork_server, fork_server, start_method_unchanged
@@ -233,6 +235,12 @@ def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _Runni
     try:
         with start_method_unchanged():
             process.start()
+    except FileNotFoundError:  # the server's socket
+        folder = Path(multiprocessing.util.get_temp_dir())
+        folder.mkdir(parents=True, exist_ok=True)  # as Python will remove it at the end
+        raise LaunchError(
+            f"{folder} was deleted while dpbench needed it; keep temporary files until it has ended"
+        ) from None
     except (EOFError, ConnectionError):
         raise PartFailed((RankTrace(rank=number, exit_code=SERVER_GONE),)) from None
     finally:

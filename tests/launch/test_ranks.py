@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -10,14 +11,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
 import pytest
 
-from dpbench.launch.fork_server import fork_server_process
+from dpbench.errors import LaunchError
+from dpbench.launch.fork_server import end_fork_server, fork_server_process
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.rank import stack_path
@@ -218,3 +220,15 @@ def test_a_server_that_is_killed_while_a_rank_starts_is_a_cause_from_outside(
         run_ranks(sleeps, 1, tmp_path, LONG_SECONDS)
     assert failed.value.outcome.from_outside
     assert "the server that ranks are forked from was killed" in str(failed.value)
+
+
+def test_temporary_files_that_were_deleted_end_the_launch_in_one_line(tmp_path: Path) -> None:
+    fork_server_process()
+    folder = Path(util.get_temp_dir())
+    shutil.rmtree(folder)
+    try:
+        with pytest.raises(LaunchError, match=r"pymp-\w+ was deleted while dpbench needed it"):
+            run_ranks(sleeps, 1, tmp_path, LONG_SECONDS)
+        assert folder.is_dir(), "Python will remove it"
+    finally:
+        end_fork_server()  # the next one gets a socket of its own
