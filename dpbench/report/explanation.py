@@ -74,7 +74,7 @@ def answer(
         if shown is None or one in shown
     ]
     own = [one for one, _ in pairs]
-    remarks = [*dict.fromkeys(note for one in own for note in one.notes), *reasons(rows), *notes]
+    remarks = [*factor_notes(own), *reasons(rows), *notes]
     if verbose:
         remarks = [READING, *_phases(own), *remarks]
     elif (others := sum(not one.is_too_noisy for one in explanations) - len(own)) and not (
@@ -84,8 +84,6 @@ def answer(
             f"{units.counted(others, 'other configuration')}: choose with --implementations, "
             "--backends, --group-sizes and --batch-sizes"
         )
-    if any(factor.is_gain for one in own for factor in one.factors.factors):
-        remarks.append(GAIN)
     table = factors_table(own)
     if len(own) == 1:
         table = table.without(["configuration"])
@@ -131,8 +129,7 @@ def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
-    """One row per configuration and factor, without configurations that are too noisy and factors
-    that are 1 by definition."""
+    """One row per configuration and factor, without those that are 1 by definition."""
     return Table(
         caption="Factors of efficiency",
         columns=COLUMNS,
@@ -147,11 +144,17 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
                 )
             )
             for one in explanations
-            if not one.is_too_noisy
             for factor in one.factors.factors
             if factor.value.basis != "baseline"
         ),
     )
+
+
+def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
+    """What could not be separated, and what a gain means if there is one."""
+    yield from dict.fromkeys(note for one in explanations for note in one.notes)
+    if any(factor.is_gain for one in explanations for factor in one.factors.factors):
+        yield GAIN
 
 
 def _share(factor: Factor) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dpbench.analysis.subject import of_folder
 from dpbench.cli.app import run
-from dpbench.records.trial import Status
+from dpbench.records.trial import HostLoad, Status
 from dpbench.report.page.build import build_page
 from dpbench.report.page.pictures import Pictures
 from dpbench.store import load
@@ -120,14 +121,16 @@ def test_json_has_rows_that_are_too_noisy(
 
 
 def test_the_page_gives_the_same_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """shm is too noisy to state, but was tried: neither advises to try it."""
+    """shm is too noisy to state, but was tried: neither advises to try it. The machine was busy."""
     records = [record for i in range(4) for record in weak_sweep(i)]
     times = (0.010, 0.090, 0.011, 0.060)
     shm = [
         steps_of("ddp", [t, t], [0.008, 0.008], backend="shm", repetition=number)
         for number, t in enumerate(times)
     ]
-    folder = stored(tmp_path / "both", [*records, *shm])
+    busy = HostLoad(cores=2, during=1.0, stolen=0.0)
+    everything = [replace(one, host_load=busy) for one in (*records, *shm)]
+    folder = stored(tmp_path / "both", everything)
     assert run(["explain", str(folder), "--group-sizes", "2", "--backends", "gloo"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     said = [line for line in advice_lines_of(folder) if "exposed communication" in line]

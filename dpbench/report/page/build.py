@@ -22,7 +22,7 @@ from dpbench.report.collectives import (
     environment_differences,
 )
 from dpbench.report.doctor import machine_lines
-from dpbench.report.explanation import READING, advice_lines, factors_table
+from dpbench.report.explanation import READING, advice_lines, factor_notes, factors_table
 from dpbench.report.footnotes import notes, unavailable, warnings
 from dpbench.report.headline import NO_WINNER, speed_of, verdict
 from dpbench.report.numbers import percentage
@@ -64,8 +64,8 @@ def build_page(subject: Subject, pictures: Pictures) -> Page:
 
 
 def _advice(subject: Subject) -> Iterator[str]:
-    """What to try, the largest loss first; nothing where no headline can be trusted."""
-    if any(subject.advice) and any(one.fastest for one in subject.headlines.values()):
+    """What to try, the largest loss first: what explain prints."""
+    if any(subject.advice):
         yield from advice_lines(subject.explanations, subject.advice)
 
 
@@ -108,8 +108,10 @@ def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...]
     """What a section of charts has besides them."""
     if section == "time" and subject.explanations:
         more = islice(_advice(subject), MOST_ADVICE, None)
-        own = dict.fromkeys(note for one in subject.explanations for note in one.notes)
-        return (factors_table(subject.explanations),), (*more, READING, *own)
+        clear = [one for one in subject.explanations if not one.is_too_noisy]
+        if clear:
+            return (factors_table(clear),), (*more, READING, *factor_notes(clear))
+        return (), tuple(more)
     if section == "communication" and subject.collectives is not None:
         found = measured(subject.collectives.records)
         table = collectives_table(found)
