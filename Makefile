@@ -26,7 +26,7 @@ $(STAMP): $(RUNS)
 
 sweep: $(RUNS) ## Install dpbench, and benchmark this machine in less than a minute
 	$(BIN)/dpbench sweep --preset quick
-	@echo "dpbench is in $(BIN): source $(BIN)/activate"
+	@echo "dpbench is in $(BIN); source $(BIN)/activate puts it on your PATH"
 
 # Tests start hundreds of interpreters, and each would compile every module anew.
 test full: export PYTHONDONTWRITEBYTECODE =

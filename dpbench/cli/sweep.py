@@ -38,7 +38,10 @@ def sweep(typed: dict[str, Any]) -> int:
         typed = {"gpus": str(placed.local_size), **typed}
     if placed or "nnodes" in typed:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
-    return _sweep(read_options(typed), placed)
+    status = _sweep(read_options(typed), placed)
+    if typed.get("preset") == "quick" and not {"as_json", "dry_run"} & typed.keys():
+        print_result("Next: dpbench explain your_script.py\n")
+    return status
 
 
 def _sweep(options: SweepOptions, placed: Placement | None) -> int:

@@ -248,6 +248,17 @@ def test_a_baseline_alone_is_no_answer() -> None:
     assert exit_status([baseline], asked=("ddp",)) == 1
 
 
+@pytest.mark.usefixtures("here", "synthetic")
+def test_the_first_sweep_names_the_fastest_backend_and_says_what_is_next(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["sweep", "--preset", "quick", "--name", "n", "--no-charts"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "ddp/shm ×2" in lines[0]
+    assert lines[-1] == "Next: dpbench explain your_script.py"
+    assert len(store.load(Path("results/n")).records) == 5 * 6
+
+
 @pytest.mark.usefixtures("here")
 def test_what_cannot_run_here_is_said_before_anything_is_measured(
     capsys: pytest.CaptureFixture[str],
