@@ -29,9 +29,10 @@ THEME = {
     "#ffffff": "var(--paper)",
 }
 """The colors of text and lines; those of series are the same on light and dark pages."""
-PIXELS_PER_POINT = 1.3
-"""How large charts are at the least, on a page that is wide enough; they grow to fill its width."""
-MOST_PIXELS_PER_POINT = 1.9
+PANEL_SCALES = (1.3, 1.9)
+"""Least and most pixels per point of a panel on a page that is wide enough: panels grow to fill
+it."""
+LEGEND_SCALES = (1.55, 1.55)
 POINTS_PER_INCH = 72
 MARGIN = 3.0
 """Points around a part of a chart."""
@@ -99,7 +100,8 @@ def inline_parts(figure: Figure, svg: str, *, title: str) -> tuple[str, ...]:
     parts: list[str] = []
     for artist in (*figure.axes, *figure.legends):
         width, view = _view(figure, artist)
-        least, most = (width * scale for scale in (PIXELS_PER_POINT, MOST_PIXELS_PER_POINT))
+        scales = PANEL_SCALES if isinstance(artist, Axes) else LEGEND_SCALES
+        least, most = (width * scale for scale in scales)
         size = f"flex: {width:.0f} 1 {least:.0f}px; max-width: min({most:.0f}px, 100%)"
         look = {"viewBox": view, "style": size}
         name = "legend"
