@@ -63,6 +63,8 @@ def parse_name(text: str) -> Name:
     if origin.endswith(".py"):
         source: Source = "file"
         expected = f"{origin}:factory, a function in the file"
+        if origin == text:
+            expected += f"; dpbench explain {origin} measures a training script as it is"
     elif "/" in origin:
         raise UsageError(f"{title}: expected path/to/file.py:factory")
     elif origin == TORCHVISION:

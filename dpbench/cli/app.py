@@ -164,10 +164,12 @@ def _usage_message(error: Any, arguments: Sequence[str]) -> str:
 
 
 def _meant(word: str, command: str) -> str:
-    """The option of sweep or train that a word without one probably belongs to."""
+    """The option or the command that a word without an option probably belongs to."""
     from dpbench.architecture import names
     from dpbench.run import presets
 
+    if word.endswith(".py"):
+        return f"; {PROGRAM} explain {word} measures a training script as it is"
     known = {f"{PROGRAM} sweep": presets.SWEEPS, f"{PROGRAM} train": presets.TRAININGS}
     if command not in known:
         return ""

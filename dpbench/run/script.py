@@ -23,7 +23,7 @@ from dpbench.run.sweep.measuring import Measurement, measure
 from dpbench.run.this_machine import devices_for, machine_here, threads_for
 from dpbench.specs import SweepSpec, WorkloadSpec
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, SCRIPT
-from dpbench.store import StoredSweep
+from dpbench.store import LOGS_FOLDER, StoredSweep
 
 
 class ScriptUnmeasured(DpbenchError):
@@ -79,7 +79,8 @@ def measure_script(
     say(f"records are in {stored.folder}")
     for record in stored.records:
         if record.status is not Status.COMPLETED and record.trial.implementation == SCRIPT:
-            raise ScriptUnmeasured(f"{named}: {record.reason}")
+            kept = f"; its output is in {stored.folder / LOGS_FOLDER}"
+            raise ScriptUnmeasured(f"{named}: {record.reason}{kept}")
     return stored
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dpbench.cli.app import run
 from dpbench.store import load
 from tests.analysis.builders import weak_sweep
-from tests.cli.command import dpbench
+from tests.cli.command import dpbench, start
 from tests.cli.stored import stored
 from tests.launch.test_script import SCRIPT
+from tests.waiting import wait_until
 
 
 def parsed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[str, ...]:
@@ -96,3 +100,27 @@ def test_a_script_that_fails_ends_the_command_with_its_reason(tmp_path: Path) ->
     assert done.stdout == ""
     last = done.stderr.splitlines()[-1]
     assert last.startswith("dpbench: training_script.py: rank 1 raised ValueError: the loss is a")
+
+
+def processes_in(folder: Path, program: str = "") -> list[psutil.Process]:
+    """The processes that work in the folder, with this word in their command."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.cwd() == str(folder) and program in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_outlives_a_command_that_is_ended(tmp_path: Path, number: int) -> None:
+    script = (str(SCRIPT), "--samples", "100000", "--workers", "2")
+    command = start("explain", "--gpus", "2", "--steps", "100000", *script, cwd=tmp_path)
+    wait_until(lambda: len(processes_in(tmp_path, "inside.py")) >= 3)  # one has two workers
+    command.send_signal(number)
+    _, printed = command.communicate(timeout=60)
+    if number == signal.SIGINT:
+        assert command.returncode == 130
+        assert "interrupted: 0 of 12 trials are stored in results/" in printed.splitlines()[-1]
+    wait_until(lambda: not processes_in(tmp_path))

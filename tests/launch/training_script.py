@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=0)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--micro-steps", type=int, default=1)
-    parser.add_argument("--log")
+    parser.add_argument("--seconds-to")
     parser.add_argument("--fault", default="none")
     chosen = parser.parse_args()
     if chosen.fault == "spawn":
@@ -92,8 +92,8 @@ def main() -> None:
                 planted(chosen.fault, step)
                 times.append(time.perf_counter() - last)
                 last = time.perf_counter()
-    if chosen.log and rank == 0:
-        with open(chosen.log, "a") as file:  # noqa: PTH123 - as scripts have it
+    if chosen.seconds_to and rank == 0:
+        with open(chosen.seconds_to, "a") as file:  # noqa: PTH123 - as scripts have it
             file.write(f"{sum(times[10:]) / len(times[10:])}\n")
 
 
