@@ -44,7 +44,6 @@ from dpbench.measure.step import build_optimizer, prepare
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import verify
 from dpbench.measure.window import joined, segment_sizes, time_steps
-from dpbench.parallel.tree import map_tensors
 from dpbench.records.trial import RankMeasurement, Verification, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -250,15 +249,17 @@ class _Run:
     @contextmanager
     def _undone(self) -> Iterator[None]:
         """A context whose steps leave no trace in parameters, buffers, optimizer, loss scale and
-        random state. Copies wait in host memory, as the device may have no room for them."""
+        random state.
 
-        def on_host(tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.detach().to("cpu", copy=True)
-
-        optimizer, scaler = self.trainer.optimizer, self.trainer.numbers.scaler
+        Copies wait in host memory and are written back in place, as the device may have no room
+        for a second state of the optimizer.
+        """
+        states, scaler = self.trainer.optimizer.state, self.trainer.numbers.scaler
+        stepped = set(states)
         tensors = [*self.module.parameters(), *self.module.buffers()]
-        saved = [on_host(tensor) for tensor in tensors]
-        optimizer_state = map_tensors(on_host, optimizer.state_dict())
+        for state in states.values():  # torch's optimizers keep nothing but tensors there
+            tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
+        saved = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
         scaler_state = scaler.state_dict()
         cuda = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
@@ -266,7 +267,8 @@ class _Run:
         with torch.no_grad():
             for tensor, before in zip(tensors, saved, strict=True):
                 tensor.copy_(before)
-        optimizer.load_state_dict(optimizer_state)
+        for parameter in {*states} - stepped:  # stepped for the first time
+            del states[parameter]
         scaler.load_state_dict(scaler_state)
 
     def add_phases_and_gradients(self, measurement: RankMeasurement) -> RankMeasurement:

@@ -236,6 +236,23 @@ def test_steps_without_synchronization_leave_no_trace_in_the_training(
     assert alone.final_checksum == plain.final_checksum
 
 
+def test_undoing_steps_needs_no_second_state_of_the_optimizer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy of it on the device could be more than there is room for."""
+    places: set[tuple[int, ...]] = set()
+    true_step = Trainer.step
+
+    def step(self: Trainer, batches: Any, *, sync: bool = True) -> None:
+        true_step(self, batches, sync=sync)
+        states = self.optimizer.state.values()
+        places.add(tuple(value.data_ptr() for state in states for value in state.values()))
+
+    monkeypatch.setattr(Trainer, "step", step)
+    measured(dp(2, "Healthy", warmup_steps=1, timed_steps=20, optimizer="adamw"))
+    assert len(places) == 1
+
+
 @pytest.mark.parametrize(
     ("trial", "sizes"),
     [
