@@ -184,7 +184,7 @@ def parent_killed(tries: int) -> Iterator[str | None]:
 def signals(tries: int) -> Iterator[str | None]:
     """To all processes of the terminal, as the kernel does, or to the command alone."""
     chance = random.Random(3)
-    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
     kinds = product(numbers, (False, True), (True, False))
     for number, ignored, to_all in islice(cycle(kinds), tries):
         with tempfile.TemporaryDirectory() as name:
@@ -216,6 +216,39 @@ def signals(tries: int) -> Iterator[str | None]:
                 **{f"no process is left: {left}": not left},
                 all_are_stored=not ignored or len(stored(folder) or []) == REAL_TRIALS,
             )
+
+
+def training_interrupted(tries: int) -> Iterator[str | None]:
+    """Ctrl-C while the server of ranks and the ranks start: for seconds, on a busy machine."""
+    chance = random.Random(4)
+    train = ("train", "--arch", "mlp", "--gpus", "2", "--oversubscribe", "--epochs", "50")
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        for number in range(tries):
+            with tempfile.TemporaryDirectory() as name:
+                mark = f"{os.getpid()}-{number}"
+                running = start(*train, cwd=Path(name), TMPDIR=name, DPBENCH_FAULT=mark)
+                deadline = time.monotonic() + 60
+                while not [*Path(name).glob("runs/*")] and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                time.sleep(chance.uniform(0.0, 10.0))
+                os.killpg(running.pid, signal.SIGINT)
+                _, printed = running.communicate(timeout=60)
+                time.sleep(GONE_SECONDS)
+                left = []
+                for process in psutil.process_iter():
+                    with suppress(psutil.Error):  # it may have ended, or be another user's
+                        if process.environ().get("DPBENCH_FAULT") == mark:
+                            left.append(process)
+                yield expect(
+                    **{f"ends with 130, not {running.returncode}": running.returncode == 130},
+                    **{f"no traceback: {printed[-300:]}": "Traceback" not in printed},
+                    **{f"no process is left: {left}": not left},
+                    no_temporary_folder_is_left=not [*Path(name).glob("[dp]*-*")],
+                )
+    finally:
+        for loop in loops:
+            loop.kill()
 
 
 def computed(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -354,10 +387,16 @@ FAULTS = (
         run=parent_killed,
     ),
     Fault(
-        name="SIGHUP, SIGINT and SIGTERM at random moments",
+        name="SIGHUP, SIGINT, SIGTERM and SIGQUIT at random moments",
         promise="ignored ones change nothing, others end it with 128 + n, nothing is left",
         tries=20,
         run=signals,
+    ),
+    Fault(
+        name="Ctrl-C while a training starts on a busy machine",
+        promise="ends with 130, no process and no temporary file is left",
+        tries=10,
+        run=training_interrupted,
     ),
     Fault(name="the disk full", promise="whole records kept, resumable", tries=5, run=disk_full),
     Fault(

@@ -33,6 +33,16 @@ def test_repetitions_become_one_row() -> None:
     assert row["peak_memory_bytes"] == 300 * 2**20
 
 
+def test_trials_that_were_tried_again_are_counted_with_the_reason() -> None:
+    again = {"tried_again_after": "rank 1 was killed by SIGKILL"}
+    completed = [run(trial(repetition=r), 100.0, **again) for r in range(2)]
+    failed = [record(trial(batch_size=64), reason="rank 0 was killed by SIGKILL", **again)]
+    first, second = summarize([*completed, run(trial(repetition=2), 100.0), *failed])
+    words = "tried again, as the first try was ended: rank 1 was killed by SIGKILL"
+    assert [f"2 trials {words}" in note for note in first.notes] == [True]
+    assert [f"1 trial {words}" in note for note in second.notes] == [True]
+
+
 def test_speedups_are_against_single_and_the_relative_one_is_a_column_by_name() -> None:
     one, two, single = summarize(
         [
