@@ -64,7 +64,7 @@ def test_a_sweep_measures_every_configuration_and_keeps_everything(
     assert {record.trial.overlap for record in pairs} == {"on", "off"}
     assert len({record.ranks[0].final_checksum for record in pairs}) == 1  # the same gradients
     table = (folder / "report/table.txt").read_text()
-    for header in ("Implementation", "Backend", "Group", "Images/s", "Speedup"):
+    for header in ("Implementation", "Size", "Images/s", "Speedup"):
         assert header in table
     assert (folder / "report/table.md").exists()
     assert 'data-kind="throughput"' in (folder / "report/index.html").read_text()
