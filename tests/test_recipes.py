@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 import dpbench
@@ -42,6 +44,13 @@ def take_the_first(models: Sequence[nn.Module], _: int, *, over_ranks: bool) -> 
     average(models[:1], 1, over_ranks=over_ranks)
 
 
+def forget(models: Sequence[nn.Module], _: int, *, over_ranks: bool) -> None:
+    """As if no gradient had been computed."""
+    average(models, 1, over_ranks=over_ranks)
+    models[0].zero_grad()
+    next(models[0].parameters()).grad = torch.zeros_like(next(models[0].parameters()))
+
+
 def test_every_recipe_is_in_the_index_and_in_these_tests() -> None:
     index, tests = (FOLDER / "README.md").read_text(), Path(__file__).read_text()
     for path in FOLDER.glob("*.py"):
@@ -54,8 +63,22 @@ def test_replicas_in_one_process_learn(name: str) -> None:
     assert main_of(name)() > 0.95
 
 
-def test_dp_train_learns_a_regression() -> None:
-    assert main_of("minimal_dp_train")() < 0.1
+def test_dp_train_learns_a_regression_with_any_number_of_replicas() -> None:
+    recipe = FOLDER / "minimal_dp_train.py"
+    done = subprocess.run([sys.executable, recipe], capture_output=True, text=True, check=True)
+    assert re.findall(r"^(\d+) replicas: .* samples/s$", done.stdout, re.M) == ["1", "2", "4"]
+
+
+def test_the_regression_says_which_check_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "average", forget)
+    with pytest.raises(SystemExit, match="failed: 1 replicas: a loss that falls; 2 replicas: a"):
+        runpy.run_path(str(FOLDER / "minimal_dp_train.py"), run_name="__main__")
+
+
+def test_the_plain_loop_learns_from_every_sample_of_an_epoch() -> None:
+    accuracy, sizes = main_of("plain_loop")()
+    assert accuracy > 0.9
+    assert sizes == [[32, 32, 32, 24]] * 20
 
 
 def test_replicas_of_one_sample_are_one_model_on_batches_in_all_modes() -> None:

@@ -23,6 +23,8 @@ from torch.autograd.graph import disable_saved_tensors_hooks
 
 from dpbench.parallel.torch_private import TorchDispatchMode
 
+_DRAWS = torch.Tag.nondeterministic_seeded
+
 
 class ForwardProfile:
     """How replicas on the CPU run in one mode, training or evaluation, as their forwards show.
@@ -85,10 +87,10 @@ class OwnStream(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given, tags = (*args, *kwargs.values()), getattr(func, "tags", None)
-        self.traced = self.traced or tags is None  # only those of higher order have none
-        if torch.Tag.nondeterministic_seeded not in (tags or ()) or any(
-            isinstance(value, torch.Generator) for value in given
+        tags = getattr(func, "tags", None)
+        self.traced = self.traced or tags is None  # only operators of higher order have none
+        if _DRAWS not in (tags or ()) or any(
+            isinstance(value, torch.Generator) for value in (*args, *kwargs.values())
         ):
             return func(*args, **kwargs)
         self.drew = True

@@ -47,8 +47,7 @@ class Operand:
             )
         if tensor.is_quantized:
             raise ValueError(f"shm takes no quantized tensors, got {tensor.dtype}")
-        sides = zip(tensor.shape, tensor.stride(), strict=True)
-        if write and not tensor.is_contiguous() and any(n > 1 and not step for n, step in sides):
+        if write and not tensor.is_contiguous() and _repeats(tensor):
             raise ValueError(
                 f"shm cannot write to a tensor whose elements share memory, got shape "
                 f"{tuple(tensor.shape)} with strides {tensor.stride()}"
@@ -118,6 +117,12 @@ class Operand:
 @cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
     return cuda.Stream(device=device)  # type: ignore[no-untyped-call]
+
+
+def _repeats(tensor: Tensor) -> bool:
+    """Whether the elements along some side are all one, as after `expand`."""
+    sides = zip(tensor.shape, tensor.stride(), strict=True)
+    return any(count > 1 and step == 0 for count, step in sides)
 
 
 def only(things: Sequence[Any]) -> Any:

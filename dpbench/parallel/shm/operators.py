@@ -65,21 +65,21 @@ def operator_for(op: Any, dtype: torch.dtype) -> Operator:
     Raises:
         ValueError: the backend does not have this operator, or not for this dtype.
     """
-    number = int(getattr(op, "op", op))
-    operator = _OPERATORS.get(number)
-    if operator is None:
-        raise ValueError(f"shm has no reduction {op}, expected one of {', '.join(_FUNCTIONS)}")
-    if not _takes(number, dtype):
-        raise ValueError(f"shm cannot reduce {dtype} with {operator.name}")
-    return operator
+    return _operator_for(int(getattr(op, "op", op)), dtype)
 
 
 @cache
-def _takes(number: int, dtype: torch.dtype) -> bool:
-    """Whether torch has the function of an operator for a dtype, which it tells by trying."""
+def _operator_for(number: int, dtype: torch.dtype) -> Operator:
+    """Like `operator_for`, by torch's number of the operator."""
+    operator = _OPERATORS.get(number)
+    if operator is None:
+        raise ValueError(
+            f"shm has no reduction {_KIND(number)}, expected one of {', '.join(_FUNCTIONS)}"
+        )
+    # torch does not list the dtypes of a function, but it refuses the others.
     operands = torch.zeros(3, 1, dtype=dtype, device="cpu")
     try:
-        _OPERATORS[number].reduce(operands[:2].unbind(), out=operands[2])
-    except (RuntimeError, TypeError):
-        return False
-    return True
+        operator.reduce(operands[:2].unbind(), out=operands[2])
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"shm cannot reduce {dtype} with {operator.name}: {error}") from None
+    return operator
