@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -129,6 +130,10 @@ def clone(module: nn.Module, twins: dict[int, Any]) -> nn.Module:
     return twins[id(module)]  # type: ignore[no-any-return]
 
 
+_PLAIN = frozenset({bool, int, float, str, type(None), OrderedDict, set})
+"""Types of attributes that a clone shares with its original; OrderedDict is that of hooks."""
+
+
 def _counterpart(value: Any, twins: dict[int, Any]) -> Any:
     """An attribute for the clone: parts that belong to the original are replaced.
 
@@ -137,6 +142,8 @@ def _counterpart(value: Any, twins: dict[int, Any]) -> Any:
     which a module keeps its parameters and buffers, are always copied; what a replica adds to one
     is lost.
     """
+    if type(value) in _PLAIN:  # most of all attributes
+        return value
     if isinstance(value, (Tensor, nn.Module)):
         return twins.get(id(value), value)
     if isinstance(value, MethodType) and id(value.__self__) in twins:
