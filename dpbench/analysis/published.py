@@ -113,8 +113,7 @@ def from_csv(path: Path) -> tuple[ConfigurationSummary, ...]:
                 f"line {rows[key][0]})"
             )
         rows[key] = (number, with_note(found, *notes))
-    scaled = _with_scaling([row for _, row in rows.values()])
-    return in_order(map(_with_serial_fraction, scaled))
+    return in_order(_with_scaling([row for _, row in rows.values()]))
 
 
 def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
@@ -193,7 +192,7 @@ def _summary(row: PublishedRow, cells: dict[str, str]) -> ConfigurationSummary:
 
 def _with_scaling(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSummary]:
     """The rows with speedups over `single`, or if the table has none, over group size 1 of the same
-    series."""
+    series, and the serial fractions that follow."""
     alone = [row for row in rows if row.group_size == 1]
     ones = {(row.series, row.batch_size): row for row in alone}
     singles = {row.batch_size: row for row in alone if row.implementation == SINGLE}
@@ -215,15 +214,11 @@ def _with_scaling(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSum
                 reference=SINGLE if singles else OWN,
                 speedup_relative=None if own is None else _gain(own, row),
             )
+        if row.speedup is not None and row.group_size > 1:
+            share = serial_fraction(row.speedup.value, row.group_size)
+            row = replace(row, measured={"serial_fraction": share})
         found.append(row)
     return found
-
-
-def _with_serial_fraction(row: ConfigurationSummary) -> ConfigurationSummary:
-    if row.speedup is None or row.group_size == 1:
-        return row
-    found = serial_fraction(row.speedup.value, row.group_size)
-    return replace(row, measured={"serial_fraction": found})
 
 
 def _gain(base: ConfigurationSummary, row: ConfigurationSummary) -> Estimate:

@@ -42,7 +42,7 @@ def sweep_answer(rows: Sequence[Planned], summary: str) -> Answer:
         }
         for row in rows
     ]
-    headers = ("Implementation", "Backend", "Group", "Batch", "Global batch", "Devices", "Runs")
+    headers = ("Implementation", "Backend", "Size", "Batch", "Global batch", "Devices", "Runs")
     cells = [
         [
             row.spec.implementation_label,

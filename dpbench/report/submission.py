@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dpbench.analysis.subject import Subject
 from dpbench.errors import UsageError
 from dpbench.records.environment import environment_line
 from dpbench.report.formats import csv_text
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def submission(subject: Subject) -> str:
@@ -18,20 +13,15 @@ def submission(subject: Subject) -> str:
 
     Raises UsageError for a published table, for strong scaling, and if no row has a speed.
     """
+    import pandas as pd
+
     sweep = subject.sweep
     if sweep is None:
         raise UsageError(f"{subject.name}: --submission needs a sweep's results folder")
     machine = environment_line(
         sweep.environments, {record.environment_id for record in sweep.records}
     )
-    return csv_text(_frame(subject, machine))
-
-
-def _frame(subject: Subject, machine: str) -> pd.DataFrame:
-    import pandas as pd
-
-    assert subject.sweep is not None
-    accelerators = {len(one.accelerators) for one in subject.sweep.environments.values()}
+    accelerators = {len(one.accelerators) for one in sweep.environments.values()}
     lines = []
     for row in subject.rows:
         trial = row.configuration
@@ -58,4 +48,5 @@ def _frame(subject: Subject, machine: str) -> pd.DataFrame:
         )
     if not lines:
         raise UsageError(f"{subject.name}: no row has a speed")
-    return pd.DataFrame(lines).astype({"gpus_per_node": "Int64", "batch_per_gpu": "Int64"})
+    frame = pd.DataFrame(lines).astype({"gpus_per_node": "Int64", "batch_per_gpu": "Int64"})
+    return csv_text(frame)

@@ -181,7 +181,7 @@ def test_repetitions_grow_while_it_is_inconclusive(
         ),
         (["--against", "ddp"], "it would be compared with itself"),
         (["--against", "dp", "--arch", "mlp,gpt"], "this command measures one architecture"),
-        (["--baseline", "old"], "CANDIDATE --baseline DIR (stored results)"),
+        (["--baseline", "old"], "a candidate with --baseline DIR (stored results)"),
         (["new", "--baseline", "old", "--budget", "1m"], "--budget has no effect, as new is"),
         (["new", "--baseline", "old", "--metric", "efficency"], "did you mean 'efficiency'?"),
         (

@@ -25,7 +25,7 @@ HALF = 0.5
 ACCUMULATE_TIMES = 4
 ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
-HIDDEN_BY_PAUSES: tuple[Part, ...] = ("contention", "wrapper", "waiting")
+HIDDEN_BY_PAUSES: set[Part] = {"contention", "wrapper", "waiting"}
 """Parts that slow steps enlarge, whatever causes them."""
 AdviceKind = Part | Literal["data", "slow steps", "not separated"]
 Words = tuple[str, str]
@@ -76,7 +76,7 @@ def _advice_on(
     lines = [
         _advice(factor, one, others)
         for factor in one.factors.factors
-        if factor.is_loss and factor.share.value >= LARGE and not _is_of_pauses(factor, pauses)
+        if is_large_loss(factor.share) and not _is_of_pauses(factor, pauses)
     ]
     data = one.phases and one.phases.of("data")
     is_named = any(line.kind == "data" for line in lines)
@@ -113,8 +113,11 @@ def _pauses(one: Explanation) -> Advice | None:
 
 def _is_of_pauses(factor: Factor, pauses: Advice | None) -> bool:
     """Whether slow steps, which have advice of their own, cause the larger part of a loss."""
-    hides = {*factor.parts} <= {*HIDDEN_BY_PAUSES}
-    return hides and pauses is not None and pauses.share.value >= HALF * factor.share.value
+    return (
+        pauses is not None
+        and HIDDEN_BY_PAUSES.issuperset(factor.parts)
+        and pauses.share.value >= HALF * factor.share.value
+    )
 
 
 def _advice(factor: Factor, explained: Explanation, others: Sequence[Explanation]) -> Advice:

@@ -86,11 +86,6 @@ class Factor:
     """Share of the reached step's seconds that it costs; negative for a gain."""
 
     @property
-    def is_loss(self) -> bool:
-        """Whether noise is excluded: the whole interval of its share lies above 0."""
-        return self.share.interval is not None and self.share.interval[0] > 0
-
-    @property
     def is_gain(self) -> bool:
         """Whether the step is surely shorter for it: the whole interval lies below 0."""
         return self.share.interval is not None and self.share.interval[1] < -ROUNDING

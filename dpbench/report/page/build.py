@@ -264,16 +264,17 @@ def _words(subject: Subject) -> list[str]:
 
 
 def command_of_row(command: Sequence[str], trial: TrialSpec | None) -> str:
-    """The command that measures one row of a sweep again; empty for rows of no sweep.
+    """The command that measures one row of a sweep again; empty for rows of other commands, which
+    do not measure rows alone.
 
     It is the `command` of the sweep with the values of the row in place of lists, and without the
     name of its folder and options that the row's implementation does not have.
     """
-    if not command or trial is None:
+    if trial is None or not command or command[0] != "sweep":
         return ""
     options: dict[str, str | None] = {}
-    first, *left = command
-    while left and left[0].startswith("--"):
+    left = [*command[1:]]
+    while left:
         name = left.pop(0)
         options[name] = None if not left or left[0].startswith("--") else left.pop(0)
     traits = IMPLEMENTATIONS[trial.implementation]
@@ -292,4 +293,4 @@ def command_of_row(command: Sequence[str], trial: TrialSpec | None) -> str:
         "--threads": str(trial.threads_per_replica),
     }
     words = [word for pair in options.items() for word in pair if word is not None]
-    return escaped(shlex.join(["dpbench", first, *words, *left]))
+    return escaped(shlex.join(["dpbench", "sweep", *words]))

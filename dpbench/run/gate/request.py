@@ -92,8 +92,8 @@ def _require_one_baseline(options: CheckOptions, given: Collection[str]) -> None
         got = " ".join([*filter(None, [options.candidate]), *typed]) or "nothing"
         raise UsageError(
             f"got {got} to compare; expected one of --against-ref REV (your code at a Git "
-            "revision), --against NAME (an implementation) and CANDIDATE --baseline DIR (stored "
-            "results)"
+            "revision), --against NAME (an implementation) and a candidate with --baseline DIR "
+            "(stored results)"
         )
     reason = f"{options.candidate} is stored" if is_stored else "both sides are measured here"
     for key in MEASURING if is_stored else ("force",):

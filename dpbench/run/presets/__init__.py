@@ -20,13 +20,12 @@ def find(name: str, presets: Mapping[str, Path] = SWEEPS) -> Path:
     """The file of a preset for this machine; raises UsageError for an unknown name."""
     if name not in presets:
         raise UnknownName("value for --preset:", name, [*presets])
-    return ON_GPUS[name] if name in ON_GPUS and _has_gpus() else presets[name]
+    if name in ON_GPUS:
+        import torch
 
-
-def _has_gpus() -> bool:
-    import torch
-
-    return torch.cuda.device_count() > 0
+        if torch.cuda.device_count() > 0:
+            return ON_GPUS[name]
+    return presets[name]
 
 
 def find_training(name: str) -> Path:

@@ -167,6 +167,11 @@ def test_the_command_of_a_row_measures_that_row_alone() -> None:
     assert command_of_row(command, None) == ""
 
 
+@pytest.mark.parametrize("command", [["check", "--against", "ddp"], ["explain", "train.py"]])
+def test_a_command_that_measures_no_row_alone_is_not_copied(command: list[str]) -> None:
+    assert command_of_row(command, sample_records()[0].trial) == ""
+
+
 def test_a_page_copies_the_command_of_each_row() -> None:
     buttons = re.findall(r'data-command="([^"]+)"', to_html(whole()))
     assert len(buttons) == len(results_table(summarize(sample_records(repetitions=2))).rows)
