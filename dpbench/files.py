@@ -34,9 +34,9 @@ def open_to_append(path: Path) -> IO[bytes]:
 
 
 def open_to_read(path: Path) -> IO[bytes]:
-    """Opens a regular file, or one that a link leads to.
+    """Open a regular file, or the one that a link leads to, and protect it as `keep` does.
 
-    Raises StoreError for anything else, as a pipe would never end, OSError.
+    Raises OSError, and StoreError for anything else: reading a pipe might never end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -53,7 +53,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def keep(path: Path) -> None:
-    """Let `write_file` refuse this file from now on: it holds what this process reads."""
+    """Let `write_file` refuse this file from now on, because this process reads it."""
     _kept.add(path.resolve())
 
 
@@ -134,7 +134,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """The same; `write` gets the file to write to."""
+    """Like `write_text`, with `write` called with the open file. Refuses a file that was read."""
     if path.resolve() in _kept:
         raise StoreError(f"{path} holds what is read here; expected another file to write")
     try:

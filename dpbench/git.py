@@ -41,6 +41,6 @@ def run_git(
 
 
 def git_error(finished: subprocess.CompletedProcess[str]) -> str:
-    """What Git says about a failure, in one line, from its cause on."""
+    """Git's error message in one line, from its cause on."""
     _, _, cause = f"\n{finished.stderr}".rpartition("\nfatal: ")
     return " ".join(cause.split()) or f"git ended with status {finished.returncode}"

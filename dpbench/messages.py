@@ -20,7 +20,7 @@ _results: list[TextIO] = []
 
 
 def keep_for_results(stream: TextIO) -> None:
-    """From now on results go to this stream, and whatever else is printed to sys.stdout."""
+    """Send results to this stream from now on; other output still goes to sys.stdout."""
     _results[:] = [stream]
 
 

@@ -61,13 +61,13 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def call_when_ending(function: Callable[[], None]) -> None:
-    """Let `clean_up` call this function, too, in this process."""
+    """Have `clean_up` call this function in this process."""
     _endings[function] = os.getpid()
 
 
 def clean_up() -> None:
-    """Remove the temporary folders of this process, which is about to end without leaving its
-    contexts, and do what else it has to do before."""
+    """Call what `call_when_ending` was given, and remove the temporary folders of this process,
+    which is about to end without leaving its contexts."""
     for function, pid in [*_endings.items()]:
         if pid == os.getpid():
             function()

@@ -13,7 +13,7 @@ from dpbench.analysis.steps import StepSummary
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec, series_name
 from dpbench.specs.shares import on_hosts
-from dpbench.specs.traits import place_of
+from dpbench.specs.traits import implementation_order
 
 MOST_LISTED = 8
 """Configurations that a note names; the rest are counted and stand in the table."""
@@ -238,7 +238,7 @@ def in_order(rows: Iterable[ConfigurationSummary]) -> tuple[ConfigurationSummary
         sorted(
             rows,
             key=lambda row: (
-                place_of(row.implementation, row.implementation_label),
+                implementation_order(row.implementation, row.implementation_label),
                 row.backend or "",
                 row.group_size,
                 row.batch_size or 0,

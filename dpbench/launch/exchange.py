@@ -66,8 +66,8 @@ class Exchange:
         seconds: float,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> list[Any]:
-        """What all members report about themselves, when all have come; calls `on_wait` with those
-        that are missing.
+        """Wait for all members and return their descriptions; calls `on_wait` with those that are
+        missing.
 
         Raises LaunchError when the time is over, and UsageError for a number that two members have.
         """

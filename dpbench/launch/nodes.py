@@ -166,7 +166,7 @@ def meet(request: NodeRequest, me: Node) -> Iterator[Team]:
 
 
 class _Watched:
-    """What this node knows of another one."""
+    """Another node, as this one last heard from it."""
 
     def __init__(self) -> None:
         self.beat = -1

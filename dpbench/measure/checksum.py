@@ -10,7 +10,7 @@ import torch
 DIGEST_BYTES = 8
 
 
-def whole(tensor: torch.Tensor) -> torch.Tensor:
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself; if ranks hold shards of it (a DTensor), the whole tensor.
 
     That is a collective: every rank asks for the same tensors in the same order.
@@ -26,6 +26,6 @@ def tensors_checksum(tensors: Iterable[torch.Tensor]) -> str:
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for tensor in tensors:
-        flat = whole(tensor.detach()).cpu().resolve_conj().contiguous().flatten()
+        flat = full_tensor(tensor.detach()).cpu().resolve_conj().contiguous().flatten()
         digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -45,7 +45,7 @@ def peak_memory_words() -> str:
 
 
 def reset_peak_device_memory(device: torch.device) -> None:
-    """Count the peak from now on."""
+    """Start a new peak for `peak_device_memory`."""
     if device.type == "cuda":
         cuda.reset_peak_memory_stats(device)
 
@@ -90,7 +90,7 @@ def current_cuda_device() -> str:
     return f"cuda:{cuda.current_device()}"
 
 
-def settle_on_device(settings: RunSpec, rank: int) -> torch.device:
+def set_device_and_threads(settings: RunSpec, rank: int) -> torch.device:
     """Select this process's device and its share of the cores."""
     device = torch.device(settings.devices[rank])
     replicas_here = settings.group_size if settings.process_count == 1 else 1

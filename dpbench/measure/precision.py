@@ -16,7 +16,7 @@ from torch.amp.grad_scaler import GradScaler
 HALF = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
-def choose_products(dtype: str) -> None:
+def set_tf32(dtype: str) -> None:
     """Use TF32 in all float32 products on CUDA if `dtype` is tf32. For f32 torch's defaults stay:
     TF32 in cuDNN's convolutions, float32 elsewhere."""
     if dtype == "tf32":

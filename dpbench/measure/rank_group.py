@@ -5,7 +5,7 @@ Environment variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) come from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -66,12 +66,6 @@ class RankGroup:
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """The `data` of every rank, by rank; lengths may differ."""
         return [data] if self.control is None else gather_bytes(data, self.control)
-
-    def share_first(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Overwrite the tensors, which are on the CPU, with those of rank 0."""
-        if self.control is not None:
-            for tensor in tensors:
-                dist.broadcast(tensor.detach(), 0, self.control)
 
     def gather_on_first(self, value: Any) -> list[Any] | None:
         """The `value` of every rank, by rank, on rank 0; None elsewhere.

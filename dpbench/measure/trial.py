@@ -31,14 +31,14 @@ from dpbench.measure.device import (
     peak_device_memory,
     peak_host_memory_bytes,
     reset_peak_device_memory,
-    settle_on_device,
+    set_device_and_threads,
 )
 from dpbench.measure.feed import BatchQueue, Feed, StepBatches, feeding
 from dpbench.measure.flops import flops_per_item
 from dpbench.measure.implementations import wrap
 from dpbench.measure.instruments import time_phases, trace_gradients
 from dpbench.measure.own_step import trainer_of
-from dpbench.measure.precision import Numbers, choose_products
+from dpbench.measure.precision import Numbers, set_tf32
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.step import build_optimizer, prepare
 from dpbench.measure.unused import unused_parameters_named
@@ -83,8 +83,8 @@ def measure(
     """
     started = perf_counter()
     trial = trial.with_steps(steps)
-    device = settle_on_device(trial, rank)
-    choose_products(trial.workload.dtype)
+    device = set_device_and_threads(trial, rank)
+    set_tf32(trial.workload.dtype)
     architecture = architectures.load(trial.workload.architecture)
     source = _source(trial, architecture, prepared)
     batches = BatchQueue(trial, rank, len(source), device if trial.prefetch is None else HOST)

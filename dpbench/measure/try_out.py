@@ -47,7 +47,7 @@ class Tried:
     dataset: str
     """The dataset of the trials: the one that was asked for, or the architecture's default."""
     notes: tuple[str, ...]
-    """What the user must see."""
+    """Messages that the user must see."""
 
 
 def try_out(arch: str, *, dataset: str | None, step: str | None, seed: int) -> Tried:

@@ -31,7 +31,7 @@ from dpbench.architecture.seeding import seeded
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
-from dpbench.measure.checksum import whole
+from dpbench.measure.checksum import full_tensor
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.implementations.comm_hooks import is_lossless
 from dpbench.measure.own_step import expect_gradients, trainer_of
@@ -40,6 +40,7 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.reference import Gradients, ReplicaReference, ShardReference
 from dpbench.measure.step import Trainer, prepare
 from dpbench.parallel import ShardedOptimizer
+from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -67,7 +68,8 @@ def verify(
     torch.manual_seed(trial.workload.seed)
     module = architecture.build_model()
     # Wrappers take rank 0's values. The reference must too, as a factory may ignore the seed.
-    ranks.share_first([*module.parameters(), *module.buffers()])
+    if ranks.control is not None:
+        broadcast_coalesced([*module.parameters(), *module.buffers()], ranks.control)
     large = sum(parameter.numel() for parameter in module.parameters()) > MOST_IN_DOUBLE
     dtype = torch.float32 if large else torch.float64
     if large:
@@ -166,7 +168,7 @@ def _gradients(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Gra
         averages = optimizer.gradients()
         return [averages.get(parameter) for parameter in module.parameters()]
     gradients = (parameter.grad for parameter in module.parameters())
-    return [None if gradient is None else whole(gradient) for gradient in gradients]
+    return [None if gradient is None else full_tensor(gradient) for gradient in gradients]
 
 
 def _errors(ours: Gradients, theirs: Gradients) -> list[float]:

@@ -1,4 +1,4 @@
-"""What torch.compile leaves as it is."""
+"""Methods that torch.compile leaves uncompiled."""
 
 from __future__ import annotations
 

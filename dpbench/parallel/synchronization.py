@@ -21,7 +21,7 @@ from dpbench.parallel.groups import carrier, first_device, member_group
 from dpbench.parallel.torch_private import broadcast_coalesced, copy_all
 
 _NONE, _DENSE, _SPARSE = range(3)
-"""What a rank has as the gradient of a parameter; the ranks take the largest."""
+"""Kinds of a parameter's gradient on a rank; the largest one counts for all ranks."""
 
 
 def sync_gradients(

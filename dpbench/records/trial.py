@@ -134,16 +134,16 @@ class GradientTrace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptFacts:
-    """What a training script was seen to do in its steps as it is."""
+    """Facts about the steps that a training script takes as it is."""
 
     steps: int
-    """Optimizer steps that the counts below are of."""
+    """Optimizer steps in which the following were counted."""
     world_size: int
     """Ranks of its process group; 0 if it made none."""
     reducing_forwards: int
     """Forward passes of DistributedDataParallel whose backward averages gradients."""
     loader_seconds: float
-    """Time that it waited for batches of its DataLoader."""
+    """Time that it waited for batches from its DataLoader."""
     loader_workers: int | None = None
     """None if no DataLoader feeds its steps."""
     pins_memory: bool = False
@@ -152,7 +152,7 @@ class ScriptFacts:
     is_wrapped: bool = False
     """Whether its model is within torch's DistributedDataParallel."""
     finds_unused: bool = False
-    """Whether that has find_unused_parameters."""
+    """Whether the wrapper has find_unused_parameters."""
     has_unused: bool = False
     """Whether a parameter had no gradient after the warm-up."""
     differing_parameter: str | None = None

@@ -53,7 +53,7 @@ class SweepSpec(TrialSettings):
 
     @property
     def most_trials(self) -> int:
-        """The most trials that its plan can have; combinations that there are not count, too."""
+        """Upper bound for the trials of the plan: all combinations, including impossible ones."""
         axes = (self.implementations, self.backends, self.group_sizes, self.batch_sizes)
         return math.prod(map(len, (*axes, *self.axes.values()))) * self.repetitions
 

@@ -133,9 +133,9 @@ _FOUND = [traits for path in FOLDER.glob("[!_]*.py") if (traits := read_traits(p
 BUILT_IN = {traits.name: traits for traits in sorted(_FOUND, key=lambda one: (one.order, one.name))}
 """The implementations of dpbench's own training loop: one file each."""
 SCRIPT = "script"
-"""The user's training script as it is, with whatever it trains its replicas with."""
+"""The user's training script, unchanged."""
 OWN_BACKEND = "own"
-"""The backend of a script as it is."""
+"""Stands for the backend that a script chooses itself."""
 IMPLEMENTATIONS = BUILT_IN | {
     SCRIPT: ImplementationTraits(
         name=SCRIPT,
@@ -168,9 +168,9 @@ TRAINABLE = tuple(
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
 
-def place_of(name: str, label: str) -> tuple[int, tuple[tuple[float, str], ...]]:
-    """Sort key of an implementation and its label: implementations in their order, and numbers by
-    their value, so that "local-sgd(20)" comes before "local-sgd(100)"."""
+def implementation_order(name: str, label: str) -> tuple[int, tuple[tuple[float, str], ...]]:
+    """Sort key for rows: implementations in their order, and numbers in labels by their value, so
+    that "local-sgd(20)" comes before "local-sgd(100)"."""
     known = list(IMPLEMENTATIONS)
     place = known.index(name) if name in known else len(known)
     texts = NUMBER.split(label)  # every second one is a number

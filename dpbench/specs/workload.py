@@ -24,7 +24,7 @@ class WorkloadSpec:
     """The trained workload: model, data, precision and optimizer."""
 
     architecture: str
-    """A name from `architectures/`, or "package.module:factory"; of a script, its name."""
+    """A name from `architectures/`, or "package.module:factory"; for a script, its name."""
     dataset: str
     """A name from the registry of datasets, or the user's function; "" for a script."""
     optimizer: str = DEFAULT_OPTIMIZER
@@ -41,7 +41,7 @@ class WorkloadSpec:
     """The user's own training step: "path/to/file.py:step" or "package.module:step"."""
     script: tuple[str, ...] = ()
     """A training script with its arguments, ("train.py", "--lr", "1"), or as a module, ("-m",
-    "package.train"). It trains in its own loop, in the place of dpbench's over an architecture."""
+    "package.train"). It runs its own training loop instead of dpbench's."""
     files_sha256: str | None = None
     """Hash of the user's files that architecture, step, dataset or script name, and of the training
     text."""

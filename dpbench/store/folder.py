@@ -51,9 +51,9 @@ ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
 LONGEST_NAME = 200
 MOST_TRIALS = 100_000
-"""Most trials of a plan that is read: a file of a few bytes could ask for any number."""
+"""Most trials of a plan: a file of a few bytes could ask for any number."""
 MOST_NAMED = 3
-"""Results folders that the error for a folder of them names."""
+"""Most results folders that an error lists."""
 
 R = TypeVar("R")
 

@@ -22,9 +22,9 @@ from dpbench.measure.device import (
     peak_device_memory,
     peak_host_memory_bytes,
     reset_peak_device_memory,
-    settle_on_device,
+    set_device_and_threads,
 )
-from dpbench.measure.precision import choose_products
+from dpbench.measure.precision import set_tf32
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.training.checkpoint_folder import BEST, latest_checkpoint
@@ -45,9 +45,9 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
         NotFinite, OutOfSync: on all ranks alike.
     """
     run = job.run
-    device = settle_on_device(job.spec, rank)
+    device = set_device_and_threads(job.spec, rank)
     timeout = timedelta(seconds=run.timeout_seconds)
-    choose_products(job.spec.dtype)
+    set_tf32(job.spec.dtype)
     with rank_group(
         job.spec.backend, job.spec.process_count, timeout=timeout, debug=run.debug
     ) as ranks:

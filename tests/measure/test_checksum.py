@@ -7,7 +7,7 @@ import struct
 
 import torch
 
-from dpbench.measure.checksum import tensors_checksum, whole
+from dpbench.measure.checksum import full_tensor, tensors_checksum
 
 
 def test_a_checksum_is_the_hash_of_the_bytes_in_order() -> None:
@@ -39,5 +39,5 @@ class Shard(torch.Tensor):
 
 def test_a_shard_has_the_checksum_of_the_whole_tensor() -> None:
     shard = torch.zeros(2).as_subclass(Shard)
-    assert torch.equal(whole(shard), torch.arange(4.0))
+    assert torch.equal(full_tensor(shard), torch.arange(4.0))
     assert tensors_checksum([shard]) == tensors_checksum([torch.arange(4.0)])

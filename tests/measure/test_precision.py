@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from dpbench.measure.precision import choose_products, full_float32
+from dpbench.measure.precision import full_float32, set_tf32
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +27,12 @@ def products() -> tuple[str, bool]:
 
 def test_f32_is_what_a_script_without_settings_gets() -> None:
     before = products()
-    choose_products("f32")
+    set_tf32("f32")
     assert products() == before == ("highest", True)
 
 
 def test_tf32_covers_products_and_convolutions_and_the_proof_can_forbid_it() -> None:
-    choose_products("tf32")
+    set_tf32("tf32")
     assert products() == ("high", True)
     full_float32()
     assert products() == ("highest", False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from dpbench.specs.traits import IMPLEMENTATIONS, place_of
+from dpbench.specs.traits import IMPLEMENTATIONS, implementation_order
 
 
 def in_order(labels: Iterable[str]) -> list[str]:
     """Labels, each behind the name that it begins with."""
-    return sorted(labels, key=lambda label: place_of(label.partition("(")[0], label))
+    return sorted(labels, key=lambda label: implementation_order(label.partition("(")[0], label))
 
 
 def test_numbers_in_labels_are_sorted_by_their_value() -> None:

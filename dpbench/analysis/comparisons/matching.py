@@ -13,7 +13,7 @@ from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import SETTINGS, WORKLOAD_SETTINGS, TrialSpec, series_name
 from dpbench.specs.shares import host_counts, on_hosts
-from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, place_of
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, implementation_order
 
 Value = str | int | float
 Group = Mapping[int, TrialRecord]
@@ -253,7 +253,7 @@ def _common_label(first: TrialSpec, second: TrialSpec) -> str:
 def _place(group: Group) -> tuple[object, ...]:
     """Sort key of tables: implementation as registered, backend, group size, batch size."""
     trial = next(iter(group.values())).trial
-    label = place_of(trial.implementation, trial.implementation_label)
+    label = implementation_order(trial.implementation, trial.implementation_label)
     return label, trial.backend, trial.group_size, trial.batch_size
 
 

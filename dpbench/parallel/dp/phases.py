@@ -1,4 +1,4 @@
-"""What the steps of a data-parallel wrapper cost: seconds by phase, and gradients summed."""
+"""Cost of the steps of a data-parallel wrapper: seconds by phase, and gradients summed."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def _counterpart(value: Any, twins: dict[int, Any]) -> Any:
 
 
 _IN_FUNCTIONS = (Tensor, nn.Module, MethodType, FunctionType, partial)
-"""What a function of the clone has of its own. All else that it refers to stays shared."""
+"""Types of objects that a cloned function replaces. It shares all others with its original."""
 
 
 def _function_of_clone(function: FunctionType, twins: dict[int, Any]) -> FunctionType:

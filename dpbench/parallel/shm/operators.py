@@ -60,7 +60,7 @@ def operator_for(op: Any, dtype: torch.dtype) -> Operator:
     """
     Args:
         op: a torch.distributed.ReduceOp.
-        dtype: what is to be reduced.
+        dtype: of the tensors to reduce.
 
     Raises:
         ValueError: the backend does not have this operator, or not for this dtype.
