@@ -67,14 +67,14 @@ CHARTS = {
         ChartKind(
             name="speedup",
             title="Speedup by group size",
-            shows="Speedup over `single`, one panel per batch size; gray: linear scaling.",
+            shows="Speedup over the baseline, one panel per batch size; gray: linear scaling.",
             section="scaling",
             module="scaling",
         ),
         ChartKind(
             name="efficiency",
             title="Efficiency by group size",
-            shows="Share of linear scaling from `single`, one panel per batch size.",
+            shows="Share of linear scaling from the baseline, one panel per batch size.",
             section="scaling",
             module="scaling",
         ),
