@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import torch
@@ -143,8 +143,8 @@ def gather(outputs: Sequence[Any], device: DeviceLike, dim: int = 0) -> Any:
 
     Returns:
         An object like `outputs[0]`. 0-dim tensors are stacked to a 1-D tensor. Leaves that are not
-        tensors must be equal on all replicas and come back as they are, except that an iterable
-        object is made anew by its class from its gathered items.
+        tensors must be equal on all replicas and come back as they are. An iterable object with
+        tensors, such as a cache of transformers, is made by its class from the gathered items.
 
     Raises:
         ValueError: nothing to gather, or outputs that differ in containers, dtypes, other leaves
@@ -169,16 +169,14 @@ def gather_outputs(
         first = parts[0]
         if isinstance(first, Tensor) and first.dim() and not -first.dim() <= dim < first.dim():
             raise IndexError(f"cannot gather {path} along dim {dim}: shape {tuple(first.shape)}")
-        fitting = [_fits(part, first, dim) for part in parts]
-        is_atomic = isinstance(first, (Tensor, str, Mapping)) or not isinstance(first, Iterable)
-        if not (is_atomic or all(fitting)):
+        if _are_iterables_of_tensors(parts):
             # As torch's gather does it, for which transformers' caches have their constructor.
             items = zip(*parts, strict=True)
             return type(first)(
                 gather_outputs(item, device, dim, join_scalars, path) for item in items
             )
-        for index, (part, fits) in enumerate(zip(parts, fitting, strict=True)):
-            if not fits:
+        for index, part in enumerate(parts):
+            if not _fits(part, first, dim):
                 raise ValueError(
                     f"cannot gather {path}: replica {index} returned {_described(part)}, replica 0 "
                     f"returned {_described(first)}"
@@ -191,6 +189,17 @@ def gather_outputs(
         return moved[0] if len(moved) == 1 else torch.cat(moved, dim)
 
     return zip_leaves(join, outputs, path)
+
+
+def _are_iterables_of_tensors(parts: Sequence[Any]) -> bool:
+    """Whether each replica has another object of one class, which has tensors in an order: a set
+    has none, and an iterator could be read only once."""
+    first = parts[0]
+    if not isinstance(first, Iterable) or isinstance(first, (Tensor, Set, Iterator)):
+        return False
+    if {*map(type, parts)} != {type(first)} or all(part is first for part in parts):
+        return False
+    return any(isinstance(item, Tensor) for item in leaves([*first]))
 
 
 def _fits(part: Any, first: Any, dim: int) -> bool:

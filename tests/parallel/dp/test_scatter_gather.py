@@ -129,6 +129,10 @@ def test_gather_stacks_scalars() -> None:
         ([[1], [1, 2]], "replica 1 returned the keys"),
         ([torch.zeros(2), None], "replica 1 returned None"),
         ([3, 4], "replica 1 returned 4"),
+        ([range(2), range(3)], r"replica 1 returned range\(0, 3\)"),
+        ([{torch.zeros(2)}, {torch.ones(2)}], r"replica 1 returned \{tensor\(\[1\., 1\.\]\)\}"),
+        ([Layers([]), None], "replica 1 returned None"),
+        ([Layers([(torch.zeros(2),) * 2]), None], "replica 1 returned None"),
     ],
 )
 def test_gather_names_the_replica_that_deviates(outputs: list[Any], message: str) -> None:
