@@ -206,15 +206,15 @@ def test_a_sweep_that_stores_no_trial_ends_the_check_with_its_message(
 ) -> None:
     fills_the_disk = (
         "import errno, sys\n"
-        "if '--results-dir' in sys.argv:\n"
+        "if '--results-dir' in sys.orig_argv:\n"
         "    from dpbench.store import SweepStore\n"
         "    def full(*_): raise OSError(errno.ENOSPC, 'No space left on device')\n"
         "    SweepStore.add_environment = full\n"
     )
-    (project / "model.py").write_text(fills_the_disk + MODEL)
-    git("commit", "-qam", "two", cwd=project)
+    (project / "src").mkdir(exist_ok=True)
+    (project / "src/sitecustomize.py").write_text(fills_the_disk)
     done = check(*OPTIONS, "--against-ref", "HEAD")
-    assert done.returncode == 1
+    assert done.returncode == 1, done.stderr
     last = done.stderr.splitlines()[-1]
     assert last == "dpbench: HEAD: cannot write the output: No space left on device"
 
