@@ -8,9 +8,9 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.configuration import MOST_LISTED, ConfigurationSummary
-from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice, is_large_loss
+from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.factors import Factor, Part
+from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
 from dpbench.analysis.estimate import Estimate
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons

@@ -202,20 +202,13 @@ def usual_columns(rows: Rows) -> tuple[tuple[Column, ...], list[str]]:
     return tuple(full), empty
 
 
-def _importance(key: str) -> int:
-    """The place in which a column leaves a narrow terminal; those that identify a row never do."""
-    if key in (*IDENTITY_COLUMNS, MOST_IMPORTANT[0]):
-        return 1
-    return -MOST_IMPORTANT.index(key) if key in MOST_IMPORTANT else -len(MOST_IMPORTANT)
-
-
 def _fitted_by_importance(table: Table, width: int) -> tuple[Table, list[str]]:
     """The table without the least important columns that do not fit, and a note that names them."""
     keys = [column.key for column in table.columns]
-    order = sorted((key for key in reversed(keys) if _importance(key) <= 0), key=_importance)
-    narrow, _ = fitted(table, order, width)
+    others = [key for key in keys if key not in (*IDENTITY_COLUMNS, *MOST_IMPORTANT)]
+    narrow, _ = fitted(table, (*reversed(others), *reversed(MOST_IMPORTANT[1:])), width)
     kept = {column.key for column in narrow.columns}
-    names = ", ".join(key for key in keys if key in order and key not in kept)
+    names = ", ".join(key for key in keys if key not in kept)
     return narrow, [f"left out to fit {width} characters; --columns takes {names}"] * bool(names)
 
 

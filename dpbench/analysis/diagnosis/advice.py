@@ -9,14 +9,12 @@ from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.factors import Factor, Part
+from dpbench.analysis.diagnosis.factors import LARGE, Factor, Part, is_large_loss
 from dpbench.analysis.diagnosis.script import script_words
 from dpbench.analysis.estimate import Estimate
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-LARGE = 0.05
-"""Smallest share of a step whose loss is worth advice."""
 NOTHING_LARGE = (
     f"no loss is both large ({units.exact_percent(LARGE)} of a step) and beyond the noise"
 )
@@ -89,12 +87,6 @@ def _advice_on(
     if pauses is not None:
         lines.append(pauses)
     return tuple(sorted(lines, key=lambda line: -line.share.value))
-
-
-def is_large_loss(share: Estimate) -> bool:
-    """Whether a share of a step is surely lost, and worth advice."""
-    low = share.low
-    return low is not None and low > 0 and share.value >= LARGE
 
 
 def _pauses(one: Explanation) -> Advice | None:

@@ -58,6 +58,8 @@ PARTS: tuple[Part, ...] = get_args(Part)
 IDEAL, SHARDED, CONTENDED, WRAPPED, WAITING, SETTLED, REACHED = range(7)
 """Stages of a step; part k lies between stage k and stage k + 1."""
 
+LARGE = 0.05
+"""Smallest share of a step whose loss is worth advice."""
 ROUNDING = 1e-9
 """Shares of a step below this are rounding."""
 V = TypeVar("V", int, float)
@@ -124,6 +126,11 @@ class Factors:
     def of(self, part: Part) -> Factor | None:
         """The factor that a part belongs to, alone or with others."""
         return next((factor for factor in self.factors if part in factor.parts), None)
+
+
+def is_large_loss(share: Estimate) -> bool:
+    """Whether a share of a step is surely lost, and worth advice."""
+    return share.interval is not None and share.interval[0] > 0 and share.value >= LARGE
 
 
 class References:
@@ -250,7 +257,7 @@ def _median(window: Window) -> float:
 
 def _alone(trial: TrialSpec, references: References) -> tuple[float | None, float | None, float]:
     """Seconds of `single`: an equal share of its step at the global batch; at the actual shards;
-    and its mean − median step, which is what pauses in some steps cost it.
+    and its mean − median step, which is what pauses in some steps cost it, or 0 if it is negative.
 
     Shards of strong scaling may differ by one sample; then their mean counts, and the slower rank
     with the larger shard is waited for.
@@ -269,7 +276,7 @@ def _alone(trial: TrialSpec, references: References) -> tuple[float | None, floa
     if trial.scaling == "strong":
         whole = means.get(trial.batch_size)
         ideal = None if whole is None else whole / trial.group_size
-    return ideal, sharded, fmean(pauses) if pauses else 0.0
+    return ideal, sharded, max(0.0, fmean(pauses)) if pauses else 0.0
 
 
 def parts_of_one(trial: TrialSpec) -> set[Part]:

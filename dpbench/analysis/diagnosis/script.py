@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dpbench import units
-from dpbench.analysis.diagnosis.factors import Factors, Part
+from dpbench.analysis.diagnosis.factors import Factors, Part, is_large_loss
 from dpbench.records.trial import ScriptFacts, TrialRecord
 from dpbench.specs.traits import SCRIPT
-
-LARGE = 0.05
-"""Smallest share of a step that an input pipeline is blamed for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,8 +120,7 @@ def _threads(records: Sequence[TrialRecord]) -> Iterator[Symptom]:
 
 def _input_pipeline(facts: Sequence[ScriptFacts], factors: Factors) -> Iterator[Symptom]:
     found, first = factors.input, facts[0]
-    certain = found is not None and found.share.low is not None and found.share.low > 0
-    if found is None or not certain or found.share.value < LARGE:
+    if found is None or not is_large_loss(found.share):
         return
     wanted = ["num_workers=…"]
     wanted += ["persistent_workers=True"] * (not first.keeps_workers)

@@ -60,12 +60,15 @@ def _growth(window: Window) -> float:
 
 
 def code_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """Notes on all configurations; rows with the same note share one, which names the first."""
+    """Notes on all configurations; rows with the same note share one, which names the first.
+
+    `script.symptoms` has those of training scripts, except growing memory.
+    """
     groups = by_configuration(record for record in records if is_measured(record))
     found = {trial: observed(repetitions) for trial, repetitions in groups.items()}
     rows: dict[str, list[str]] = {}
     for trial, code in found.items():
-        for text in _notes(trial, code):
+        for text in () if trial.workload.script else _notes(trial, code):
             rows.setdefault(text, []).append(trial.label)
     if growing := [trial.label for trial, code in found.items() if code.growth_bytes_per_step]:
         most = units.bytes_binary(max(code.growth_bytes_per_step for code in found.values()))

@@ -11,6 +11,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,18 +80,16 @@ def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]
     "ddp", and implementations without a color take those that are left.
     """
     names = {name for name, _, _ in series}
-    free = [*OTHER_COLORS, *(c for name, c in IMPLEMENTATION_COLORS.items() if name not in names)]
+    unused = (color for name, color in IMPLEMENTATION_COLORS.items() if name not in names)
+    free = cycle([*OTHER_COLORS, *unused])
     places = {
         name: k for k, name in enumerate(dict.fromkeys([*BACKENDS, *(b for *_, b in series)]))
     }
     colors: dict[str, str] = {}
-    others = 0
     for name, label, _ in series:
         if label not in colors:
-            colors[label] = IMPLEMENTATION_COLORS.get(name, "")
-            if not colors[label] or [*colors.values()].count(colors[label]) > 1:
-                colors[label] = free[others % len(free)]
-                others += 1
+            own = IMPLEMENTATION_COLORS.get(name)
+            colors[label] = next(free) if own is None or own in colors.values() else own
     return {
         (name, label, backend): {
             "color": colors[label],

@@ -11,6 +11,7 @@ from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.diagnosis.user_code import UserCode, code_notes, observed
 from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import rank, record, trial, window
+from tests.analysis.diagnosis.scripts import script_sweep
 
 MIB = 2**20
 
@@ -81,6 +82,10 @@ def test_memory_that_is_used_for_the_first_time_is_no_leak(growth: tuple[int, ..
     timed = replace(window([0.1] * 2 * len(growth), 32), segment_steps=(2,) * len(growth))
     timed = replace(timed, memory_growth_bytes=growth)
     assert observed([record(trial(), [rank(0, timed)])]) == UserCode()
+
+
+def test_symptoms_of_a_script_are_not_repeated_as_notes() -> None:
+    assert code_notes(script_sweep(0, threads=2, sync_batch_norms=3)) == ()
 
 
 def test_rows_with_the_same_note_share_it() -> None:
