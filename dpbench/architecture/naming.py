@@ -142,5 +142,5 @@ def make_importable(*named: str | None) -> None:
 
 def folder_name(text: str) -> str:
     """The name as a part of a folder's name; of a file without its folder and suffix."""
-    name = PurePath(text).name.replace(".py:", ":")
+    name = PurePath(text).name.replace(".py:", ":").removesuffix(".py")
     return re.sub(r"[^\w.,=-]", "-", name)[:LONGEST_FOLDER_NAME]

@@ -68,6 +68,7 @@ def test_a_folder_has_the_name_of_the_file_and_its_options() -> None:
     assert folder_name("../models/net.py:make:depth=3,width=2") == "net-make-depth=3,width=2"
     assert folder_name("resnet:depth=50") == "resnet-depth=50"
     assert folder_name("a.b:C") == "a.b-C"
+    assert folder_name("train.py") == "train"  # explain takes a folder x.py for a script
 
 
 def test_samples_of_a_model_of_ones_own_are_not_said_to_be_a_default() -> None:
