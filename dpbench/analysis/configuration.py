@@ -138,7 +138,7 @@ class ConfigurationSummary:
     """Seconds for a fixed amount of work; only for published times."""
     speedup: Estimate | None = None
     reference: str = ""
-    """What the speedup is against, in words: "single", or `scaling.OWN`; empty without one."""
+    """Baseline of the speedup, in words: "single", or `scaling.OWN`; empty without one."""
     speedup_relative: Estimate | None = None
     """Speedup against the same implementation at group size 1."""
     efficiency: Estimate | None = None
@@ -227,7 +227,7 @@ def with_note(row: ConfigurationSummary, *notes: str) -> ConfigurationSummary:
 
 
 def noise_note(rows: Iterable[ConfigurationSummary], purpose: str) -> str:
-    """What to do about rows that are too noisy for a purpose, such as "explain"."""
+    """Advice on rows that are too noisy for a purpose, such as "explain"."""
     labels = units.some_of([row.label for row in rows], MOST_LISTED)
     return f"too noisy to {purpose}: {labels}; measure again with more --repetitions"
 

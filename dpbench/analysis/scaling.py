@@ -37,7 +37,7 @@ BASELINE = Estimate(value=1.0, unit="×", sample_size=1, basis="baseline")
 
 
 OWN = "its own group size 1"
-"""What a speedup is against where there is no `single`."""
+"""Baseline of a speedup where there is no `single`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -210,7 +210,7 @@ class RowFilter(Options):
 
 
 def row_values(row: Any) -> dict[str, Any]:
-    """What a row of results has of the fields of a RowFilter."""
+    """Values of a row of results for the fields of a RowFilter."""
     return {
         "implementations": row.implementation,
         "backends": row.backend,

@@ -151,7 +151,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 
 
 def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
-    """What could not be separated, and what a gain means if there is one."""
+    """Notes on parts that could not be separated, and on gains if there are any."""
     yield from dict.fromkeys(note for one in explanations for note in one.notes)
     if any(factor.is_gain for one in explanations for factor in one.factors.factors):
         yield GAIN

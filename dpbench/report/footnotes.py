@@ -30,8 +30,8 @@ def footnotes(rows: Rows) -> tuple[str, ...]:
 
 
 def notes(subject: Subject) -> tuple[str, ...]:
-    """What else a reader of the table may want to know, the same on a terminal and on the page:
-    neither warnings nor reasons, which both show by themselves."""
+    """Other notes on the table, the same on a terminal and on the page: neither warnings nor
+    reasons, which both show by themselves."""
     elsewhere = {*warnings(subject), *reasons(subject.rows)}
     every = dict.fromkeys((*footnotes(subject.rows), *subject.hints))
     return tuple(note for note in every if note not in elsewhere)
@@ -93,7 +93,7 @@ def reasons(rows: Rows) -> tuple[str, ...]:
 
 
 def intervals(rows: Rows) -> Iterator[str]:
-    """What ± means, and which numbers have no interval."""
+    """The meaning of ±, and which numbers have no interval."""
     speeds = [e for row in rows for e in (row.throughput, row.duration) if e is not None]
     repeated, single = (
         [speed for speed in speeds if speed.basis == basis]
@@ -143,7 +143,7 @@ def too_noisy(rows: Rows) -> Iterator[str]:
 
 
 def speedup_reference(rows: Rows) -> str:
-    """What their speedups are relative to, in words; empty without speedups."""
+    """Baseline of their speedups, in words; empty without speedups."""
     found = dict.fromkeys(row.reference for row in rows if row.reference)
     return f"relative to {' or '.join(found)}" if found else ""
 

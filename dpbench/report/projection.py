@@ -78,7 +78,7 @@ def answer(
 
 
 def item_of(projections: Sequence[Projection]) -> str:
-    """What their throughputs count: "images"; "items" for several things."""
+    """Items that their throughputs count: "images"; "items" for several things."""
     counted = {one.item for one in projections}
     return counted.pop() if len(counted) == 1 else SEVERAL_ITEMS
 

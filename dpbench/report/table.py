@@ -51,7 +51,7 @@ class Table:
     columns: tuple[TableColumn, ...]
     rows: tuple[TableRow, ...]
     caption: str = ""
-    """What a page has above it."""
+    """Title above it on a page."""
     has_controls: bool = False
     """Whether readers of a page can filter it, choose its columns and copy it."""
 

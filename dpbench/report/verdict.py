@@ -106,7 +106,7 @@ def headline(verdict: Verdict) -> str:
 
 
 def quantity_of(rows: Sequence[RowVerdict]) -> str:
-    """What the changes are of; more of it is worse. Throughput is judged by "time per image"."""
+    """The quantity that changes; more of it is worse. Throughput is judged by "time per image"."""
     metric = rows[0].comparison.metric
     items = {row.comparison.unit.removesuffix("/s").removesuffix("s") for row in rows}
     if metric == "images_per_second":

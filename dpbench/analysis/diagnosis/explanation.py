@@ -67,9 +67,9 @@ class Explanation:
     notes: tuple[str, ...]
     """Notes on effects that could not be separated, and what to measure for that."""
     code: UserCode
-    """What the user's model or step does to its speed."""
+    """Actions of the user's model or step that affect its speed."""
     symptoms: tuple[Symptom, ...] = ()
-    """What was seen in a training script."""
+    """Symptoms of a training script."""
 
     @property
     def communicates(self) -> bool:

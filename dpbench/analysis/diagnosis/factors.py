@@ -95,7 +95,7 @@ class Factor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputPipeline:
-    """What the input pipeline of a script costs: as-is steps against those on a kept batch."""
+    """Cost of a script's input pipeline: as-is steps against those on a kept batch."""
 
     value: Estimate
     """Step on a kept batch ÷ step as it is."""

@@ -35,7 +35,7 @@ class Prediction:
     weights: tuple[float, ...]
     """One weight for each measured group size; their sum is 1."""
     scale: float
-    """What its error is proportional to: the steeper the curve and the farther away, the more."""
+    """Scale of its error: the steeper the curve and the farther away, the larger."""
 
     def noise(self, deviations: Sequence[float]) -> float:
         """How far it may be off because the measured logarithms may be, independently."""
@@ -72,8 +72,8 @@ def continued(sizes: Sequence[int], seconds: Sequence[float], group_size: int) -
 
 
 def error_scale(rise: float, doublings: float) -> float:
-    """What the error of a logarithm is proportional to, so many doublings away from the data, where
-    it rises by `rise` per doubling: on published series it grows with the root of both."""
+    """Scale of the error of a logarithm so many doublings away from the data, where it rises by
+    `rise` per doubling: on published series it grows with the root of both."""
     return math.sqrt((FLAT + rise) * doublings)
 
 

@@ -72,9 +72,9 @@ class Projection:
     backend: str | None
     batch_size: int | None
     item: str
-    """What its throughput counts: "images"; "" for a table of speedups."""
+    """Items that its throughput counts: "images"; "" for a table of speedups."""
     reference: str
-    """What its efficiencies are against, in words."""
+    """Baseline of its efficiencies, in words."""
     network: str | None
     """The network that its steps are simulated on; None for a law."""
     rows: tuple[ProjectedRow, ...]

@@ -34,7 +34,7 @@ class Series:
     label: str
     """Such as "ddp/gloo, batch 32"."""
     item: str
-    """What is counted: "images"; "" for a table of speedups."""
+    """Items that are counted: "images"; "" for a table of speedups."""
     rows: tuple[ConfigurationSummary, ...]
     """Measured rows by ascending group size; each has a throughput, or a speedup."""
     single: Estimate | None = None
@@ -66,7 +66,7 @@ class Series:
 
     @property
     def reference(self) -> str:
-        """What efficiencies are against, in words."""
+        """Baseline of its efficiencies, in words."""
         return SINGLE if self.single else "the smallest measured group"
 
     def beyond_one_machine(self, n: int, per_node: int | None) -> str | None:

@@ -118,7 +118,7 @@ class Simulation:
         return self.series.predicted_row(n, "projected", speed, (slower, faster), self.traces)
 
     def assumptions(self) -> tuple[str, ...]:
-        """What the numbers take for granted, in sentences."""
+        """The assumptions behind the numbers, in sentences."""
         found = buckets(self.trace, self.cap_mb)
         total = units.bytes_binary(int(sum(nbytes for _, nbytes in found)))
         contention = "replicas on one machine do not slow each other down (not measured)"

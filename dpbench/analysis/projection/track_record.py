@@ -110,7 +110,7 @@ class Band:
     low: float
     """The 5 % quantile of the logarithm, at most `middle`."""
     middle: float
-    """What is added to a prediction: 0 within a node, the median error across its boundary."""
+    """Shift of a prediction: 0 within a node, the median error across its boundary."""
     high: float
     """The 95 % quantile, at least `middle`."""
 

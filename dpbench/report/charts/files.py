@@ -22,7 +22,7 @@ _UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationD
 
 
 def stem_of(name: str, work: str) -> str:
-    """What the file of a chart is called before its suffix: "speedup", "speedup-gpt"."""
+    """Name of a chart's file before its suffix: "speedup", "speedup-gpt"."""
     if not work:
         return name
     stem = f"{name}-{re.sub('[^A-Za-z0-9_.=]+', '-', work).strip('-.')}"

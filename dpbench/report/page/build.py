@@ -64,7 +64,7 @@ def build_page(subject: Subject, pictures: Pictures) -> Page:
 
 
 def _advice(subject: Subject) -> Iterator[str]:
-    """What to try, the largest loss first: what explain prints."""
+    """Advice, the largest loss first, as explain prints it."""
     if any(subject.advice):
         yield from advice_lines(subject.explanations, subject.advice)
 
@@ -105,7 +105,7 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
 
 
 def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    """What a section of charts has besides them."""
+    """Tables and notes of a section, beside its charts."""
     if section == "time" and subject.explanations:
         more = islice(_advice(subject), MOST_ADVICE, None)
         clear = [one for one in subject.explanations if not one.is_too_noisy]

@@ -62,5 +62,5 @@ class Page:
     """Warnings to read before a number is believed."""
     tiles: tuple[Tile, ...]
     advice: tuple[str, ...]
-    """What to try; the largest loss first."""
+    """Advice; the largest loss first."""
     sections: tuple[Section, ...]

@@ -128,7 +128,7 @@ class _Version:
         return process.returncode, said
 
     def side(self) -> Side:
-        """What it has measured, as a side of one sweep, so that it is compared by repetition."""
+        """The measurements as a side of one sweep, so that they are compared by repetition."""
         return Side(
             label=self.label,
             records=tuple(self.records),

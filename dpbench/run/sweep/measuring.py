@@ -116,7 +116,7 @@ class Measurement:
     to_finish: str | None = None
     """The command that finishes it after an interrupt."""
     notes: Sequence[str] = ()
-    """What the user must see once it is known that the sweep can run."""
+    """Notes that the user must see once it is known that the sweep can run."""
     embedded: bool = False
     """Whether the caller handles signals, as a program that uses dpbench does."""
     team: Team | None = None

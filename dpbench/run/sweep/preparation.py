@@ -192,7 +192,7 @@ def _planned(prepared: PreparedSweep, *, oversubscribe: bool) -> tuple[list[Plan
 
 
 def _needs(spec: SweepSpec, trials: Sequence[TrialSpec], machine: Machine) -> str:
-    """What a run needs that this machine lacks, as a sentence; "" if it has enough."""
+    """Sentence on what a run needs and this machine lacks; "" if it has enough."""
     replicas, threads = len(spec.devices), max(trial.threads_per_replica for trial in trials)
     if machine.has_cuda and replicas > machine.gpu_count:
         needed, unit, there_are = replicas, "GPU", machine.gpu_count
