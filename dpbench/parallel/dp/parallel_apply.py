@@ -42,8 +42,10 @@ class _Step:
     """Parameters that require a gradient, then inputs."""
     output_counts: list[int]
     """Number of outputs with a gradient."""
-    trained: int
-    """Number of parameters among the leaves of each replica."""
+    originals: list[Tensor]
+    """The trained parameters of the module itself. A CPU replica reaches them through what it
+    shares with the module, such as a forward hook that is a bound method; on CUDA, torch refuses
+    tensors of another device."""
     device: torch.device
     """The device of the original parameters."""
     workers: WorkerPool
@@ -118,7 +120,7 @@ def parallel_apply(
     if not any(recorded):
         return outputs
     counts, device = [len(mine) for mine in recorded], replicas[0].device
-    step = _Step(leaves, counts, len(trained), device, workers, meter, in_turn, reduces)
+    step = _Step(leaves, counts, trained, device, workers, meter, in_turn, reduces)
     nodes = _AllReplicas.apply(step, list(itertools.chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
     attached: Iterator[Tensor] = iter(_Outlet.apply(step, *nodes))  # type: ignore[no-untyped-call]
     return map_tensors(lambda t: next(attached) if t.requires_grad else t, outputs)  # type: ignore[no-any-return]
@@ -174,14 +176,15 @@ class _AllReplicas(torch.autograd.Function):
                 # A worker would wait for its device's autograd thread, which may be the thread that
                 # waits here. A nested backward is served, on all devices at the same time.
                 every_end, every_leaf = itertools.chain(*ends), itertools.chain(*step.leaves)
-                together = iter(_gradients(list(every_end), list(every_leaf), retain))
+                together = iter(_gradients(list(every_end), list(every_leaf), [], retain))
                 found = [list(itertools.islice(together, len(mine))) for mine in step.leaves]
             else:
                 pairs = zip(ends, step.leaves, strict=True)
-                jobs = [partial(_gradients, *pair, retain) for pair in pairs]
+                jobs = [partial(_gradients, *pair, step.originals, retain) for pair in pairs]
                 found = step.workers.run(jobs, in_turn=step.in_turn)
-        of_inputs = itertools.chain.from_iterable(one[step.trained :] for one in found)
-        of_parameters = [one[: step.trained] for one in found]
+        trained = len(step.originals)
+        of_inputs = itertools.chain.from_iterable(one[trained:] for one in found)
+        of_parameters = [one[:trained] for one in found]
         if not step.reduces:
             return (None, None, *of_parameters[0], *of_inputs)
         with meter.time("reduce"):
@@ -214,16 +217,28 @@ class _Outlet(torch.autograd.Function):
 
 
 def _gradients(
-    ends: Sequence[tuple[Tensor, Tensor | None]], leaves: Sequence[Tensor], retain_graph: bool
+    ends: Sequence[tuple[Tensor, Tensor | None]],
+    leaves: Sequence[Tensor],
+    originals: Sequence[Tensor],
+    retain_graph: bool,
 ) -> Gradients:
-    """d(ends)/d(leaves) applied to the gradients of the ends."""
+    """d(ends)/d(leaves) applied to the gradients of the ends. The gradients of `originals` count as
+    those of the first leaves."""
     reached = [(output, gradient) for output, gradient in ends if gradient is not None]
     if not reached or not leaves:
         return [None] * len(leaves)
     outputs, starts = zip(*reached, strict=True)
-    return list(
-        torch.autograd.grad(outputs, leaves, starts, allow_unused=True, retain_graph=retain_graph)
+    # One that was frozen since the forward has none, as in torch.
+    places = [place for place, original in enumerate(originals) if original.requires_grad]
+    inputs = [*leaves, *(originals[place] for place in places)]
+    found: Gradients = list(
+        torch.autograd.grad(outputs, inputs, starts, allow_unused=True, retain_graph=retain_graph)
     )
+    for index, direct in zip(places, found[len(leaves) :], strict=True):
+        if direct is not None:
+            own = found[index]
+            found[index] = direct if own is None else own + direct
+    return found[: len(leaves)]
 
 
 def sum_over_replicas(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -132,3 +133,32 @@ def test_a_graph_has_a_second_backward_if_it_is_retained() -> None:
     assert_same(gradients(module), expected)
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         loss.backward()
+
+
+class Sharing(nn.Module):
+    """Reaches its layer by ways on which a replica finds the original."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6, dtype=F64)
+        self.layer.register_forward_hook(self.scaled)
+        self.ordered = OrderedDict(layer=self.layer)
+        self.found = {self.layer}
+
+    def scaled(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        return output * self.layer.bias.sum()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in (self.layer, self.ordered["layer"], *self.found):
+            x = layer(x).tanh()
+        return x
+
+
+def test_a_parameter_gets_its_gradients_also_from_where_replicas_share_the_original() -> None:
+    torch.manual_seed(0)
+    module, x = Sharing(), batch(6)
+    module(x).pow(2).sum().backward()
+    expected = gradients(module)
+    module.zero_grad()
+    parallel(module, 2)(x).pow(2).sum().backward()
+    assert_same(gradients(module), expected)
