@@ -46,6 +46,8 @@ class Backward:
 
     by_bucket: Sequence[Reduction | SparseReduction]
     """One for each bucket, in the order in which they are sent."""
+    waits_for_end: bool = False
+    """Whether only the end of backward tells which gradients are missing."""
     fired: list[int] = field(default_factory=list)
     """Indices of the parameters whose hooks fired, in that order."""
     sent: int = 0
@@ -102,6 +104,7 @@ class Reducer:
         self._as_view, self._overlap = as_view, overlap
         self._static = StaticGraph() if static else None
         self._finds_unused = find_unused and not static
+        self._may_be_unused = find_unused or static
         self._hook: Hook | None = None
         # The buckets, made before the first forward, and again after the first backward.
         self._buckets: list[Bucket | SparseBucket] = []
@@ -196,24 +199,16 @@ class Reducer:
         """Have the next backward reduce; returns the forward's output, to hand to the user."""
         graph = self._static
         idle = graph.begin() if graph is not None and graph.is_known else set()
-        self._backward = Backward(by_bucket=[bucket.begin(idle) for bucket in self._buckets])
-        return self._through_sink(output) if self._waits_for_end else output
-
-    @property
-    def _waits_for_end(self) -> bool:
-        """Whether only the end of backward tells which gradients are missing."""
-        recording = self._static is not None and not self._static.is_known
-        return recording or self._finds_unused
+        waits = self._finds_unused or (graph is not None and not graph.is_known)
+        reductions = [bucket.begin(idle) for bucket in self._buckets]
+        self._backward = Backward(by_bucket=reductions, waits_for_end=waits)
+        return self._through_sink(output) if waits else output
 
     @property
     def _others_hear(self) -> bool:
         """Whether the flag of a rank that aborts reaches the others: a hook does not carry it,
         and to read it on CUDA would wait for the device."""
         return self._hook is None and self._parameters[0].is_cpu
-
-    @property
-    def _may_be_unused(self) -> bool:
-        return self._finds_unused or self._static is not None
 
     def _through_sink(self, output: Any) -> Any:
         """The output with copies of its tensors behind a node that starts each backward.
@@ -230,11 +225,13 @@ class Reducer:
     def on_gradient(self, index: int, has_gradient: bool) -> None:
         """Note that a parameter's hook has fired, after its gradient was accumulated if it has one.
 
+        It runs once for each parameter: what it does is most of the time that the reducer takes.
+
         Raises:
             RuntimeError: it fires more often in this backward than expected, as with a reentrant
                 checkpoint.
         """
-        if has_gradient and self._may_be_unused:
+        if self._may_be_unused and has_gradient:
             self._used.add(index)
         # Behind a sink, hooks also fire for outputs outside the loss, without a gradient. A static
         # graph has a sink in its first backward only, so it never counts such calls.
@@ -242,7 +239,7 @@ class Reducer:
         if backward is None or (self._static is not None and not has_gradient):
             return
         backward.fired.append(index)
-        if self._waits_for_end and not backward.end_is_queued:
+        if backward.waits_for_end and not backward.end_is_queued:
             self.start_of_backward()  # the loss did not come through the sink
         if self._static is not None and not self._static.is_last(index):
             return
@@ -256,7 +253,7 @@ class Reducer:
                 "reentrant checkpoint uses it several times (static_graph=True allows that), it is "
                 "used outside of the forward, or the graph has changed in spite of static_graph."
             ) from None
-        if has_gradient and isinstance(reduction, Reduction) and reduction.bucket.copies_early:
+        if reduction.bucket.copies_early and has_gradient:
             reduction.copy_early(index, self._scale)
         if not reduction.pending:
             with self._lock:
@@ -289,7 +286,7 @@ class Reducer:
         if ready < len(by_bucket) and not self._overlap:
             return
         self._send_up_to(backward, ready)
-        if backward.is_sent and not self._waits_for_end:
+        if backward.is_sent and not backward.waits_for_end:
             at_end_of_backward(self._end)
 
     def _send_up_to(self, backward: Backward, end: int, *, packs: bool = True) -> None:

@@ -27,6 +27,7 @@ class SparseBucket:
     """The sparse gradient of one embedding, in the place of a Bucket."""
 
     nbytes = 0  # they differ from step to step
+    copies_early = False  # `pack` takes the gradient as it is
 
     def __init__(self, index: int, parameter: nn.Parameter, group: dist.ProcessGroup) -> None:
         self.indices = [index]
@@ -49,6 +50,9 @@ class SparseReduction:
         self._saved: Tensor | None = None  # the gradient from before this backward
         self._rows = self._no_rows()
         self._aborts = self._is_aborted = False
+
+    def copy_early(self, index: int, scale: float) -> None:
+        """See Reduction."""
 
     def pack(self, scale: float, unused: Collection[int]) -> None:
         """See Reduction."""
