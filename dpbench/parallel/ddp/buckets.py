@@ -127,7 +127,6 @@ class Reduction:
         self._work: dist.Work | None = None
         self._future: Future[Any] | None = None
 
-    @torch.no_grad()
     def copy_early(self, index: int, scale: float) -> None:
         """Copy a gradient that is ready, ahead of the others; `pack` must get the same scale."""
         bucket, place = self.bucket, self.bucket.place_of[index]
@@ -136,11 +135,10 @@ class Reduction:
             return  # `pack` raises torch's error for a sparse one
         if bucket.as_view and gradient is bucket.grad(place):
             return
-        torch.mul(gradient, scale, out=bucket.views[place])
+        torch.mul(gradient.detach(), scale, out=bucket.views[place])
         self._copied.add(place)
         self._replace(place, gradient)
 
-    @torch.no_grad()
     def pack(self, scale: float, unused: Collection[int]) -> None:
         """Copy the gradients into the flat tensor, times `scale`; zero where there is none.
 
@@ -177,7 +175,7 @@ class Reduction:
                 targets.append(view)
                 sources.append(gradient)
             if gradient is None or bucket.indices[place] in unused:
-                self._saved[place] = (gradient, gradient.clone() if is_view else gradient)
+                self._saved[place] = (gradient, gradient.detach().clone() if is_view else gradient)
             elif not is_view:
                 self._replace(place, gradient)
         copy_all(targets, sources)
@@ -222,7 +220,6 @@ class Reduction:
             if average.data_ptr() != flat.data_ptr() or average.dtype != flat.dtype:
                 flat.copy_(average.reshape(flat.shape))
 
-    @torch.no_grad()
     def finalize(self, used: Collection[int] | None) -> None:
         """Put the averages into `.grad` of the used parameters; None means all of them."""
         bucket = self.bucket
