@@ -6,6 +6,7 @@ from dpbench.analysis.subject import Subject
 from dpbench.errors import UsageError
 from dpbench.records.environment import environment_line
 from dpbench.report.formats import csv_text
+from dpbench.specs.traits import SINGLE
 
 
 def submission(subject: Subject) -> str:
@@ -32,11 +33,13 @@ def submission(subject: Subject) -> str:
                 f"{subject.name}: published tables have a fixed batch per replica; "
                 "--submission takes no strong scaling"
             )
+        # Readers find by its name what the speedups of other rows are relative to.
+        name = f"{trial.workload.architecture} {row.implementation_label}"
         on_gpus = trial.devices[0].startswith("cuda") and len(accelerators) == 1
         lines.append(
             {
                 "source": machine,
-                "implementation": f"{trial.workload.architecture} {row.implementation_label}",
+                "implementation": row.implementation if row.implementation == SINGLE else name,
                 "backend": row.backend,
                 "batch_per_gpu": row.batch_size,
                 "scaling": "weak",

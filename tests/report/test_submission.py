@@ -25,13 +25,15 @@ def test_a_submitted_row_reads_back_with_its_speed_and_environment(tmp_path: Pat
     measured = [row for row in subject.rows if row.throughput is not None]
     assert len(read) == len(measured)
     for row in measured:
-        name = f"{row.configuration.workload.architecture} {row.series}"  # type: ignore[union-attr]
-        found = read[name, row.group_size, row.batch_size]
+        series = row.series if row.implementation == "single" else f"mlp {row.series}"
+        found = read[series, row.group_size, row.batch_size]
         assert found.throughput is not None
+        assert found.efficiency is not None
         assert row.throughput is not None
+        assert row.efficiency is not None
         assert found.throughput.value == pytest.approx(row.throughput.value, rel=1e-5)
-        assert "2 cores" in found.source
-        assert "torch" in found.source
+        assert found.efficiency.value == pytest.approx(row.efficiency.value, rel=1e-5)
+        assert "2 cores" in (found.source or "")
 
 
 def test_a_published_table_is_no_submission() -> None:
