@@ -182,7 +182,7 @@ def test_a_check_that_is_ended_takes_its_sweep_and_all_ranks_along(
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     running = start(
-        *(*OPTIONS, "--steps", "1000", "--against-ref", "HEAD"),
+        *(*OPTIONS, "--steps", "100000", "--against-ref", "HEAD"),
         cwd=project,
         PYTHONPATH=f"{ROOT}{os.pathsep}{project / 'src'}",
         TMPDIR=str(temporary),

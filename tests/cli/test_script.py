@@ -23,7 +23,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[str, ...]:
     """The script and its arguments, as the command line has them."""
     found: list[tuple[str, ...]] = []
 
-    def measure(_: object, script: tuple[str, ...]) -> None:
+    def measure(_: object, script: tuple[str, ...], **_more: object) -> None:
         found.append(script)
         raise KeyboardInterrupt
 

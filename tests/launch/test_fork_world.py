@@ -24,6 +24,7 @@ from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.ranks import RanksFailed
 from dpbench.records.trial import Status
 from dpbench.rendezvous.store import STORE_FILE
+from tests.waiting import is_alive
 
 LIMIT = timedelta(seconds=60)
 SIX = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -35,7 +36,8 @@ def _nobody_is_left() -> Iterator[None]:
     before = [os.environ.get(name) for name in SIX]
     yield
     assert [os.environ.get(name) for name in SIX] == before
-    left = [process.cmdline() for process in psutil.Process().children(recursive=True)]
+    children = psutil.Process().children(recursive=True)
+    left = [process.cmdline() for process in children if is_alive(process.pid)]
     assert not [line for line in left if "--multiprocessing-fork" in line]
 
 

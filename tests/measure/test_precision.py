@@ -11,14 +11,16 @@ from dpbench.measure.precision import full_float32, set_tf32
 
 
 @pytest.fixture(autouse=True)
-def _settings_kept() -> Iterator[None]:
-    products, convolutions = (
-        torch.get_float32_matmul_precision(),
-        torch.backends.cudnn.allow_tf32,
-    )
+def _torchs_defaults() -> Iterator[None]:
+    """As in a new process, whatever earlier tests did; and so for later ones."""
+    _set_defaults()
     yield
-    torch.set_float32_matmul_precision(products)
-    torch.backends.cudnn.allow_tf32 = convolutions
+    _set_defaults()
+
+
+def _set_defaults() -> None:
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
 
 
 def products() -> tuple[str, bool]:
