@@ -11,8 +11,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
@@ -173,14 +174,20 @@ def test_an_interrupted_check_keeps_what_it_measured_and_leaves_no_worktree(proj
     assert git("worktree", "list", cwd=project).count("\n") == 1
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """An empty folder whose path leaves room for the name of a socket."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_check_that_is_ended_takes_its_sweep_and_all_ranks_along(
-    number: signal.Signals, project: Path, tmp_path: Path
+    number: signal.Signals, project: Path, short_folder: Path
 ) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+    temporary = short_folder
     running = start(
         *(*OPTIONS, "--steps", "100000", "--against-ref", "HEAD"),
         cwd=project,

@@ -28,6 +28,7 @@ from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
+from tests.cli.command import start
 from tests.waiting import wait_until
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
@@ -207,10 +208,10 @@ def test_an_interrupt_while_ranks_start_leaves_none(
 def test_a_server_that_is_killed_while_a_rank_starts_is_a_cause_from_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, read_pid = fork_server_process(), forkserver.read_signed
+    read_pid = forkserver.read_signed
 
     def killed(descriptor: int) -> int:
-        os.kill(server, signal.SIGKILL)
+        os.kill(fork_server_process(), signal.SIGKILL)
         with suppress(EOFError):
             read_pid(descriptor)
         raise EOFError("unexpected EOF")  # also if the server was quicker
@@ -220,6 +221,17 @@ def test_a_server_that_is_killed_while_a_rank_starts_is_a_cause_from_outside(
         run_ranks(sleeps, 1, tmp_path, LONG_SECONDS)
     assert failed.value.outcome.from_outside
     assert "the server that ranks are forked from was killed" in str(failed.value)
+
+
+def test_a_temporary_folder_whose_path_is_too_long_is_one_line(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    words = ("sweep", "--arch", "mlp", "--data", "synthetic", "--gpus", "1", "--steps", "1")
+    started = start(*words, "--no-charts", cwd=tmp_path, TMPDIR=str(deep))
+    _, err = started.communicate(timeout=60)
+    assert started.returncode == 1, err
+    assert "its path is too long for a socket; set TMPDIR to a shorter one" in err
+    assert "Traceback" not in err
 
 
 def test_temporary_files_that_were_deleted_end_the_launch_in_one_line(tmp_path: Path) -> None:
