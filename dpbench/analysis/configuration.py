@@ -123,7 +123,7 @@ class ConfigurationSummary:
     implementation: str
     """The name as it is registered or published."""
     implementation_label: str
-    """The name as people read it, with settings: "ddp(bf16)", see TrialSpec."""
+    """The name as people read it, with settings: "ddp(bf16)", see Labels."""
     backend: str | None
     group_size: int
     batch_size: int | None
@@ -160,6 +160,10 @@ class ConfigurationSummary:
     """(Name, value) as someone else stated it; not measured here."""
     configuration: TrialSpec | None = None
     """The trial behind the row; None for published numbers."""
+    work: str = ""
+    """See Labels.work: speeds of rows are compared only where it is the same."""
+    label_within_work: str = ""
+    """`implementation_label` without the name of the work."""
 
     @property
     def is_too_noisy(self) -> bool:
@@ -194,17 +198,10 @@ class ConfigurationSummary:
         return None if trial is None else trial.workload.learning_rate_rule
 
     @property
-    def work(self) -> str:
-        """See TrialSpec.work: speeds of rows are compared only where it is the same."""
-        return "" if self.configuration is None else self.configuration.work
-
-    @property
     def named_within_work(self) -> ConfigurationSummary:
         """The row without the name of its work in its own, for where that is said already."""
-        trial = self.configuration
-        return (
-            self if trial is None else replace(self, implementation_label=trial.label_within_work)
-        )
+        name = self.label_within_work or self.implementation_label
+        return replace(self, implementation_label=name)
 
     @property
     def series(self) -> str:

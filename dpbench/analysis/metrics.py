@@ -26,7 +26,7 @@ from dpbench.analysis.metric import (
     trial_field,
     trial_fields,
 )
-from dpbench.specs import AXES
+from dpbench.specs import AXES, plain_label
 from dpbench.specs.shares import host_counts
 
 
@@ -93,7 +93,7 @@ DECLARED: tuple[Metric, ...] = (
         kind="text",
         meaning="Name of the configuration, as tables and messages write it.",
         row=attrgetter("label"),
-        trial=lambda record: record.trial.label,
+        trial=lambda record: plain_label(record.trial),
     ),
     Metric(
         key="global_batch_size",

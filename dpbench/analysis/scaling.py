@@ -23,7 +23,7 @@ from dpbench.analysis.configuration import ConfigurationSummary, with_note
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean, paired_ratio, ratio
 from dpbench.records.environment import comparable
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import TrialSpec, plain_label
 from dpbench.specs.traits import SINGLE
 
 SpeedKind = Literal["time", "throughput"]
@@ -188,7 +188,7 @@ def with_scaling(
     row = replace(row, speedup_relative=against(spec.of_one_replica))
     if found is None:
         return with_note(
-            row, f"{row.label}: no speedup, because {reference.label} has no completed run"
+            row, f"{row.label}: no speedup, because {plain_label(reference)} has no completed run"
         )
     row = replace(
         row,
@@ -200,7 +200,8 @@ def with_scaling(
         return row
     names = ", ".join(sorted(base))
     return with_note(
-        row, f"{row.label}: compared with {reference.label} from another environment ({names})"
+        row,
+        f"{row.label}: compared with {plain_label(reference)} from another environment ({names})",
     )
 
 

@@ -32,7 +32,7 @@ from dpbench.analysis.scaling import Speed, reference_of, with_scaling
 from dpbench.analysis.steps import summarize_steps
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Labels, TrialSpec
 
 
 def summarize(
@@ -50,9 +50,10 @@ def summarize(
     speeds = {spec: Speed.of(group) for spec, group in usable.items() if group}
     reference = reference_of(speeds)
     flops = counted_flops(records)
+    labels = Labels.among(final)
     rows = []
     for spec, group in final.items():
-        row, notes = _row(spec, group, usable[spec]), []
+        row, notes = _row(spec, group, usable[spec], labels), []
         if run_again := counts[spec] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
         if row.throughput is not None:
@@ -70,12 +71,15 @@ def summarize(
 
 
 def _row(
-    spec: TrialSpec, group: Sequence[TrialRecord], usable: Sequence[TrialRecord]
+    spec: TrialSpec,
+    group: Sequence[TrialRecord],
+    usable: Sequence[TrialRecord],
+    labels: Labels,
 ) -> ConfigurationSummary:
     end, item = outcome(group), group[-1].item
     row = ConfigurationSummary(
         implementation=spec.implementation,
-        implementation_label=spec.implementation_label,
+        implementation_label=labels.implementation(spec),
         backend=spec.backend,
         group_size=spec.group_size,
         batch_size=spec.batch_size or None,
@@ -87,6 +91,8 @@ def _row(
         repetitions=len(completed(group)),
         timed_steps=spec.fixed_steps,
         configuration=spec,
+        work=labels.work(spec),
+        label_within_work=labels.within_work.implementation(spec),
     )
     if not usable:
         return row

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 from dpbench.launch.launcher import ProcessOutcome, attempts
@@ -74,6 +75,7 @@ def run_collectives(
         specs,
         lambda spec: launcher.run(spec, time_limit_seconds),
         refuse,
+        label=attrgetter("label"),
         on_start=on_start,
     ):
         yield CollectiveRecord(

@@ -70,6 +70,7 @@ def attempts(
     run: Callable[[Item], Ended],
     refuse: Callable[[Item], Ended | None],
     *,
+    label: Callable[[Item], str],
     on_start: Callable[[Item], None] | None,
 ) -> Iterator[tuple[Item, Ended, dict[str, Any]]]:
     """Run the items one after the other, and call `on_start` before each. Yields an item, its
@@ -88,7 +89,7 @@ def attempts(
             outcome = run(item)
             if outcome.from_outside:
                 first_reason = outcome.reason or "it was ended from outside"
-                say(f"{item.label}: {first_reason}; it is tried once more")
+                say(f"{label(item)}: {first_reason}; it is tried once more")
                 outcome = run(item)
         yield (
             item,

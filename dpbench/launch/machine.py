@@ -17,8 +17,7 @@ from dpbench.launch.unusable import (
     sparse_reason,
 )
 from dpbench.records.environment import Accelerator, usable_cores
-from dpbench.specs import TrialSpec
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec, TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.temporary import temporary_folder
 

@@ -37,7 +37,7 @@ from dpbench.messages import say
 from dpbench.records.environment import Environment
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE
 from dpbench.rendezvous.store import STORE_PREFIX, reach_store, serve_store
-from dpbench.specs import TrialSpec
+from dpbench.specs import TrialSpec, plain_label
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 JOIN_SECONDS = 300.0
@@ -445,5 +445,5 @@ def follow(
         result = run_own_part(team, here, trial, ordered.steps, last, limit_seconds, is_over)
         team.say_result(last, result)
         if result.traces:
-            say(f"{trial.label} failed; what the ranks here have written is in {here.logs}")
+            say(f"{plain_label(trial)} failed; what the ranks here have written is in {here.logs}")
     say(f"{team.nodes[0].name} has no more to run")

@@ -9,8 +9,7 @@ import torch.distributed as dist
 
 from dpbench import architecture
 from dpbench.errors import UsageError
-from dpbench.specs import TrialSpec
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec, TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 SPARSE_OPTIMIZERS = ("sgd", "sgd-foreach")

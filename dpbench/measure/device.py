@@ -18,7 +18,7 @@ import torch
 from torch import cuda
 
 from dpbench import units
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 
 
 def peak_host_memory_bytes() -> int:

@@ -18,8 +18,7 @@ from dpbench.measure.feed import Feed
 from dpbench.measure.implementations import ParallelModel
 from dpbench.measure.precision import FLOAT32, Numbers
 from dpbench.parallel import ShardedOptimizer
-from dpbench.specs import WorkloadSpec
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec, WorkloadSpec
 
 StepPhase = Literal["data", "forward", "backward", "optimizer"]
 Enter = Callable[[StepPhase | None], None]

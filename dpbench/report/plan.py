@@ -10,7 +10,7 @@ from dpbench import units
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.table import text_table
 from dpbench.report.terminal import filled, fitted
-from dpbench.specs import TrialSpec
+from dpbench.specs import Labels, TrialSpec
 from dpbench.specs.shares import on_hosts
 
 
@@ -27,9 +27,10 @@ class Planned:
 
 def sweep_answer(rows: Sequence[Planned], summary: str) -> Answer:
     """A row for each configuration of a sweep; people get reasons and the summary below it."""
+    labels = Labels.among(row.spec for row in rows)
     data = [
         {
-            "label": row.spec.label,
+            "label": labels.configuration(row.spec),
             "implementation": row.spec.implementation,
             "backend": row.spec.backend,
             "group_size": row.spec.group_size,
@@ -45,7 +46,7 @@ def sweep_answer(rows: Sequence[Planned], summary: str) -> Answer:
     headers = ("Implementation", "Backend", "Size", "Batch", "Global batch", "Devices", "Runs")
     cells = [
         [
-            row.spec.implementation_label,
+            labels.implementation(row.spec),
             str(one["backend"]),
             f"{one['group_size']}{on_hosts(row.spec.nodes)}",
             str(one["batch_size"]),

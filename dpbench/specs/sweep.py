@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from dpbench.specs.shares import Replicas, placed
-from dpbench.specs.trial import COMPARED, MOST_REPETITIONS, TrialSettings, TrialSpec
+from dpbench.specs.trial import MOST_REPETITIONS, TrialSettings, TrialSpec
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
 
 AxisValue = str | int | float | None
@@ -79,11 +79,6 @@ class SweepSpec(TrialSettings):
     def values_of(self, name: str) -> tuple[Any, ...]:
         """Every value that rows have of a setting, in their order."""
         return self.axes.get(name) or (self.setting(name),)
-
-    @property
-    def with_comparisons(self) -> SweepSpec:
-        """The same, whose rows are named by what it has several values of."""
-        return replace(self, compared=tuple(name for name in COMPARED if name in self.axes))
 
     def nodes_of(self, group_size: int) -> tuple[int, ...]:
         """The number of a group's replicas on each host; () when all are on the first."""

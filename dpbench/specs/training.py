@@ -9,10 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dpbench.specs import TrialSpec, WorkloadSpec
-from dpbench.specs.shares import Replicas
-from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.workload import scale_lr
+from dpbench.specs.trial import RunSpec
 
 LastWindow = Literal["step", "drop"]
 Balance = Literal["equal", "speed"]
@@ -22,35 +19,23 @@ RESUME_LATEST = "auto"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingSpec:
-    """One training, from the seed to the last epoch."""
+class TrainingSpec(RunSpec):
+    """One training, from the seed to the last epoch.
 
-    workload: WorkloadSpec
-    """The workload. The learning rate in it belongs to `batch_size` samples; see
-    `learning_rate`."""
-    implementation: str
-    backend: str
-    group_size: Replicas
-    """Number of replicas, over all hosts."""
-    batch_size: int
-    """Samples per replica and micro-step."""
-    devices: tuple[str, ...]
-    """The device of each replica on its own host."""
-    threads_per_replica: int
+    Its `batch_size` is per replica, and its `learning_rate` that of the first epoch after the
+    warm-up.
+    """
+
     epochs: int
     gamma: float = 0.7
     """Factor of the learning rate after each epoch, as torch's StepLR has it."""
     warmup_steps: int = 0
     """Optimizer steps over which the learning rate rises from the workload's to the scaled one."""
-    accumulation_steps: int = 1
     last_window: LastWindow = "step"
     """Whether an epoch's last window of fewer micro-steps is stepped, weighted by its samples, or
     dropped."""
     max_norm: float | None = None
     """The gradient of all parameters is scaled down to this norm; None leaves it as it is."""
-    sync_every: int = 1
-    """Optimizer steps between two averages of parameters, for local-sgd."""
-    bucket_cap_mb: float | None = None
     balance: Balance = "equal"
     """Equal shares of every global batch, or shares by the speed of each rank, set anew for every
     epoch from the one before."""
@@ -62,53 +47,6 @@ class TrainingSpec:
         as the parameters keep their names and shapes."""
         files = other.workload.files_sha256
         return replace(self, workload=replace(self.workload, files_sha256=files))
-
-    @property
-    def dtype(self) -> str:
-        """Dtype of the products in forward and backward; parameters and gradients stay float32."""
-        return self.workload.dtype
-
-    @property
-    def comm_hook(self) -> str:
-        """Gradients of a training travel as they are."""
-        return "none"
-
-    @property
-    def overlap(self) -> str:
-        """Gradients of a training are averaged while the backward pass goes on."""
-        return "on"
-
-    @property
-    def process_count(self) -> int:
-        return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
-
-    @property
-    def global_batch_size(self) -> int:
-        """Samples of all replicas per micro-step."""
-        return self.batch_size * self.group_size
-
-    @property
-    def effective_batch_size(self) -> int:
-        """Samples behind one optimizer step."""
-        return self.global_batch_size * self.accumulation_steps
-
-    @property
-    def replica_batch_sizes(self) -> tuple[int, ...]:
-        """Batch size of each replica in a full micro-step with equal shares."""
-        return (self.batch_size,) * self.group_size
-
-    @property
-    def learning_rate(self) -> float:
-        """After the warm-up, in the first epoch; scaled by the workload's rule with the effective
-        batch. Raises ValueError if the rule cannot be applied."""
-        base, rule = self.workload.learning_rate, self.workload.learning_rate_rule
-        if rule == "none":
-            return base
-        return scale_lr(base, self.effective_batch_size / self.batch_size, rule)
-
-
-RunSpec = TrialSpec | TrainingSpec
-"""The specification of a group of ranks: a trial or a training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

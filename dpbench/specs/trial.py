@@ -11,9 +11,9 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 from dpbench.codec import content_hash
-from dpbench.specs.axes import AXES, BY_POSITION, SETTINGS, WIRE_SHARES, Scaling
-from dpbench.specs.shares import Replicas, on_hosts, split_evenly
-from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, OWN_BACKEND, SINGLE
+from dpbench.specs.axes import WIRE_SHARES, Scaling
+from dpbench.specs.shares import Replicas, split_evenly
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
 
 BASELINE = SINGLE
@@ -25,23 +25,14 @@ MOST_FILLING_STEPS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialSettings:
-    """The settings that a sweep and each of its trials have."""
+class StepSettings:
+    """The settings of an optimizer step, which sweeps, trials and trainings have."""
 
     workload: WorkloadSpec
-    warmup_steps: int
-    timed_steps: int
-    """Steps of the timed window; the fewest if it fills a time."""
     threads_per_replica: int
-    scaling: Scaling = "weak"
     accumulation_steps: int = 1
     sync_every: int = 1
     """Optimizer steps between two averages of parameters, where the implementation has them."""
-    phase_steps: int = 5
-    """Steps after the timed windows whose phases are timed one by one; 0 for none."""
-    gradient_steps: int = 10
-    """Steps at group size 1, after the windows, in which it is noted when each gradient is ready;
-    0 for none; see `traces_gradients`."""
     bucket_cap_mb: float | None = None
     """MiB of gradients in one collective, where the implementation has buckets; None leaves it to
     the implementation."""
@@ -50,6 +41,70 @@ class TrialSettings:
     overlap: str = "on"
     """Whether gradients are averaged while the backward pass goes on, where the implementation
     leaves that open."""
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, which only one of two bases can have
+class RunSpec(StepSettings):
+    """What a group of ranks runs: a trial or a training."""
+
+    implementation: str
+    backend: str
+    group_size: Replicas
+    """Number of replicas, over all hosts."""
+    batch_size: int
+    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong); 0 for
+    a script that chooses them itself."""
+    devices: tuple[str, ...]
+    """The device of each replica on its own host: ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
+
+    @property
+    def process_count(self) -> int:
+        return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
+
+    @property
+    def replica_batch_sizes(self) -> tuple[int, ...]:
+        """Samples of each replica in a full micro-step."""
+        return (self.batch_size,) * self.group_size
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of all replicas per micro-step."""
+        return sum(self.replica_batch_sizes)
+
+    @property
+    def effective_batch_size(self) -> int:
+        """Samples behind one optimizer step: all replicas, all accumulated micro-steps."""
+        return self.global_batch_size * self.accumulation_steps
+
+    @property
+    def learning_rate(self) -> float:
+        """The optimizer's learning rate: the workload's, scaled by its rule with the samples per
+        step.
+
+        The workload's rate belongs to `batch_size` samples. A replica that does not communicate
+        steps on its own samples only. Raises ValueError if the rule cannot be applied.
+        """
+        base, rule = self.workload.learning_rate, self.workload.learning_rate_rule
+        if rule == "none":
+            return base
+        communicates = IMPLEMENTATIONS[self.implementation].communicates
+        samples = self.global_batch_size if communicates else max(self.replica_batch_sizes)
+        return scale_lr(base, samples * self.accumulation_steps / self.batch_size, rule)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialSettings(StepSettings):
+    """The settings that a sweep and each of its trials have."""
+
+    warmup_steps: int
+    timed_steps: int
+    """Steps of the timed window; the fewest if it fills a time."""
+    scaling: Scaling = "weak"
+    phase_steps: int = 5
+    """Steps after the timed windows whose phases are timed one by one; 0 for none."""
+    gradient_steps: int = 10
+    """Steps at group size 1, after the windows, in which it is noted when each gradient is ready;
+    0 for none; see `traces_gradients`."""
     prefetch: int | None = None
     """Steps whose samples a thread loads ahead from host memory; 0: each step loads its own; None:
     all samples lie on the device."""
@@ -58,9 +113,6 @@ class TrialSettings:
     window_seconds: float | None = None
     """Seconds that the timed window fills. It then has `timed_steps` or more, up to
     MOST_FILLING_STEPS, as the warm-up steps suggest; the record says how many."""
-    compared: tuple[str, ...] = ()
-    """Settings that the names of rows tell because the sweep has several values of them; of most
-    others, names tell a value that is not the default."""
 
     def setting(self, name: str) -> Any:
         """The value of a setting, which the trial or its workload has."""
@@ -68,26 +120,16 @@ class TrialSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialSpec(TrialSettings):
+class TrialSpec(TrialSettings, RunSpec):
     """One run of one configuration in processes of its own."""
 
-    implementation: str
-    backend: str
-    group_size: Replicas
-    batch_size: int
-    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong); 0 for
-    a script that chooses them itself."""
-    devices: tuple[str, ...]
-    """The device of each replica, e.g. ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
     repetition: int = 0
     nodes: tuple[Replicas, ...] = ()
-    """Replicas on each host, in the order of ranks; () when all are on one. `devices` then name the
-    device of each replica on its own host."""
+    """Replicas on each host, in the order of ranks; () when all are on one."""
 
     @property
     def trial_id(self) -> str:
-        """Hash of what runs; the settings that names of rows show are no part of it."""
-        return content_hash(replace(self, compared=()))
+        return content_hash(self)
 
     @property
     def configuration(self) -> TrialSpec:
@@ -149,16 +191,6 @@ class TrialSpec(TrialSettings):
         return split_evenly(self.batch_size, self.group_size)
 
     @property
-    def global_batch_size(self) -> int:
-        """Samples of all replicas per micro-step."""
-        return sum(self.replica_batch_sizes)
-
-    @property
-    def effective_batch_size(self) -> int:
-        """Samples behind one optimizer step: all replicas, all accumulated micro-steps."""
-        return self.global_batch_size * self.accumulation_steps
-
-    @property
     def wire_share(self) -> float | None:
         """Bytes of gradients that travel ÷ the bytes they have; see WIRE_SHARES."""
         return WIRE_SHARES[self.comm_hook]
@@ -168,25 +200,6 @@ class TrialSpec(TrialSettings):
         """Whether it notes when gradients are ready: where those of one replica meet no others."""
         alone = self.group_size == 1 and not IMPLEMENTATIONS[self.implementation].one_process
         return alone and self.gradient_steps > 0
-
-    @property
-    def learning_rate(self) -> float:
-        """The optimizer's learning rate: the workload's, scaled by its rule with the samples per
-        step.
-
-        The workload's rate belongs to `batch_size` samples. A replica that does not communicate
-        steps on its own samples only. Raises ValueError if the rule cannot be applied.
-        """
-        base, rule = self.workload.learning_rate, self.workload.learning_rate_rule
-        if rule == "none":
-            return base
-        communicates = IMPLEMENTATIONS[self.implementation].communicates
-        samples = self.global_batch_size if communicates else max(self.replica_batch_sizes)
-        return scale_lr(base, samples * self.accumulation_steps / self.batch_size, rule)
-
-    @property
-    def process_count(self) -> int:
-        return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
 
     def process_shard(self, rank: int) -> tuple[int, int]:
         """(first, count): the samples of every global batch that the process of `rank` takes."""
@@ -208,40 +221,6 @@ class TrialSpec(TrialSettings):
         alone = replace(self.of_one_replica, implementation=BASELINE, backend="none")
         return alone.with_own_settings
 
-    @property
-    def work(self) -> str:
-        """The settings that the sweep's comparisons keep apart, in words: "gpt, strong"; "" if all
-        its rows are alike in them."""
-        apart = (n for n, setting in BY_POSITION if setting.apart and n in self.compared)
-        return ", ".join(SETTINGS[name].text(self.setting(name)) for name in apart)
-
-    @property
-    def label_within_work(self) -> str:
-        """`implementation_label` without what `work` says."""
-        named = tuple(name for name in self.compared if not SETTINGS[name].apart)
-        return replace(self, compared=named).implementation_label
-
-    @property
-    def implementation_label(self) -> str:
-        """The implementation's name, with what is not at its default or is compared: "ddp(bf16,
-        5 MiB)", "local-sgd(4)" for the steps between two averages."""
-        words = [
-            setting.shown(value)
-            for name, setting in BY_POSITION
-            for value in (self.setting(name),)
-            if name in self.compared or not (setting.apart or value == DEFAULTS.get(name, value))
-        ]
-        named = ", ".join(filter(None, words))
-        return f"{self.implementation}({named})" if named else self.implementation
-
-    @property
-    def label(self) -> str:
-        """Name of the configuration: "ddp/gloo ×2, batch 32", and "ddp/gloo ×2 (1+1 hosts), batch
-        32" across hosts."""
-        series = series_name(self.implementation_label, self.backend)
-        batch = f", batch {self.batch_size}" if self.batch_size else ""
-        return f"{series} ×{self.group_size}{on_hosts(self.nodes)}{batch}"
-
 
 DEFAULTS = {
     field.name: field.default
@@ -251,17 +230,9 @@ DEFAULTS = {
 }
 """The stored defaults. They decide the trial ids of existing results, so they never change.
 Settings without one are in every trial."""
-COMPARED = tuple(name for name, axis in AXES.items() if name not in DEFAULTS or axis.apart)
-"""Settings that row names show only if the sweep has several values."""
 BUCKETED = tuple(
     name
     for name, traits in IMPLEMENTATIONS.items()
     if traits.has_setting("bucket_cap_mb") and not traits.shards_optimizer
 )
 """Implementations that reduce whole gradients in buckets while the backward pass goes on."""
-
-
-def series_name(implementation: str, backend: str | None) -> str:
-    """Name of a scaling curve: "ddp/gloo"; a backend that adds no information is left out."""
-    silent = (None, "none", "threads", OWN_BACKEND)
-    return implementation if backend in silent else f"{implementation}/{backend}"

@@ -33,14 +33,15 @@ def refuse_unusable(spec: TrainingSpec, run: TrainingRun) -> None:
     largest = traits.largest_group
     if largest is not None and spec.group_size > largest:
         raise UsageError(f"{name}: got a group size of {spec.group_size}, expected {largest}")
-    if traits.shards_optimizer and spec.dtype == "f16":
+    dtype = spec.workload.dtype
+    if traits.shards_optimizer and dtype == "f16":
         raise UsageError(
             f"{name}: got dtype f16, whose loss scaling looks at whole gradients, and ranks have "
             "shares of them; expected bf16, or ddp"
         )
-    if spec.dtype in ("f16", "tf32") and not all(d.startswith("cuda") for d in spec.devices):
+    if dtype in ("f16", "tf32") and not all(d.startswith("cuda") for d in spec.devices):
         raise UsageError(
-            f"dtype {spec.dtype}: got the devices {', '.join(spec.devices)}; expected CUDA "
+            f"dtype {dtype}: got the devices {', '.join(spec.devices)}; expected CUDA "
             "devices, as no other computes in it fast; take bf16"
         )
     if spec.process_count == 1 and spec.balance == "speed":

@@ -59,7 +59,8 @@ class Learner:
         self.model = wrap(self.module, spec, ranks.rank)
         torch.manual_seed(spec.workload.seed + 1 + ranks.rank)
         self.optimizer = self.model.optimizer(build_optimizer(self.module, spec))
-        self.numbers = Numbers(device, spec.dtype, dist.group.WORLD if self._local else None)
+        group = dist.group.WORLD if self._local else None
+        self.numbers = Numbers(device, spec.workload.dtype, group)
 
     def largest_parameter(self) -> Tensor:
         """The largest magnitude on this rank, NaN if a parameter is; it stays on the device."""

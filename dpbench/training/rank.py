@@ -47,7 +47,7 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
     run = job.run
     device = set_device_and_threads(job.spec, rank)
     timeout = timedelta(seconds=run.timeout_seconds)
-    set_tf32(job.spec.dtype)
+    set_tf32(job.spec.workload.dtype)
     with rank_group(
         job.spec.backend, job.spec.process_count, timeout=timeout, debug=run.debug
     ) as ranks:

@@ -258,7 +258,7 @@ class Session:
             device=self._device,
             ranks=self.ranks,
             how=self._run.evaluation,
-            dtype=self._spec.dtype,
+            dtype=self._spec.workload.dtype,
         )
 
     def _save(self, *, best: bool) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 
 from dpbench import store
 from dpbench.records.trial import Status, TrialRecord
+from dpbench.specs import plain_label
 from tests.multi_node.commands import BUSY_SECONDS, said, statuses, sweeping
 from tests.multi_node.hosts import Host
 from tests.waiting import wait_until
@@ -27,7 +28,7 @@ ALONE, ACROSS = "single ×1, batch 8", "ddp/gloo ×2 (1+1 hosts), batch 8"
 
 def latest(folder: Path) -> dict[str, TrialRecord]:
     """The last record of each configuration."""
-    return {record.trial.label: record for record in store.load(folder / "s").records}
+    return {plain_label(record.trial): record for record in store.load(folder / "s").records}
 
 
 def wait_for_a_collective(host: Host) -> None:
@@ -72,4 +73,4 @@ def test_a_sweep_that_lost_a_host_and_its_link_is_finished_with_resume(
     assert [rank.timed.samples for rank in record.ranks] == [120, 120]
     names = [whole.environments[one].hostname for one in record.environment_ids]
     assert names == ["host0", "host1"]
-    assert [record.trial.label for record in whole.records].count(ALONE) == 1
+    assert [plain_label(record.trial) for record in whole.records].count(ALONE) == 1

@@ -14,10 +14,6 @@ from tests.builders import WORKLOAD, sweep_spec, trial_spec
 SIZES = st.integers(min_value=1, max_value=64)
 
 
-def test_the_settings_that_names_of_rows_show_are_no_part_of_the_id() -> None:
-    assert trial_spec(compared=("threads_per_replica",)).trial_id == trial_spec().trial_id
-
-
 def test_a_trial_id_is_stable_across_versions() -> None:
     """If this fails, results that people have stored no longer match their specifications."""
     assert trial_spec().trial_id == TRIAL_ID
@@ -129,12 +125,6 @@ def test_differing_fields_are_named_with_both_values() -> None:
 
 def test_hosts_change_no_trial_that_runs_on_one() -> None:
     assert trial_spec(nodes=()).trial_id == TRIAL_ID != trial_spec(nodes=(1, 1)).trial_id
-
-
-def test_two_on_a_host_and_one_on_each_of_two_have_different_names() -> None:
-    assert trial_spec(nodes=(1, 1)).label == "ddp/gloo ×2 (1+1 hosts), batch 4"
-    assert trial_spec(group_size=5, nodes=(2, 2, 1)).label.endswith("(2+2+1 hosts), batch 4")
-    assert trial_spec(group_size=16, nodes=(2,) * 8).label == "ddp/gloo ×16 (8×2 hosts), batch 4"
 
 
 def test_a_replica_is_on_its_host() -> None:

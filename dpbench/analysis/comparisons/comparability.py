@@ -13,7 +13,7 @@ from dpbench.data.user_code import named_files
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment, comparable
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Labels, TrialSpec
 
 NAMED = 8
 """Most configurations that a note names; the rest are counted."""
@@ -61,6 +61,7 @@ def _oversubscribed(
     records: Sequence[Record], environments: Mapping[str, Environment]
 ) -> list[str]:
     """One line for each resource that is oversubscribed; cores are those of one host."""
+    labels = Labels.among(record.trial for record in records if isinstance(record, TrialRecord))
     found: dict[tuple[str, str], dict[str, int]] = {}
     for record in records:
         environment = environments.get(record.environment_id)
@@ -76,7 +77,8 @@ def _oversubscribed(
             needed, there = spec.group_size, len(set(places))
             what, where = "replicas", "GPUs"
         if needed > there:
-            found.setdefault((what, f"{there} {where}"), {})[spec.label] = needed
+            name = labels.configuration(spec) if isinstance(spec, TrialSpec) else spec.label
+            found.setdefault((what, f"{there} {where}"), {})[name] = needed
     return [
         f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
         f"{units.some_of([*needs], NAMED, 'configuration')}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 
 from dpbench.analysis.configuration import usable_repetitions
@@ -11,7 +12,7 @@ from dpbench.codec import differing_fields
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import SETTINGS, WORKLOAD_SETTINGS, TrialSpec, series_name
+from dpbench.specs import SETTINGS, WORKLOAD_SETTINGS, Labels, TrialSpec, plain_label, series_name
 from dpbench.specs.shares import host_counts, on_hosts
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, implementation_order
 
@@ -136,7 +137,9 @@ def match(baseline: Side, candidate: Side) -> Matched:
         _groups(side.label, records, compared)
         for side, records in ((baseline, ours), (candidate, theirs))
     )
-    common = sorted(first.keys() & second.keys(), key=lambda key: _place(first[key]))
+    labels = Labels.among(record.trial for record in (*ours, *theirs))
+    place = partial(_place, labels)
+    common = sorted(first.keys() & second.keys(), key=lambda key: place(first[key]))
     if not common:
         raise NotComparable(
             f"no configuration is in both {baseline.label} and {candidate.label}; "
@@ -147,9 +150,9 @@ def match(baseline: Side, candidate: Side) -> Matched:
     return Matched(
         baseline=baseline,
         candidate=candidate,
-        pairs=tuple(_pair(first[key], second[key]) for key in common),
-        only_in_baseline=_labels(first, second),
-        only_in_candidate=_labels(second, first),
+        pairs=tuple(_pair(first[key], second[key], labels) for key in common),
+        only_in_baseline=_labels(first, second, labels),
+        only_in_candidate=_labels(second, first, labels),
     )
 
 
@@ -197,7 +200,7 @@ def _groups(
         group = groups.setdefault(key, {})
         other = group.get(record.trial.repetition)
         if other is not None and other.trial != record.trial:
-            labels = " and ".join(dict.fromkeys((other.trial.label, record.trial.label)))
+            labels = " and ".join(dict.fromkeys(map(plain_label, (other.trial, record.trial))))
             raise UsageError(
                 f"{label} has more than one configuration that could be meant ({labels}); they "
                 f"differ in {'; '.join(differing_fields(record.trial, other.trial))}; "
@@ -207,7 +210,7 @@ def _groups(
     return groups
 
 
-def _pair(baseline: Group, candidate: Group) -> Pair:
+def _pair(baseline: Group, candidate: Group, labels: Labels) -> Pair:
     first, second = next(iter(baseline.values())), next(iter(candidate.values()))
     measured = [r for r in (*candidate.values(), *baseline.values()) if r.ranks]
     usable = (
@@ -215,48 +218,48 @@ def _pair(baseline: Group, candidate: Group) -> Pair:
         for group in (baseline, candidate)
     )
     return Pair(
-        label=_common_label(first.trial, second.trial),
-        candidate_configuration=second.trial.label,
+        label=_common_label(first.trial, second.trial, labels),
+        candidate_configuration=labels.configuration(second.trial),
         baseline=next(usable),
         candidate=next(usable),
         item=(measured[0] if measured else second).item,
     )
 
 
-def _common_label(first: TrialSpec, second: TrialSpec) -> str:
+def _common_label(first: TrialSpec, second: TrialSpec, labels: Labels) -> str:
     """The common name of both; if they differ, the part in common.
 
-    Both are named by what they agree in of what either of their sweeps compares.
+    Of the settings with several values it tells those in which the two agree.
     """
-    compared = tuple(
-        name
-        for name in dict.fromkeys((*first.compared, *second.compared))
-        if first.setting(name) == second.setting(name)
-    )
-    first, second = (replace(trial, compared=compared) for trial in (first, second))
-    if first.label == second.label:
-        return first.label
+    agreed = (name for name in labels.several if first.setting(name) == second.setting(name))
+    labels = Labels(tuple(agreed))
+    name, other = labels.configuration(first), labels.configuration(second)
+    if name == other:
+        return name
     backend = first.backend if first.backend == second.backend else None
     label = backend or ""
     if first.implementation == second.implementation:
-        same = first.implementation_label == second.implementation_label
-        name = first.implementation_label if same else first.implementation
-        label = series_name(name, backend)
+        settings = {labels.implementation(trial) for trial in (first, second)}
+        common = first.implementation if len(settings) > 1 else settings.pop()
+        label = series_name(common, backend)
     if first.group_size == second.group_size:
         hosts = on_hosts(first.nodes) if first.nodes == second.nodes else ""
         label = f"{label} ×{first.group_size}{hosts}".strip()
     batch = f"batch {first.batch_size}" if first.batch_size == second.batch_size else ""
     batch = "" if not first.batch_size else batch
-    return ", ".join(filter(None, (label, batch))) or f"{first.label} -> {second.label}"
+    return ", ".join(filter(None, (label, batch))) or f"{name} -> {other}"
 
 
-def _place(group: Group) -> tuple[object, ...]:
+def _place(labels: Labels, group: Group) -> tuple[object, ...]:
     """Sort key of tables: implementation as registered, backend, group size, batch size."""
     trial = next(iter(group.values())).trial
-    label = implementation_order(trial.implementation, trial.implementation_label)
-    return label, trial.backend, trial.group_size, trial.batch_size
+    order = implementation_order(trial.implementation, labels.implementation(trial))
+    return order, trial.backend, trial.group_size, trial.batch_size
 
 
-def _labels(groups: Groups, others: Groups) -> tuple[str, ...]:
-    alone = sorted((g for key, g in groups.items() if key not in others), key=_place)
-    return tuple(next(iter(group.values())).trial.label for group in alone)
+def _labels(groups: Groups, others: Groups, labels: Labels) -> tuple[str, ...]:
+    alone = [group for key, group in groups.items() if key not in others]
+    trials = (
+        next(iter(group.values())).trial for group in sorted(alone, key=partial(_place, labels))
+    )
+    return tuple(map(labels.configuration, trials))

@@ -44,6 +44,7 @@ from dpbench.analysis.diagnosis.hints import is_untrustworthy
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
+from dpbench.specs import Labels
 
 VerdictOutcome = Literal["regressed", "pass", "inconclusive"]
 ALPHA_OF_A_LOOK = 0.02
@@ -288,8 +289,14 @@ def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str, float], ...]:
     """Failures of candidates, then of baselines; a baseline of several candidates counts once."""
     candidates = [(both.candidate, "") for both in matched]
     baselines = [(both.baseline, " (baseline)") for both in matched]
+    labels = Labels.among(
+        record.trial for side, _ in (*candidates, *baselines) for record in side.selected()
+    )
     found = {
-        f"{spec.label}{role}": (outcome(group), sum(record.duration_seconds for record in group))
+        f"{labels.configuration(spec)}{role}": (
+            outcome(group),
+            sum(record.duration_seconds for record in group),
+        )
         for side, role in (*candidates, *baselines)
         for spec, group in by_configuration(side.selected()).items()
     }

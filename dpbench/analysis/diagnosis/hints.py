@@ -14,7 +14,7 @@ from dpbench.analysis.resources import gpu_names
 from dpbench.analysis.throughput import is_measured, rank_step_seconds, steps_without_sync
 from dpbench.records.environment import Environment
 from dpbench.records.trial import HostLoad, TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Labels, TrialSpec
 
 BUSY = 0.1
 """Share of the usable cores from which others' work disturbs trials on the CPU."""
@@ -77,9 +77,14 @@ def hints(
         for record in records
         if is_measured(record) and len(record.ranks) == record.trial.process_count
     )
+    labels = Labels.among(groups)
     return (
         *_try_nccl(groups, records, environments),
-        *(h for spec, group in groups.items() for h in _unlike_gpus(spec, group, environments)),
+        *(
+            f"{labels.configuration(spec)}: {found}"
+            for spec, group in groups.items()
+            for found in _unlike_gpus(spec, group, environments)
+        ),
         *(
             _uneven_shards(sizes)
             for sizes in dict.fromkeys(s.replica_batch_sizes for s in groups)
@@ -122,7 +127,7 @@ def _unlike_gpus(
         names += [models[place] for place in record.trial.places if place in models]
     if len({*names}) < 2:
         return
-    text = f"{spec.label}: its GPUs differ ({', '.join(dict.fromkeys(names))}); all wait for the "
+    text = f"its GPUs differ ({', '.join(dict.fromkeys(names))}); all wait for the "
     if spec.process_count == 1:
         yield f"{text}slowest"
         return

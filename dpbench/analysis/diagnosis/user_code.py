@@ -9,7 +9,7 @@ from dpbench import units
 from dpbench.analysis.configuration import by_configuration
 from dpbench.analysis.throughput import is_measured
 from dpbench.records.trial import TrialRecord, Window
-from dpbench.specs import TrialSpec
+from dpbench.specs import Labels, TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 LEAST_GROWTH_BYTES = 16 * 1024
@@ -66,18 +66,20 @@ def code_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     """
     groups = by_configuration(record for record in records if is_measured(record))
     found = {trial: observed(repetitions) for trial, repetitions in groups.items()}
+    labels = Labels.among(groups)
     rows: dict[str, list[str]] = {}
     for trial, code in found.items():
         for text in () if trial.workload.script else _notes(trial, code):
-            rows.setdefault(text, []).append(trial.label)
-    if growing := [trial.label for trial, code in found.items() if code.growth_bytes_per_step]:
+            rows.setdefault(text, []).append(labels.configuration(trial))
+    growing = [trial for trial, code in found.items() if code.growth_bytes_per_step]
+    if growing:
         most = units.bytes_binary(max(code.growth_bytes_per_step for code in found.values()))
         text = (
             f"memory grows by up to {most} in every step; look for tensors that the code keeps, "
             "such as losses that were not detached"
         )
-        rows[text] = growing
-    return tuple(f"{units.some_of(labels, 1, 'row')}: {text}" for text, labels in rows.items())
+        rows[text] = [*map(labels.configuration, growing)]
+    return tuple(f"{units.some_of(named, 1, 'row')}: {text}" for text, named in rows.items())
 
 
 def _notes(trial: TrialSpec, code: UserCode) -> Iterator[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from dpbench.analysis.estimate import Floats
 from dpbench.errors import StoreError
 from dpbench.records.trial import TrialRecord
+from dpbench.specs import plain_label
 
 LARGEST_LOSS = float(np.finfo(np.float32).max)
 
@@ -28,7 +29,7 @@ def losses(record: TrialRecord) -> tuple[float, ...]:
     lengths = sorted({len(window.losses) for window in windows})
     if len(lengths) > 1:
         raise StoreError(
-            f"trial {record.trial.trial_id} ({record.trial.label}): its ranks recorded "
+            f"trial {record.trial.trial_id} ({plain_label(record.trial)}): its ranks recorded "
             f"{' and '.join(map(str, lengths))} losses, expected the same number"
         )
     if lengths in ([], [0]):
@@ -68,8 +69,8 @@ def loss_curve(record: TrialRecord) -> LossCurve | None:
     steps = len(slowest.step_seconds)
     if len(per_step) != steps:
         raise StoreError(
-            f"trial {record.trial.trial_id} ({record.trial.label}): got {len(per_step)} losses "
-            f"for {steps} timed steps, expected one each"
+            f"trial {record.trial.trial_id} ({plain_label(record.trial)}): got {len(per_step)} "
+            f"losses for {steps} timed steps, expected one each"
         )
     length = max(1, steps // BLOCKS)
     medians = block_medians(per_step, length)

@@ -18,7 +18,7 @@ from dpbench.analysis.projection.row import Kind, ProjectedRow, banded
 from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import TrialSpec, series_name
+from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 
 STRONG = (
@@ -145,8 +145,7 @@ def sweep_series(
     notes: list[str] = []
     noisy: list[ConfigurationSummary] = []
     for spec, group in groups.items():
-        name = series_name(spec.implementation_label, spec.backend)
-        label = f"{name}, batch {spec.batch_size}"
+        label = f"{group[0].series}, batch {spec.batch_size}"
         if spec.scaling == "strong":
             notes.append(f"{label}: {STRONG}")
             continue

@@ -12,7 +12,7 @@ from importlib import import_module
 import torch
 
 from dpbench.measure.implementations.model import Communication, ParallelModel, Plain
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, module_name
 
 __all__ = ["Communication", "ParallelModel", "Plain", "averaging_weight", "wrap"]

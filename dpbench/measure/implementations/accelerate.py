@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpbench.measure.implementations.model import ParallelModel, threads_kept
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 from dpbench.temporary import temporary_variables
 
 if TYPE_CHECKING:

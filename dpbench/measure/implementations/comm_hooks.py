@@ -7,7 +7,7 @@ from typing import Any
 import torch.distributed as dist
 
 from dpbench.parallel import HierarchicalState, hierarchical
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 
 POWER_SGD_FIRST_STEP = 3
 """First step that compresses; earlier reductions are exact. Torch's default is 1000, which a trial

@@ -7,7 +7,7 @@ import torch
 from dpbench import parallel
 from dpbench.measure.implementations.comm_hooks import register_hook
 from dpbench.measure.implementations.model import Communication, Wrapped, device_ids
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 
 TRAITS = {
     "order": 20,

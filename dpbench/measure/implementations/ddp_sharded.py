@@ -6,7 +6,7 @@ import torch
 
 from dpbench import parallel
 from dpbench.measure.implementations.model import Communication, Wrapped, device_ids
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 
 TRAITS = {
     "order": 25,

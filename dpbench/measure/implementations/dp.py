@@ -9,7 +9,7 @@ import torch
 
 from dpbench import parallel
 from dpbench.measure.implementations.model import Communication, ParallelModel, ReplicaClock
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 
 TRAITS = {
     "order": 10,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpbench.measure.implementations.model import ParallelModel, threads_kept
-from dpbench.specs import TrialSpec
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec, TrialSpec
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

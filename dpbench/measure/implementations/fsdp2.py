@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
 from dpbench.measure.implementations.model import ParallelModel
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 
 TRAITS = {
     "order": 70,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dpbench.measure.implementations.model import Plain
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 
 TRAITS = {
     "order": 130,

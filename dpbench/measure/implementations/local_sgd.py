@@ -6,7 +6,7 @@ import torch
 
 from dpbench.measure.implementations.model import Communication, ParallelModel
 from dpbench.parallel.synchronization import LocalSGD
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 
 TRAITS = {
     "order": 110,

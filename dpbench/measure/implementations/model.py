@@ -15,7 +15,7 @@ import torch
 
 from dpbench.data.batch import Samples, call
 from dpbench.parallel.dp.phases import Phase
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 
 ReplicaClock = Callable[[], Mapping[Phase, float]]
 

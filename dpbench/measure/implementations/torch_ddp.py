@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dpbench.measure.implementations.comm_hooks import register_hook
 from dpbench.measure.implementations.model import Wrapped, device_ids
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 
 TRAITS = {
     "order": 40,

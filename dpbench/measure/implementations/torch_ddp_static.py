@@ -10,7 +10,7 @@ import torch
 from dpbench.data.batch import Samples
 from dpbench.measure.implementations.model import Wrapped
 from dpbench.measure.implementations.torch_ddp import wrapped
-from dpbench.specs.training import RunSpec
+from dpbench.specs import RunSpec
 
 TRAITS = {
     "order": 50,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
+from operator import attrgetter
 from statistics import fmean, median
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -20,11 +22,12 @@ Spec = TrialSpec | CollectiveSpec
 Record = TrialRecord | CollectiveRecord
 
 
-def describe(record: Record) -> str:
-    """Writes "ddp/gloo ×2, batch 32, repetition 1: 3,936 images/s (1.2 s)"."""
+def describe(record: Record, label: Callable[[Any], str]) -> str:
+    """Writes "ddp/gloo ×2, batch 32, repetition 1: 3,936 images/s (1.2 s)"; `label` names the
+    configuration."""
     spec = _spec_of(record)
     took = "" if record.status is Status.SKIPPED else f" ({units.seconds(record.duration_seconds)})"
-    return f"{spec.label}, repetition {spec.repetition + 1}: {_result(record)}{took}"
+    return f"{label(spec)}, repetition {spec.repetition + 1}: {_result(record)}{took}"
 
 
 def speed(items_per_second: float) -> str:
@@ -86,8 +89,10 @@ class Reporter(Bar):
         *,
         quiet: bool = False,
         noun: str = "trial",
+        label: Callable[[Any], str] = attrgetter("label"),
     ) -> None:
-        """Prints to the console, stderr unless given; a trial is called `noun`."""
+        """Prints to the console, stderr unless given; a trial is called `noun`, and `label` names
+        its configuration."""
         super().__init__(
             None if quiet else console or Console(stderr=True, highlight=False),
             BarColumn(),
@@ -96,6 +101,7 @@ class Reporter(Bar):
             TextColumn("{task.description}", style="cyan"),
             rest="",
         )
+        self._label = label
         self._done = self._total = 0
         self._time_left = TimeLeft()
 
@@ -106,7 +112,7 @@ class Reporter(Bar):
         self.update(total=self._total, completed=0, rest="")
 
     def started(self, spec: Spec) -> None:
-        self.update(description=spec.label.replace("[", r"\["))
+        self.update(description=self._label(spec).replace("[", r"\["))
 
     def finished(self, record: Record) -> None:
         self._done += 1
@@ -117,6 +123,6 @@ class Reporter(Bar):
         self.update(completed=self._done, rest=rest)
         failed = record.status not in (Status.COMPLETED, Status.SKIPPED)
         if not self.draws:
-            self.print(f"[{self._done}/{self._total}] {describe(record)}{rest}")
+            self.print(f"[{self._done}/{self._total}] {describe(record, self._label)}{rest}")
         elif failed:
-            self.print(describe(record))
+            self.print(describe(record, self._label))

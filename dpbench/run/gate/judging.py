@@ -31,7 +31,7 @@ from dpbench.run.sweep.measuring import Measurement, measure
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
-from dpbench.specs import BASELINE, SweepSpec, TrialSpec
+from dpbench.specs import BASELINE, Labels, SweepSpec, TrialSpec
 from dpbench.specs.traits import BUILT_IN
 
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
@@ -217,6 +217,10 @@ def _status_of_trials(baseline: Sequence[TrialRecord], measured: Sequence[TrialR
     """0 if they can be judged; wrong gradients void a baseline as well."""
     if exit_status(baseline) != WRONG_GRADIENTS:
         return exit_status(measured)
-    wrong = (r.trial.label for r in baseline if effective_status(r) is Status.WRONG_GRADIENTS)
-    say(f"wrong gradients in the baseline: {'; '.join(dict.fromkeys(wrong))}")
+    names = Labels.among(record.trial for record in baseline)
+    wrong = (
+        record.trial for record in baseline if effective_status(record) is Status.WRONG_GRADIENTS
+    )
+    listed = "; ".join(dict.fromkeys(map(names.configuration, wrong)))
+    say(f"wrong gradients in the baseline: {listed}")
     return WRONG_GRADIENTS

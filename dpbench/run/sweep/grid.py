@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from dpbench.codec import content_hash
 from dpbench.launch.launcher import Launcher, TrialOutcome, attempts
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import BASELINE, SweepSpec, TrialSettings, TrialSpec
+from dpbench.specs import BASELINE, SweepSpec, TrialSettings, TrialSpec, plain_label
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
@@ -82,6 +82,7 @@ def run_trials(
         trials,
         lambda trial: launcher.run(trial, time_limit_seconds, steps_of(trial)),
         refuse,
+        label=plain_label,
         on_start=on_start,
     ):
         record = TrialRecord(
@@ -123,7 +124,7 @@ class FailedSeries:
         failed = self._failed.get(_series(trial))
         if failed is None or trial.group_size < failed.group_size:
             return None
-        return f"not run: {failed.label} has failed (--stop-after-failure)"
+        return f"not run: {plain_label(failed)} has failed (--stop-after-failure)"
 
 
 def _series(trial: TrialSpec) -> TrialSpec:

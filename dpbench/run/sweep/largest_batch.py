@@ -21,7 +21,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.run.sweep.grid import rows
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.specs import TrialSpec, series_name
+from dpbench.specs import Labels, TrialSpec, plain_label
 from dpbench.temporary import temporary_folder
 
 OPTION = f"--batch-sizes {LARGEST}"
@@ -69,7 +69,7 @@ def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
         most = LARGEST_SAMPLES if data.samples is None else max(1, data.samples // largest_group)
         launcher = HostLauncher(machine, data.folder, logs=scratch / "logs")
         if reason := launcher.unusable_reason(trial):
-            raise UsageError(f"{OPTION}: {trial.label} cannot be tried: {reason}")
+            raise UsageError(f"{OPTION}: {plain_label(trial)} cannot be tried: {reason}")
         if trial.devices[0] == "cpu":
             budget = SHARE_OF_MEMORY * available_bytes() / largest_group
             found = by_predicting(lambda size: _peak(launcher, trial, size), budget, most)
@@ -77,8 +77,7 @@ def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
             found = by_trying(lambda size: _peak(launcher, trial, size) is not None, most)
     if found is None:
         raise UsageError(f"{OPTION}: not even the smallest batch fits; expected a number")
-    name = series_name(trial.implementation_label, trial.backend)
-    say(f"{OPTION}: {found} for {name}")
+    say(f"{OPTION}: {found} for {Labels().series(trial)}")
     every = tuple(dict.fromkeys((*options.known_batch_sizes, found)))
     return options.model_copy(update={"batch_sizes": every})
 

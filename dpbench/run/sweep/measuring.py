@@ -30,12 +30,13 @@ from dpbench.run.sweep.grid import (
     missing,
     plan_hash,
     plan_trials,
+    rows,
     run_trials,
     trial_number,
 )
 from dpbench.run.sweep.resume import lasting
 from dpbench.run.this_machine import environment_here, test_launchers
-from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs import Labels, SweepSpec, TrialSpec, plain_label
 from dpbench.specs.traits import BACKENDS
 from dpbench.store import LOGS_FOLDER, StoredSweep, SweepStore
 from dpbench.temporary import temporary_folder
@@ -61,7 +62,7 @@ def estimate_in_words(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
         begun = monotonic()
         outcome = launcher.run(probe, PROBE_LIMIT_SECONDS)
         if outcome.status is not Status.COMPLETED:
-            return f"duration unknown (a step of {probe.label} did not complete)"
+            return f"duration unknown (a step of {plain_label(probe)} did not complete)"
         step = outcome.ranks[0].timed.seconds / PROBE_STEPS
         starts.append(monotonic() - begun - (probe.warmup_steps + PROBE_STEPS) * step)
         step_seconds[probe] = step
@@ -87,7 +88,6 @@ def _probe(trial: TrialSpec) -> TrialSpec:
         phase_steps=0,
         gradient_steps=0,
         repetition=0,
-        compared=(),
     ).with_own_settings
 
 
@@ -210,8 +210,9 @@ class _Measuring:
         results.add_environment(here)
 
     def run(self, rounds: Rounds) -> None:
+        names = Labels.among(rows(self._job.spec))
         try:
-            with Reporter(quiet=self._job.quiet) as progress:
+            with Reporter(quiet=self._job.quiet, label=names.configuration) as progress:
                 self._say_what_cannot_run()
                 if self._job.resumed:
                     self._say_what_is_stored()
@@ -225,9 +226,9 @@ class _Measuring:
     def _say_what_cannot_run(self) -> None:
         """Print the rows that will be skipped, before the others take minutes."""
         for reason in dict.fromkeys(self._unusable.values()):
-            rows = [one for one, why in self._unusable.items() if why == reason]
-            series = dict.fromkeys(f"{one.implementation}/{one.backend}" for one in rows)
-            say(f"skipped: {', '.join(series)}: {reason} ({units.counted(len(rows), 'row')})")
+            skipped = [one for one, why in self._unusable.items() if why == reason]
+            series = dict.fromkeys(f"{one.implementation}/{one.backend}" for one in skipped)
+            say(f"skipped: {', '.join(series)}: {reason} ({units.counted(len(skipped), 'row')})")
 
     def _say_what_is_stored(self) -> None:
         if stored := self._count(self._records):

@@ -97,7 +97,7 @@ def build_sweep_spec(
         axes={field: values for field, values in axes.items() if len(values) > 1},
         measures_baseline=options.single,
         time_limit_seconds=options.time_limit,
-    ).with_comparisons
+    )
     notes += unread_notes(options.data_dir, (one.dataset for one in spec.workloads))
     return spec, tuple(notes)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.bar import can_draw
 from dpbench.report.progress.trials import Reporter, TimeLeft, describe
-from dpbench.specs import TrialSpec
+from dpbench.specs import TrialSpec, plain_label
 from tests.analysis.builders import record, run, trial
 
 A, B = trial("dp", "threads", batch_size=8), trial("ddp", "gloo", group_size=2, batch_size=8)
@@ -63,13 +63,14 @@ def test_a_skipped_trial_takes_no_time_and_tells_nothing_about_others() -> None:
 
 
 def test_a_trial_is_one_line() -> None:
-    assert describe(took(A, 1.25)) == "dp ×1, batch 8, repetition 1: 1,000 images/s (1.25 s)"
-    assert describe(skipped(A2)) == "dp ×1, batch 8, repetition 2: skipped: nccl needs a GPU"
+    row = "dp ×1, batch 8, repetition"
+    assert describe(took(A, 1.25), plain_label) == f"{row} 1: 1,000 images/s (1.25 s)"
+    assert describe(skipped(A2), plain_label) == f"{row} 2: skipped: nccl needs a GPU"
 
 
 def test_what_is_no_terminal_gets_a_line_per_trial() -> None:
     out = io.StringIO()
-    with Reporter(Console(file=out, width=40)) as progress:
+    with Reporter(Console(file=out, width=40), label=plain_label) as progress:
         progress.planned(PALINDROME)
         progress.started(A)
         progress.finished(took(A, 9.8))
@@ -79,7 +80,7 @@ def test_what_is_no_terminal_gets_a_line_per_trial() -> None:
 
 def test_a_terminal_has_a_bar_and_keeps_failures(terminal: Console) -> None:
     failed = record(B, status=Status.FAILED, reason="rank 1 raised [oops]", duration_seconds=2.0)
-    with Reporter(terminal, noun="measurement") as progress:
+    with Reporter(terminal, noun="measurement", label=plain_label) as progress:
         progress.planned(PALINDROME)
         progress.started(A)
         progress.finished(took(A, 10.0))
@@ -91,7 +92,7 @@ def test_a_terminal_has_a_bar_and_keeps_failures(terminal: Console) -> None:
 
 
 def test_quiet_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    with Reporter(quiet=True) as progress:
+    with Reporter(quiet=True, label=plain_label) as progress:
         progress.planned(PALINDROME)
         progress.started(A)
         progress.finished(took(A, 1.0))

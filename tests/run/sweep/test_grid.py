@@ -15,7 +15,7 @@ from dpbench.run.sweep.grid import (
     run_trials,
     trial_number,
 )
-from dpbench.specs import TrialSpec
+from dpbench.specs import TrialSpec, plain_label
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 from tests.launch.synthetic import SyntheticLauncher
 
@@ -167,7 +167,7 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
         (Status.FAILED, "killed again", "killed"),
     ]
     assert said == [
-        f"{trial.label}: killed; it is tried once more" for trial in (trials[0], trials[2])
+        f"{plain_label(trial)}: killed; it is tried once more" for trial in (trials[0], trials[2])
     ]
     assert not answers
 

@@ -1,0 +1,49 @@
+"""Names of trials: what they tell always, what only among others, and what never."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpbench.specs import DEFAULTS, SETTINGS, Labels, plain_label
+from tests.builders import trial_spec as trial
+
+PLAIN = Labels()
+
+
+def test_a_default_is_not_in_a_name_and_any_other_value_is() -> None:
+    for name, axis in SETTINGS.items():
+        if DEFAULTS.get(name) is not None:
+            assert axis.shown(DEFAULTS[name]) not in PLAIN.implementation(trial())
+    one = trial(bucket_cap_mb=5.0, accumulation_steps=2, prefetch=2, data_workers=1)
+    one = replace(one, workload=replace(one.workload, dtype="bf16", optimizer="adamw"))
+    assert PLAIN.implementation(one) == (
+        "ddp(bf16, adamw, 2 micro-steps, 5 MiB, prefetch 2, 1 worker)"
+    )
+    one = trial()
+    other = replace(one, workload=replace(one.workload, learning_rate=0.1, seed=3))
+    assert PLAIN.implementation(other) == "ddp(lr 0.1, seed 3)"
+
+
+def test_settings_without_a_default_are_in_names_where_trials_differ_in_them() -> None:
+    one = trial(timed_steps=1, threads_per_replica=2)
+    assert PLAIN.implementation(one) == "ddp"
+    assert Labels.among([one, one.baseline]) == PLAIN
+    names = Labels.among([one, trial(timed_steps=3, threads_per_replica=1)])
+    assert names.implementation(one) == "ddp(1 step, 2 threads)"
+    assert names.implementation(one.baseline) == "single(1 step, 2 threads)"
+
+
+def test_different_work_is_in_names_where_there_are_several_and_can_be_left_out() -> None:
+    weak, strong = trial(), trial(scaling="strong")
+    names = Labels.among([weak, strong])
+    assert [names.work(one) for one in (weak, strong)] == ["weak", "strong"]
+    assert names.implementation(strong) == "ddp(strong)"
+    assert names.within_work.implementation(strong) == "ddp"
+    assert (PLAIN.work(strong), PLAIN.implementation(strong)) == ("", "ddp")
+
+
+def test_groups_of_one_size_on_other_hosts_have_other_names() -> None:
+    assert plain_label(trial(nodes=(1, 1))) == "ddp/gloo ×2 (1+1 hosts), batch 4"
+    assert plain_label(trial(group_size=5, nodes=(2, 2, 1))).endswith("(2+2+1 hosts), batch 4")
+    eight = trial(group_size=16, nodes=(2,) * 8)
+    assert plain_label(eight) == "ddp/gloo ×16 (8×2 hosts), batch 4"
