@@ -12,7 +12,6 @@ import functools
 import hashlib
 import json
 import math
-import re
 import threading
 from typing import Annotated, Any, TypeVar, cast
 
@@ -34,12 +33,6 @@ T = TypeVar("T")
 NOT_FINITE = ("nan", "inf", "-inf")
 LONGEST_SHOWN = 100
 """Characters of a wrong value that an error shows."""
-_UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but not tabs and line ends
-    "\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]"  # what turns the direction of writing
-)
-_SIGNS = (b"\\u", b"\\b", b"\\f", b"\\r", b"\x7f")
-"""Escapes in an ASCII document that may stand for such a character."""
 _BUILDING = threading.Lock()
 """Python 3.11 cannot parse source, which pydantic does for docstrings, in two threads at once."""
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
@@ -87,7 +80,7 @@ def encode(value: Any) -> Any:
 def decode(kind: type[T], value: Any) -> T:
     """Rebuilds a dataclass from what `encode` made of it; raises StoreError if it does not fit."""
     try:
-        text = json.dumps(value)
+        text = json_bytes(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(_misfit(kind, error)) from None
     return from_json(kind, text)
@@ -96,19 +89,17 @@ def decode(kind: type[T], value: Any) -> T:
 def from_json(kind: type[T], text: str | bytes) -> T:
     """Rebuilds a dataclass from JSON text; raises StoreError if it does not fit."""
     try:
-        found: T = adapter(cast(Any, kind)).validate_json(printable_json(text))
+        found: T = adapter(cast(Any, kind)).validate_json(text)
     except (ValidationError, ValueError, RecursionError) as error:
         raise StoreError(_misfit(kind, error)) from None
     return found
 
 
-def printable_json(text: str | bytes) -> str | bytes:
-    """Escapes what a terminal would act upon in the texts of a JSON document, but for tabs and line
-    ends: a file from elsewhere must be safe to print, wherever its texts end up."""
-    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    if data.isascii() and not any(sign in data for sign in _SIGNS):
-        return data
-    return json.dumps(_printable(json.loads(data)))
+def json_bytes(value: Any, indent: int | None = None) -> bytes:
+    """JSON as it is stored; "?" stands for bytes in a name of a file that are no UTF-8."""
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(value, separators=separators, indent=indent, ensure_ascii=False)
+    return text.encode(errors="replace")
 
 
 def canonical_json(value: Any) -> str:
@@ -131,17 +122,6 @@ def differing_fields(ours: object, theirs: object) -> list[str]:
         elif mine != other:
             differences.append(f"{field.name}: {encode(other)!r} -> {encode(mine)!r}")
     return differences
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        plain = value.encode("utf-8", "backslashreplace").decode()  # bytes that were no UTF-8
-        return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], plain)
-    if isinstance(value, list):
-        return [_printable(item) for item in value]
-    if isinstance(value, dict):
-        return {_printable(key): _printable(item) for key, item in value.items()}
-    return value
 
 
 def _misfit(kind: Any, error: Exception) -> str:

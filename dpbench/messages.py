@@ -6,6 +6,7 @@ upon is escaped.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,10 @@ from typing import TextIO
 Say = Callable[[str], None]
 """Prints a line, or passes it on."""
 
-
+_COMMANDS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters
+    "\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]"  # what turns the direction of writing
+)
 _results: list[TextIO] = []
 
 
@@ -25,7 +29,9 @@ def keep_for_results(stream: TextIO) -> None:
 
 
 def print_result(text: str) -> None:
-    """Prints what the command was asked for on the stdout that the user gave."""
+    """Prints what the command was asked for on the stdout that the user gave, with escapes for what
+    a terminal would act upon, but for tabs and line ends."""
+    text = _COMMANDS.sub(lambda found: repr(found[0])[1:-1], text)
     print(text, end="", file=_results[0] if _results else sys.stdout, flush=True)
 
 

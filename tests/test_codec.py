@@ -86,13 +86,7 @@ def test_text_that_is_no_json_is_an_error() -> None:
             from_json(Window, text)
 
 
-@pytest.mark.parametrize(
-    "evil", ["\x1b[2J", "\x07", "\r", "\x9b31m", "\u202ecod", "\x7f", "\udcff"]
-)
-def test_what_a_terminal_would_act_upon_is_read_as_an_escape(evil: str) -> None:
-    reason = f"no {evil}\n\tmatter"
-    text = decode(TrialRecord, {**encode(record(trial())), "reason": reason}).reason
-    assert text is not None
-    assert text.replace("\n", "").replace("\t", "").isprintable()
-    assert text.startswith("no \\")
-    assert text.endswith("\n\tmatter")
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    """A name of a file may have them."""
+    again = decode(TrialRecord, {**encode(record(trial())), "reason": "no \udcff"})
+    assert again.reason == "no ?"

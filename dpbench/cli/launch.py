@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand
 
-from dpbench.messages import say, warn
+from dpbench.messages import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,8 +88,6 @@ def launch(context: typer.Context) -> int:
     processes, cores = int(chosen.nproc_per_node), usable_cores()
     threads = max(cores // processes, 1)
     _say_threads(processes, threads, cores)
-    if note := torchrun.precedence_note(chosen):
-        warn(note)
     if place := torchrun.meeting_place(chosen):
         say(f"waiting for the launchers of all {chosen.nnodes} nodes at {place}")
     if interface := torchrun.gloo_interface(chosen):

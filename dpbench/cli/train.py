@@ -18,11 +18,11 @@ def train(typed: dict[str, Any]) -> int:
     Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
     torchrun, dpbench launch, srun or mpirun, it joins their ranks.
     """
-    from dpbench.launch.placement import find_placement, rank_variables
+    from dpbench.launch.placement import find_placement
     from dpbench.run.training.arguments import TrainRequest
 
     if "RANK" not in os.environ and (placed := find_placement(os.environ)) and placed.size:
-        os.environ.update(rank_variables(placed))
+        os.environ.update(placed.variables)
     request = TrainRequest.read(typed)
     from dpbench.report.progress.training import TrainOutput
 

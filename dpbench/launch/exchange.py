@@ -27,6 +27,8 @@ SHORTEST = 16
 """Fewest characters; a shorter token could be guessed from a signed value."""
 REMEDY = "make one with: openssl rand -hex 16"
 POLL_SECONDS = 0.05
+NOTHING = (-1, None)
+"""Counter and value of a key without a value of this launch."""
 
 
 def given_token(environ: Mapping[str, str]) -> str | None:
@@ -55,8 +57,7 @@ class Exchange:
         self._token = token.encode()
         self._kind = kind
         self._member = member
-        self._members = members
-        self._refused = set[str]()
+        self._members = range(members)
         self.launch = ""
         """The id of the launch; empty until all members have come."""
 
@@ -73,21 +74,18 @@ class Exchange:
         """
         nonce = secrets.token_hex(16).encode()
         self._store.set(f"hello {self._member}", nonce)  # type: ignore[arg-type]
-        deadline = monotonic() + seconds
-        told = ""
+        deadline, told = monotonic() + seconds, ""
         while True:
-            missing = [n for n in range(self._members) if not self._store.check([f"hello {n}"])]
+            missing = {n: "" for n in self._members if not self._store.check([f"hello {n}"])}
             if not missing:
                 self._renew_launch(nonce, description)
-                found = [self.get(f"member {number}") for number in range(self._members)]
-                missing = [number for number, one in enumerate(found) if one is None]
-            if not missing:
-                return found
-            names = " and ".join(
-                f"{self._kind} {number}"
-                + (" (with another token)" if f"member {number}" in self._refused else "")
-                for number in missing
-            )
+                found = {n: self.get(f"member {n}") for n in self._members}
+                absent = [n for n, (counter, _) in found.items() if counter < 0]
+                if not absent:
+                    return [value for _, value in found.values()]
+                keys = {n: self._store.check([f"member {n}"]) for n in absent}
+                missing = {n: " (with another token)" if there else "" for n, there in keys.items()}
+            names = " and ".join(f"{self._kind} {n}{why}" for n, why in missing.items())
             if monotonic() > deadline:
                 raise LaunchError(
                     f"{names} did not come within {units.seconds(seconds)}; start the same command "
@@ -100,7 +98,7 @@ class Exchange:
 
     def _renew_launch(self, own_nonce: bytes, description: object) -> None:
         """Describe this member in a new launch, if some member has come again."""
-        nonces = [self._store.get(f"hello {number}") for number in range(self._members)]
+        nonces = [self._store.get(f"hello {number}") for number in self._members]
         if nonces[self._member] != own_nonce:
             raise UsageError(
                 f"another process has come as {self._kind} {self._member} after this one; expected "
@@ -118,24 +116,18 @@ class Exchange:
         header = f"{counter} {self._mac(key, counter, content)}\n".encode()
         self._store.set(key, header + content)  # type: ignore[arg-type]
 
-    def get(self, key: str) -> Any:
-        """The value of the key; None if there is none that this launch has signed."""
-        return self.counted(key)[1]
-
-    def counted(self, key: str) -> tuple[int, Any]:
-        """The counter and the value of the key; -1 and None if there is none."""
+    def get(self, key: str) -> tuple[int, Any]:
+        """The counter and the value of the key; NOTHING if this launch has signed none."""
         if not self._store.check([key]):
-            return -1, None
-        found = self._store.get(key)
-        header, _, content = found.partition(b"\n")
+            return NOTHING
+        header, _, content = self._store.get(key).partition(b"\n")
         try:
             counter, mac = header.decode("ascii").split(" ")
             if hmac.compare_digest(mac, self._mac(key, int(counter), content)):
                 return int(counter), json.loads(zlib.decompress(content))
         except ValueError:
             pass  # random bytes
-        self._refused.add(key)
-        return -1, None
+        return NOTHING
 
     def _mac(self, key: str, counter: int, content: bytes) -> str:
         signed = f"{self.launch} {counter} {key}\0".encode() + content

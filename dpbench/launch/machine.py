@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from dpbench.errors import LaunchError, UsageError
@@ -19,7 +18,6 @@ from dpbench.launch.unusable import (
 from dpbench.records.environment import Accelerator, usable_cores
 from dpbench.specs import RunSpec, TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
-from dpbench.temporary import temporary_folder
 
 T = TypeVar("T")
 PROBE_SECONDS = 60.0
@@ -115,20 +113,14 @@ def inspect_machine() -> Machine:
 
 
 def in_child(function: Callable[[], T]) -> T:
-    """Run `function` in a fresh process and return its result; LaunchError if it fails, or is not
-    done in time."""
-    from dpbench.launch.ranks import RanksFailed, run_ranks
+    """The result of `function` from a fresh process; LaunchError if it fails, or is not done in
+    time."""
+    from dpbench.launch.ranks import RanksFailed, run_in_rank
 
     try:
-        with temporary_folder() as scratch:
-            (result,) = run_ranks(partial(_without_rank, function), 1, scratch, PROBE_SECONDS)
+        return run_in_rank(function, PROBE_SECONDS)
     except RanksFailed as failed:
         raise LaunchError(f"a child process failed: {failed.outcome.reason}") from None
-    return result
-
-
-def _without_rank(function: Callable[[], T], rank: int) -> T:
-    return function()
 
 
 def _gpus_and_nccl() -> tuple[tuple[Accelerator, ...], str | None]:

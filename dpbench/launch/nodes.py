@@ -1,10 +1,9 @@
 """Trials whose ranks run on several nodes, which share one TCPStore.
 
 Every node computes the same plan from its own options and from what all nodes report about
-themselves. Each keeps one value in the store, its state, and writes it again every second, which
-shows that it is there. The state of node 0 has the number of a trial in that plan, so nothing that
-arrives names code, files or settings. The others run their ranks of it and leave the results in the
-store.
+themselves. Each keeps one value in the store, its state, and writes it again every second as a sign
+of life. The state of node 0 has the number of a trial in that plan, so nothing that arrives names
+code, files or settings. The others run their ranks of it and leave the results in the store.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
 from time import monotonic, sleep
@@ -29,7 +28,7 @@ from dpbench.launch.exchange import Exchange
 from dpbench.launch.launcher import Launcher, TrialOutcome, judge_trial
 from dpbench.launch.machine import Machine
 from dpbench.launch.placement import NodeRequest, interface_towards
-from dpbench.launch.ranks import Part, PartFailed, run_part, scratch_folder
+from dpbench.launch.ranks import HostRanks, RanksFailed, run_host_ranks, scratch_folder
 from dpbench.launch.trials import HostLauncher
 from dpbench.launch.unusable import sparse_reason
 from dpbench.measure.trial import RankReport
@@ -61,8 +60,8 @@ class Node:
     machine: Machine
     devices: tuple[str, ...]
     """Devices for the sweep, in the order in which replicas take them."""
-    options: dict[str, str] = field(default_factory=dict)
-    """The options that all nodes must have in common, by name, to say which differ."""
+    common: dict[str, str]
+    """Options and versions that all nodes must have in common, by name."""
     folder: str = ""
     """Name of the results folder; only node 0 has one."""
 
@@ -71,12 +70,6 @@ class Node:
         """Name for messages: "node 1 (host1)"."""
         return f"node {self.number} ({self.environment.hostname})"
 
-    @property
-    def versions(self) -> dict[str, str]:
-        """Versions that all nodes must have in common."""
-        found = {name: version for name, version, *_ in self.environment.versions}
-        return {name: found[name] for name in ("dpbench", "torch")}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
@@ -84,21 +77,19 @@ class State:
 
     plan: str = ""
     """The plan that it has computed; empty until its data are prepared."""
-    order: int = -1
-    """Number of the last order: given by node 0, or finished by another node."""
+    order: int = 0
+    """How many trials node 0 has ordered; on another node, the last of them that it has ended."""
     trial: int | None = None
-    """The trial that node 0 orders, by its number in the plan."""
+    """The trial of the last order, by its number in the plan; None if its ranks are to end."""
     steps: int | None = None
     """The timed steps of that trial, which an earlier repetition has chosen and only node 0 knows;
     None for those of the plan."""
-    stop: bool = False
-    """Whether node 0 wants the ranks of its order to end."""
     end: str | None = None
     """Reason why it leaves: empty if it had nothing more to do, None while it stays."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PartResult:
+class NodeResult:
     """The result of one node's ranks in a trial: a report of each, or traces of a failure."""
 
     reports: tuple[RankReport, ...] = ()
@@ -126,18 +117,10 @@ def meet(request: NodeRequest, me: Node) -> Iterator[Team]:
             holder = "the launcher" if request.has_store else "node 0"
             compare = "--rdzv-endpoint of all nodes"
             store = reach_store(request.host, request.port, holder, timeout, compare=compare)
-        exchange = Exchange(
-            PrefixStore("dpbench sweep", store),
-            request.token,
-            "node",
-            member=request.node_rank,
-            members=request.node_count,
-        )
-        described = exchange.meet(
-            encode(me),
-            JOIN_SECONDS,
-            lambda names: say(f"waiting for {names} at {request.endpoint}"),
-        )
+        place = {"member": request.node_rank, "members": request.node_count}
+        exchange = Exchange(PrefixStore("dpbench sweep", store), request.token, "node", **place)
+        waiting = "waiting for {} at " + request.endpoint
+        described = exchange.meet(encode(me), JOIN_SECONDS, lambda who: say(waiting.format(who)))
         nodes = tuple(decode(Node, one) for one in described)
     except OSError as error:
         raise UsageError(
@@ -151,13 +134,9 @@ def meet(request: NodeRequest, me: Node) -> Iterator[Team]:
         ) from None
     except RuntimeError as error:  # of torch
         raise LaunchError(f"the store at {request.endpoint} cannot be used: {error}") from None
-    team = Team(request, nodes, exchange)
-    end = ""
+    team, end = Team(request, nodes, exchange), ""
     try:
         yield team
-    except KeyboardInterrupt:
-        end = "it was interrupted"
-        raise
     except BaseException as error:
         end = f"it ended: {str(error) or type(error).__name__}"
         raise
@@ -165,20 +144,20 @@ def meet(request: NodeRequest, me: Node) -> Iterator[Team]:
         team.leave(end)
 
 
-class _Watched:
+class _Other:
     """Another node, as this one last heard from it."""
 
     def __init__(self) -> None:
         self.beat = -1
         self.seen = monotonic()
         self.state = State()
-        self.result: tuple[int, Any] = (-1, None)
-        """The number of the last order that it has a result of, with that."""
+        self.result: tuple[int, Any] = (0, None)
+        """The last order that it has a result of, with that."""
         self.lost: str | None = None
 
 
 class Team:
-    """The nodes of a sweep, and what they know of each other while it runs.
+    """The nodes of a sweep, and what this one knows of the others while it runs.
 
     One thread uses the store, and nobody else does: over a cut link its calls would never return.
     """
@@ -186,27 +165,26 @@ class Team:
     def __init__(self, request: NodeRequest, nodes: tuple[Node, ...], exchange: Exchange) -> None:
         self.request = request
         self.nodes = nodes
+        self.me = nodes[request.node_rank]
+        self.launch = exchange.launch
+        self._exchange = exchange
         self._state = State()
         self._result: Any = None
         # The others watch node 0, which they need, and node 0 watches all.
-        watched = range(1, len(nodes)) if request.node_rank == 0 else (0,)
-        self._watched = {number: _Watched() for number in watched}
+        watched = range(1, len(nodes)) if self.me.number == 0 else (0,)
+        self._others = {number: _Other() for number in watched}
         self._leaving = False
         self._wake = threading.Event()
-        self._exchange = exchange
-        self.launch = exchange.launch
         self._thread = threading.Thread(target=self._serve, name="nodes", daemon=True)
         self._thread.start()
 
-    @property
-    def me(self) -> Node:
-        return self.nodes[self.request.node_rank]
-
     def lost_reason(self, number: int) -> str | None:
         """Reason why that node is lost; None while it is not. It never waits."""
-        one = self._watched.get(number)
-        if one is None or one.lost is not None:
-            return None if one is None else one.lost
+        one = self._others.get(number)
+        if one is None:
+            return None
+        if one.lost:
+            return one.lost
         reason = one.state.end
         if reason is None and monotonic() - one.seen > LOST_SECONDS:
             reason = f"no sign of life for {units.seconds(LOST_SECONDS)}"
@@ -214,16 +192,16 @@ class Team:
             one.lost = f"{self.nodes[number].name} was lost: {reason}"
         return one.lost
 
-    def say_state(self, **changes: Any) -> None:
-        """Change the state of this node; does not wait for others to see it."""
-        self._state = replace(self._state, **changes)
-        self._wake.set()
-
     def state(self, number: int) -> State:
         """The last state of another node that has arrived; raises NodeLost."""
         if reason := self.lost_reason(number):
             raise NodeLost(reason)
-        return self._watched[number].state
+        return self._others[number].state
+
+    def set_state(self, **changes: Any) -> None:
+        """Change the state of this node; does not wait for others to see it."""
+        self._state = replace(self._state, **changes)
+        self._wake.set()
 
     def agree(self, plan: str) -> None:
         """Say that this node has prepared its data and has a plan with that hash, and wait until
@@ -231,52 +209,51 @@ class Team:
 
         Raises NodeLost, and UsageError for a node with another plan or other versions.
         """
-        self.say_state(plan=plan)
-        for number, one in self._watched.items():
+        self.set_state(plan=plan)
+        for number, one in self._others.items():
             # A node that ended because the plans differ still shows its own plan in its state.
             while not one.state.plan and self.state(number).end is None:
                 sleep(POLL_SECONDS)
             other = self.nodes[number]
-            if one.state.plan in (plan, "") and other.versions == self.me.versions:
-                continue
-            mine, theirs = ({**node.versions, **node.options} for node in (self.me, other))
+            theirs, ours = other.common, self.me.common
             differ = [
-                f"{name} {theirs.get(name, 'unset')} and {mine.get(name, 'unset')}"
-                for name in {**theirs, **mine}
-                if theirs.get(name) != mine.get(name)
+                f"{name} {theirs.get(name, 'unset')} and {ours.get(name, 'unset')}"
+                for name in {**theirs, **ours}
+                if theirs.get(name) != ours.get(name)
             ]
-            raise UsageError(
-                f"{other.name} and {self.me.name} have different plans: "
-                f"{'; '.join(differ) or 'a file that they read is not the same'}; expected the "
-                "same options, files and versions on all nodes"
-            )
+            if one.state.plan not in (plan, "") or (differ and one.state.plan == plan):
+                raise UsageError(
+                    f"{other.name} and {self.me.name} have different plans: "
+                    f"{'; '.join(differ) or 'a file that they read is not the same'}; expected the "
+                    "same options, files and versions on all nodes"
+                )
 
     def order(self, trial: int, steps: int | None) -> int:
         """Node 0 orders the trial with that number in the plan, with so many timed steps unless
         they are None; returns the order's number."""
-        order = self._state.order + 1
-        self.say_state(order=order, trial=trial, steps=steps, stop=False)
-        return order
+        self.set_state(order=self._state.order + 1, trial=trial, steps=steps)
+        return self._state.order
 
-    def say_result(self, order: int, result: PartResult) -> None:
+    def set_result(self, order: int, result: NodeResult) -> None:
         """Leave the result of this node's ranks for node 0."""
         self._result = encode(result)
-        self.say_state(order=order)
+        self.set_state(order=order)
 
-    def result(self, order: int, number: int) -> PartResult | None:
+    def result(self, order: int, number: int) -> NodeResult | None:
         """The result of another node's ranks; None while there is none. Its reason if the node is
         lost."""
-        if self._watched[number].result[0] == order:
-            return decode(PartResult, self._watched[number].result[1])
+        found, result = self._others[number].result
+        if found == order:
+            return decode(NodeResult, result)
         reason = self.lost_reason(number)
-        return None if reason is None else PartResult(error=reason)
+        return None if reason is None else NodeResult(error=reason)
 
     def leave(self, end: str) -> None:
         """Say why this node ends, and stop; `end` is empty if there is nothing more to do."""
-        self.say_state(end=end)
+        self.set_state(end=end)
         deadline = monotonic() + FAREWELL_SECONDS
         while self.me.number == 0 and monotonic() < deadline:
-            if all(one.lost or one.state.end is not None for one in self._watched.values()):
+            if all(one.lost or one.state.end is not None for one in self._others.values()):
                 break
             sleep(POLL_SECONDS)
         self._leaving = True
@@ -286,29 +263,29 @@ class Team:
     def _serve(self) -> None:
         """Write this node's state each second and when it changes, and read those of others."""
         me, exchange, beats = self.me.number, self._exchange, count()
-        told, next_beat = State(), 0.0
+        written, next_beat = State(), 0.0
         with suppress(RuntimeError, StoreError):  # the connection broke, or another version speaks
             while True:
                 leaving, state = self._leaving, self._state
-                if state != told or monotonic() >= next_beat:
-                    if self._result is not None and state.order != told.order:
+                if state != written or monotonic() >= next_beat:
+                    if self._result is not None and state.order != written.order:
                         exchange.put(f"result {me}", self._result, state.order)
                     exchange.put(f"node {me}", encode(state), next(beats))
-                    told, next_beat = state, monotonic() + BEAT_SECONDS
+                    written, next_beat = state, monotonic() + BEAT_SECONDS
                 if leaving:
                     return
-                for number, one in self._watched.items():
-                    beat, found = exchange.counted(f"node {number}")
+                for number, one in self._others.items():
+                    beat, found = exchange.get(f"node {number}")
                     if beat > one.beat:
-                        state_there = decode(State, found)
-                        if me == 0 and state_there.order != one.state.order:
-                            one.result = exchange.counted(f"result {number}")
-                        one.beat, one.seen, one.state = beat, monotonic(), state_there
+                        arrived = decode(State, found)
+                        if me == 0 and arrived.order != one.state.order:
+                            one.result = exchange.get(f"result {number}")
+                        one.beat, one.seen, one.state = beat, monotonic(), arrived
                 self._wake.wait(POLL_SECONDS)
                 self._wake.clear()
 
 
-def run_own_part(
+def run_here(
     team: Team,
     here: HostLauncher,
     trial: TrialSpec,
@@ -316,9 +293,9 @@ def run_own_part(
     order: int,
     limit_seconds: float,
     stop: Callable[[], bool],
-) -> PartResult:
+) -> NodeResult:
     """Run the ranks of the trial that are on this node."""
-    me, nodes = team.me, trial.nodes
+    me, counts = team.me, trial.nodes
     variables = {
         STORE_PREFIX: f"{team.launch} {order}",
         "MASTER_ADDR": team.request.host,
@@ -327,9 +304,9 @@ def run_own_part(
     if interface := os.environ.get(GLOO_INTERFACE) or interface_towards(team.request.host):
         usual = {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
         variables |= {name: os.environ.get(name) or value for name, value in usual.items()}
-    part = Part(
-        first=sum(nodes[: me.number]),
-        count=nodes[me.number],
+    ranks = HostRanks(
+        first=sum(counts[: me.number]),
+        count=counts[me.number],
         size=trial.process_count,
         host=me.number,
         variables=variables,
@@ -337,12 +314,12 @@ def run_own_part(
     try:
         with scratch_folder(here.logs, trial.trial_id) as scratch:
             work = here.work(trial, steps)
-            reports = run_part(work, part, scratch, limit_seconds, stop=stop)
-    except PartFailed as failed:
-        return PartResult(traces=failed.traces)
+            reports = run_host_ranks(work, ranks, scratch, limit_seconds, stop=stop)
+    except RanksFailed as failed:
+        return NodeResult(traces=failed.traces)
     except OSError as error:
-        return PartResult(error=f"{me.name} could not run its ranks: {error}")
-    return PartResult(reports=tuple(reports))
+        return NodeResult(error=f"{me.name} could not run its ranks: {error}")
+    return NodeResult(reports=tuple(reports))
 
 
 class NodesLauncher:
@@ -372,12 +349,10 @@ class NodesLauncher:
                 "--comm-hook hierarchical uses it inside each host"
             )
         for node in team.nodes[: len(trial.nodes)]:
-            if lost := team.lost_reason(node.number):
-                return lost
-            first = sum(trial.nodes[: node.number])
-            devices = trial.devices[first : first + trial.nodes[node.number]]
-            if reason := node.machine.unusable_backend_reason(trial.backend, devices):
-                return f"{node.name}: {reason}"
+            devices = [device for host, device in trial.places if host == node.number]
+            reason = node.machine.unusable_backend_reason(trial.backend, devices)
+            if found := team.lost_reason(node.number) or (reason and f"{node.name}: {reason}"):
+                return found
         return sparse_reason(trial)
 
     def run(
@@ -385,28 +360,26 @@ class NodesLauncher:
     ) -> TrialOutcome:
         if len(trial.nodes) < 2:
             return self._here.run(trial, time_limit_seconds, steps)
-        team, parts = self._team, dict[int, PartResult]()
+        team, found = self._team, dict[int, NodeResult]()
         nodes = team.nodes[: len(trial.nodes)]
         order = team.order(self._number_of(trial), steps)
 
         def some_failed() -> bool:
             """Look for results of other nodes; the first failure stops all ranks."""
             for node in nodes[1:]:
-                if node.number not in parts and (found := team.result(order, node.number)):
-                    parts[node.number] = found
-            return any(not part.reports for part in parts.values())
+                if node.number not in found and (result := team.result(order, node.number)):
+                    found[node.number] = result
+            return any(not result.reports for result in found.values())
 
-        parts[0] = run_own_part(
-            team, self._here, trial, steps, order, time_limit_seconds, some_failed
-        )
+        found[0] = run_here(team, self._here, trial, steps, order, time_limit_seconds, some_failed)
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
         deadline = monotonic() + STOP_SECONDS
-        while len(parts) < len(nodes) and monotonic() < deadline:
+        while len(found) < len(nodes) and monotonic() < deadline:
             if some_failed():
-                team.say_state(stop=True)
+                team.set_state(trial=None)
             sleep(POLL_SECONDS)
-        late = PartResult(error=f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
-        results = [parts.get(node.number, late) for node in nodes]
+        late = NodeResult(error=f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
+        results = [found.get(node.number, late) for node in nodes]
         if all(one.reports for one in results):
             return judge_trial(trial, [report for one in results for report in one.reports])
         return explain(
@@ -428,12 +401,16 @@ def follow(
     `trial_of` gives the trial with that number in the plan that all nodes have. Raises NodeLost
     where node 0 is lost or has failed.
     """
-    last = -1
+    last = 0
     while (ordered := team.state(0)).end is None:
-        if ordered.order == last or ordered.trial is None:
+        if ordered.order == last:
             sleep(POLL_SECONDS)
             continue
-        last, trial = ordered.order, trial_of(ordered.trial)
+        last = ordered.order
+        if ordered.trial is None:  # it has failed before it began here
+            team.set_result(last, NodeResult())
+            continue
+        trial = trial_of(ordered.trial)
         if len(trial.nodes) <= team.me.number:
             continue
         assert isinstance(here, HostLauncher)
@@ -442,8 +419,8 @@ def follow(
             """Whether node 0 has stopped the trial, has gone on without it, or is lost."""
             return team.lost_reason(0) is not None or team.state(0) != ordered
 
-        result = run_own_part(team, here, trial, ordered.steps, last, limit_seconds, is_over)
-        team.say_result(last, result)
+        result = run_here(team, here, trial, ordered.steps, last, limit_seconds, is_over)
+        team.set_result(last, result)
         if result.traces:
             say(f"{plain_label(trial)} failed; what the ranks here have written is in {here.logs}")
     say(f"{team.nodes[0].name} has no more to run")

@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 import psutil
 
 from dpbench.errors import UsageError
-from dpbench.rendezvous.launch_variables import LARGEST_PORT, USUAL_PORT, endpoint_text, integer
+from dpbench.rendezvous.launch_variables import (
+    LARGEST_PORT,
+    USUAL_PORT,
+    endpoint_text,
+    integer,
+    rank_variables,
+)
 
 LAUNCHERS = {
     "torchrun": "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE",
@@ -56,6 +62,19 @@ class Placement:
     port: int = USUAL_PORT
     has_store: bool = False
     """True if the launcher serves a store at that address and port."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables of torchrun for a process that another launcher started."""
+        return rank_variables(
+            rank=self.rank,
+            size=self.size,
+            local_rank=self.local_rank,
+            local_size=self.local_size,
+            node=self.node,
+            address=self.address,
+            port=self.port,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,19 +150,6 @@ def remove_torchrun_variables(environ: MutableMapping[str, str]) -> None:
     for name in [*environ]:
         if name in TORCHRUN or name.startswith("TORCHELASTIC_"):
             del environ[name]
-
-
-def rank_variables(placement: Placement) -> dict[str, str]:
-    """The variables of torchrun for a process that another launcher started."""
-    return {
-        "RANK": str(placement.rank),
-        "WORLD_SIZE": str(placement.size),
-        "LOCAL_RANK": str(placement.local_rank),
-        "LOCAL_WORLD_SIZE": str(placement.local_size),
-        "GROUP_RANK": str(placement.node),
-        "MASTER_PORT": str(placement.port),
-        **({"MASTER_ADDR": placement.address} if placement.address else {}),
-    }
 
 
 def interface_towards(host: str) -> str | None:

@@ -12,9 +12,8 @@ from dpbench import architecture
 from dpbench.data.registry import is_function
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.launch.rank import is_rank
-from dpbench.launch.ranks import RanksFailed, run_ranks
+from dpbench.launch.ranks import RanksFailed, run_in_rank
 from dpbench.measure.try_out import Tried, try_out
-from dpbench.temporary import temporary_folder
 
 T = TypeVar("T")
 
@@ -45,10 +44,7 @@ def in_rank(what: str, work: Callable[[], T]) -> T:
     Raises UsageError: that of `work`, or one that begins with `what` if the code ends the rank.
     """
     try:
-        with temporary_folder() as scratch:
-            ((result, message),) = run_ranks(
-                partial(_result_or_message, work), 1, scratch, LIMIT_SECONDS
-            )
+        result, message = run_in_rank(partial(_result_or_message, work), LIMIT_SECONDS)
     except RanksFailed as failed:
         raise UsageError(f"{what}: trying it on the CPU failed: {failed.outcome.reason}") from None
     if message is not None:
@@ -56,7 +52,7 @@ def in_rank(what: str, work: Callable[[], T]) -> T:
     return cast(T, result)
 
 
-def _result_or_message(work: Callable[[], T], rank: int) -> tuple[T | None, str | None]:
+def _result_or_message(work: Callable[[], T]) -> tuple[T | None, str | None]:
     """The result, or the message of an error that the user has to read as it is."""
     _taking_step.set()
     try:

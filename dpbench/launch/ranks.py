@@ -14,9 +14,10 @@ import shutil
 import signal
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
@@ -31,7 +32,7 @@ from dpbench.launch import rank
 from dpbench.launch.causes import SERVER_GONE, RankTrace, explain, stuck_at
 from dpbench.launch.fork_server import end_fork_server, fork_server, start_method_unchanged
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
+from dpbench.rendezvous.launch_variables import OF_WORKERS, rank_variables
 from dpbench.rendezvous.store import STORE_FILE, file_variables, serve_store
 from dpbench.temporary import temporary_folder
 
@@ -52,7 +53,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class HostRanks:
     """Consecutive ranks that are on this host."""
 
     count: int
@@ -62,43 +63,29 @@ class Part:
     size: int | None = None
     """Number of ranks on all hosts; None if there is no other host."""
     host: int = 0
-    """Index of this host among those that take part."""
+    """Index of this host among those that take group."""
 
     def environment(self, local_rank: int) -> dict[str, str]:
         """The environment variables of a rank, of those that torchrun sets."""
-        number, size = str(self.first + local_rank), str(self.size or self.count)
-        return {
-            "RANK": number,
-            "LOCAL_RANK": str(local_rank),
-            "WORLD_SIZE": size,
-            "LOCAL_WORLD_SIZE": str(self.count),
-            "GROUP_RANK": str(self.host),
-            "MASTER_ADDR": LOOPBACK,
-            "MASTER_PORT": str(USUAL_PORT),
-            "TORCHELASTIC_RESTART_COUNT": "0",
-            "TORCHELASTIC_RUN_ID": "dpbench",
-            "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank serves the store
-            "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-            **{name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ},
-            **self.variables,
-        }
+        place = rank_variables(
+            rank=self.first + local_rank,
+            size=self.size or self.count,
+            local_rank=local_rank,
+            local_size=self.count,
+            node=self.host,
+        )
+        threads = {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
+        return place | OF_WORKERS | threads | dict(self.variables)
 
 
 class RanksFailed(Exception):
-    """A rank did not return; `outcome` says which and why, `traces` how each rank failed."""
+    """A rank did not return; `traces` says how each failed that was not ended because of another,
+    and `outcome` the first cause among them."""
 
-    def __init__(self, outcome: TrialOutcome, traces: tuple[RankTrace, ...]) -> None:
-        super().__init__(outcome.reason)
-        self.outcome = outcome
-        self.traces = traces
-
-
-class PartFailed(Exception):
-    """A rank of this host did not return; the cause is found from the traces of all hosts."""
-
-    def __init__(self, traces: tuple[RankTrace, ...]) -> None:
-        super().__init__("some ranks did not return")
-        self.traces = traces
+    def __init__(self, traces: Sequence[RankTrace], limit_seconds: float) -> None:
+        self.traces = tuple(traces)
+        self.outcome: TrialOutcome = explain(traces, limit_seconds)
+        super().__init__(self.outcome.reason)
 
 
 def run_ranks(
@@ -128,18 +115,26 @@ def run_ranks(
             variables = {"MASTER_PORT": str(store.port), STORE_FILE: ""}
         else:
             variables = file_variables(stack.enter_context(temporary_folder()) / "store")
-        part = Part(count=count, variables=variables)
-        try:
-            return run_part(
-                work, part, scratch, limit_seconds, start_method=start_method, shown=shown
-            )
-        except PartFailed as failed:
-            raise RanksFailed(explain(failed.traces, limit_seconds), failed.traces) from None
+        group = HostRanks(count=count, variables=variables)
+        return run_host_ranks(
+            work, group, scratch, limit_seconds, start_method=start_method, shown=shown
+        )
 
 
-def run_part(
+def run_in_rank(work: Callable[[], T], limit_seconds: float) -> T:
+    """The result of `work` from a rank of its own. Raises RanksFailed."""
+    with temporary_folder() as scratch:
+        (result,) = run_ranks(partial(_without_rank, work), 1, scratch, limit_seconds)
+    return result
+
+
+def _without_rank(work: Callable[[], T], rank: int) -> T:
+    return work()
+
+
+def run_host_ranks(
     work: Callable[[int], T],
-    part: Part,
+    group: HostRanks,
     scratch: Path,
     limit_seconds: float,
     *,
@@ -149,7 +144,8 @@ def run_part(
 ) -> list[T]:
     """Do what `run_ranks` does, for the ranks of one host in their order.
 
-    The ranks are killed when `stop` returns True. Raises PartFailed.
+    The ranks are killed when `stop` returns True. Raises RanksFailed; where there are other hosts,
+    its traces are only those of this one.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     if start_method == "forkserver":
@@ -161,13 +157,17 @@ def run_part(
     traces: list[RankTrace] = []
     with ExitStack() as stack:
         if shown:
-            stack.enter_context(_printing(scratch, part.count))
+            stack.enter_context(_printing(scratch, group.count))
         stack.callback(_end, ranks)
         try:
-            for number in range(part.count):
-                environment = part.environment(number)
+            for number in range(group.count):
+                environment = group.environment(number)
                 arguments = (work, scratch, started, limit_seconds, environment)
-                ranks.append(_start(part.first + number, arguments, start_method))
+                ranks.append(_start(group.first + number, arguments, start_method))
+        except (EOFError, ConnectionError):
+            end_fork_server()
+            end = RankTrace(rank=group.first + len(ranks), exit_code=SERVER_GONE)
+            raise RanksFailed([end], limit_seconds) from None
         except BaseException:  # Ctrl-C, after which a rank may come up that is not in `ranks`
             end_fork_server()
             raise
@@ -194,7 +194,7 @@ def run_part(
                         deadline = min(deadline, monotonic() + longest)
                         traces.append(trace)
         if waiting or traces:
-            raise PartFailed(tuple(traces))
+            raise RanksFailed(traces, limit_seconds)
         for one in ranks:  # lets them exit, now that all have results
             with suppress(OSError):
                 one.connection.send(None)
@@ -241,8 +241,6 @@ def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _Runni
         raise LaunchError(
             f"{folder} was deleted while dpbench needed it; keep temporary files until it has ended"
         ) from None
-    except (EOFError, ConnectionError):
-        raise PartFailed((RankTrace(rank=number, exit_code=SERVER_GONE),)) from None
     finally:
         theirs.close()
     return _RunningRank(rank=number, process=process, connection=ours)
@@ -286,7 +284,7 @@ def scratch_folder(logs: Path, name: str) -> Iterator[Path]:
     scratch.mkdir(parents=True)
     try:
         yield scratch
-    except (RanksFailed, PartFailed):
+    except RanksFailed:
         raise
     except BaseException:
         remove_scratch(scratch)

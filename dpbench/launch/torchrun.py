@@ -1,6 +1,9 @@
 """torch's own torchrun, made to start our worker file around each worker.
 
-torchrun's parser reads the arguments, and its `run` does the work; nothing is reimplemented.
+torchrun's parser reads the arguments; its `run` does the work and refuses what it cannot do. The
+store of one node, and of node 0 of several, is held here: for one node torch would use its c10d
+rendezvous, which listens at all addresses and unpickles values from the store, so that anyone who
+reached the port could run code.
 """
 
 from __future__ import annotations
@@ -8,12 +11,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,20 +27,24 @@ from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
-from dpbench.launch import launch_store
 from dpbench.launch.placement import interface_towards
 from dpbench.launch.rank import speaks_of_lost_peer
 from dpbench.launch.signals import end_in_words, second_ends_at_once
 from dpbench.launch.worker import tied_to_this_process
-from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LARGEST_PORT, USUAL_PORT
-from dpbench.rendezvous.store import file_variables
+from dpbench.rendezvous.launch_variables import (
+    GLOO_INTERFACE,
+    LARGEST_PORT,
+    LOOPBACK,
+    USUAL_PORT,
+    endpoint_text,
+)
+from dpbench.rendezvous.store import file_variables, serve_store
 from dpbench.temporary import clean_up, temporary_folder, temporary_variables
 
 BACKENDS = ("static", "c10d")
 """Backends of a rendezvous; torchrun's others need a server of their own."""
 THREADS = "OMP_NUM_THREADS"
 PREFIX = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
-HELP = "See dpbench launch --help."
 AGENT_LOGGERS = (
     "torch.distributed.elastic.multiprocessing.api",
     "torch.distributed.elastic.agent.server.api",
@@ -59,6 +65,12 @@ class WorkersFailed(Exception):
         """Last lines of its stderr; empty if that was not kept."""
 
 
+def refuse(message: object) -> NoReturn:
+    """Raise UsageError for arguments that cannot be."""
+    words = str(message).rstrip(".?") or type(message).__name__
+    raise UsageError(f"{words}. See dpbench launch --help.")
+
+
 def read(
     arguments: Sequence[str], help_of: Callable[[Sequence[str]], str] | None = None
 ) -> Namespace:
@@ -66,8 +78,8 @@ def read(
 
     `help_of` makes the help from the names of all options; without it the parser does.
 
-    Raises UsageError for arguments that torchrun would refuse, or if there is nothing to start;
-    SystemExit after printing the help.
+    Raises UsageError for values that would fail late or without naming the option, or if there is
+    nothing to start; SystemExit after printing the help.
     """
     parser = torchrun.get_args_parser()
     if help_of is not None:
@@ -76,66 +88,71 @@ def read(
         shown = help_of([name for few in names for name in few if "_" not in name])
         setattr(parser, "format_help", lambda: shown)  # noqa: B010 - as below
 
-    def refuse(message: str) -> NoReturn:
-        if "training_script" in message:  # argparse names its own variables
-            message = "name a script: dpbench launch FILE"
-        raise UsageError(f"{message}. {HELP}")
+    def refused(message: str) -> NoReturn:
+        # argparse names its own variables
+        refuse("name a script: dpbench launch FILE" if "training_script" in message else message)
 
-    setattr(parser, "error", refuse)  # noqa: B010 - a type checker allows no other way
+    setattr(parser, "error", refused)  # noqa: B010 - a type checker allows no other way
     parser.allow_abbrev = False  # it would complete options of the script, too
     chosen = parser.parse_args(arguments)
     if chosen.rdzv_backend not in BACKENDS:
-        raise UsageError(
-            f"got --rdzv-backend={chosen.rdzv_backend}, expected {' or '.join(BACKENDS)}. {HELP}"
-        )
+        refuse(f"got --rdzv-backend={chosen.rdzv_backend}, expected {' or '.join(BACKENDS)}")
+    nodes, local = f"--nnodes={chosen.nnodes}", f"--nproc-per-node={chosen.nproc_per_node}"
     try:
         _, most_nodes = torchrun.parse_min_max_nnodes(chosen.nnodes)
-    except (ValueError, RuntimeError):
-        raise UsageError(f"got --nnodes={chosen.nnodes}, expected N or MIN:MAX. {HELP}") from None
-    try:
         processes = torchrun.determine_local_world_size(chosen.nproc_per_node)
     except (ValueError, RuntimeError) as error:
-        raise UsageError(f"got --nproc-per-node: {_sentence(error)}") from None
+        refuse(f"got {nodes} and {local}: {error}")
     if processes < 1:
-        raise UsageError(f"got --nproc-per-node={processes}, expected at least 1. {HELP}")
-    if chosen.rdzv_backend == "static" and not 0 <= chosen.node_rank < max(most_nodes, 1):
-        expected = f"expected 0 to {most_nodes - 1} with --nnodes={chosen.nnodes}"
-        raise UsageError(f"got --node-rank={chosen.node_rank}, {expected}. {HELP}")
+        refuse(f"got {local}, expected at least 1")
+    if chosen.no_python and chosen.module:
+        refuse("got --no-python and -m, expected one of the two")
+    if chosen.rdzv_backend == "static":
+        if not 0 <= chosen.node_rank < max(most_nodes, 1):
+            refuse(
+                f"got --node-rank={chosen.node_rank}, expected 0 to {most_nodes - 1} with {nodes}"
+            )
+        _endpoint(chosen)
     chosen.nproc_per_node = str(processes)
-    if chosen.rdzv_backend == "static" and not chosen.standalone:
-        _check_endpoint(chosen)
-    pairs = [pair.partition("=") for pair in chosen.rdzv_conf.split(",") if pair.strip()]
-    unknown = {key.strip() for key, _, _ in pairs} - {"timeout"}
-    if any(not value for _, _, value in pairs) or (chosen.rdzv_backend == "static" and unknown):
-        keys = "timeout=SECONDS" if chosen.rdzv_backend == "static" else "KEY=VALUE,KEY=VALUE"
-        raise UsageError(f"got --rdzv-conf={chosen.rdzv_conf}, expected {keys}. {HELP}")
     words = " ".join(chosen.training_script_args).replace("=", " ")
     wants_nccl = re.search(r"--(dist[-_])?backend nccl\b", words)
     if wants_nccl and processes > (gpus := torch.cuda.device_count()):
         raise UsageError(
-            f"got --nproc-per-node={processes} and a script with nccl, expected at most {gpus}: "
-            f"NCCL needs a GPU of its own for every process, and this host has {gpus}"
+            f"got {local} and a script with nccl, expected at most {gpus}: NCCL needs a GPU of its "
+            f"own for every process, and this host has {gpus}"
         )
-    _check_command(chosen)
     return chosen
 
 
-def precedence_note(chosen: Namespace) -> str | None:
-    """A sentence on which of two options for the meeting place counts; None if one was typed."""
-    usual = torchrun.get_args_parser().get_default
-    names = ("master_addr", "master_port")
-    both = chosen.rdzv_endpoint and any(getattr(chosen, name) != usual(name) for name in names)
-    if not both or chosen.standalone:
-        return None
-    return f"--rdzv-endpoint={chosen.rdzv_endpoint} goes before --master-addr and --master-port"
+def is_one_node(chosen: Namespace) -> bool:
+    """Whether no other launcher takes part, and no other rendezvous was asked for."""
+    one = torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1)
+    return bool(chosen.standalone) or (one and chosen.rdzv_backend == "static")
+
+
+def _endpoint(chosen: Namespace) -> tuple[str, int]:
+    """Host and port where the nodes meet; a free port of one node is 0. Raises UsageError."""
+    if chosen.standalone:
+        return LOOPBACK, 0
+    if not chosen.rdzv_endpoint:
+        option = f"--master-port={chosen.master_port}"
+        host, port = chosen.master_addr, chosen.master_port
+        if port is None:
+            return host, 0 if is_one_node(chosen) else USUAL_PORT
+    else:
+        option, host, port = f"--rdzv-endpoint={chosen.rdzv_endpoint}", "", -1
+        with suppress(ValueError):
+            host, port = parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=-1)
+    if not 1 <= port <= LARGEST_PORT:
+        refuse(f"got {option}, expected a port from 1 to {LARGEST_PORT}")
+    return host, port
 
 
 def meeting_place(chosen: Namespace) -> str | None:
     """Place where the launchers of several nodes meet, in words; None if there is one node."""
-    if torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1) or chosen.standalone:
+    if chosen.standalone or torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1):
         return None
-    port = chosen.master_port or USUAL_PORT
-    return str(chosen.rdzv_endpoint or f"{chosen.master_addr}:{port}")
+    return str(chosen.rdzv_endpoint or endpoint_text(*_endpoint(chosen)))
 
 
 def gloo_interface(chosen: Namespace) -> str | None:
@@ -155,17 +172,14 @@ def run(chosen: Namespace, threads: int, interface: str | None = None) -> None:
     """Run torchrun to its end, with `threads` for each worker unless OMP_NUM_THREADS is set, and
     gloo on `interface` unless GLOO_SOCKET_IFNAME is set.
 
-    Raises WorkersFailed; Interrupted; UsageError for what only torch's `run` refuses; LaunchError
-    if the launchers of several nodes did not come together.
+    Raises WorkersFailed; Interrupted; UsageError for what only torch's `run` refuses, or a port
+    that is not free; LaunchError if the launchers of several nodes did not come together.
     """
-    # A static rendezvous takes the ranks of nodes as they are typed; others number the nodes.
-    numbered = chosen.rdzv_backend == "static" and not launch_store.is_one_node(chosen)
     with (
         temporary_folder() as folder,
         second_ends_at_once(_leave),
         temporary_variables(worker_variables(chosen, threads, interface, folder)),
-        launch_store.held(chosen) as held,
-        launch_store.claimed(held) if numbered else nullcontext(),
+        store_held(chosen) as held,
     ):
         prepared = prepared_for(held, folder)
         if not chosen.max_restarts:  # otherwise torch reports the attempts
@@ -178,7 +192,7 @@ def run(chosen: Namespace, threads: int, interface: str | None = None) -> None:
         except SignalException as error:
             raise Interrupted(error.sigval) from None
         except (ValueError, AssertionError) as error:
-            raise UsageError(f"torchrun refuses: {_sentence(error)}") from None
+            refuse(f"torchrun refuses: {error}")
         except RendezvousError as error:
             words = type(error).__name__ + (f": {error}" if str(error) else "")
             raise LaunchError(
@@ -195,6 +209,31 @@ def _leave(number: int) -> None:
     os.write(2, b"dpbench: interrupted twice: workers are killed\n")
     clean_up()
     os._exit(128 + number)  # the workers die with this process
+
+
+@contextmanager
+def store_held(chosen: Namespace) -> Iterator[Namespace]:
+    """The options with a static rendezvous in a store that this process holds: at loopback for one
+    node, at all addresses for node 0 of several. Others are unchanged. Raises UsageError."""
+    alone = is_one_node(chosen)
+    if not alone and (chosen.rdzv_backend != "static" or chosen.node_rank != 0):
+        yield chosen
+        return
+    _, port = _endpoint(chosen)
+    try:
+        store = serve_store(port, at_loopback=alone)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen at port {port}: {os.strerror(error.errno or 0)}; expected a port that "
+            "no other program has, nor another launcher with --node-rank 0"
+        ) from None
+    options = Namespace(**vars(chosen))
+    options.standalone, options.rdzv_backend = False, "static"
+    if alone:
+        options.nnodes, options.node_rank = "1", 0
+        options.rdzv_endpoint = endpoint_text(LOOPBACK, store.port)
+    yield options
+    del store  # until here torch's agent gets this store when it asks for one at this port
 
 
 def first_cause(failures: Mapping[int, ProcessFailure], logs: Path) -> WorkersFailed:
@@ -221,39 +260,6 @@ def _last_lines(logs: Path, local_rank: int) -> tuple[str, ...]:
     if latest is None:
         return ()
     return tuple(latest.read_text(errors="replace").splitlines()[-LAST_LINES:])
-
-
-def _sentence(error: Exception) -> str:
-    words = str(error).rstrip(".?") or type(error).__name__
-    return f"{words}. {HELP}"
-
-
-def _check_endpoint(chosen: Namespace) -> None:
-    """Raise UsageError for a meeting place whose port cannot be used."""
-    option, port = f"--master-port={chosen.master_port}", chosen.master_port
-    if chosen.rdzv_endpoint:
-        option = f"--rdzv-endpoint={chosen.rdzv_endpoint}"
-        try:
-            _, port = parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=-1)
-        except ValueError:
-            port = -1
-    if port is not None and not 1 <= port <= LARGEST_PORT:
-        raise UsageError(f"got {option}, expected a port from 1 to {LARGEST_PORT}. {HELP}")
-
-
-def _check_command(chosen: Namespace) -> None:
-    """Raise UsageError if there is nothing to start: otherwise every worker would fail by
-    itself."""
-    script: str = chosen.training_script
-    if chosen.no_python and chosen.module:
-        raise UsageError(f"got --no-python and -m, expected one of the two. {HELP}")
-    if chosen.no_python:
-        if shutil.which(script) is None:
-            raise UsageError(f"got {script!r}, expected a program: there is none that can be run")
-    elif not chosen.module and not any(
-        path.is_file() for path in (Path(script), Path(script, "__main__.py"))
-    ):
-        raise UsageError(f"got {script!r}, expected a Python script: there is no such file")
 
 
 def prepared_for(chosen: Namespace, folder: Path) -> Namespace:
@@ -289,5 +295,5 @@ def worker_variables(
     usual = {THREADS: str(threads), PREFIX: f"[{role}rank ${{rank}}] "}
     if interface is not None:
         usual[GLOO_INTERFACE] = interface
-    one_node = file_variables(folder / "store") if launch_store.is_one_node(chosen) else {}
+    one_node = file_variables(folder / "store") if is_one_node(chosen) else {}
     return one_node | {name: os.environ.get(name, value) for name, value in usual.items()}

@@ -32,7 +32,10 @@ def main(parent_pid: int, number: int, command: list[str]) -> NoReturn:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent_pid:  # it ended before prctl
         sys.exit(128 + number)
-    os.execvp(command[0], command)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.exit(f"{command[0]}: {error.strerror}")
 
 
 if __name__ == "__main__":

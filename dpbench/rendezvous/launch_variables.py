@@ -1,4 +1,4 @@
-"""The environment variables that give a process its place in a launch, read strictly."""
+"""The environment variables that give a process its place in a launch: made, and read strictly."""
 
 from __future__ import annotations
 
@@ -12,6 +12,36 @@ GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 REMEDY = "start it with torchrun or dpbench launch"
 
 LARGEST_PORT = 65_535
+OF_WORKERS = {
+    "TORCHELASTIC_RESTART_COUNT": "0",
+    "TORCHELASTIC_RUN_ID": "dpbench",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank serves the store
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+}
+"""What torchrun sets beside `rank_variables`, the same for all its workers."""
+
+
+def rank_variables(
+    *,
+    rank: int,
+    size: int | None,
+    local_rank: int,
+    local_size: int,
+    node: int = 0,
+    address: str | None = LOOPBACK,
+    port: int = USUAL_PORT,
+) -> dict[str, str]:
+    """The variables of a rank, by torchrun's names; without the address if that is None."""
+    values = {
+        "RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": local_rank,
+        "LOCAL_WORLD_SIZE": local_size,
+        "GROUP_RANK": node,
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from time import perf_counter
@@ -111,7 +111,7 @@ def process_group(
         with _logging_more() if debug else nullcontext():
             try:
                 shared = store or _find_store(init_method, variables, environ, timeout)
-                met = _meet(name, shared, variables, timeout, wait=wait_for_workers)
+                met = _store_of_group(name, shared, variables, timeout, wait=wait_for_workers)
             except RuntimeError as error:
                 own = f"this is rank {variables.rank} of {variables.world_size}"
                 raise RuntimeError(f"process_group: {error} ({own})") from error.__cause__
@@ -135,21 +135,17 @@ def _find_store(
     timeout: timedelta,
 ) -> Store:
     """The store in which the ranks meet, from `init_method` or the launcher's variables."""
-    if init_method is None or init_method == "env://":
+    if init_method in (None, "env://"):
         return open_store(variables, environ, timeout)
     rank, size = variables.rank, variables.world_size
-    try:
-        if not init_method.startswith(("tcp://", "file://")):
-            raise ValueError("no such place")
-        found: tuple[Store, int, int] = next(
-            iter(rendezvous(init_method, rank, size, timeout=timeout))
-        )
-    except ValueError:
-        raise ValueError(
-            f"process_group: got init_method={init_method!r}, expected 'env://', 'tcp://HOST:PORT' "
-            "or 'file:///PATH'"
-        ) from None
-    return found[0]
+    if init_method.startswith(("tcp://", "file://")):
+        with suppress(ValueError):  # an incomplete address
+            store: Store = next(rendezvous(init_method, rank, size, timeout=timeout))[0]
+            return store
+    raise ValueError(
+        f"process_group: got init_method={init_method!r}, expected 'env://', 'tcp://HOST:PORT' "
+        "or 'file:///PATH'"
+    )
 
 
 def _check_backend(backend: str, device: torch.device) -> None:
@@ -206,7 +202,7 @@ def _logging_more() -> Iterator[None]:
         dist.set_debug_level_from_env()  # type: ignore[attr-defined]
 
 
-def _meet(
+def _store_of_group(
     backend: str, store: Store, variables: LaunchVariables, timeout: timedelta, *, wait: bool
 ) -> Store:
     """The store for the new group, once all its ranks have come."""

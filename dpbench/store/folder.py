@@ -14,7 +14,6 @@ A folder holds a sweep or collectives.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, Generic, Self, TypeVar
 
 from dpbench import units
-from dpbench.codec import encode, from_json
+from dpbench.codec import encode, from_json, json_bytes
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import create_empty, flush_folder, folder_inside, is_free, read_bytes
 from dpbench.messages import printable
@@ -117,9 +116,8 @@ class OpenStore(Generic[R]):
     def append(self, record: R) -> None:
         """Add one record; returns when it is on disk."""
         fields = {**encode(record), "schema_version": SCHEMA_VERSION, **self._identity(record)}
-        line = json.dumps(fields, separators=(",", ":"))
         try:
-            write_line(self._lines, line)
+            write_line(self._lines, json_bytes(fields))
             os.fsync(self._lines.fileno())
         except OSError as error:
             raise StoreError(

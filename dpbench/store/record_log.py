@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
-from dpbench.codec import decode
+from dpbench.codec import decode, json_bytes
 from dpbench.errors import NewerSchema, StoreError
-from dpbench.files import as_text, open_to_append, open_to_read, read_bytes, write_whole
+from dpbench.files import open_to_append, open_to_read, read_bytes, write_whole
 from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.temporary import no_garbage_collection
 
@@ -92,8 +92,8 @@ def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
     return lines
 
 
-def write_line(lines: IO[bytes], line: str) -> None:
-    rest = line.encode() + b"\n"
+def write_line(lines: IO[bytes], line: bytes) -> None:
+    rest = line + b"\n"
     while rest:  # unbuffered, so that nothing is left to be written at close
         rest = rest[lines.write(rest) :]
 
@@ -107,7 +107,7 @@ def _end_at_a_line(lines: IO[bytes]) -> None:
 
 def write_object(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON object; returns when all of it is on disk."""
-    write_whole(path, as_text(json.dumps(content, indent=1) + "\n"))
+    write_whole(path, lambda file: file.write(json_bytes(content, indent=1) + b"\n"))
 
 
 def write_versioned(path: Path, content: dict[str, Any]) -> None:

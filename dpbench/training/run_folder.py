@@ -178,7 +178,7 @@ class RunFolder:
         """
         assert self._log is not None
         try:
-            write_line(self._log, to_line(event))
+            write_line(self._log, to_line(event).encode())
         except OSError as error:
             raise StoreError(
                 f"cannot write to {self.path / LOG_FILE}: {error.strerror}; --resume "

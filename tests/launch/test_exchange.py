@@ -9,7 +9,7 @@ import pytest
 from torch.distributed import HashStore, Store
 
 from dpbench.errors import LaunchError, UsageError
-from dpbench.launch.exchange import VARIABLE, Exchange, given_token
+from dpbench.launch.exchange import NOTHING, VARIABLE, Exchange, given_token
 
 TOKEN = "a-token-of-the-tests"
 OTHER = "another-token-of-tests"
@@ -31,8 +31,8 @@ def test_a_value_arrives_whole_with_its_counter() -> None:
     first, second = meet(HashStore(), TOKEN, TOKEN)
     value = {"numbers": [number / 7 for number in range(500)], "nothing": None}
     first.put("a", value, counter=3)
-    assert second.counted("a") == (3, value)
-    assert second.get("b") is None
+    assert second.get("a") == (3, value)
+    assert second.get("b") == NOTHING
 
 
 def test_what_this_launch_has_not_signed_is_ignored() -> None:
@@ -52,7 +52,7 @@ def test_what_this_launch_has_not_signed_is_ignored() -> None:
     ]
     for number, value in enumerate(forged):
         store.set(f"order {number}", value)
-    assert [second.get(f"order {number}") for number in range(6)] == [None] * 6
+    assert [second.get(f"order {number}") for number in range(6)] == [NOTHING] * 6
 
 
 def test_a_member_that_does_not_come_is_named() -> None:

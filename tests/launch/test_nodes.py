@@ -48,7 +48,7 @@ def teams() -> list[Team]:
             environment=capture(),
             machine=CPUS,
             devices=("cpu",),
-            options={"--batch-sizes": f"{8 + number}", "--steps": "5"},
+            common={"--batch-sizes": f"{8 + number}", "--steps": "5"},
         )
         for number in range(2)
     )
@@ -71,7 +71,7 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
         order = lead.order(0, None)
         while not [*tmp_path.glob("*/rank1.stack")]:
             time.sleep(0.05)
-        lead.say_state(stop=True)
+        lead.set_state(trial=None)
         while (result := lead.result(order, 1)) is None:
             time.sleep(0.05)
         leaving = pool.submit(other.leave, "")  # once it no longer follows

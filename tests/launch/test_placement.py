@@ -98,6 +98,6 @@ def test_the_variables_of_torchrun_are_forgotten_and_made() -> None:
     assert environ == {"HOME": "/root"}
     placed = placement.find_placement(OPEN_MPI)
     assert placed is not None
-    again = placement.find_placement(placement.rank_variables(placed))
+    again = placement.find_placement(placed.variables)
     assert again is not None
     assert (again.rank, again.size, again.node, again.local_rank) == (5, 8, 1, 1)

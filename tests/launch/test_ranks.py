@@ -23,7 +23,7 @@ from dpbench.launch.fork_server import end_fork_server, fork_server_process
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.rank import stack_path
-from dpbench.launch.ranks import Part, PartFailed, RanksFailed, run_part, run_ranks
+from dpbench.launch.ranks import HostRanks, RanksFailed, run_host_ranks, run_ranks
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
@@ -164,15 +164,15 @@ def leaves_quietly(_: int) -> None:
 
 
 @pytest.mark.parametrize(("work", "exit_codes"), [(sleeps, []), (leaves_quietly, [0])])
-def test_ranks_of_a_part_that_is_stopped_leave_no_trace(
+def test_ranks_that_are_stopped_leave_no_trace(
     tmp_path: Path, work: Callable[[int], None], exit_codes: list[int]
 ) -> None:
-    """A rank that left with status 0 and no result ends the part by itself."""
-    part = Part(count=1, variables={})
-    with pytest.raises(PartFailed) as failed:
-        run_part(
+    """A rank that left with status 0 and no result fails by itself."""
+    here = HostRanks(count=1, variables={})
+    with pytest.raises(RanksFailed) as failed:
+        run_host_ranks(
             work,
-            part,
+            here,
             tmp_path,
             LONG_SECONDS,
             stop=lambda: work is sleeps and stack_path(tmp_path, 0).exists(),

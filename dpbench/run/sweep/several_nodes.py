@@ -77,15 +77,18 @@ def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> No
     machine = machine_here()
     devices = devices_for(machine, options.gpus, None, notes, oversubscribe=options.oversubscribe)
     say(*notes)
+    environment = environment_here(machine)
+    versions = {name: version for name, version, *_ in environment.versions}
     return Node(
         number=nodes.node_rank,
-        environment=environment_here(machine),
+        environment=environment,
         machine=machine,
         devices=devices,
-        options={
+        common={
             option_name(SweepOptions, name): as_typed(value)
             for name, value in options.dump().items()
             if value is not None and name not in OWN_OPTIONS
-        },
+        }
+        | {name: versions[name] for name in ("dpbench", "torch")},
         folder=folder,
     )

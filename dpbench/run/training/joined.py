@@ -111,7 +111,7 @@ class Launch:
         """The value that a rank leaves under the key, once it is there; raises the error that it
         leaves instead, and TrainingFailed if the store is gone."""
         try:
-            while (found := self._exchange.get(key)) is None:
+            while (found := self._exchange.get(key)[1]) is None:
                 sleep(PAUSE_SECONDS)
         except RuntimeError:  # of torch
             raise TrainingFailed(
