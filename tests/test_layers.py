@@ -54,7 +54,7 @@ LARGEST_FUNCTION = 80
 LARGEST_FOLDER = 30
 UNPICKLES = {
     # From a file in a folder that only its owner can enter, written by the process that started it.
-    "training/dp_train/steps.py",
+    "training/dp_train.py",
 }
 """Modules that may unpickle; nothing that comes over a network or out of a results folder is."""
 PICKLERS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}

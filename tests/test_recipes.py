@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from dpbench.training.dp_train.replicas import average
 from torch import nn
 
 import dpbench
 from dpbench.launch.ranks import run_ranks
 from dpbench.training.dp_train import steps
-from dpbench.training.dp_train.replicas import average
 
 pytestmark = pytest.mark.full
 

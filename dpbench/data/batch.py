@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -94,13 +93,3 @@ def named_leaves(tree: Samples, name: str) -> Iterator[tuple[str, Any]]:
         return
     for key, part in parts.items():
         yield from named_leaves(part, f"{name}[{key!r}]")
-
-
-def tensors_sha256(named: Iterable[tuple[str, torch.Tensor]]) -> str:
-    """SHA-256 over names, dtypes, shapes and bytes of tensors on the CPU, in hexadecimal; at about
-    1 GB/s. Memory layouts make no difference."""
-    content = hashlib.sha256()
-    for name, tensor in named:
-        content.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        content.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return content.hexdigest()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +12,9 @@ import torch
 
 from dpbench.data import registry
 from dpbench.data.arrays import read_arrays
-from dpbench.data.batch import Samples, named_leaves, sample_count, take, tensors_sha256
+from dpbench.data.batch import Samples, named_leaves, sample_count, take
 from dpbench.errors import DataError
+from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.tree import is_own_batch, map_leaves, tensors
 
 if TYPE_CHECKING:
@@ -66,6 +69,12 @@ class Dataset:
             inputs=map_leaves(moved, self.inputs), targets=map_leaves(moved, self.targets)
         )
 
+    def named_tensors(self, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+        """Every tensor with its place; batches of a class of the user's have none."""
+        for place, leaf in named_leaves((self.inputs, self.targets), name):
+            if isinstance(leaf, torch.Tensor):
+                yield place, leaf
+
     def part(self, first: int, end: int) -> Dataset:
         """Samples `first` to `end` - 1, sharing their memory."""
         inputs, targets = self.take(slice(first, end))
@@ -81,13 +90,8 @@ class Splits:
 
     def sha256(self) -> str:
         """Hash of all tensors, in hexadecimal. In a tree their places count as well."""
-        splits = (("train", self.train), ("test", self.test))
-        return tensors_sha256(
-            leaf
-            for name, split in splits
-            for leaf in named_leaves((split.inputs, split.targets), name)
-            if isinstance(leaf[1], torch.Tensor)
-        )
+        train, test = self.train.named_tensors("train"), self.test.named_tensors("test")
+        return tensors_sha256(chain(train, test))
 
 
 def load(

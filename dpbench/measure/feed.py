@@ -7,7 +7,7 @@ the same samples in every case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count, islice
 
@@ -16,9 +16,9 @@ import torch
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
-from dpbench.data.loader import Transfer, receive
-from dpbench.data.prefetch import Prefetcher, taken_by_workers
+from dpbench.data.loading import DeviceCopy, Prefetcher, loaded_by_workers
 from dpbench.data.sharding import GlobalBatchSampler
+from dpbench.measure.step import Take
 from dpbench.measure.window import segment_sizes
 from dpbench.specs import TrialSpec
 
@@ -76,14 +76,9 @@ SEEDS_PER_RANK = 2**32
 """Difference between the seeds of two ranks' workers, so that no two passes share one."""
 
 
-Feed = Callable[[torch.Tensor], tuple[Samples, Samples]]
-"""Takes inputs and targets of the samples at some indices, on the device, in the layout of the
-model."""
-
-
 @contextmanager
-def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -> Iterator[Feed]:
-    """The feed of one rank, from samples in host memory; nothing of it keeps running after the
+def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -> Iterator[Take]:
+    """The samples of one rank, from `source` in host memory; nothing of it keeps running after the
     context. What is loaded ahead comes in the order of `_used`, which the steps have to keep.
 
     Worker processes are forked here, so enter it before joining the process group.
@@ -92,16 +87,15 @@ def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -
         assert isinstance(source, Dataset)
         yield source.to(device).take
         return
-    transfer = Transfer(device)
-
     if trial.prefetch == 0:
-        yield lambda indices: receive(transfer.send(source.take(indices)))
+        copy = DeviceCopy(device)
+        yield lambda indices: copy.finish(*copy.start(source.take(indices)))
         return
-    stream = _used(trial, rank, len(source))
-    taken: Iterator[tuple[Samples, Samples]]
+    stream, depth = _used(trial, rank, len(source)), trial.prefetch
     with ExitStack() as stack:
+        taken: Iterator[tuple[Samples, Samples]] = map(source.take, stream)
         if trial.data_workers:
-            by_workers = taken_by_workers(
+            by_workers = loaded_by_workers(
                 source,
                 stream,
                 workers=trial.data_workers,
@@ -111,9 +105,6 @@ def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -
             taken = stack.enter_context(by_workers)
             # Workers already load ahead; for CUDA a copy still has to run beside the step.
             depth = 1 if device.type == "cuda" else 0
-        else:
-            taken = map(source.take, stream)
-            depth = trial.prefetch
-        ahead = Prefetcher(map(transfer.send, taken), depth * trial.accumulation_steps)
+        ahead = Prefetcher(taken, depth * trial.accumulation_steps, device)
         batches = stack.enter_context(ahead)
-        yield lambda indices: receive(next(batches))
+        yield lambda indices: next(batches)

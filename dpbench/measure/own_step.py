@@ -24,82 +24,75 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpbench.architecture import load_function
 from dpbench.architecture.user_errors import place_of
 from dpbench.architecture.user_models import described
 from dpbench.data.batch import Samples
 from dpbench.errors import UsageError
-from dpbench.measure.feed import Feed
-from dpbench.measure.implementations import ParallelModel
-from dpbench.measure.precision import Numbers
 from dpbench.measure.step import Enter, Trainer, clip_gradients
 
 
 class OwnStepModel:
     """The model passed to the user's step."""
 
-    def __init__(self, model: ParallelModel, numbers: Numbers, enter: Enter, *, sync: bool) -> None:
-        self.forwards = 0
-        self.backwards = 0
-        self.no_syncs = 0
-        self._model, self._numbers, self._enter, self._sync = model, numbers, enter, sync
+    def __init__(self, trainer: Trainer, enter: Enter, *, sync: bool) -> None:
+        self.forwards = self.backwards = self.no_syncs = 0
+        self._trainer, self._enter, self._sync = trainer, enter, sync
 
     def __call__(self, inputs: Samples) -> Any:
         """The outputs for this rank's samples."""
         self.forwards += 1
         self._enter("forward")
-        with self._numbers.autocast:
-            return self._model.forward(inputs)
+        with self._trainer.amp.autocast:
+            return self._trainer.model.forward(inputs)
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of `loss`, a mean over this rank's samples, to the parameters' own."""
         self.backwards += 1
-        weight = self._model.loss_weight
         self._enter("backward")
-        self._model.backward(self._numbers.scaler.scale(loss if weight == 1.0 else loss * weight))
+        model, scaler = self._trainer.model, self._trainer.amp.scaler
+        model.backward(scaler.scale(loss if model.loss_weight == 1.0 else loss * model.loss_weight))
 
     def no_sync(self) -> AbstractContextManager[None]:
         """A context in which gradients only accumulate; the next backward pass outside reduces
         them."""
         self.no_syncs += 1
-        return self._model.no_sync() if self._sync else nullcontext()
+        return self._trainer.model.no_sync() if self._sync else nullcontext()
 
 
 class OwnStepOptimizer:
     """The optimizer passed to the user's step."""
 
-    def __init__(
-        self, optimizer: torch.optim.Optimizer, model: ParallelModel, numbers: Numbers, enter: Enter
-    ) -> None:
+    def __init__(self, trainer: Trainer, enter: Enter) -> None:
         self.steps = 0
-        self._optimizer, self._model, self._numbers, self._enter = optimizer, model, numbers, enter
+        self._trainer, self._enter = trainer, enter
 
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Scale reduced gradients down to this norm; returns the norm before."""
-        self._model.finish()
-        return clip_gradients(self._optimizer, max_norm)
+        self._trainer.model.finish()
+        return clip_gradients(self._trainer.optimizer, max_norm)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._enter("optimizer")
-        self._optimizer.zero_grad(set_to_none)
+        self._trainer.optimizer.zero_grad(set_to_none)
 
     def step(self) -> None:
         """Step on reduced gradients; with float16 only if they did not overflow."""
         self.steps += 1
-        self._model.finish()
+        self._trainer.model.finish()
         self._enter("optimizer")
-        self._numbers.step(self._optimizer)
+        self._trainer.amp.step(self._trainer.optimizer)
 
 
 class OwnStepBatches:
     """The micro-batches passed to the user's step; each is loaded when the loop reaches it."""
 
-    def __init__(self, take: Feed, indices: Sequence[Tensor], enter: Enter) -> None:
+    def __init__(self, trainer: Trainer, indices: Sequence[Tensor], enter: Enter) -> None:
         self.left = len(indices)
         """Number of micro-batches not taken yet."""
-        self._take, self._indices, self._enter = take, indices, enter
+        self._trainer, self._indices, self._enter = trainer, indices, enter
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -109,7 +102,7 @@ class OwnStepBatches:
         for indices in self._indices[len(self) - self.left :]:
             self._enter("data")
             self.left -= 1
-            yield self._take(indices)
+            yield self._trainer.take(indices)
 
 
 OwnStep = Callable[
@@ -129,11 +122,15 @@ class OwnTrainer(Trainer):
     def _step(self, batches: Sequence[Tensor], sync: bool, enter: Enter) -> Tensor:
         """Take the step. Raises UsageError if it was incomplete; that reads nothing from the
         device."""
-        model = OwnStepModel(self.model, self.numbers, enter, sync=sync)
-        optimizer = OwnStepOptimizer(self.optimizer, self.model, self.numbers, enter)
-        taken = OwnStepBatches(self._take, batches, enter)
+        model, optimizer = OwnStepModel(self, enter, sync=sync), OwnStepOptimizer(self, enter)
+        taken = OwnStepBatches(self, batches, enter)
+
+        def loss_function(outputs: Any, targets: Any) -> Tensor:
+            with self.amp.autocast:
+                return self._loss(outputs, targets)
+
         with nullcontext() if sync else self.model.without_sync():
-            loss: Any = self._own(model, optimizer, taken, self._loss_in_numbers)
+            loss: Any = self._own(model, optimizer, taken, loss_function)
         mistake = None
         if taken.left:
             mistake = f"it left {taken.left} of {len(taken)} batches; loop over all of them"
@@ -155,12 +152,8 @@ class OwnTrainer(Trainer):
         mean: Tensor = loss.detach()
         return mean
 
-    def _loss_in_numbers(self, outputs: Any, targets: Any) -> Tensor:
-        with self.numbers.autocast:
-            return self._loss(outputs, targets)
 
-
-def expect_gradients(module: nn.Module, title: str) -> None:
+def expect_gradients(module: torch.nn.Module, title: str) -> None:
     """Raise UsageError unless a step has left gradients: without them nothing can be verified."""
     if all(parameter.grad is None for parameter in module.parameters()):
         raise UsageError(

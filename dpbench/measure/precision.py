@@ -34,26 +34,26 @@ def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]
     return torch.autocast(device.type, HALF[dtype]) if dtype in HALF else nullcontext()
 
 
-class Numbers:
+class AmpState:
     """The precision of one rank's steps, and the scale of their loss.
 
     To decide whether to step in float16, torch's scaler waits for the device once per step. A
-    reduction of gradients spreads an overflow on one rank to all. Where gradients stay local,
-    `voters` are the ranks that skip a step together if any of them has to: torch's scaler for
-    sharded gradients lets them decide by a collective of one number.
+    reduction of gradients spreads an overflow on one rank to all. Where gradients stay local, the
+    ranks of `process_group` skip a step together if any of them has to: torch's scaler for sharded
+    gradients lets them decide by a collective of one number.
     """
 
     def __init__(
-        self, device: torch.device, dtype: str, voters: dist.ProcessGroup | None = None
+        self, device: torch.device, dtype: str, process_group: dist.ProcessGroup | None = None
     ) -> None:
         self.autocast = autocast(device, dtype)
         """Context for each forward pass and its loss, reused in turn."""
         self.scaler = GradScaler(device.type, enabled=dtype == "f16")
-        if dtype == "f16" and voters is not None:
+        if dtype == "f16" and process_group is not None:
             # Imported here only: it loads all of torch's FSDP, which takes a second.
             from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
-            self.scaler = ShardedGradScaler(device.type, process_group=voters)
+            self.scaler = ShardedGradScaler(device.type, process_group=process_group)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Step on gradients of the scaled loss, unless they overflowed."""
@@ -61,4 +61,4 @@ class Numbers:
         self.scaler.update()
 
 
-FLOAT32 = Numbers(torch.device("cpu"), "f32")
+FLOAT32 = AmpState(torch.device("cpu"), "f32")

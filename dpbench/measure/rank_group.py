@@ -5,7 +5,8 @@ Environment variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) come from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.measure.device import current_cuda_device
-from dpbench.parallel.groups import decoded, encoded, gather_bytes, gather_tensors
+from dpbench.parallel.groups import decoded, encoded, gather_bytes
 from dpbench.rendezvous.meeting import on_first_rank
 from dpbench.rendezvous.process_group import process_group
 from dpbench.specs.traits import BACKENDS
@@ -30,7 +31,8 @@ COLLECTIVE_TIMEOUT = timedelta(hours=1)
 class RankGroup:
     """The processes of one run; `control` is a CPU group beside the one that is measured.
 
-    Its methods are collectives: every rank calls them, in the same order. None touches a device.
+    Its methods are collectives: every rank calls them, in the same order. None sends a tensor of a
+    device.
     """
 
     size: int
@@ -56,16 +58,12 @@ class RankGroup:
         dist.all_reduce(tensor, dist.ReduceOp.MAX, self.control)
         return float(tensor.item())
 
-    def gather(self, values: Sequence[float]) -> list[list[float]]:
-        """The `values` of every rank, by rank, as float64; every rank gives equally many."""
-        own = torch.tensor(list(values), dtype=torch.float64)
+    def gather(self, value: Any) -> list[Any]:
+        """The `value` of every rank, by rank: anything that JSON has, and floats that are not
+        finite."""
         if self.control is None:
-            return [own.tolist()]
-        return [tensor.tolist() for tensor in gather_tensors(own, self.control)]
-
-    def gather_bytes(self, data: bytes) -> list[bytes]:
-        """The `data` of every rank, by rank; lengths may differ."""
-        return [data] if self.control is None else gather_bytes(data, self.control)
+            return [value]
+        return [*map(json.loads, gather_bytes(json.dumps(value).encode(), self.control))]
 
     def gather_on_first(self, value: Any) -> list[Any] | None:
         """The `value` of every rank, by rank, on rank 0; None elsewhere.
@@ -75,7 +73,7 @@ class RankGroup:
         if self.control is None:
             return [value]
         own = encoded(value)
-        lengths = [int(length) for (length,) in self.gather([len(own)])]
+        lengths = self.gather(len(own))
         padded = torch.frombuffer(bytearray(own.ljust(max(lengths), b"\0")), dtype=torch.uint8)
         everyone = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else None
         dist.gather(padded, everyone, group=self.control, group_dst=0)
@@ -84,14 +82,21 @@ class RankGroup:
         messages = zip(everyone, lengths, strict=True)
         return [decoded(bytes(m[:n].numpy())) for m, n in messages]
 
-    def on_first(self, work: Callable[[], T]) -> T | None:
-        """The result of `work` on rank 0; None elsewhere, once it has ended, however long it takes.
+    def on_first(self, work: Callable[[], T]) -> T:
+        """The result of `work` on rank 0, on every rank once it has ended, however long it takes.
 
-        Raises RuntimeError on the other ranks if it raised.
+        The result is as in `gather_on_first`. Raises RuntimeError on the other ranks if it raised.
         """
         if self.control is None:
             return work()
-        return on_first_rank(work, process_group=self.control)
+        result = on_first_rank(work, process_group=self.control)
+        message = encoded(result) if self.rank == 0 else b""
+        length = torch.tensor(len(message))
+        dist.broadcast(length, group=self.control, group_src=0)
+        data = torch.frombuffer(bytearray(message or int(length)), dtype=torch.uint8)
+        dist.broadcast(data, group=self.control, group_src=0)
+        found: T = decoded(bytes(data.numpy()))
+        return found
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import torch
 
@@ -13,21 +12,23 @@ from dpbench.measure.step import Trainer
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-MakeTrainer = Callable[[ParallelModel, torch.nn.Module], Trainer]
 Gradients = list[torch.Tensor | None]
+MakeTrainer = Callable[[ParallelModel, torch.optim.Optimizer], Trainer]
 
 
-class _Stop(BaseException):
-    """Ends a step at the place where gradients are reduced. The user's code must not catch it."""
+class Unstepped(torch.optim.SGD):
+    """An optimizer that leaves the parameters as they are."""
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        pass
 
 
-class _Reduced(Plain):
-    """The plain module; where ranks would reduce their gradients, a step takes `average` or, while
-    that is not known, ends."""
+class Reduced(Plain):
+    """The plain module; `reduce` stands for the reduction of its gradients over the ranks."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(module)
-        self.average: Gradients | None = None
+        self.reduce: Callable[[], None] = lambda: None
         self._unreduced = False
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -35,37 +36,24 @@ class _Reduced(Plain):
         self._unreduced = True
 
     def finish(self) -> None:
-        if not self._unreduced:
-            return
-        self._unreduced = False
-        if self.average is None:
-            raise _Stop
-        set_gradients(self.module, self.average)
-
-
-def set_gradients(module: torch.nn.Module, gradients: Gradients) -> None:
-    """Give each parameter a copy of its gradient."""
-    for parameter, gradient in zip(module.parameters(), gradients, strict=True):
-        parameter.grad = None if gradient is None else gradient.clone()
-
-
-def _added(total: torch.Tensor | None, gradient: torch.Tensor | None) -> torch.Tensor | None:
-    if total is None or gradient is None:
-        return gradient if total is None else total
-    return total + gradient
+        if self._unreduced:
+            self._unreduced = False
+            self.reduce()
 
 
 class ShardReference:
     """One module that takes the shards of all ranks in turn, and steps on their mean gradient.
 
     The step may be the user's, which clips reduced gradients and steps itself. So it is taken for
-    every shard up to the reduction, and then once more, with the mean in place of the reduction.
+    every shard with an optimizer that changes nothing, to record the gradients at the reduction,
+    and then once more, with their mean in place of the reduction.
     """
 
     def __init__(
         self, module: torch.nn.Module, trial: TrialSpec, rank: int, make_trainer: MakeTrainer
     ) -> None:
         self.module = copy.deepcopy(module)
+        self._parameters = [*self.module.parameters()]
         # The shards whose gradients are averaged, the rank's own first, each with its weight.
         self._shards = [(trial.process_shard(rank), 1.0)]
         if IMPLEMENTATIONS[trial.implementation].communicates and trial.process_count > 1:
@@ -74,25 +62,35 @@ class ShardReference:
                 (trial.process_shard(number), averaging_weight(trial, number))
                 for number in (rank, *others)
             ]
-        self._model = _Reduced(self.module)
-        self._trainer = make_trainer(self._model, self.module)
+        self._model = Reduced(self.module)
+        self._recorder = make_trainer(self._model, Unstepped(self._parameters))
+        self._trainer = make_trainer(self._model, sgd(self.module, trial))
 
     def step(self, batches: Sequence[torch.Tensor]) -> None:
         """Take a step on the global batch of each micro-step."""
-        before = [parameter.grad for parameter in self.module.parameters()]
-        sums: Gradients = [None] * len(before)
-        self._model.average = None
+        before = [parameter.grad for parameter in self._parameters]
+        means: Gradients = [None] * len(before)
+
+        def record() -> None:
+            for place, parameter in enumerate(self._parameters):
+                if parameter.grad is not None:
+                    part, total = parameter.grad / len(self._shards), means[place]
+                    means[place] = part if total is None else total + part
+
+        self._model.reduce = record
         for shard, weight in self._shards:
-            set_gradients(self.module, before)
+            self._set_gradients(before)
             self._model.loss_weight = weight
-            with suppress(_Stop):
-                self._trainer.step([batch.narrow(0, *shard) for batch in batches])
-            parameters = zip(sums, self.module.parameters(), strict=True)
-            sums = [_added(total, parameter.grad) for total, parameter in parameters]
-        count = len(self._shards)
-        self._model.average = [total if total is None else total / count for total in sums]
-        first, _ = self._shards[0]
+            self._recorder.step([batch.narrow(0, *shard) for batch in batches])
+        self._model.reduce = lambda: self._set_gradients(means)
+        self._set_gradients(before)
+        first, self._model.loss_weight = self._shards[0]
         self._trainer.step([batch.narrow(0, *first) for batch in batches])
+
+    def _set_gradients(self, gradients: Gradients) -> None:
+        """Give each parameter a copy of its gradient."""
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = None if gradient is None else gradient.clone()
 
 
 class ReplicaReference:
@@ -105,9 +103,16 @@ class ReplicaReference:
         self._replicas = [copy.deepcopy(module) for _ in range(trial.group_size)]
         self.module = self._replicas[rank]
         self._trainers = [
-            make_trainer(Plain(replica, averaging_weight(trial, number)), replica)
+            make_trainer(Plain(replica, averaging_weight(trial, number)), sgd(replica, trial))
             for number, replica in enumerate(self._replicas)
         ]
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        for copies in zip(*(replica.parameters() for replica in self._replicas), strict=True):
+            mean = torch.stack(copies).mean(dim=0)
+            for parameter in copies:
+                parameter.copy_(mean)
 
     def step(self, batches: Sequence[torch.Tensor]) -> None:
         """Take a step on the global batch of each micro-step."""
@@ -115,9 +120,9 @@ class ReplicaReference:
             shard = self._trial.process_shard(number)
             trainer.step([batch.narrow(0, *shard) for batch in batches])
         if trainer.steps % self._trial.sync_every == 0:
-            with torch.no_grad():
-                replicas = (replica.parameters() for replica in self._replicas)
-                for copies in zip(*replicas, strict=True):
-                    mean = torch.stack([parameter.detach() for parameter in copies]).mean(dim=0)
-                    for parameter in copies:
-                        parameter.copy_(mean)
+            self._average()
+
+
+def sgd(module: torch.nn.Module, trial: TrialSpec) -> torch.optim.Optimizer:
+    """The optimizer of the proof, which carries a wrong gradient into the parameters."""
+    return torch.optim.SGD(module.parameters(), lr=trial.learning_rate)

@@ -14,15 +14,18 @@ import torch
 
 from dpbench.architecture import Architecture
 from dpbench.data.batch import Samples
-from dpbench.measure.feed import Feed
 from dpbench.measure.implementations import ParallelModel
-from dpbench.measure.precision import FLOAT32, Numbers
+from dpbench.measure.precision import FLOAT32, AmpState
 from dpbench.parallel import ShardedOptimizer
 from dpbench.specs import RunSpec, WorkloadSpec
 
 StepPhase = Literal["data", "forward", "backward", "optimizer"]
 Enter = Callable[[StepPhase | None], None]
 """Called at every change of phase within a step, and with None at its end."""
+
+Take = Callable[[torch.Tensor], tuple[Samples, Samples]]
+"""Takes inputs and targets of the samples at some indices, on the device, in the layout of the
+model."""
 
 MicroStep = tuple[Samples, Samples, float]
 """Inputs and targets of this process, and the weight of their mean loss in the backward pass."""
@@ -70,7 +73,7 @@ def accumulate_gradients(
     loss_function: Callable[[Any, Any], torch.Tensor],
     micro_steps: Iterable[MicroStep],
     count: int,
-    numbers: Numbers,
+    amp: AmpState,
     *,
     sync: bool = True,
     enter: Enter = _unobserved,
@@ -88,11 +91,11 @@ def accumulate_gradients(
             reduction = nullcontext() if number == count else model.no_sync()
         with reduction:
             enter("forward")
-            with numbers.autocast:
+            with amp.autocast:
                 loss = loss_function(model.forward(inputs), targets)
             weighted = loss if weight == 1.0 else loss * weight
             enter("backward")
-            model.backward(numbers.scaler.scale(weighted))
+            model.backward(amp.scaler.scale(weighted))
         losses.append(loss.detach())
     model.finish()
     return losses
@@ -106,21 +109,21 @@ class Trainer:
         model: ParallelModel,
         optimizer: torch.optim.Optimizer,
         architecture: Architecture,
-        take: Feed,
+        take: Take,
         accumulation_steps: int,
-        numbers: Numbers = FLOAT32,
+        amp: AmpState = FLOAT32,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
+        self.take = take
+        self.amp = amp
         self.losses: list[torch.Tensor] = []
         self.steps = 0
         """Number of steps so far, without those that left out synchronization."""
         self.reduces_each_micro_step = False
         """True after a step of a user's that reduced gradients in several micro-steps."""
         self._loss = architecture.loss
-        self._take = take
         self._accumulation_steps = accumulation_steps
-        self.numbers = numbers
 
     def step(
         self, batches: Sequence[torch.Tensor], *, sync: bool = True, enter: Enter = _unobserved
@@ -142,14 +145,19 @@ class Trainer:
             self._loss,
             self._taken(batches, enter),
             len(batches),
-            self.numbers,
+            self.amp,
             sync=sync,
             enter=enter,
         )
         enter("optimizer")
-        self.numbers.step(self.optimizer)
+        self.amp.step(self.optimizer)
         # torch.stack().mean() would add kernels to every timed step of one micro-step.
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
+
+    def _taken(self, batches: Sequence[torch.Tensor], enter: Enter) -> Iterator[MicroStep]:
+        for indices in batches:
+            enter("data")
+            yield (*self.take(indices), self.model.loss_weight / self._accumulation_steps)
 
     def take_losses(self) -> tuple[float, ...]:
         """Mean losses of the steps since the last call. It synchronizes: not for timed windows."""
@@ -157,8 +165,3 @@ class Trainer:
         losses = torch.stack(self.losses).flatten().tolist() if self.losses else []
         self.losses.clear()
         return tuple(losses)
-
-    def _taken(self, batches: Sequence[torch.Tensor], enter: Enter) -> Iterator[MicroStep]:
-        for indices in batches:
-            enter("data")
-            yield (*self._take(indices), self.model.loss_weight / self._accumulation_steps)

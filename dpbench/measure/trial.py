@@ -25,7 +25,6 @@ from dpbench.architecture import Architecture
 from dpbench.data import datasets
 from dpbench.data.items import Collated, Source, load_items
 from dpbench.data.registry import SYNTHETIC, is_function
-from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.device import (
     memory_in_use_bytes,
     peak_device_memory,
@@ -33,17 +32,19 @@ from dpbench.measure.device import (
     reset_peak_device_memory,
     set_device_and_threads,
 )
-from dpbench.measure.feed import BatchQueue, Feed, StepBatches, feeding
+from dpbench.measure.feed import BatchQueue, StepBatches, feeding
 from dpbench.measure.flops import flops_per_item
 from dpbench.measure.implementations import wrap
 from dpbench.measure.instruments import time_phases, trace_gradients
 from dpbench.measure.own_step import trainer_of
-from dpbench.measure.precision import Numbers, set_tf32
+from dpbench.measure.precision import AmpState, set_tf32
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.measure.step import build_optimizer, prepare
+from dpbench.measure.step import Take, Trainer, build_optimizer, prepare
 from dpbench.measure.unused import unused_parameters_named
-from dpbench.measure.verification import verify
+from dpbench.measure.verification import checksum, verify
 from dpbench.measure.window import joined, segment_sizes, time_steps
+from dpbench.parallel import ShardedOptimizer
+from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import RankMeasurement, Verification, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -90,10 +91,10 @@ def measure(
     batches = BatchQueue(trial, rank, len(source), device if trial.prefetch is None else HOST)
     verification = None
     with (
-        feeding(trial, rank, source, device) as feed,
+        feeding(trial, rank, source, device) as take_samples,
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
-        run = _Run(trial, rank, architecture, feed, batches, device, ranks)
+        run = _Run(trial, rank, architecture, take_samples, batches, device, ranks)
         warmup = batches.take(trial.warmup_steps)
         reset_peak_device_memory(device)
         setup_seconds = perf_counter() - started
@@ -137,7 +138,7 @@ class _Run:
         trial: TrialSpec,
         rank: int,
         architecture: Architecture,
-        feed: Feed,
+        take: Take,
         batches: BatchQueue,
         device: torch.device,
         ranks: RankGroup,
@@ -149,18 +150,18 @@ class _Run:
         seed = trial.workload.seed
         torch.manual_seed(seed)
         self.module = prepare(architecture.build_model().to(device), trial.workload)
-        self.initial_checksum = tensors_checksum(self.module.parameters())
+        self.initial_checksum = checksum(self.module)
         self.model = wrap(self.module, trial, rank)
         traits = IMPLEMENTATIONS[trial.implementation]
         # Ranks with gradients of their own must skip a step of float16 together.
-        apart = traits.averages_parameters or traits.shards_parameters
+        local = traits.averages_parameters or traits.shards_parameters
         self.trainer = trainer_of(trial.workload.step)(
             self.model,
             self.model.optimizer(build_optimizer(self.module, trial)),
             architecture,
-            feed,
+            take,
             trial.accumulation_steps,
-            Numbers(device, trial.workload.dtype, dist.group.WORLD if apart else None),
+            AmpState(device, trial.workload.dtype, dist.group.WORLD if local else None),
         )
         torch.manual_seed(seed + 1 + rank)  # dropout masks differ between ranks
 
@@ -205,7 +206,7 @@ class _Run:
             collectives = (after.collectives - before.collectives) / steps
         assert peaks is not None  # a window has a segment
         host, allocated, reserved = peaks
-        self.model.settle()
+        self.model.sync_parameters()
         return RankMeasurement(
             rank=self.rank,
             pid=os.getpid(),
@@ -221,9 +222,9 @@ class _Run:
             comm_init_seconds=self.ranks.comm_init_seconds,
             warmup_steps=warmup_steps,
             timed_steps=steps,
-            sample_checksum=tensors_checksum(indices for step in taken for indices in step),
+            sample_checksum=tensors_sha256(("", indices) for step in taken for indices in step),
             initial_checksum=self.initial_checksum,
-            final_checksum=tensors_checksum(self.module.parameters()),
+            final_checksum=checksum(self.module),
             threads=torch.get_num_threads(),
             sync_batch_norms=sum(
                 isinstance(layer, torch.nn.SyncBatchNorm) for layer in self.module.modules()
@@ -238,38 +239,13 @@ class _Run:
         def step(indices: StepBatches) -> None:
             self.trainer.step(indices, sync=sync)
 
-        with nullcontext() if sync else self._undone():
+        with nullcontext() if sync else undone(self.trainer, self.module, self.device):
             before = memory_in_use_bytes(self.device)
             window = time_steps(step, batches, self.device, self.ranks)
             losses = self.trainer.take_losses()
             growth = memory_in_use_bytes(self.device) - before
         samples = sum(len(indices) for step_batches in batches for indices in step_batches)
         return replace(window, samples=samples, losses=losses, memory_growth_bytes=(growth,))
-
-    @contextmanager
-    def _undone(self) -> Iterator[None]:
-        """A context whose steps leave no trace in parameters, buffers, optimizer, loss scale and
-        random state.
-
-        Copies wait in host memory and are written back in place, as the device may have no room
-        for a second state of the optimizer.
-        """
-        states, scaler = self.trainer.optimizer.state, self.trainer.numbers.scaler
-        stepped = set(states)
-        tensors = [*self.module.parameters(), *self.module.buffers()]
-        for state in states.values():  # torch's optimizers keep nothing but tensors there
-            tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
-        saved = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
-        scaler_state = scaler.state_dict()
-        cuda = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda):
-            yield
-        with torch.no_grad():
-            for tensor, before in zip(tensors, saved, strict=True):
-                tensor.copy_(before)
-        for parameter in {*states} - stepped:  # stepped for the first time
-            del states[parameter]
-        scaler.load_state_dict(scaler_state)
 
     def add_phases_and_gradients(self, measurement: RankMeasurement) -> RankMeasurement:
         """Take the instrumented steps.
@@ -295,6 +271,33 @@ class _Run:
         return replace(
             measurement, phases=phases, replica_phases=of_replicas, phases_without_sync=bare
         )
+
+
+@contextmanager
+def undone(trainer: Trainer, module: torch.nn.Module, device: torch.device) -> Iterator[None]:
+    """A context whose steps leave no trace in parameters, buffers, optimizer, loss scale and random
+    state.
+
+    Copies wait in host memory and are written back in place, as the device may have no room for a
+    second state of the optimizer.
+    """
+    # Its state is elsewhere; steps of ddp-sharded always synchronize.
+    assert not isinstance(trainer.optimizer, ShardedOptimizer)
+    states, scaler = trainer.optimizer.state, trainer.amp.scaler
+    stepped = set(states)
+    tensors = [*module.parameters(), *module.buffers()]
+    for state in states.values():  # torch's optimizers keep nothing but tensors there
+        tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
+    saved = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
+    scaler_state = scaler.state_dict()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+    with torch.no_grad():
+        for tensor, before in zip(tensors, saved, strict=True):
+            tensor.copy_(before)
+    for parameter in {*states} - stepped:  # stepped for the first time
+        del states[parameter]
+    scaler.load_state_dict(scaler_state)
 
 
 def _counted_flops(

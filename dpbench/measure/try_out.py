@@ -30,10 +30,10 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.items import collated, load_items
 from dpbench.data.registry import DATASETS, check_fits, is_function
 from dpbench.errors import UnknownName, UsageError
-from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.unused import without_gradient
+from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.tree import tensors
 from dpbench.records.trial import NOT_A_MEAN
 
@@ -174,7 +174,7 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
     with seeded(0):
         samples = read()
     with seeded(0):
-        if _checksum(read()) != _checksum(samples):
+        if _hash(read()) != _hash(samples):
             raise UsageError(
                 f"{title}: its items are different when they are read again; seed their random "
                 f"numbers from the index{place_of(type(items).__getitem__)}"
@@ -196,7 +196,7 @@ def _synthetic(architecture: Architecture, title: str) -> Dataset:
             f"{title}: batch({SAMPLES}) returned {units.counted(len(samples), 'sample')}; expected "
             f"as many as asked for{place_of(code)}"
         )
-    if _checksum(again) != _checksum(samples):
+    if _hash(again) != _hash(samples):
         raise UsageError(
             f"{title}: batch({SAMPLES}) returned different samples for the same seed; draw random "
             f"numbers from its generator, as in torch.randn(…, generator=generator){place_of(code)}"
@@ -209,9 +209,8 @@ def _factory(architecture: Architecture) -> Callable[..., Any]:
     return getattr(architecture, "factory", architecture.build_model)
 
 
-def _checksum(samples: Dataset) -> str:
-    """A hash of the tensors; batches of a class of the user's have none."""
-    return tensors_checksum(tensors((samples.inputs, samples.targets)))
+def _hash(samples: Dataset) -> str:
+    return tensors_sha256(samples.named_tensors())
 
 
 def _take_step(

@@ -9,12 +9,10 @@ from contextlib import contextmanager
 from torch import nn
 
 from dpbench.errors import DpbenchError
+from dpbench.parallel.ddp.reducer import UnfinishedReduction
 
-ERRORS = (
-    "Expected to have finished reduction in the prior iteration",  # torch's and dpbench's
-    "ShardedOptimizer: no backward has reduced gradients",
-)
-"""Beginnings of the errors."""
+TORCH_INDICES = re.compile(r"Parameter indices which did not receive grad for rank \d+: ([\d ]+)")
+"""The list in the error of torch's class, which has no names."""
 MOST_NAMED = 4
 
 
@@ -31,20 +29,12 @@ def unused_parameters_named(module: nn.Module) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not str(error).startswith(ERRORS):
-            raise
-        # torch writes "for rank 0: 4 5", dpbench "for rank 0: 4 (a.weight), 5 (a.bias); rank 1: …".
-        # With TORCH_DISTRIBUTED_DEBUG torch also writes a line of names.
-        line = str(error).partition("indices which did not receive grad for ")[2].partition("\n")[0]
-        ranks = line.split("; ")
-        listed = [re.sub(r"\(.*?\)", "", rank.partition(": ")[2]) for rank in ranks]
-        missing = {int(index) for indices in listed for index in re.findall(r"\d+", indices)}
         trained = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
-        if missing:
-            names = [name for index, (name, _) in enumerate(trained) if index in missing]
+        if isinstance(error, UnfinishedReduction):
+            names = list(error.names) or [name for name, one in trained if one.grad is None]
+        elif indices := TORCH_INDICES.search(str(error)):
+            names = [trained[int(index)][0] for index in indices[1].split()]
         else:
-            names = [name for name, one in trained if one.grad is None]
-        if not names:
             raise
         raise UnusedParameters(without_gradient(names)).with_traceback(
             error.__traceback__

@@ -31,15 +31,15 @@ from dpbench.architecture.seeding import seeded
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
-from dpbench.measure.checksum import full_tensor
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.implementations.comm_hooks import is_lossless
 from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.precision import full_float32
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.reference import Gradients, ReplicaReference, ShardReference
+from dpbench.measure.reference import Gradients, ReplicaReference, ShardReference, sgd
 from dpbench.measure.step import Trainer, prepare
 from dpbench.parallel import ShardedOptimizer
+from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
@@ -79,20 +79,21 @@ def verify(
     with seeded(trial.workload.seed):  # items may draw random numbers
         samples = _samples(dataset, steps * small.effective_batch_size, device, dtype)
     own = trial.workload.step
-    make_trainer = trainer_of(own)
+    make = trainer_of(own)
     title = f"architecture {architecture.name!r}" if own is None else f"step {own!r}"
 
-    def trainer(model: ParallelModel, trained: torch.nn.Module) -> Trainer:
-        sgd = model.optimizer(torch.optim.SGD(trained.parameters(), lr=trial.learning_rate))
-        return make_trainer(model, sgd, architecture, samples.take, trial.accumulation_steps)
+    def make_trainer(model: ParallelModel, optimizer: torch.optim.Optimizer) -> Trainer:
+        optimizer = model.optimizer(optimizer)
+        return make(model, optimizer, architecture, samples.take, trial.accumulation_steps)
 
     averages = IMPLEMENTATIONS[trial.implementation].averages_parameters
-    reference = (ReplicaReference if averages else ShardReference)(module, small, rank, trainer)
+    reference_of = ReplicaReference if averages else ShardReference
+    reference = reference_of(module, small, rank, make_trainer)
     is_sample_mean = None
     if own is None and IMPLEMENTATIONS[trial.implementation].communicates:
         is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small)
     prepare(module, trial.workload)
-    parallel = trainer(wrap(module, small, rank), module)
+    parallel = make_trainer(wrap(module, small, rank), sgd(module, trial))
     worst, worst_parameter = 0.0, None
     for step in range(steps):
         first, count = step * small.effective_batch_size, small.effective_batch_size
@@ -193,3 +194,17 @@ def _errors(ours: Gradients, theirs: Gradients) -> list[float]:
 def _largest(tensor: torch.Tensor) -> float:
     dense = tensor.to_dense() if tensor.is_sparse else tensor
     return float(dense.abs().max()) if dense.numel() else 0.0
+
+
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself; if ranks hold shards of it (a DTensor), the whole tensor.
+
+    That is a collective: every rank asks for the same tensors in the same order.
+    """
+    gather = getattr(tensor, "full_tensor", None)  # the class takes a second to import
+    return tensor if gather is None else gather()
+
+
+def checksum(module: torch.nn.Module) -> str:
+    """A hash of the parameters of a module, whole ones if ranks hold shards; then a collective."""
+    return tensors_sha256((name, full_tensor(p.detach())) for name, p in module.named_parameters())

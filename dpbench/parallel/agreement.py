@@ -81,6 +81,19 @@ def _hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
 
 
+def tensors_sha256(named: Iterable[tuple[str, Tensor]]) -> str:
+    """SHA-256 over names, dtypes, shapes and elements of tensors, in hexadecimal; at about 1 GB/s.
+
+    Devices and memory layouts make no difference; a sparse tensor counts as a dense one.
+    """
+    content = hashlib.sha256()
+    for name, tensor in named:
+        content.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        flat = tensor.detach().to_dense().cpu().resolve_conj().contiguous().reshape(-1)
+        content.update(flat.view(torch.uint8).numpy().data)
+    return content.hexdigest()
+
+
 class RanksDiffer(RuntimeError):
     """The ranks hold different tensors; the message names them."""
 
@@ -112,7 +125,10 @@ def check_sync(
     """
     group = member_group(process_group, "check_sync")
     tensors = dict(_named_tensors(module, gradients=gradients))
-    digests = {name: _digest(tensor) for name, tensor in tensors.items()}
+    digests = {
+        name: (f"{tuple(tensor.shape)} {tensor.dtype}", tensors_sha256([("", tensor)]))
+        for name, tensor in tensors.items()
+    }
     mine = _hash(repr(sorted(digests.items())))
     if len(set(gather_bytes(mine, group, device=first_device(tensors.values())))) > 1:
         raise RanksDiffer(_tensor_differences(tensors, digests, group))
@@ -128,13 +144,6 @@ def _named_tensors(module: nn.Module, *, gradients: bool) -> Iterator[tuple[str,
         for name, parameter in module.named_parameters():
             if parameter.grad is not None:
                 yield f"gradient of {name!r}", parameter.grad.detach().to_dense()
-
-
-def _digest(tensor: Tensor) -> tuple[str, str]:
-    """Shape and dtype, and a hash of the elements."""
-    flat = tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
-    content = hashlib.blake2b(flat.numpy().data, digest_size=16)
-    return f"{tuple(tensor.shape)} {tensor.dtype}", content.hexdigest()
 
 
 def _tensor_differences(

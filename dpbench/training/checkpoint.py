@@ -1,7 +1,8 @@
 """Checkpoints: the whole state of a training, from which it goes on as if never interrupted.
 
 The file of one is a torch.save of plain values: dicts, lists, tuples, tensors, numbers, strings and
-None, which torch.load(weights_only=True) reads. Nothing in a file is ever executed.
+None, which torch.load(weights_only=True) reads. Nothing in a file is ever executed. A run folder
+keeps the latest ones and the best; training waits while one is written.
 """
 
 from __future__ import annotations
@@ -9,20 +10,45 @@ from __future__ import annotations
 import io
 import zipfile
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpbench.codec import decode, encode
+from dpbench.codec import Float, decode, encode
 from dpbench.errors import StoreError, UsageError
+from dpbench.files import folder_inside, remove_leftovers, write_named, write_whole
 from dpbench.messages import printable
-from dpbench.specs.training import TrainingSpec
-from dpbench.training.progress import Progress
+from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 
 KIND = "dpbench training checkpoint"
 FORMAT_VERSION = 2
 LONGEST_REASON = 160
+BEST = "best.pt"
+
+
+@dataclass(kw_only=True, slots=True)
+class Progress:
+    """Position between two optimizer steps, and sums up to it; the same on all ranks."""
+
+    epoch: int = 0
+    """Epoch to continue with, from 0."""
+    window: int = 0
+    """Window of that epoch to continue with, from 0."""
+    step: int = 0
+    """Number of optimizer steps done, including skipped ones."""
+    skipped_steps: int = 0
+    epoch_loss_sum: Float = 0.0
+    """Sum of the loss over all samples since the epoch began."""
+    line_loss_sum: Float = 0.0
+    """Sum of the loss over all samples since the last line of the log."""
+    line_samples: int = 0
+    """Number of samples since the last line of the log."""
+    final_loss: Float | None = None
+    """Mean loss over the last whole epoch."""
+    best_metric: float | None = None
+    """`Score.metric` of the best epoch so far."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -92,3 +118,58 @@ def from_bytes(data: bytes, where: str) -> Checkpoint:
         )
     except (KeyError, StoreError) as error:
         raise UsageError(f"{where}: {error}") from None
+
+
+def latest_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint with the most optimizer steps; None if there is none."""
+    return next(reversed(_by_steps(folder)), None)
+
+
+def _by_steps(folder: Path) -> list[Path]:
+    return sorted(
+        folder.glob("step-[0-9]*.pt"), key=lambda path: int(path.stem.removeprefix("step-"))
+    )
+
+
+class CheckpointFolder:
+    """Keeps the `keep` latest checkpoints and the best one; only one process at a time may use it.
+
+    A process that is killed leaves whole checkpoints.
+    """
+
+    def __init__(self, folder: Path, keep: int, also: Path | None = None) -> None:
+        """Make the folder, and remove half-written files of a writer that died.
+
+        Each checkpoint is also written to the user's file `also`. Raises StoreError if the folder
+        cannot be made.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            folder_inside(folder.parent, folder.name)
+            remove_leftovers(folder)
+        except OSError as error:
+            raise StoreError(f"cannot keep checkpoints in {folder}: {error.strerror}") from None
+        self.folder = folder
+        self._keep = keep
+        self._also = also
+
+    def save(self, checkpoint: Checkpoint, *, best: bool) -> Path:
+        """Write the checkpoint; returns its file. Raises StoreError if it cannot be written."""
+        data = to_bytes(checkpoint)
+        path = self.folder / f"step-{checkpoint.progress.step:08}.pt"
+        # The best first: if it were lost, this step would never be the best again.
+        targets = [path.with_name(BEST), path] if best else [path]
+        try:
+            for target in targets:
+                write_whole(target, lambda file: file.write(data))
+            others = [other for other in _by_steps(self.folder) if other != path]
+            for old in others[: max(0, len(others) + 1 - self._keep)]:
+                old.unlink(missing_ok=True)
+            if (target := self._also or path) != path:
+                write_named(target, lambda file: file.write(data))
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {target}: {error.strerror or error}; the checkpoints in "
+                f"{self.folder} are whole, and --resume {RESUME_LATEST} goes on from the latest"
+            ) from error
+        return path

@@ -98,15 +98,12 @@ def evaluate(
                     sums[block, 1] = architecture.count_correct(outputs, samples.targets)
         return sums.cpu()
 
-    if ranks.control is None:
-        sums = sums_of(blocks)
-    elif how == "sharded":
-        sums = sums_of(blocks[ranks.rank :: ranks.size])
-        dist.all_reduce(sums, group=ranks.control)  # all but one add zero to a block
+    if how == "rank0":
+        sums = ranks.on_first(lambda: sums_of(blocks))
     else:
-        done = ranks.on_first(lambda: sums_of(blocks))
-        sums = torch.empty(len(blocks), 2, dtype=torch.float64) if done is None else done
-        dist.broadcast(sums, group=ranks.control, group_src=0)
+        sums = sums_of(blocks[ranks.rank :: ranks.size])
+        if ranks.control is not None:
+            dist.all_reduce(sums, group=ranks.control)  # all but one add zero to a block
     losses, correct = sums.t().tolist()
     counted = int(sum(correct)) if isinstance(architecture, CountsCorrect) else None
     return Score(loss=sum(losses) / len(test), correct=counted, total=target_count(test.targets))

@@ -8,16 +8,18 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from time import perf_counter
 
 import torch
 
 from dpbench import architecture as architectures
+from dpbench import units
 from dpbench.architecture import CountsCorrect, items_per_sample
-from dpbench.codec import encode
+from dpbench.codec import differing_fields, encode
 from dpbench.data import datasets
-from dpbench.data.batch import tensors_sha256
 from dpbench.errors import UsageError
+from dpbench.files import read_bytes
 from dpbench.measure.device import (
     peak_device_memory,
     peak_host_memory_bytes,
@@ -27,11 +29,13 @@ from dpbench.measure.device import (
 from dpbench.measure.precision import set_tf32
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.unused import unused_parameters_named
-from dpbench.training.checkpoint_folder import BEST, latest_checkpoint
+from dpbench.parallel.agreement import tensors_sha256
+from dpbench.specs.training import RESUME_LATEST
+from dpbench.training.checkpoint import BEST, Checkpoint, from_bytes, latest_checkpoint
 from dpbench.training.events import Finished, Note, Started, from_line, to_line
 from dpbench.training.job import TrainingJob
-from dpbench.training.resume import agreed_checkpoint, opening_notes
-from dpbench.training.session import OutOfSync, Session
+from dpbench.training.loop import OutOfSync, TrainingLoop
+from dpbench.training.run_folder import CHECKPOINTS
 
 
 def train_rank(job: TrainingJob, rank: int) -> Finished:
@@ -68,18 +72,18 @@ def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
     samples_sha256 = splits.sha256()
     require_same(job, samples_sha256, ranks)
     reset_peak_device_memory(device)
-    session = Session(job, ranks, architecture, splits, samples_sha256, device)
-    with closing(session):
+    loop = TrainingLoop(job, ranks, architecture, splits, samples_sha256, device)
+    with closing(loop):
         checkpoint = agreed_checkpoint(job, ranks)
         if checkpoint is not None:
-            session.restore(checkpoint)
-        for text in (*opening_notes(job, checkpoint), *_notes(session)):
-            session.log(Note(text=text))
-        session.log(_started(session, None if checkpoint is None else checkpoint.source))
-        with unused_parameters_named(session.learner.module):
-            session.train()
-        outcome = _finished(session)
-        session.log(outcome)
+            loop.restore(checkpoint)
+        for text in _notes(loop, checkpoint):
+            loop.log(Note(text=text))
+        loop.log(_started(loop, None if checkpoint is None else checkpoint.source))
+        with unused_parameters_named(loop.state.module):
+            loop.train()
+        outcome = _finished(loop)
+        loop.log(outcome)
     return outcome
 
 
@@ -90,7 +94,7 @@ def require_same(job: TrainingJob, samples_sha256: str, ranks: RankGroup) -> Non
     too.
     """
     own = [encode(job.spec), encode(job.run), job.resume is not None, samples_sha256]
-    everyone = ranks.gather_bytes(json.dumps(own, sort_keys=True).encode())
+    everyone = ranks.gather(json.dumps(own, sort_keys=True))
     for rank, theirs in enumerate(everyone):
         if theirs != everyone[0]:
             raise UsageError(
@@ -99,23 +103,76 @@ def require_same(job: TrainingJob, samples_sha256: str, ranks: RankGroup) -> Non
             )
 
 
-def _notes(session: Session) -> Iterator[str]:
-    """Notes on options that are ignored or have no effect."""
-    samples, plan, architecture = len(session.splits.train), session.plan, session.architecture
+def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
+    """The checkpoint that the job continues from; None if it starts from the beginning.
+
+    This is a collective. Only rank 0 looks for the file, and sends its bytes to the others: if each
+    rank looked for itself and some found nothing, they would diverge.
+
+    Raises UsageError, in one line with file and reason, on every rank: the file cannot be read, or
+    is no checkpoint of dpbench, or belongs to another training.
+    """
+    if job.resume is None:
+        return None
+
+    def find() -> tuple[str, bytes] | str | None:
+        """Path and content of the file, words of an error, or None if there is no checkpoint."""
+        path: Path | None = Path(str(job.resume))
+        if job.resume == RESUME_LATEST:
+            path = latest_checkpoint(job.folder / CHECKPOINTS)
+        if path is None:
+            return None
+        try:
+            data = read_bytes(path)
+            _require_fit(job, from_bytes(data, str(path)))
+        except OSError as error:
+            return f"cannot read {path}: {error.strerror or error}"
+        except UsageError as error:
+            return str(error)
+        return str(path), data
+
+    found = ranks.on_first(find)
+    if isinstance(found, str):
+        raise UsageError(found)
+    return None if found is None else from_bytes(found[1], found[0])
+
+
+def _require_fit(job: TrainingJob, checkpoint: Checkpoint) -> None:
+    # The number of epochs may differ, and so may the content of the user's files.
+    earlier = checkpoint.spec.with_files_of(job.spec)
+    differences = differing_fields(job.spec, earlier)
+    if differences := [one for one in differences if not one.startswith("epochs: ")]:
+        raise UsageError(
+            f"{checkpoint.source} belongs to another training: {', '.join(differences)}; use the "
+            "options that it was made with, or train without --resume"
+        )
+
+
+def _notes(loop: TrainingLoop, checkpoint: Checkpoint | None) -> Iterator[str]:
+    """Notes on a resumption, and on options that are ignored or have no effect."""
+    job, samples, plan = loop.job, len(loop.splits.train), loop.plan
+    if checkpoint is not None:
+        at, epochs, most = checkpoint.progress, job.spec.epochs, job.run.max_steps
+        after = f"{checkpoint.source}, after {units.counted(at.step, 'optimizer step')}"
+        if at.epoch >= epochs or (most is not None and at.step >= most):
+            yield f"nothing is left to train: resumed from {after}"
+        else:
+            yield f"resuming from {after}, in epoch {at.epoch + 1} of {epochs}"
+    elif job.resume is not None:
+        yield f"no checkpoint in {job.folder / CHECKPOINTS}: training starts from the beginning"
     if left_out := samples - plan.samples_before(plan.steps):
         yield f"{left_out} of {samples} samples are left out of every epoch, with its last window"
-    if session.job.run.evaluation != "off" and not isinstance(architecture, CountsCorrect):
+    if job.run.evaluation != "off" and not isinstance(loop.architecture, CountsCorrect):
         yield "the best epoch is that of the lowest test loss: the model has no count_correct()"
 
 
-def _started(session: Session, resumed_from: str | None) -> Started:
+def _started(loop: TrainingLoop, resumed_from: str | None) -> Started:
     """The Started event of a training; a collective."""
-    spec, plan, ranks = session.job.spec, session.plan, session.ranks
+    spec, plan, ranks = loop.job.spec, loop.plan, loop.ranks
     own = [socket.gethostname(), os.getpid(), plan.samples_before(plan.steps, ranks.rank)]
-    everyone = ranks.gather_bytes(json.dumps(own).encode())
-    hosts, pids, samples = zip(*map(json.loads, everyone), strict=True)
-    trained = (p.numel() for p in session.learner.module.parameters() if p.requires_grad)
-    evaluates = session.job.run.evaluation != "off"
+    hosts, pids, samples = zip(*ranks.gather(own), strict=True)
+    trained = (p.numel() for p in loop.state.module.parameters() if p.requires_grad)
+    evaluates = loop.job.run.evaluation != "off"
     return Started(
         world_size=ranks.size,
         group_size=spec.group_size,
@@ -127,54 +184,50 @@ def _started(session: Session, resumed_from: str | None) -> Started:
         effective_batch_size=spec.effective_batch_size,
         steps_per_epoch=plan.steps,
         parameters=sum(trained),
-        epoch=session.at.epoch + 1,
-        step=session.at.step,
-        item=session.architecture.item,
-        items_per_sample=items_per_sample(session.architecture),
-        test_samples=len(session.splits.test) if evaluates else None,
+        epoch=loop.at.epoch + 1,
+        step=loop.at.step,
+        item=loop.architecture.item,
+        items_per_sample=items_per_sample(loop.architecture),
+        test_samples=len(loop.splits.test) if evaluates else None,
         resumed_from=resumed_from,
     )
 
 
-def _finished(session: Session) -> Finished:
+def _finished(loop: TrainingLoop) -> Finished:
     """The Finished event of rank 0, on all ranks; a collective.
 
     Raises OutOfSync, on all ranks, if they do not hold the same model.
     """
-    at, score, ranks = session.at, session.score, session.ranks
-    device, last, has_best = session.learner.device, None, False
-    if session.folder is not None:
-        checkpoints = session.folder.checkpoints
+    at, score, ranks, last, has_best = loop.at, loop.score, loop.ranks, None, False
+    if loop.folder is not None:
+        checkpoints = loop.folder.checkpoints
         last, has_best = latest_checkpoint(checkpoints), (checkpoints / BEST).exists()
-    hashes = ranks.gather_bytes(state_sha256(session.learner.module).encode())
+    hashes = ranks.gather(state_sha256(loop.state.module))
     for rank, theirs in enumerate(hashes):
         if theirs != hashes[0]:
             raise OutOfSync(
                 f"the models of the ranks are not the same at the end: that of rank {rank} is not "
                 "rank 0's; --check-sync-every finds the step"
             )
-
-    def by_rank(peak: int | None) -> tuple[int, ...] | None:
-        if peak is None:
-            return None
-        return tuple(int(theirs) for (theirs,) in ranks.gather([peak]))
-
-    allocated, reserved = peak_device_memory(device)
+    peaks = ranks.gather([peak_host_memory_bytes(), *peak_device_memory(loop.device)])
+    host, allocated, reserved = (
+        None if None in by_rank else by_rank for by_rank in zip(*peaks, strict=True)
+    )
     mine = Finished(
-        final_loss=session.loss,
+        final_loss=loop.loss,
         epochs=at.epoch,
         steps=at.step,
         world_size=ranks.size,
-        group_size=session.job.spec.group_size,
-        state_sha256=hashes[0].decode(),
-        elapsed_seconds=perf_counter() - session.began,
-        samples=session.pace.samples,
-        item=session.architecture.item,
-        items_per_sample=items_per_sample(session.architecture),
-        peak_host_memory_bytes=by_rank(peak_host_memory_bytes()) or (),
-        peak_device_memory_bytes=by_rank(allocated),
-        peak_reserved_memory_bytes=by_rank(reserved),
-        data_wait_share=session.pace.wait_share,
+        group_size=loop.job.spec.group_size,
+        state_sha256=hashes[0],
+        elapsed_seconds=perf_counter() - loop.began,
+        samples=loop.pace.samples,
+        item=loop.architecture.item,
+        items_per_sample=items_per_sample(loop.architecture),
+        peak_host_memory_bytes=host or (),
+        peak_device_memory_bytes=allocated,
+        peak_reserved_memory_bytes=reserved,
+        data_wait_share=loop.pace.wait_share,
         skipped_steps=at.skipped_steps,
         test_accuracy=None if score is None else score.accuracy,
         test_loss=None if score is None else score.loss,
@@ -182,7 +235,7 @@ def _finished(session: Session) -> Finished:
         last_checkpoint=None if last is None else last.name,
     )
     # Clocks and memory differ: all ranks return what rank 0 writes to the log.
-    of_first = from_line("rank 0", ranks.gather_bytes(to_line(mine).encode())[0])
+    of_first = from_line("rank 0", ranks.on_first(lambda: to_line(mine)))
     assert isinstance(of_first, Finished)
     return of_first
 
@@ -190,9 +243,7 @@ def _finished(session: Session) -> Finished:
 def state_sha256(module: torch.nn.Module) -> str:
     """SHA-256 over the names, dtypes, shapes and bytes of parameters and buffers, in hexadecimal.
 
-    `module` is the bare module, without a wrapper. Devices, memory layouts and the order of
-    construction make no difference. Buffers that are in no checkpoint do not count. This waits for
-    the device.
+    `module` is the bare module, without a wrapper. The order of construction makes no difference.
+    Buffers that are in no checkpoint do not count. This waits for the device.
     """
-    state = sorted(module.state_dict().items())
-    return tensors_sha256((name, tensor.detach().cpu()) for name, tensor in state)
+    return tensors_sha256(sorted(module.state_dict().items()))

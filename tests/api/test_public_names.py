@@ -56,7 +56,7 @@ OTHERS = {
     "destroy_process_group": "",
     "dp_train": "make_model data * n_gpu devices mode n_iter batch_per_replica lr max_norm"
     " optimizer scheduler loss_fn forward_fn target_fn seed on_nonfinite verbose on_backward"
-    " on_reduce on_step on_broadcast time_limit_seconds",
+    " on_reduce on_step on_broadcast",
     "explain": "folder * arguments module gpus implementations backends group_sizes batch_sizes"
     " oversubscribe results_dir repetitions warmup steps threads time_limit name progress",
     "fork_world": "fn n * start_method timeout",

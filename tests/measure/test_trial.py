@@ -18,10 +18,11 @@ from dpbench.data.arrays import write_arrays
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.measure import trial as trial_module
 from dpbench.measure import verification
-from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.implementations import Plain
 from dpbench.measure.step import Trainer
 from dpbench.measure.trial import measure
+from dpbench.measure.verification import checksum
+from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import RankMeasurement
 from dpbench.specs import TrialSpec
 from dpbench.specs.trial import MOST_FILLING_STEPS
@@ -276,7 +277,7 @@ def test_a_dataset_smaller_than_the_window_is_gone_through_again(ten_samples: Pa
     assert (rank.timed.samples, len(rank.timed.losses)) == (20, 5)
     sampler = GlobalBatchSampler(10, 4, first=0, count=4, seed=0)
     batches = [*map(sampler.batch, range(5))]
-    assert rank.sample_checksum == tensors_checksum(batches)
+    assert rank.sample_checksum == tensors_sha256(("", batch) for batch in batches)
     assert torch.cat(batches).bincount().tolist() == [2] * 10
 
 
@@ -285,7 +286,7 @@ def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> Non
     rank = measured(trial, ten_samples)
     torch.manual_seed(5)
     module, loss_of = Classes().build_model(), Classes().loss
-    assert rank.initial_checksum == tensors_checksum(module.parameters())
+    assert rank.initial_checksum == checksum(module)
     dataset = datasets.load("digits", ten_samples, Classes(), seed=5, samples=1)
     sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.learning_rate)
     losses = []
@@ -296,7 +297,7 @@ def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> Non
         loss.backward()  # type: ignore[no-untyped-call]
         sgd.step()
         losses.append(loss.item())
-    assert rank.final_checksum == tensors_checksum(module.parameters())
+    assert rank.final_checksum == checksum(module)
     assert list(rank.timed.losses) == losses[2:]
 
 

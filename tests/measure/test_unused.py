@@ -9,7 +9,7 @@ import torch
 
 from dpbench.measure.implementations import wrap
 from dpbench.measure.step import Trainer, build_optimizer
-from dpbench.measure.unused import ERRORS, UnusedParameters, unused_parameters_named
+from dpbench.measure.unused import UnusedParameters, unused_parameters_named
 from tests.builders import trial_spec
 from tests.measure.implementations.architectures import Rows
 from tests.measure.implementations.proofs import samples
@@ -67,7 +67,7 @@ def test_the_error_names_the_parameters_and_what_a_user_can_do(tmp_path: Path) -
 def test_the_names_that_torch_lists_when_debugging_are_not_taken_for_indices() -> None:
     module = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(4)))
     for_rank = "which did not receive grad for rank 1:"
-    text = f"{ERRORS[0]} …\nParameters {for_rank} 3.bias\nParameter indices {for_rank} 7\n"
+    text = f"… reduction\nParameters {for_rank} 3.bias\nParameter indices {for_rank} 7\n"
     with (
         pytest.raises(UnusedParameters, match=r"in a step: 3\.bias; use"),
         unused_parameters_named(module),

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
-from dpbench.parallel.agreement import RanksDiffer, check_sync
+from dpbench.parallel.agreement import RanksDiffer, check_sync, tensors_sha256
 from tests.parallel.ddp.one_process import everywhere
 from tests.parallel.worlds import World
 
@@ -120,3 +120,23 @@ def what_is_missing_or_of_another_kind_is_told(rank: int) -> None:
 
 
 test_on_ranks = world.test()
+
+
+def sha256(tensor: torch.Tensor, name: str = "t") -> str:
+    return tensors_sha256([(name, tensor)])
+
+
+def test_a_hash_tells_a_bit_a_name_a_shape_and_a_dtype_apart_and_ignores_the_layout() -> None:
+    ones = torch.ones(4, dtype=torch.float64)
+    nearly = ones.clone()
+    nearly[2] = torch.nextafter(ones[2], torch.tensor(2.0, dtype=torch.float64))
+    others = (nearly, ones.reshape(2, 2), ones.view(torch.int64))
+    assert len({sha256(ones), sha256(ones, "u"), *map(sha256, others)}) == 5
+    table = torch.arange(12.0).reshape(3, 4)
+    for one, same in (
+        (table.t(), table.t().contiguous()),
+        (torch.eye(3).to_sparse(), torch.eye(3)),
+        (torch.tensor([1 + 2j]).conj(), torch.tensor([1 - 2j])),
+        (nn.Parameter(ones), ones),
+    ):
+        assert sha256(one) == sha256(same)

@@ -10,8 +10,7 @@ from torch import nn
 
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingSpec
-from dpbench.training.checkpoint import Checkpoint
-from dpbench.training.progress import Progress
+from dpbench.training.checkpoint import Checkpoint, Progress
 
 SPEC = TrainingSpec(
     workload=WorkloadSpec(architecture="mlp", dataset="digits", optimizer="sgd"),

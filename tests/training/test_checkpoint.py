@@ -19,8 +19,13 @@ from dpbench import files
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.fork_server import fork_server
 from dpbench.training import checkpoint as checkpoints
-from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes
-from dpbench.training.checkpoint_folder import CheckpointFolder, latest_checkpoint
+from dpbench.training.checkpoint import (
+    Checkpoint,
+    CheckpointFolder,
+    from_bytes,
+    latest_checkpoint,
+    to_bytes,
+)
 from tests.training.checkpoint_samples import checkpoint, trained
 
 CPU = torch.device("cpu")

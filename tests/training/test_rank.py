@@ -16,13 +16,14 @@ from dpbench.data import datasets
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.specs.training import TrainingRun, TrainingSpec
-from dpbench.training.checkpoint import to_bytes
+from dpbench.training.checkpoint import Checkpoint, CheckpointFolder, from_bytes, to_bytes
 from dpbench.training.events import EpochLine, Event, Finished, StepLine
 from dpbench.training.job import TrainingJob
-from dpbench.training.rank import train
+from dpbench.training.rank import agreed_checkpoint, train
 from dpbench.training.run_folder import RunFolder
 from tests.parallel.ranks import run_ranks
-from tests.training import test_evaluation, test_learner, test_resume
+from tests.training import test_evaluation, test_state
+from tests.training.checkpoint_samples import SPEC, checkpoint
 from tests.training.jobs import ALONE, QUIET, ranks_here, stored, training_job, training_spec
 
 CPU = torch.device("cpu")
@@ -148,9 +149,9 @@ CASES = {
 @pytest.fixture(scope="module")
 def gloo(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("gloo")
-    of_others = [*test_learner.ON_TWO_RANKS, *test_evaluation.ON_TWO_RANKS]
-    resumed = [partial(body, folder / "resume") for body in test_resume.ON_TWO_RANKS]
-    return train_all(CASES, folder, bodies=[*of_others, *resumed])
+    resumed = partial(two_ranks_go_on_from_the_same_or_not_at_all, folder / "resume")
+    bodies = [*test_state.ON_TWO_RANKS, *test_evaluation.ON_TWO_RANKS, resumed]
+    return train_all(CASES, folder, bodies)
 
 
 def loop_by_hand(spec: TrainingSpec) -> dict[str, torch.Tensor]:
@@ -333,3 +334,76 @@ def test_a_checkpoint_that_does_not_fit_is_a_usage_error(tmp_path: Path) -> None
         (tmp_path / "foreign.pt").write_bytes(to_bytes(replace(whole, **change)))
         with pytest.raises(UsageError, match=f"foreign.pt: it does not fit this trai.*{message}"):
             train_here(again)
+
+
+def job(folder: Path, resume: str | None = "auto", spec: TrainingSpec = SPEC) -> TrainingJob:
+    return TrainingJob(spec=spec, run=TrainingRun(), folder=folder, prepared=None, resume=resume)
+
+
+def save(folder: Path, *checkpoints: Checkpoint) -> list[Path]:
+    """Save into the checkpoints of a run folder."""
+    kept = CheckpointFolder(folder / "checkpoints", keep=99)
+    return [kept.save(each, best=False) for each in checkpoints]
+
+
+def refusal(asked: TrainingJob, ranks: Any = ALONE) -> str:
+    with pytest.raises(UsageError) as caught:
+        agreed_checkpoint(asked, ranks)
+    words = str(caught.value)
+    assert "\n" not in words
+    return words
+
+
+def test_auto_takes_the_latest_and_a_path_the_one_it_names(tmp_path: Path) -> None:
+    first, latest = save(tmp_path, checkpoint(8), checkpoint(16))
+    for asked, expected in (
+        (job(tmp_path), (16, str(latest))),
+        (job(tmp_path / "another", str(first)), (8, str(first))),
+    ):
+        found = agreed_checkpoint(asked, ALONE)
+        assert found is not None
+        assert (found.progress.step, found.source) == expected
+    assert agreed_checkpoint(job(tmp_path, None), ALONE) is None
+    assert agreed_checkpoint(job(tmp_path / "new"), ALONE) is None
+    assert not (tmp_path / "new").exists()
+
+
+def test_another_training_is_refused_with_what_differs(tmp_path: Path) -> None:
+    (path,) = save(tmp_path, checkpoint(8))
+    workload = replace(SPEC.workload, seed=3, compile="default")
+    other = replace(SPEC, batch_size=16, workload=workload, epochs=5)
+    assert refusal(job(tmp_path, spec=other)) == (
+        f"{path} belongs to another training: seed: 0 -> 3, compile: 'none' -> 'default', "
+        "batch_size: 8 -> 16; use the options that it was made with, or train without --resume"
+    )
+
+
+def test_a_path_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    words = refusal(job(tmp_path, str(tmp_path / "none.pt")))
+    assert words == f"cannot read {tmp_path}/none.pt: No such file or directory"
+
+
+def all_the_same(words: str) -> str:
+    assert set(ranks_here().gather(words)) == {words}
+    return words
+
+
+def two_ranks_go_on_from_the_same_or_not_at_all(folder: Path, rank: int) -> None:
+    """The run folder of rank 1 is on another host, and does not exist here."""
+    ranks, host = ranks_here(), folder / f"host{rank}"
+    if rank == 0:
+        save(host, checkpoint(16))
+    found = agreed_checkpoint(job(host), ranks)
+    assert found is not None
+    path = folder / "host0" / "checkpoints" / "step-00000016.pt"
+    assert all_the_same(str(found.source)) == str(path)
+    expected = from_bytes(path.read_bytes(), "here").model
+    torch.testing.assert_close(found.model, expected, rtol=0, atol=0)
+    assert not (folder / "host1").exists()
+    # Only rank 0 looks for a file.
+    other = path.parent if rank else folder / "none"
+    assert agreed_checkpoint(job(other), ranks) is None
+    bad = folder / "bad.pt"
+    if rank == 0:
+        bad.write_bytes(to_bytes(checkpoint(16))[:-900])
+    assert "it is damaged, or no checkpoint" in all_the_same(refusal(job(host, str(bad)), ranks))

@@ -29,7 +29,7 @@ class OurLocalSGD(ParallelModel):
         self.local.steps = steps - 1  # a resumed training averages at the same steps
         self.local.step()
 
-    def settle(self) -> None:
+    def sync_parameters(self) -> None:
         self.local.synchronize()
 
     def communication(self) -> Communication | None:

@@ -66,7 +66,7 @@ class ParallelModel:
     def after_step(self, steps: int) -> None:
         """Do what follows the optimizer's step number `steps`, counted from 1."""
 
-    def settle(self) -> None:
+    def sync_parameters(self) -> None:
         """Make the parameters equal on all ranks, after the last step."""
 
     def communication(self) -> Communication | None:

@@ -24,6 +24,7 @@ import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, NoReturn
 
 import torch
@@ -38,6 +39,18 @@ from dpbench.parallel.ddp.static_graph import StaticGraph
 from dpbench.parallel.groups import gather_values
 from dpbench.parallel.torch_private import at_end_of_backward
 from dpbench.parallel.tree import map_tensors, tensors
+
+
+class UnfinishedReduction(RuntimeError):
+    """A backward left out parameters, so that not all gradients were reduced.
+
+    Attributes:
+        names: of the parameters that got no gradient on some rank; empty if that is not known.
+    """
+
+    def __init__(self, message: str, names: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.names = names
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -362,22 +375,27 @@ class Reducer:
         """Raise for the parameters that are missing on any rank; a collective if the others know.
 
         Raises:
-            RuntimeError: always.
+            UnfinishedReduction: always.
         """
-        names = [f"{index} ({self._names[index]})" for index in missing]
-        by_rank = {dist.get_rank(self._group): names}
+        by_rank = {dist.get_rank(self._group): list(missing)}
         if self._others_hear:
-            by_rank = dict(enumerate(gather_values(names, self._group)))
-        where = "; ".join(f"rank {r}: {', '.join(names)}" for r, names in by_rank.items() if names)
+            by_rank = dict(enumerate(gather_values(list(missing), self._group)))
+        words = {
+            rank: ", ".join(f"{index} ({self._names[index]})" for index in indices)
+            for rank, indices in by_rank.items()
+            if indices
+        }
+        where = "; ".join(f"rank {rank}: {names}" for rank, names in words.items())
         # The words of torch's class, which users search for.
-        raise RuntimeError(
+        raise UnfinishedReduction(
             "Expected to have finished reduction in the prior iteration before starting a new one. "
             "This error indicates that your module has parameters that were not used in producing "
             "loss. You can enable unused parameter detection by passing the keyword argument "
             "`find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and by "
             "making sure all `forward` function outputs participate in calculating loss. With "
             "static_graph=True, the training graph has changed in this iteration. Parameter "
-            f"indices which did not receive grad for {where}"
+            f"indices which did not receive grad for {where}",
+            names=[self._names[index] for index in sorted(set(chain(*by_rank.values())))],
         )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn, optim
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from torch.optim import Optimizer
 
+from dpbench.parallel.ddp.reducer import UnfinishedReduction
 from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.groups import gather_tensors, gather_values
 from dpbench.parallel.sharded.shares import (
@@ -145,7 +146,7 @@ class ShardedOptimizer(Optimizer):
         if all(parameter.grad is None for parameter in self._parameters):
             return loss
         if not self._has_reduced:
-            raise RuntimeError(
+            raise UnfinishedReduction(
                 "ShardedOptimizer: no backward has reduced gradients since the last step; was the "
                 "last one made in no_sync()?"
             )

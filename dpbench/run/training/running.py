@@ -34,7 +34,7 @@ from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.preparation import Samples, TrainPlan, plan_here, samples_of
 from dpbench.run.training.resume import resume_words
 from dpbench.store.record_log import LineReader
-from dpbench.training.checkpoint_folder import latest_checkpoint
+from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import Event, Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank

@@ -10,11 +10,10 @@ import torch
 import torch.distributed as dist
 
 from dpbench.data.datasets import Dataset
-from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.implementations import wrap
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import Trainer, build_optimizer
-from dpbench.measure.verification import verify
+from dpbench.measure.verification import checksum, verify
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
@@ -61,15 +60,15 @@ def trained(trial: TrialSpec, architecture: Rows, rank: int, steps: int) -> list
     """Checksums of the parameters, before the model is wrapped and after that, and at the end."""
     torch.manual_seed(0)
     module = architecture.build_model()
-    checksums = [tensors_checksum(module.parameters())]
+    checksums = [checksum(module)]
     model = wrap(module, trial, rank)
-    checksums.append(tensors_checksum(module.parameters()))
+    checksums.append(checksum(module))
     optimizer = model.optimizer(build_optimizer(module, trial))
     trainer = Trainer(model, optimizer, architecture, samples(architecture).take, 2)
     for step in range(steps):
         batches = torch.arange(16 * step, 16 * step + 16).remainder(64).chunk(2)
         trainer.step([batch[rank::WORLD] for batch in batches])
-    return [*checksums, tensors_checksum(module.parameters())]
+    return [*checksums, checksum(module)]
 
 
 def as_torchrun(rank: int) -> None:

@@ -10,9 +10,10 @@ import torch
 
 from dpbench.measure.implementations import Communication, wrap
 from dpbench.measure.own_step import OwnStepOptimizer
-from dpbench.measure.precision import FLOAT32
+from dpbench.measure.step import Trainer
 from tests.builders import trial_spec
 from tests.measure.implementations.architectures import Rows
+from tests.measure.implementations.proofs import samples
 from tests.parallel.ranks import run_ranks
 
 
@@ -21,7 +22,8 @@ def one_step(rank: int) -> tuple[int, Communication | None]:
     module = Rows().build_model()
     model = wrap(module, trial_spec(implementation="ddp-sharded"), rank)
     optimizer: Any = model.optimizer(torch.optim.AdamW(module.parameters()))
-    stepped: Any = OwnStepOptimizer(optimizer, model, FLOAT32, lambda phase: None)
+    trainer = Trainer(model, optimizer, Rows(), samples(Rows()).take, 1)
+    stepped = OwnStepOptimizer(trainer, lambda phase: None)
     model.backward(model.forward(torch.randn(3, 4)).sum())
     norm = stepped.clip_grad_norm_(1e-3)
     stepped.step()

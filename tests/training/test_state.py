@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,19 +11,19 @@ import pytest
 import torch
 
 from dpbench import architecture as architectures
-from dpbench.data.loader import Batch
-from dpbench.training.learner import Learner, learning_rate
+from dpbench.data.loading import Batch
+from dpbench.training.state import TrainState, learning_rate
 from tests.training.jobs import ALONE, ranks_here, training_spec
 
 CPU = torch.device("cpu")
 
 
-def alone(architecture: str = "Plain", **changes: Any) -> Learner:
+def alone(architecture: str = "Plain", **changes: Any) -> TrainState:
     spec = training_spec(
         architecture, implementation="single", backend="none", group_size=1, **changes
     )
     made = architectures.load(spec.workload.architecture)
-    return Learner(spec, ALONE, made, CPU, steps_per_epoch=6)
+    return TrainState(spec, ALONE, made, CPU, steps_per_epoch=6)
 
 
 def window(*sizes: int) -> tuple[Batch, ...]:
@@ -37,9 +36,9 @@ def window(*sizes: int) -> tuple[Batch, ...]:
     return tuple(Batch(x, y, size / whole, size) for x, y, size in parts)
 
 
-def gradient(learner: Learner) -> torch.Tensor:
+def gradient(state: TrainState) -> torch.Tensor:
     """Of all parameters, in one row."""
-    return torch.cat([p.grad.flatten() for p in learner.module.parameters() if p.grad is not None])
+    return torch.cat([p.grad.flatten() for p in state.module.parameters() if p.grad is not None])
 
 
 @pytest.mark.parametrize("sizes", [(12,), (6, 6), (5, 4, 2, 1)])
@@ -73,30 +72,30 @@ def test_parameters_come_from_the_seed_and_random_numbers_from_the_rank_too() ->
     drawn = []
     for rank in (0, 1, 0):
         ranks: Any = SimpleNamespace(rank=rank)
-        learner = Learner(spec, ranks, noisy, CPU, steps_per_epoch=6)
-        drawn.append((parameters(learner), float(torch.rand(()))))
+        state = TrainState(spec, ranks, noisy, CPU, steps_per_epoch=6)
+        drawn.append((parameters(state), float(torch.rand(()))))
     (one, mask_of_0), (other, mask_of_1), (_, again) = drawn
     assert torch.equal(one, other)
     assert mask_of_0 != mask_of_1
     assert mask_of_0 == again
 
 
-def parameters(learner: Learner) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in learner.module.parameters()])
+def parameters(state: TrainState) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in state.module.parameters()])
 
 
 def test_the_forward_pass_has_the_dtype_and_the_gradients_stay_float32() -> None:
     reference = alone("Single")
     reference.step(window(12), 0)
     for dtype, expected in (("bf16", torch.bfloat16), ("f16", torch.float16)):
-        learner = alone("Single", dtype=dtype)
+        state = alone("Single", dtype=dtype)
         seen: list[torch.dtype] = []
-        learner.module.register_forward_hook(
+        state.module.register_forward_hook(
             lambda _, __, output, seen=seen: seen.append(output.dtype)
         )
-        learner.step(window(12), 0)
-        assert (seen.pop(), gradient(learner).dtype) == (expected, torch.float32)
-        torch.testing.assert_close(gradient(learner), gradient(reference), rtol=0.05, atol=0.01)
+        state.step(window(12), 0)
+        assert (seen.pop(), gradient(state).dtype) == (expected, torch.float32)
+        torch.testing.assert_close(gradient(state), gradient(reference), rtol=0.05, atol=0.01)
 
 
 def overflowing(batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
@@ -105,12 +104,12 @@ def overflowing(batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
 
 
 def test_gradients_are_cut_in_their_true_size_under_a_loss_scale() -> None:
-    learner, reference = alone("Single", dtype="f16", max_norm=0.01), alone("Single")
+    state, reference = alone("Single", dtype="f16", max_norm=0.01), alone("Single")
     reference.step(window(12), 0)
-    norm = learner.step(window(12), 0).gradient_norm
+    norm = state.step(window(12), 0).gradient_norm
     assert norm is not None
     assert float(norm) == pytest.approx(float(gradient(reference).norm()), rel=0.05)
-    assert float(gradient(learner).norm()) == pytest.approx(0.01, rel=1e-3)
+    assert float(gradient(state).norm()) == pytest.approx(0.01, rel=1e-3)
 
 
 @pytest.mark.parametrize(("gamma", "steps_per_epoch"), [(0.7, 3), (0.5, 1), (1.0, 2)])
@@ -140,31 +139,31 @@ def test_the_warm_up_is_a_line_from_the_workloads_rate_to_the_scaled_one() -> No
     assert made == pytest.approx(by_hand, rel=1e-12)
 
 
-def learner_of(implementation: str, **changes: Any) -> Learner:
+def state_of(implementation: str, **changes: Any) -> TrainState:
     spec = training_spec("Single", implementation=implementation, **changes)
     made = architectures.load(spec.workload.architecture)
-    return Learner(spec, ranks_here(), made, CPU, steps_per_epoch=6)
+    return TrainState(spec, ranks_here(), made, CPU, steps_per_epoch=6)
 
 
 def everyone(value: Any) -> list[Any]:
     """The value of each rank."""
-    return [*map(json.loads, ranks_here().gather_bytes(json.dumps(value).encode()))]
+    return ranks_here().gather(value)
 
 
 def an_overflow_on_one_rank_leaves_the_step_out_on_all(rank: int) -> None:
     for implementation, sync_every in (("ddp", 1), ("torch-ddp", 1), ("local-sgd", 2)):
-        learner = learner_of(implementation, sync_every=sync_every, dtype="f16", max_norm=1.0)
+        state = state_of(implementation, sync_every=sync_every, dtype="f16", max_norm=1.0)
         skipped, scales = [], []
         for number in range(4):
             batches = window(3, 2)
             overflows = (number, rank) == (1, 1)
-            outcome = learner.step(overflowing(batches) if overflows else batches, number)
+            outcome = state.step(overflowing(batches) if overflows else batches, number)
             skipped.append(outcome.skipped)
-            scales.append(learner.numbers.scaler.get_scale())
-        learner.synchronize()
+            scales.append(state.amp.scaler.get_scale())
+        state.sync_parameters()
         assert skipped == [False, True, False, False]
         assert scales == [65536.0, 32768.0, 32768.0, 32768.0]
-        first, second = everyone(parameters(learner).tolist())
+        first, second = everyone(parameters(state).tolist())
         assert first == second
         assert all(map(math.isfinite, first))
 
@@ -175,15 +174,15 @@ def a_window_is_reduced_once_however_many_micro_steps_it_has(rank: int) -> None:
         ("ddp", 1, [1, 2, 3, 4]),
         ("local-sgd", 2, [0, 1, 1, 2]),
     ):
-        learner, collectives, equal = learner_of(implementation, sync_every=sync_every), [], []
+        state, collectives, equal = state_of(implementation, sync_every=sync_every), [], []
         for number in range(4):
             batches = window(3, 2, 1)
             theirs = [replace(batch, inputs=batch.inputs + rank) for batch in batches]
-            learner.step(theirs, number)
-            communication = learner.model.communication()
+            state.step(theirs, number)
+            communication = state.model.communication()
             assert communication is not None
             collectives.append(communication.collectives)
-            first, second = everyone(parameters(learner).tolist())
+            first, second = everyone(parameters(state).tolist())
             equal.append(first == second)
         assert collectives == expected
         assert equal == ([True] * 4 if sync_every == 1 else [False, True, False, True])
@@ -202,11 +201,11 @@ def test_compiled_replicas_learn_what_plain_ones_learn() -> None:
     for compile_mode in ("none", "default"):
         spec = training_spec(implementation="dp", backend="threads", compile=compile_mode)
         made = architectures.load(spec.workload.architecture)
-        learner = Learner(spec, ALONE, made, CPU, steps_per_epoch=6)
-        before = parameters(learner)
+        state = TrainState(spec, ALONE, made, CPU, steps_per_epoch=6)
+        before = parameters(state)
         for number in range(3):
-            learner.step(window(5, 3), number)
-        assert not torch.equal(parameters(learner), before)
-        learned.append(parameters(learner))
+            state.step(window(5, 3), number)
+        assert not torch.equal(parameters(state), before)
+        learned.append(parameters(state))
     torch.testing.assert_close(*learned)
     torch.compiler.reset()

@@ -7,7 +7,9 @@ others wait for it, however long that takes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
@@ -15,28 +17,57 @@ import torch
 
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Splits
-from dpbench.data.loader import EpochLoader, receive
+from dpbench.data.loading import load_epoch
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.specs.shares import shares_by_speed
-from dpbench.training.balance import ForwardTimer
-from dpbench.training.checkpoint import Checkpoint
-from dpbench.training.checkpoint_folder import CheckpointFolder
+from dpbench.training.checkpoint import Checkpoint, CheckpointFolder, Progress
 from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
-from dpbench.training.learner import Learner, learning_rate
-from dpbench.training.progress import Pace, Progress, StepOutcome, read_steps
 from dpbench.training.run_folder import RunFolder
+from dpbench.training.state import (
+    ForwardTimer,
+    StepOutcome,
+    TrainState,
+    largest_parameter,
+    learning_rate,
+)
+
+REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max norm"
 
 
 class OutOfSync(DpbenchError):
     """The ranks no longer hold the same model."""
 
 
-class Session:
+class NotFinite(DpbenchError):
+    """A loss, gradient or parameter is NaN or infinite: nothing is learned after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Samples of all ranks and seconds of training, without evaluation."""
+
+    seconds: float = 0.0
+    waited_seconds: float = 0.0
+    """Seconds that this rank waited for samples."""
+    samples: int = 0
+
+    def plus(self, seconds: float, waited_seconds: float, samples: int) -> Pace:
+        return Pace(
+            self.seconds + seconds, self.waited_seconds + waited_seconds, self.samples + samples
+        )
+
+    @property
+    def wait_share(self) -> float:
+        """Share of the time spent waiting for samples; 0 if no time has passed."""
+        return self.waited_seconds / self.seconds if self.seconds else 0.0
+
+
+class TrainingLoop:
     """Trains from the start, or from the position set by `restore`, to the last epoch.
 
     Close it, so that another process can write to the log. Raises StoreError if the run folder
@@ -60,15 +91,15 @@ class Session:
             also = None if job.run.checkpoint is None else Path(job.run.checkpoint)
             kept = self.folder.checkpoints
             self._checkpoints = CheckpointFolder(kept, job.run.max_checkpoints, also)
+        self.job, self.ranks, self.architecture = job, ranks, architecture
+        self.splits, self.device = splits, device
         self.at = Progress()
         self.pace = Pace()
-        """Pace since the session began."""
+        """Pace since the loop began."""
         self.score: Score | None = None
         """Score of the last evaluation."""
         self.began = perf_counter()
-        self.job, self.ranks, self.architecture = job, ranks, architecture
-        self.splits = splits
-        self._spec, self._run, self._device = job.spec, job.run, device
+        self._spec, self._run = job.spec, job.run
         self._samples_sha256 = samples_sha256
         self._line_pace = Pace()
         """Pace since the last line of the log."""
@@ -76,21 +107,14 @@ class Session:
         self._unread: list[StepOutcome] = []
         """Outcomes of the steps since the last reading, on the device."""
         self._divide(())
-        self.learner = Learner(job.spec, ranks, architecture, device, self.plan.steps)
+        self.state = TrainState(job.spec, ranks, architecture, device, self.plan.steps)
         balances = job.spec.balance == "speed"
-        self._timer = ForwardTimer(self.learner.module, device) if balances else None
+        self._timer = ForwardTimer(self.state.module, device) if balances else None
 
     def _divide(self, shares: Sequence[float]) -> None:
         """Set each process's share of every batch; () means equal shares."""
         self.shares = tuple(shares)
         self.plan = EpochPlan(self._spec, len(self.splits.train), shares=self.shares or None)
-        self._loader = EpochLoader(
-            self.splits.train,
-            self.plan,
-            process=self.ranks.rank,
-            device=self._device,
-            prefetch=self._run.prefetch,
-        )
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from `checkpoint`, which has the same spec; raises UsageError if it does not
@@ -101,7 +125,7 @@ class Session:
                 f"samples, with hash {checkpoint.samples_sha256[:12]}; those here have "
                 f"{self._samples_sha256[:12]}; use the data that it was trained on"
             )
-        self.learner.restore(checkpoint)
+        self.state.restore(checkpoint)
         self.at = checkpoint.progress
         self._divide(checkpoint.shares)
 
@@ -122,7 +146,7 @@ class Session:
         while self.at.epoch < self._spec.epochs and not self._is_stopped:
             seconds_before = self.pace.seconds
             self._train_windows()
-            self.learner.synchronize()
+            self.state.sync_parameters()
             # The score of a part of an epoch is not compared with those of whole ones, so that a
             # resumption finds the best of them as if there had been no stop.
             self.score = None
@@ -134,10 +158,19 @@ class Session:
     def _train_windows(self) -> None:
         """Make the steps of the rest of an epoch, up to the last step of the training."""
         at, run = self.at, self._run
-        with self._loader.epoch(at.epoch, at.window) as windows:
+        loader = load_epoch(
+            self.splits.train,
+            self.plan,
+            epoch=at.epoch,
+            first_window=at.window,
+            process=self.ranks.rank,
+            device=self.device,
+            prefetch=run.prefetch,
+        )
+        with loader as windows:
             begun, waited = perf_counter(), 0.0
             for window in windows:
-                outcome = self.learner.step(receive(window), at.step)
+                outcome = self.state.step(window, at.step)
                 self._unread.append(outcome)
                 samples = self.plan.samples_before(at.window + 1)
                 samples -= self.plan.samples_before(at.window)
@@ -149,14 +182,11 @@ class Session:
                 line_is_due = at.step % run.log_interval == 0
                 is_saved = self._is_stopped or is_due(run.checkpoint_every, at.step)
                 if line_is_due or is_saved or is_over:
-                    self._read()
+                    self._read_outcomes()
                 ended = perf_counter()
-                for pace in (self.pace, self._line_pace):
-                    pace.add(
-                        seconds=ended - begun,
-                        waited_seconds=windows.waited_seconds - waited,
-                        samples=samples,
-                    )
+                spent = (ended - begun, windows.waited_seconds - waited, samples)
+                self.pace = self.pace.plus(*spent)
+                self._line_pace = self._line_pace.plus(*spent)
                 begun, waited = ended, windows.waited_seconds
                 if line_is_due:
                     self._log_line()
@@ -167,26 +197,26 @@ class Session:
                 if self._is_stopped:
                     break
 
-    def _read(self) -> None:
+    def _read_outcomes(self) -> None:
         """Add up the losses that the steps since the last reading have left on the device."""
         at = self.at
         outcomes, self._unread = self._unread, []
-        loss_sums, self._gradient_norm = read_steps(
+        loss_sums, self._gradient_norm = read_outcomes(
             outcomes,
-            self.learner.largest_parameter(),
+            largest_parameter(self.state.module),
             self.ranks,
             epoch=at.epoch + 1,
             step=at.step,
-            may_skip=self.learner.numbers.scaler.is_enabled(),
+            may_skip=self.state.amp.scaler.is_enabled(),
         )
         for loss_sum in loss_sums:
             at.epoch_loss_sum += loss_sum
             at.line_loss_sum += loss_sum
 
     def _check_sync(self) -> None:
-        self.learner.synchronize()
+        self.state.sync_parameters()
         try:
-            check_sync(self.learner.module)
+            check_sync(self.state.module)
         except RanksDiffer as error:
             where = f"epoch {self.at.epoch + 1}, step {self.at.step}"
             raise OutOfSync(f"{where}: {error}") from None
@@ -226,8 +256,7 @@ class Session:
             at.best_metric = score.metric
         loss = at.epoch_loss_sum / self.plan.samples_before(self.plan.steps)
         if self._timer is not None:
-            speeds = self.ranks.gather([self._timer.take_samples_per_second()])
-            self._divide(shares_by_speed([speed for (speed,) in speeds]))
+            self._divide(shares_by_speed(self.ranks.gather(self._timer.samples_per_second())))
         at.epoch, at.window = at.epoch + 1, 0
         at.final_loss, at.epoch_loss_sum = loss, 0.0
         checkpoint = self._save(best=best)
@@ -252,18 +281,18 @@ class Session:
         if self._run.evaluation == "off":
             return None
         return evaluate(
-            self.learner.module,
+            self.state.module,
             self.architecture,
             self.splits.test,
-            device=self._device,
+            device=self.device,
             ranks=self.ranks,
             how=self._run.evaluation,
             dtype=self._spec.workload.dtype,
         )
 
-    def _save(self, *, best: bool) -> str | None:
-        """Save a checkpoint; returns the file's name, None on ranks other than 0."""
-        state = self.learner.state()
+    def _save(self, *, best: bool) -> str:
+        """Save a checkpoint; returns the file's name."""
+        state = self.state.to_checkpoint()
 
         def save() -> str:
             assert state is not None
@@ -290,3 +319,42 @@ class Session:
 
 def is_due(every: int | None, step: int) -> bool:
     return every is not None and step % every == 0
+
+
+def read_outcomes(
+    outcomes: Sequence[StepOutcome],
+    largest: torch.Tensor,
+    ranks: RankGroup,
+    *,
+    epoch: int,
+    step: int,
+    may_skip: bool,
+) -> tuple[list[float], float | None]:
+    """Read the outcomes of these steps, with one wait for the device; a collective.
+
+    Returns the sums of the loss by step, over all ranks, and the gradient norm of the last step:
+    None without clipping, or if it is not finite.
+
+    Args:
+        largest: the largest magnitude of a parameter after the last step.
+        epoch, step: of the last step, both from 1.
+        may_skip: losses that are not finite are no error, as such steps are skipped.
+
+    Raises NotFinite, the same on all ranks, with the first step and rank.
+    """
+    losses, count = [outcome.loss_sum for outcome in outcomes], len(outcomes)
+    norms = [one.gradient_norm for one in outcomes[-1:] if one.gradient_norm is not None]
+    values = torch.stack([value.double() for value in (*losses, largest, *norms)])
+    rows = ranks.gather(values.tolist())
+    for place in range(count + 1):
+        for rank, row in enumerate(rows):
+            if math.isfinite(row[place]):
+                continue
+            if place == count:  # a finite loss may have gradients that are not
+                where = f"after epoch {epoch}, step {step}, on rank {rank}"
+                raise NotFinite(f"a parameter is {row[place]} {where}; {REMEDY}")
+            if not may_skip:
+                where = f"in epoch {epoch}, step {step - count + 1 + place}, on rank {rank}"
+                raise NotFinite(f"the loss is {row[place]} {where}; {REMEDY}")
+    norm = rows[0][-1] if norms and math.isfinite(rows[0][-1]) else None
+    return [sum(row[place] for row in rows) for place in range(count)], norm

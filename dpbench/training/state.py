@@ -1,37 +1,45 @@
-"""One rank's model with all state that changes while it learns, which is what a checkpoint
-holds."""
+"""One rank's model with all state that changes while it is trained, which a checkpoint holds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.architecture import Architecture
-from dpbench.data.loader import Batch
+from dpbench.data.batch import sample_count
+from dpbench.data.loading import Batch
 from dpbench.errors import UsageError
+from dpbench.measure.device import synchronize
 from dpbench.measure.implementations import wrap
-from dpbench.measure.precision import Numbers
+from dpbench.measure.precision import AmpState
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import (
-    accumulate_gradients,
-    build_optimizer,
-    clip_gradients,
-    prepare,
-)
+from dpbench.measure.step import accumulate_gradients, build_optimizer, clip_gradients, prepare
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.checkpoint import Checkpoint
-from dpbench.training.progress import StepOutcome
 
 
-class Learner:
-    """Makes optimizer steps. Construction, `step` and the rest are collectives.
+class StepOutcome(NamedTuple):
+    """Results of a step; tensors stay on the device, to be read later."""
+
+    loss_sum: Tensor
+    """Sum of the loss over this rank's samples of the window; float64, 0-dimensional."""
+    gradient_norm: Tensor | None
+    """Gradient norm before clipping; None without clipping."""
+    skipped: bool = False
+    """Whether the optimizer left the parameters alone, as a gradient overflowed in float16."""
+
+
+class TrainState:
+    """Makes optimizer steps. Construction and all methods are collectives.
 
     Initial parameters depend only on the seed and are the same everywhere; each rank has its own
     random numbers for training, as in dropout. Only torch's generators are seeded and restored, not
@@ -47,12 +55,10 @@ class Learner:
         steps_per_epoch: int,
     ) -> None:
         self.spec = spec
-        self.device = device
         self._ranks = ranks
+        self._device = device
         self._steps_per_epoch = steps_per_epoch
         self._loss = architecture.loss
-        devices = spec.devices if spec.process_count == 1 else [str(device)]
-        self._cuda = [name for name in devices if name.startswith("cuda")]
         self._local = IMPLEMENTATIONS[spec.implementation].averages_parameters
         torch.manual_seed(spec.workload.seed)
         self.module = prepare(architecture.build_model().to(device), spec.workload)
@@ -60,11 +66,7 @@ class Learner:
         torch.manual_seed(spec.workload.seed + 1 + ranks.rank)
         self.optimizer = self.model.optimizer(build_optimizer(self.module, spec))
         group = dist.group.WORLD if self._local else None
-        self.numbers = Numbers(device, spec.workload.dtype, group)
-
-    def largest_parameter(self) -> Tensor:
-        """The largest magnitude on this rank, NaN if a parameter is; it stays on the device."""
-        return torch.nn.utils.get_total_norm(self.module.parameters(), math.inf)
+        self.amp = AmpState(device, spec.workload.dtype, group)
 
     def step(self, batches: Sequence[Batch], number: int) -> StepOutcome:
         """Make optimizer step `number`, counted from 0, on the micro-batches of a window, with one
@@ -72,49 +74,48 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.spec, number, self._steps_per_epoch)
         self.optimizer.zero_grad()
-        loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
+        loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
         micro_steps = ((batch.inputs, batch.targets, batch.weight) for batch in batches)
-        losses = accumulate_gradients(
-            self.model, self._loss, micro_steps, len(batches), self.numbers
-        )
+        losses = accumulate_gradients(self.model, self._loss, micro_steps, len(batches), self.amp)
         for batch, loss in zip(batches, losses, strict=True):
             loss_sum += loss.double() * batch.samples
-        scaler = self.numbers.scaler
+        scaler = self.amp.scaler
         scaler.unscale_(self.optimizer)
         norm = None
         if self.spec.max_norm is not None:  # after the reduction, once per step
             norm = clip_gradients(self.optimizer, self.spec.max_norm)
         scale = scaler.get_scale()
-        self.numbers.step(self.optimizer)
+        self.amp.step(self.optimizer)
         self.model.after_step(number + 1)
         # The scale falls if a gradient overflowed and the step was skipped.
-        skipped = scaler.get_scale() < scale
-        return StepOutcome(loss_sum, norm, skipped)
+        return StepOutcome(loss_sum, norm, skipped=scaler.get_scale() < scale)
 
-    def synchronize(self) -> None:
-        """Make all ranks one model: average parameters that were trained apart, and take rank 0's
-        buffers, which ranks that average gradients have each filled from their own samples."""
-        self.model.settle()
+    def sync_parameters(self) -> None:
+        """Make all ranks one model: average parameters that each rank trained alone, and take rank
+        0's buffers, which ranks that average gradients have each filled from their own samples."""
+        self.model.sync_parameters()
         if not self._local and self._ranks.size > 1:
             assert dist.group.WORLD is not None
             broadcast_coalesced(self.module.buffers(), dist.group.WORLD)
 
-    def state(self) -> dict[str, Any] | None:
+    def to_checkpoint(self) -> dict[str, Any] | None:
         """This object's fields of a Checkpoint, with live tensors; None on ranks other than 0."""
         optimizer = self.optimizer.state_dict()
         optimizers = self._ranks.gather_on_first(optimizer) if self._local else [optimizer]
+        one_process = self.spec.process_count == 1
+        devices = self.spec.devices if one_process else [str(self._device)]
+        cuda = [device for device in devices if device.startswith("cuda")]
         random_state = {
             "cpu": torch.get_rng_state(),
-            "cuda": {device: torch.cuda.get_rng_state(device) for device in self._cuda},
+            "cuda": {device: torch.cuda.get_rng_state(device) for device in cuda},
         }
         random_states = self._ranks.gather_on_first(random_state)
         if optimizers is None or random_states is None:
             return None
-        enabled = self.numbers.scaler.is_enabled()
         return {
             "model": dict(self.module.state_dict()),
             "optimizers": optimizers,
-            "scaler": self.numbers.scaler.state_dict() if enabled else None,
+            "scaler": self.amp.scaler.state_dict() or None,
             "random_states": random_states,
         }
 
@@ -129,7 +130,7 @@ class Learner:
             options = self.optimizer.state_dict()["param_groups"]
             self.optimizer.load_state_dict({"state": saved["state"], "param_groups": options})
             if checkpoint.scaler is not None:
-                self.numbers.scaler.load_state_dict(checkpoint.scaler)
+                self.amp.scaler.load_state_dict(checkpoint.scaler)
             random_state = checkpoint.random_states[self._ranks.rank]
             torch.set_rng_state(random_state["cpu"])
             for device, state in random_state["cuda"].items():
@@ -154,3 +155,39 @@ def learning_rate(spec: TrainingSpec, step: int, steps_per_epoch: int) -> float:
     if step < spec.warmup_steps:
         rate = begin + (rate - begin) * step / spec.warmup_steps
     return rate * spec.gamma ** (step // steps_per_epoch)
+
+
+class ForwardTimer:
+    """Times the forward passes of a module in training, for `--balance speed`.
+
+    On a CUDA device each pass waits until the device is idle.
+    """
+
+    def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
+        self._device = device
+        self._begun = 0.0
+        self._seconds_per_sample: list[float] = []
+        module.register_forward_pre_hook(self._begin)
+        module.register_forward_hook(self._end, with_kwargs=True)
+
+    def samples_per_second(self) -> float:
+        """Speed in the median pass since the last call, of which there is at least one; first
+        passes, which include set-up, do not affect it."""
+        seconds, self._seconds_per_sample = self._seconds_per_sample, []
+        return 1.0 / median(seconds)
+
+    def _begin(self, module: torch.nn.Module, _: Any) -> None:
+        if module.training:
+            synchronize(self._device)
+            self._begun = perf_counter()
+
+    def _end(self, module: torch.nn.Module, inputs: Any, keywords: Any, _: Any) -> None:
+        if module.training:
+            synchronize(self._device)
+            seconds = perf_counter() - self._begun
+            self._seconds_per_sample.append(seconds / sample_count(inputs=(inputs, keywords)))
+
+
+def largest_parameter(module: torch.nn.Module) -> Tensor:
+    """The largest magnitude of all parameters, NaN if one is; it stays on the device."""
+    return torch.nn.utils.get_total_norm(module.parameters(), math.inf)

@@ -1,4 +1,4 @@
-"""Worker processes give batches in their order, say what went wrong, and are gone at the end."""
+"""Batches come in their order from threads and processes, which are gone at the end."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 import torch
 
+from dpbench.data.datasets import Dataset
 from dpbench.data.items import Collated
-from dpbench.data.prefetch import Prefetcher, taken_by_workers
+from dpbench.data.loading import Batch, Prefetcher, load_epoch, loaded_by_workers
+from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DataError
+from tests.training.jobs import training_spec
 from tests.waiting import is_alive, wait_until
+
+CPU = torch.device("cpu")
 
 
 def threads() -> list[threading.Thread]:
@@ -47,7 +52,7 @@ def fails_after_two() -> Iterator[int]:
 
 @pytest.mark.parametrize("depth", [0, 1, 4])
 def test_the_items_are_the_same_in_the_same_order(depth: int) -> None:
-    with Prefetcher(range(50), depth) as items:
+    with Prefetcher(range(50), depth, CPU) as items:
         assert list(items) == list(range(50))
         assert list(items) == []
     assert threads() == []
@@ -55,7 +60,7 @@ def test_the_items_are_the_same_in_the_same_order(depth: int) -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 4])
 def test_an_error_of_the_producer_comes_in_its_place_with_its_traceback(depth: int) -> None:
-    with Prefetcher(fails_after_two(), depth) as items:
+    with Prefetcher(fails_after_two(), depth, CPU) as items:
         assert [next(items), next(items)] == [0, 1]
         with pytest.raises(KeyError, match="third") as caught:
             next(items)
@@ -66,7 +71,7 @@ def test_an_error_of_the_producer_comes_in_its_place_with_its_traceback(depth: i
 
 def test_an_early_break_ends_the_thread_though_the_queue_is_full() -> None:
     made: list[int] = []
-    with Prefetcher(numbers(made), 2) as items:
+    with Prefetcher(numbers(made), 2, CPU) as items:
         for _ in items:
             break
         wait_until_full(made, 3)
@@ -92,7 +97,7 @@ class Theirs:
 
 
 def taken(batches: list[torch.Tensor], workers: int, seed: int = 0) -> list[Any]:
-    with taken_by_workers(
+    with loaded_by_workers(
         Collated(Theirs()), batches, workers=workers, prefetch=2, seed=seed
     ) as answers:
         return list(answers)
@@ -111,16 +116,16 @@ def test_batches_come_in_their_order_with_their_samples_from_other_processes() -
 
 def test_an_error_comes_in_its_place_with_the_line_and_leaves_no_process() -> None:
     batches = [torch.tensor([1]), torch.tensor([12, 13]), torch.tensor([2])]
-    with taken_by_workers(Collated(Theirs()), batches, workers=2, prefetch=1, seed=0) as answers:
+    with loaded_by_workers(Collated(Theirs()), batches, workers=2, prefetch=1, seed=0) as answers:
         next(answers)
-        with pytest.raises(DataError, match=r"KeyError: 'no label for 13'.*test_prefetch"):
+        with pytest.raises(DataError, match=r"KeyError: 'no label for 13'.*test_loading"):
             next(answers)
     assert multiprocessing.active_children() == []
 
 
 def start_and_tell(answer: Connection) -> None:
     hanging = [torch.tensor([14])]
-    with taken_by_workers(Collated(Theirs()), hanging, workers=1, prefetch=1, seed=0):
+    with loaded_by_workers(Collated(Theirs()), hanging, workers=1, prefetch=1, seed=0):
         answer.send(multiprocessing.active_children()[0].pid)
         time.sleep(3600)
 
@@ -134,3 +139,59 @@ def test_a_worker_that_hangs_ends_with_a_rank_that_is_killed() -> None:
     os.kill(rank.pid or 0, signal.SIGKILL)
     rank.join()
     wait_until(lambda: not is_alive(worker))
+
+
+SAMPLES = 43
+DATASET = Dataset(
+    inputs=torch.arange(2.0 * SAMPLES).reshape(SAMPLES, 2), targets=torch.arange(SAMPLES)
+)
+SPEC = training_spec(accumulation_steps=2)
+PLAN = EpochPlan(SPEC, SAMPLES)
+
+
+def load(epoch: int, process: int = 0, prefetch: int = 0, device: torch.device = CPU) -> Any:
+    where = {"process": process, "device": device}
+    return load_epoch(DATASET, PLAN, epoch=epoch, first_window=0, prefetch=prefetch, **where)
+
+
+def values(windows: Iterable[list[Batch]]) -> list[object]:
+    return [
+        (batch.inputs.tolist(), batch.targets.tolist(), batch.weight, batch.samples)
+        for window in windows
+        for batch in window
+    ]
+
+
+def test_the_batches_are_the_samples_of_the_plan_with_its_weights() -> None:
+    with load(2, process=1) as windows:
+        found = values(windows)
+    assert found == [
+        (DATASET.inputs[i].tolist(), i.tolist(), part.weight, len(i))
+        for number in range(PLAN.steps)
+        for part in PLAN.window(2, number, 1)
+        for i in (part.indices,)
+    ]
+
+
+def test_all_processes_together_load_every_sample_once() -> None:
+    found: list[int] = []
+    for process in (0, 1):
+        with load(0, process) as windows:
+            found += [i for w in windows for batch in w for i in batch.targets.tolist()]
+    assert sorted(found) == list(range(SAMPLES))
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+def test_loading_ahead_changes_nothing(prefetch: int) -> None:
+    with load(1) as plain, load(1, prefetch=prefetch) as ahead:
+        assert values(ahead) == values(plain)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_on_a_gpu_the_batches_are_the_same(prefetch: int) -> None:
+    device = torch.device("cuda", 0)
+    with load(0) as plain, load(0, prefetch=prefetch, device=device) as copied:
+        windows = list(copied)
+        assert all(batch.inputs.device == device for w in windows for batch in w)
+        assert values(windows) == values(plain)

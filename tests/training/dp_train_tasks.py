@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpbench.training.dp_train import dp_train
-from dpbench.training.dp_train.steps import TrainingResult
+from dpbench.training.dp_train import TrainingResult, dp_train
 
 F64 = torch.float64
 Sample = tuple[Tensor, Tensor]

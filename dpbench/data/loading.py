@@ -1,0 +1,234 @@
+"""Samples that are loaded ahead, by a thread or by processes, and copied to a device.
+
+A step gets the same samples in the same order as without, and the same errors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
+
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from dpbench.architecture.user_errors import user_errors_in
+from dpbench.data.batch import Samples
+from dpbench.data.datasets import Dataset
+from dpbench.data.items import Source
+from dpbench.data.sharding import EpochPlan
+from dpbench.errors import DataError, UsageError
+from dpbench.parallel.tree import is_own_batch, map_leaves, tensors
+
+T = TypeVar("T")
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+
+
+class DeviceCopy:
+    """Copies samples to one device; to CUDA from pinned memory, on a stream of its own.
+
+    The copy may be started in another thread than the one that computes with the samples.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def start(self, samples: T) -> tuple[T, torch.cuda.Event | None]:
+        """The samples on the device, and the end of the copy if it may still be running."""
+        if self._stream is None:
+            return map_leaves(self._copied, samples), None
+        # The context also makes the device current in the thread: otherwise pinning would make a
+        # context on the first GPU for every rank.
+        with torch.cuda.stream(self._stream):
+            return map_leaves(self._copied, samples), self._stream.record_event()
+
+    def _copied(self, leaf: Any) -> Any:
+        if is_own_batch(leaf) and self._stream is not None:
+            # `finish` does not see its tensors, so they belong to the computation's stream.
+            with torch.cuda.stream(torch.cuda.default_stream(self._device)):
+                return leaf.to(self._device)
+        if is_own_batch(leaf) or (self._stream is None and isinstance(leaf, torch.Tensor)):
+            return leaf.to(self._device)
+        if isinstance(leaf, torch.Tensor):
+            return leaf.pin_memory().to(self._device, non_blocking=True)
+        return leaf  # the weight of a batch
+
+    def finish(self, samples: T, copied: torch.cuda.Event | None) -> T:
+        """The samples. The computation waits for their copies, and their memory is kept until it is
+        done."""
+        if copied is not None:
+            stream = torch.cuda.current_stream(self._device)
+            stream.wait_event(copied)
+            for tensor in tensors(samples):
+                tensor.record_stream(stream)
+        return samples
+
+
+class _End:
+    """Stands for the end of the items."""
+
+
+class Prefetcher(Generic[T]):
+    """Iterates once over `items` on a device; a thread makes up to `depth` of them ahead.
+
+    An error of `items` reaches the consumer at the same position, with its traceback. Leaving the
+    `with` block, or dropping the last reference, ends the thread after the item that it is making.
+
+    Arguments:
+        items: trees of tensors; iterated in the thread, or by the consumer if depth is 0.
+        depth: number of items made ahead; 0 makes each when it is asked for, without a thread.
+        device: to which the tensors are copied.
+    """
+
+    def __init__(self, items: Iterable[T], depth: int, device: torch.device) -> None:
+        self.waited_seconds = 0.0
+        """Seconds that the consumer has waited for items so far; without a thread, the time to make
+        them all."""
+        self._copy = DeviceCopy(device)
+        self._started = map(self._copy.start, items)
+        self._thread = ThreadPoolExecutor(1, "dpbench-prefetch") if depth else None
+        self._ahead: deque[Future[Any]] = deque()
+        for _ in range(depth):
+            self._make_one()
+
+    def _make_one(self) -> None:
+        if self._thread is not None:
+            self._ahead.append(self._thread.submit(next, self._started, _End()))
+
+    def close(self) -> None:
+        """End the thread and the iteration; items made ahead are dropped."""
+        self._started = map(self._copy.start, ())
+        self._ahead.clear()
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+            self._thread = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        start = time.perf_counter()
+        try:
+            item = self._ahead.popleft().result() if self._ahead else next(self._started, _End())
+        finally:
+            self.waited_seconds += time.perf_counter() - start
+        if isinstance(item, _End):
+            self.close()
+            raise StopIteration
+        self._make_one()
+        samples: T = self._copy.finish(*item)
+        return samples
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """The samples of one process in one micro-step, on its device."""
+
+    inputs: Samples
+    """Each tensor is (samples, …)."""
+    targets: Samples
+    """Each tensor is (samples, …)."""
+    weight: float
+    """Weight of the mean loss of these samples; see MicroBatch."""
+    samples: int
+
+
+def load_epoch(
+    dataset: Dataset,
+    plan: EpochPlan,
+    *,
+    epoch: int,
+    first_window: int,
+    process: int,
+    device: torch.device,
+    prefetch: int,
+) -> Prefetcher[list[Batch]]:
+    """The micro-batches of one process in each window of `epoch` from `first_window` on, both from
+    0; use it as a context. A thread loads `prefetch` windows ahead."""
+
+    def windows() -> Iterator[list[Batch]]:
+        for number in range(first_window, plan.steps):
+            yield [
+                Batch(*dataset.take(part.indices), part.weight, len(part.indices))
+                for part in plan.window(epoch, number, process)
+            ]
+
+    return Prefetcher(windows(), prefetch, device)
+
+
+class _Batches(TorchDataset[Any]):
+    """The dataset of a worker: loads the samples for the indices of a batch."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __getitems__(self, indices: list[int]) -> tuple[Samples, Samples] | str:
+        """The samples, or the words of an error, whose class may not be picklable."""
+        try:
+            with user_errors_in("a data worker", "taking samples"):
+                return self._source.take(torch.tensor(indices))
+        except UsageError as error:
+            return str(error)
+
+
+@contextmanager
+def loaded_by_workers(
+    source: Source, batches: Iterable[torch.Tensor], *, workers: int, prefetch: int, seed: int
+) -> Iterator[Iterator[tuple[Samples, Samples]]]:
+    """Start `workers` processes that load the samples of `batches`, which may be endless.
+
+    Batches come in order, in host memory, and each worker loads `prefetch` ahead. A worker computes
+    in one thread, and its random numbers depend on `seed` and its number. Enter this in the main
+    thread, which gets the signal if a worker is killed; no process is left at the end.
+
+    The iterator raises DataError for a worker's error, with its place in the user's code.
+    """
+    loader = DataLoader(
+        _Batches(source),
+        batch_sampler=(indices.tolist() for indices in batches),
+        num_workers=workers,
+        prefetch_factor=prefetch,
+        collate_fn=lambda batch: batch,
+        worker_init_fn=_end_with_parent,
+        multiprocessing_context="fork",
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+    with closing(_checked(iter(loader))) as answers:
+        yield answers
+
+
+def _checked(answers: Iterator[Any]) -> Generator[tuple[Samples, Samples], None, None]:
+    """The answers up to the first error. The workers end with the last reference to `answers`, so
+    no frame of a traceback may keep one."""
+    try:
+        for answer in answers:
+            if isinstance(answer, str):
+                raise DataError(answer)
+            yield answer
+    except Exception as error:
+        raise error.with_traceback(None)  # noqa: B904
+    finally:
+        del answers
+
+
+def _end_with_parent(number: int) -> None:
+    """End this worker with its parent: a killed rank would leave behind a worker that hangs in the
+    user's code."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,502 @@
+"""dp_train: data-parallel training from a function that makes the model and a list of samples.
+
+The loop is the same in every mode: backward on each replica, mean of the gradients, clipping,
+optimizer step, broadcast. The modes differ in who runs the backward passes.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from itertools import chain
+from typing import Annotated, Any, Literal, NamedTuple
+
+import torch
+import torch.distributed as dist
+from pydantic import ConfigDict, Field, validate_call
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from dpbench.launch.fork_world import fork_world
+from dpbench.parallel import sync_gradients
+from dpbench.parallel.devices import parse_device
+from dpbench.parallel.dp.random_streams import OwnStream
+from dpbench.parallel.torch_private import broadcast_coalesced
+from dpbench.parallel.tree import move
+from dpbench.rendezvous.process_group import process_group
+
+log = logging.getLogger("dpbench.training")
+
+AtLeastZero = Annotated[int, Field(ge=0)]
+AtLeastOne = Annotated[int, Field(ge=1)]
+Callback = Callable[[int, Sequence[nn.Module]], None]
+"""Called with the iteration, from 1, and all replicas."""
+Indices = tuple[tuple[int, ...], ...]
+"""The samples of one step: for each replica their indices in the data."""
+
+LONGEST_TRAINING = timedelta(days=1)
+"""Time limit of the processes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingResult:
+    """The trained model and the history of its training."""
+
+    model: nn.Module
+    """Replica 0, on its device, in the mode in which it was made."""
+    params: dict[str, Tensor]
+    """Parameters of the model by name, without graph; they share its memory."""
+    loss_history: tuple[float, ...]
+    """Mean loss over the replicas at each step; NaN if a replica's loss was not finite."""
+    norm_history: tuple[float, ...]
+    """Norm of the mean gradient over all parameters at each step, before clipping."""
+    indices: tuple[Indices, ...]
+    """Samples used, by step and replica."""
+    skipped_steps: int
+    """Steps without an update, because a loss or the gradient was not finite."""
+    elapsed_seconds: float
+    """Seconds of all steps; with processes, including their start."""
+    steps_per_pass: int
+    """Number of steps in which every sample is used once, rounded up."""
+
+    @property
+    def loss(self) -> float | None:
+        """Loss of the last step; None if there was none."""
+        return self.loss_history[-1] if self.loss_history else None
+
+    @property
+    def last_pass_loss(self) -> float | None:
+        """Mean loss over the last pass through the data; None if there was no step."""
+        last = self.loss_history[-self.steps_per_pass :]
+        return sum(last) / len(last) if last else None
+
+
+@validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))
+def dp_train(
+    make_model: Any,
+    data: Any,
+    *,
+    n_gpu: AtLeastOne | None = None,
+    devices: Annotated[list[Any] | tuple[Any, ...], Field(min_length=1)] | None = None,
+    mode: Literal["sequential", "threads", "processes"] = "sequential",
+    n_iter: AtLeastZero = 10,
+    batch_per_replica: AtLeastOne = 1,
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3,
+    max_norm: Annotated[float, Field(gt=0)] = math.inf,
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
+    scheduler: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+    | None = None,
+    loss_fn: Callable[[Any, Any], Tensor] | None = None,
+    forward_fn: Callable[[nn.Module, Any], Any] | None = None,
+    target_fn: Callable[[Any], Any] | None = None,
+    seed: AtLeastZero = 0,
+    on_nonfinite: Literal["raise", "record"] = "raise",
+    verbose: AtLeastZero | bool | None = 10,
+    on_backward: Callback | None = None,
+    on_reduce: Callback | None = None,
+    on_step: Callback | None = None,
+    on_broadcast: Callback | None = None,
+) -> TrainingResult:
+    """Train replicas of a model on a list of samples.
+
+    In each step every replica computes the gradient of the mean loss of its samples; the gradients
+    are averaged over the replicas; the optimizer steps replica 0; all replicas get its parameters
+    and buffers. So n replicas of one sample train as one model does on batches of n samples.
+
+    All modes give the same weights up to rounding: "sequential" is the plain reference for
+    "threads" and "processes". Random numbers drawn on the CPU, e.g. by dropout, come from one
+    generator per replica, the same in all modes. The caller's random state, grad mode and thread
+    count do not change. Gradients must be dense.
+
+    Args:
+        make_model: makes a new model; called once per replica. All replicas get the weights and
+            buffers of the first, and keep the training or evaluation mode in which they are made.
+        data: a sequence of samples. Tensors in them are moved to the device.
+        n_gpu: number of replicas; None means all visible CUDA devices, or 1. Without CUDA devices
+            the replicas are on the CPU.
+        devices: one per replica, e.g. ["cuda:0", "cuda:0"] for two on one GPU.
+        mode: "sequential", "threads", or "processes" (model, data and functions must pickle, and a
+            script must call dp_train under `if __name__ == "__main__":`).
+        n_iter: number of optimizer steps.
+        batch_per_replica: samples per replica and step.
+        lr: learning rate, passed to `optimizer` as a keyword.
+        max_norm: the mean gradient is scaled down to this norm, over all parameters.
+        optimizer: makes one from parameters and lr, e.g. torch.optim.SGD.
+        scheduler: makes one from the optimizer; it is stepped after each step.
+        loss_fn: loss of (output, target); None: the output is the loss.
+        forward_fn: output of (model, sample); None: model(sample).
+        target_fn: target of a sample; None: the sample itself.
+        seed: seed of the samples' order, shuffled for each pass, and of the replicas' generators.
+        on_nonfinite: "raise", or "record": NaN in the history, and the step is skipped.
+        verbose: log to "dpbench.training" every so many iterations, the first and the last; True
+            means every tenth part. With processes the lines come at the end.
+        on_backward, on_reduce, on_step, on_broadcast: called after that part of each step with the
+            iteration, from 1, and the list of models; not in processes.
+
+    Raises:
+        TypeError, ValueError: an argument that cannot be used, with its name and value (pydantic's
+            ValidationError is a ValueError); models that differ; a loss that is no scalar, with
+            iteration, replica and sample.
+        NonFinite: a loss or mean gradient is NaN or infinite.
+        WorldFailed: in processes, a rank raised or died; with the first cause.
+    """
+    chosen = replica_devices(n_gpu, devices)
+    require_steps(data, len(chosen) * batch_per_replica)
+    named = {"backward": on_backward, "reduce": on_reduce, "step": on_step}
+    callbacks = {k: f for k, f in {**named, "broadcast": on_broadcast}.items() if f is not None}
+    if mode == "processes" and callbacks:
+        got = ", ".join(f"on_{part}" for part in callbacks)
+        raise ValueError(f"got {got} with mode='processes'; use mode='threads'")
+    # One generator for the order of the samples, then one per replica.
+    root = torch.Generator().manual_seed(seed)
+    order, *seeds = torch.randint(2**62, (1 + len(chosen),), generator=root).tolist()
+    task = Task(
+        data=data,
+        indices=deal(len(data), len(chosen), batch_per_replica, n_iter, seed=order),
+        seeds=seeds,
+        loss=partial(sample_loss, forward_fn, loss_fn, target_fn),
+        optimizer=partial(optimizer, lr=lr),
+        scheduler=scheduler,
+        max_norm=max_norm,
+        stops=on_nonfinite == "raise",
+        callbacks=callbacks,
+    )
+    period = max(1, n_iter // 10) if verbose is True else int(verbose or 0)
+    with torch.inference_mode(False), torch.enable_grad():
+        models = make_models(make_model, chosen)
+        start = time.perf_counter()
+        steps = [*checked_steps(steps_in_mode(mode, models, task, chosen), task, period)]
+        seconds = time.perf_counter() - start
+    return TrainingResult(
+        model=models[0],
+        params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
+        loss_history=tuple(step.loss for step in steps),
+        norm_history=tuple(step.norm for step in steps),
+        indices=task.indices,
+        skipped_steps=sum(step.failure is not None for step in steps),
+        elapsed_seconds=seconds,
+        steps_per_pass=math.ceil(len(data) / (len(chosen) * batch_per_replica)),
+    )
+
+
+class NonFinite(ArithmeticError):
+    """A loss or a gradient is NaN or infinite; `replica` is None for the mean gradient."""
+
+    def __init__(
+        self, what: str, iteration: int, samples: tuple[int, ...], replica: int | None = None
+    ) -> None:
+        where = "" if replica is None else f", replica {replica}"
+        super().__init__(
+            f"{what} in iteration {iteration}{where}, samples {list(samples)}; lower the learning "
+            'rate, check these samples, or pass on_nonfinite="record"'
+        )
+        self.what = what
+        self.iteration = iteration
+        self.replica = replica
+        self.samples = samples
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """What all replicas have to do; it can be sent to processes."""
+
+    data: Any
+    indices: tuple[Indices, ...]
+    """Samples of every step."""
+    seeds: Sequence[int]
+    """Seed of each replica's random numbers."""
+    loss: Callable[[nn.Module, Any], Any]
+    """The user's loss of a model for a sample."""
+    optimizer: Callable[..., torch.optim.Optimizer]
+    scheduler: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler] | None
+    max_norm: float
+    stops: bool
+    """Whether a step that is not finite is the last; otherwise it is skipped."""
+    callbacks: Mapping[str, Callback]
+    """The user's, by the part of the step that they follow."""
+
+
+class Step(NamedTuple):
+    """The results of one step."""
+
+    loss: float
+    norm: float
+    failure: tuple[str, int | None] | None
+    """What is not finite, and the replica, None for the mean gradient; the step was skipped."""
+
+
+def replica_devices(n_gpu: int | None, devices: Sequence[Any] | None) -> list[torch.device]:
+    """One device per replica. Raises ValueError for one that is not here."""
+    if devices is not None:
+        if n_gpu not in (None, len(devices)):
+            raise ValueError(f"got n_gpu={n_gpu} and {len(devices)} devices; omit one of them")
+        return [parse_device(device) for device in devices]
+    visible = torch.cuda.device_count()
+    count = n_gpu or max(1, visible)
+    if 0 < visible < count:
+        raise ValueError(
+            f"got n_gpu={count}, but {visible} CUDA devices are visible; for more replicas than "
+            "devices pass devices=[...], e.g. ['cuda:0'] * 2"
+        )
+    return [torch.device(f"cuda:{i}" if visible else "cpu") for i in range(count)]
+
+
+def require_steps(data: Any, samples_per_step: int) -> None:
+    """Raise TypeError or ValueError unless the data are a sequence that fills a step."""
+    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        raise TypeError(f"got data of type {type(data).__name__}, expected a sequence of samples")
+    if not len(data):
+        raise ValueError("data is empty, expected at least one sample for each replica")
+    if len(data) < samples_per_step:
+        raise ValueError(
+            f"got {len(data)} samples for {samples_per_step} in a step (replicas × "
+            "batch_per_replica); use fewer replicas or more data"
+        )
+
+
+def make_models(
+    make_model: Callable[[], nn.Module], devices: Sequence[torch.device]
+) -> list[nn.Module]:
+    """Call `make_model` once per device; all models get the parameters and buffers of the first.
+
+    Raises TypeError or ValueError: `make_model` is no function, or does not make modules that have
+    parameters of their own with the same names and shapes.
+    """
+    if isinstance(make_model, nn.Module) or not callable(make_model):
+        raise TypeError(
+            f"got make_model={make_model!r}, expected a function that makes a new model, e.g. "
+            "lambda: copy.deepcopy(model)"
+        )
+    models = [make_model() for _ in devices]
+    owners: dict[Tensor, int] = {}
+    for index, model in enumerate(models):
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"make_model made {model!r}, expected a torch.nn.Module")
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ValueError("the model has no parameters to train")
+        for name, parameter in model.named_parameters():
+            if (owner := owners.setdefault(parameter, index)) != index:
+                raise ValueError(
+                    f"replicas {owner} and {index} share the parameter {name!r}; make_model must "
+                    "make a new model in each call"
+                )
+        try:
+            model.to(devices[index]).load_state_dict(models[0].state_dict())
+        except RuntimeError as error:
+            raise ValueError(f"replica {index} is another model than replica 0: {error}") from None
+        copy_state(state(models[0]), model)  # also buffers that are in no state dict
+    return models
+
+
+def state(model: nn.Module) -> list[Tensor]:
+    """All parameters and buffers, in the order in which they were registered."""
+    return [*model.parameters(), *model.buffers()]
+
+
+@torch.no_grad()
+def copy_state(values: Sequence[Tensor], model: nn.Module) -> None:
+    """Overwrite the parameters and buffers of a model."""
+    for target, value in zip(state(model), values, strict=True):
+        target.copy_(value)
+
+
+def steps_in_mode(
+    mode: str, models: Sequence[nn.Module], task: Task, devices: Sequence[torch.device]
+) -> Iterator[Step]:
+    """Train the models: the steps as they are made; with processes all of them at the end, when
+    the weights are in the first model."""
+    threads = max(1, torch.get_num_threads() // len(models))
+    if mode == "processes":
+        # As bytes, since tensors would be sent to the ranks in shared memory.
+        work = partial(train_rank, pickle.dumps((models[0], task, devices, threads)))
+        (steps, values), *_ = fork_world(work, len(models), timeout=LONGEST_TRAINING)
+        copy_state(values, models[0])
+        yield from steps
+    elif mode == "threads":
+        # Setting the number of threads affects one thread only after it was read in the caller.
+        limit = partial(torch.set_num_threads, threads)
+        with ThreadPoolExecutor(len(models), "dp_train", limit) as pool:
+            yield from all_steps(models, task, mapping=pool.map)
+    else:
+        yield from all_steps(models, task)
+
+
+def train_rank(content: bytes, rank: int) -> tuple[list[Step], list[Tensor]]:
+    """The steps of this rank, and on rank 0 the parameters and buffers after them."""
+    model, task, devices, threads = pickle.loads(content)
+    torch.set_num_threads(threads)
+    model.to(devices[rank])
+    with process_group("gloo", timeout=LONGEST_TRAINING, device="cpu"):
+        steps = list(all_steps([model], task, rank=rank))
+    return steps, [tensor.detach().cpu() for tensor in state(model)] if rank == 0 else []
+
+
+def checked_steps(steps: Iterable[Step], task: Task, period: int) -> Iterator[Step]:
+    """The steps, of which the first, the last and one in every `period` is logged; 0: none.
+
+    Raises NonFinite for the first that is not finite, if the task stops there.
+    """
+    for iteration, step in enumerate(steps, start=1):
+        if step.failure is not None and task.stops:
+            what, replica = step.failure
+            indices = task.indices[iteration - 1]
+            concerned = indices if replica is None else [indices[replica]]
+            raise NonFinite(what, iteration, tuple(chain(*concerned)), replica)
+        last = len(task.indices)
+        if period and (iteration in (1, last) or iteration % period == 0):
+            log.info("iteration %d/%d  loss %.6f", iteration, last, step.loss)
+        yield step
+
+
+def all_steps(
+    models: Sequence[nn.Module],
+    task: Task,
+    *,
+    mapping: Callable[..., Iterable[float]] = map,
+    rank: int | None = None,
+) -> Iterator[Step]:
+    """Make all steps with all replicas, or with that of one rank of a gloo group.
+
+    Every rank gets the mean gradient over all ranks, and so steps its own replica alike.
+    """
+    model, count = models[0], len(task.seeds)
+    here = range(count) if rank is None else [rank]
+    optimizer = task.optimizer(model.parameters())
+    scheduler = None if task.scheduler is None else task.scheduler(optimizer)
+    generators = [torch.Generator().manual_seed(task.seeds[replica]) for replica in here]
+
+    def call(part: str) -> None:
+        if part in task.callbacks:
+            task.callbacks[part](iteration, models)
+
+    for iteration, indices in enumerate(task.indices, start=1):
+        work, samples = partial(backward, task, iteration), [indices[replica] for replica in here]
+        own = [*mapping(work, here, models, samples, generators)]
+        losses = torch.zeros(count, dtype=torch.float64)
+        losses[here] = torch.tensor(own, dtype=torch.float64)
+        call("backward")
+        if rank is None:
+            average(models)
+        else:
+            dist.all_reduce(losses)
+            sync_gradients(model)
+        call("reduce")
+        norm = get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+        failure = find_failure(losses.tolist(), norm.item())
+        if failure is None:
+            clip_grads_with_norm_(model.parameters(), task.max_norm, norm)
+            optimizer.step()
+            if scheduler is not None:
+                scheduler.step()
+        call("step")
+        optimizer.zero_grad()
+        for other in models[1:]:
+            copy_state(state(model), other)
+        if rank is not None and dist.group.WORLD is not None:  # parameters are equal
+            broadcast_coalesced(model.buffers(), dist.group.WORLD)
+        call("broadcast")
+        loss = losses.mean().item() if losses.isfinite().all() else math.nan
+        yield Step(loss, norm.item(), failure)
+        if failure is not None and task.stops:
+            return
+
+
+def backward(
+    task: Task,
+    iteration: int,
+    replica: int,
+    model: nn.Module,
+    samples: Sequence[int],
+    generator: torch.Generator,
+) -> float:
+    """Add the gradient of the mean loss of the samples to one model; returns that loss.
+
+    Random numbers on the CPU come from `generator`.
+
+    Raises TypeError or ValueError, with iteration, replica and sample, for a loss that is no scalar
+    tensor with a gradient.
+    """
+    device, total = next(model.parameters()).device, 0.0
+    for index in samples:
+        with OwnStream(generator) if device.type == "cpu" else nullcontext():
+            loss = task.loss(model, move(task.data[index], device))
+        where = f"in iteration {iteration}, replica {replica}, sample {index}"
+        if not isinstance(loss, Tensor):
+            raise TypeError(f"got the loss {loss!r} {where}, expected a tensor; pass loss_fn?")
+        if loss.numel() != 1:
+            raise ValueError(f"got a loss of shape {tuple(loss.shape)} {where}, expected a scalar")
+        if not loss.requires_grad:
+            raise ValueError(f"got a loss without a gradient {where}")
+        (loss / len(samples)).backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
+    return total / len(samples)
+
+
+def sample_loss(
+    forward_fn: Callable[[nn.Module, Any], Any] | None,
+    loss_fn: Callable[[Any, Any], Tensor] | None,
+    target_fn: Callable[[Any], Any] | None,
+    model: nn.Module,
+    sample: Any,
+) -> Any:
+    """The loss of the user's functions, see `dp_train`."""
+    output = model(sample) if forward_fn is None else forward_fn(model, sample)
+    if loss_fn is None:
+        return output
+    return loss_fn(output, sample if target_fn is None else target_fn(sample))
+
+
+def average(models: Sequence[nn.Module]) -> None:
+    """Give the first model the mean gradient of all replicas, and clear the others'.
+
+    A replica without a gradient counts as zero; the mean is None if no replica has one.
+    """
+    for alike in zip(*(model.parameters() for model in models), strict=True):
+        first = alike[0]
+        grads = [one.grad.to(first.device) for one in alike if one.grad is not None]
+        for parameter in alike:
+            parameter.grad = None
+        if grads:
+            first.grad = sum(grads[1:], grads[0]) / len(models)
+
+
+def find_failure(losses: Sequence[float], norm: float) -> tuple[str, int | None] | None:
+    """The first loss that is not finite and its replica, or else the norm of the mean gradient if
+    that is not finite; None if all are finite."""
+    for replica, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            return f"the loss is {loss}", replica
+    return None if math.isfinite(norm) else (f"the norm of the mean gradient is {norm}", None)
+
+
+def deal(
+    samples: int, replicas: int, batch_per_replica: int, steps: int, *, seed: int
+) -> tuple[Indices, ...]:
+    """The samples of each step; replica r gets every `replicas`-th index of a step, from the r-th.
+
+    Every pass has each of the `samples` indices once, in an order drawn from `seed`. A step may end
+    one pass and begin the next, and has no index twice even then.
+
+    Args:
+        samples: in the data, at least `replicas * batch_per_replica`.
+    """
+    size, generator = replicas * batch_per_replica, torch.Generator().manual_seed(seed)
+    waiting: list[int] = []
+    dealt = []
+    for _ in range(steps):
+        if len(waiting) < size:
+            order = torch.randperm(samples, generator=generator).tolist()
+            # The next pass begins with samples that are not yet in this step.
+            first = [index for index in order if index not in waiting][: size - len(waiting)]
+            waiting += first + [index for index in order if index not in first]
+        step, waiting = waiting[:size], waiting[size:]
+        dealt.append(tuple(tuple(step[replica::replicas]) for replica in range(replicas)))
+    return tuple(dealt)
