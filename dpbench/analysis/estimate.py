@@ -22,17 +22,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
+"""Confidence of the intervals of what was measured."""
+BAND_CONFIDENCE = 0.90
+"""Confidence of predicted bands: quantiles further out would need more published tables than
+exist."""
 Basis = Literal["repetitions", "step batches", "single value", "baseline", "model"]
 """Source of an interval: the spread between runs; only the noise within one run; none, because
 there is one value; none, because the number is 1 by definition, or given by the user; the band of a
 law or a simulation, including its own error."""
-WEAKEST_FIRST: tuple[Basis, ...] = (
-    "baseline",
-    "single value",
-    "model",
-    "step batches",
-    "repetitions",
-)
 FEWEST_PAIRS = 5
 """Fewest runs that are paired: fewer lose more degrees of freedom than a shared disturbance gives
 back."""
@@ -54,7 +51,6 @@ class Estimate:
     basis: Basis
     low: float | None = None
     high: float | None = None
-    confidence: float = CONFIDENCE
 
     def __post_init__(self) -> None:
         numbers = [n for n in (self.value, self.low, self.high) if n is not None]
@@ -64,6 +60,11 @@ class Estimate:
             raise ValueError("an estimate has both ends of its interval or none")
         if self.sample_size < 1:
             raise ValueError(f"an estimate has at least one value, got {self.sample_size}")
+
+    @property
+    def confidence(self) -> float:
+        """Confidence of its interval."""
+        return BAND_CONFIDENCE if self.basis == "model" else CONFIDENCE
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -112,74 +113,65 @@ class LogMean:
 
     value: float
     squared_error: float | None
-    """Squared standard error of ln(value); None if unknown."""
+    """Squared standard error of ln(value); None for a single value."""
     degrees_of_freedom: float
     sample_size: int
-    basis: Basis
 
     @classmethod
     def of_runs(cls, values: Sequence[float]) -> LogMean:
         """The geometric mean of independent runs."""
-        if len(values) == 1:
-            return cls.of_single(values[0])
         logs = [math.log(value) for value in values]
         return cls(
-            value=math.exp(math.fsum(logs) / len(logs)),
-            squared_error=variance(logs) / len(logs),
+            value=math.exp(math.fsum(logs) / len(logs)) if len(logs) > 1 else values[0],
+            squared_error=variance(logs) / len(logs) if len(logs) > 1 else None,
             degrees_of_freedom=len(logs) - 1,
             sample_size=len(logs),
-            basis="repetitions",
         )
 
-    @classmethod
-    def of_single(cls, value: float) -> LogMean:
-        """A single value of unknown uncertainty, such as a published one."""
-        return cls(
-            value=value,
-            squared_error=None,
-            degrees_of_freedom=0,
-            sample_size=1,
-            basis="single value",
+    def over(self, denominator: LogMean) -> LogMean:
+        """The ratio to an independent mean (Welch); the sample size is that of the smaller side.
+
+        Degrees of freedom (Welch-Satterthwaite): (u + v)² / (u²/p + v²/q), u and v squared errors.
+        """
+        u, v = self.squared_error, denominator.squared_error
+        total = None if u is None or v is None else u + v
+        freedom = self.degrees_of_freedom + denominator.degrees_of_freedom
+        if u is not None and v is not None and total:
+            # Scaled by the sum, so that squares of tiny errors do not underflow.
+            parts = (u / total) ** 2 / self.degrees_of_freedom
+            parts += (v / total) ** 2 / denominator.degrees_of_freedom
+            freedom = 1 / parts
+        return LogMean(
+            value=self.value / denominator.value,
+            squared_error=total,
+            degrees_of_freedom=freedom,
+            sample_size=min(self.sample_size, denominator.sample_size),
         )
 
     def estimate(self, unit: str) -> Estimate:
         """The estimate with a t interval on logarithms; without one where the error is unknown."""
-        plain = Estimate(
-            value=self.value, unit=unit, sample_size=self.sample_size, basis=self.basis
+        reach = math.inf
+        if self.squared_error is not None:
+            reach = t_quantile(self.degrees_of_freedom) * math.sqrt(self.squared_error)
+        is_known = reach <= LARGEST_REACH
+        return Estimate(
+            value=self.value,
+            low=self.value * math.exp(-reach) if is_known else None,
+            high=self.value * math.exp(reach) if is_known else None,
+            unit=unit,
+            sample_size=self.sample_size,
+            basis="repetitions" if is_known else "single value",
         )
-        if self.squared_error is None:
-            return plain
-        reach = t_quantile(self.degrees_of_freedom) * math.sqrt(self.squared_error)
-        if reach > LARGEST_REACH:
-            return replace(plain, basis="single value")
-        return replace(plain, low=self.value * math.exp(-reach), high=self.value * math.exp(reach))
 
 
-def quotient(numerator: LogMean, denominator: LogMean) -> LogMean:
-    """The quotient of two independent means; the sample size is that of the smaller side.
-
-    Degrees of freedom (Welch-Satterthwaite): (u + v)² / (u²/p + v²/q), u and v squared errors.
-    """
-    u, v = numerator.squared_error, denominator.squared_error
-    total = None if u is None or v is None else u + v
-    freedom = numerator.degrees_of_freedom + denominator.degrees_of_freedom
-    if u is not None and v is not None and total:
-        # Scaled by the sum, so that squares of tiny errors do not underflow.
-        parts = (u / total) ** 2 / numerator.degrees_of_freedom
-        parts += (v / total) ** 2 / denominator.degrees_of_freedom
-        freedom = 1 / parts
-    return LogMean(
-        value=numerator.value / denominator.value,
-        squared_error=total,
-        degrees_of_freedom=freedom,
-        sample_size=min(numerator.sample_size, denominator.sample_size),
-        basis=min(numerator.basis, denominator.basis, key=WEAKEST_FIRST.index),
-    )
+def geometric_mean(values: Sequence[float], *, unit: str) -> Estimate:
+    """The geometric mean of runs, for positive values that are compared by ratio."""
+    return LogMean.of_runs(values).estimate(unit)
 
 
-def ratio(numerator: LogMean, denominator: LogMean) -> Estimate:
-    """Ratio of two independent means by Welch's t on logarithms."""
-    return quotient(numerator, denominator).estimate("×")
+def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
+    """Ratio of the geometric means of independent runs, by Welch's t on logarithms."""
+    return LogMean.of_runs(numerator).over(LogMean.of_runs(denominator)).estimate("×")
 
 
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
@@ -191,15 +183,20 @@ def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Es
     within pairs of 0, 0.2, 0.5 and 0.9: 1.13, 1.01, 0.81 and 0.37 at 5 runs, 1.26, 1.13, 0.92 and
     0.46 at 3; Welch's then covers up to 1.00, which is wider than it says.
     """
-    ratios = [a / b for a, b in zip(numerator, denominator, strict=True)]
-    return LogMean.of_runs(ratios).estimate("×")
+    pairs = zip(numerator, denominator, strict=True)
+    return geometric_mean([one / other for one, other in pairs], unit="×")
+
+
+def single_value(value: float, unit: str) -> Estimate:
+    """A number of unknown uncertainty, such as a published one."""
+    return Estimate(value=value, unit=unit, sample_size=1, basis="single value")
 
 
 def mean(values: Sequence[float], *, unit: str) -> Estimate:
     """The arithmetic mean of runs with a t interval, for values that may be zero or negative."""
     center = math.fsum(values) / len(values)
     if len(values) == 1:
-        return Estimate(value=center, unit=unit, sample_size=1, basis="single value")
+        return single_value(center, unit)
     reach = t_quantile(len(values) - 1) * math.sqrt(variance(values) / len(values))
     return Estimate(
         value=center,
@@ -240,5 +237,5 @@ def product(first: Estimate, second: Estimate, *, unit: str) -> Estimate:
         high=high,
         unit=unit,
         sample_size=min(first.sample_size, second.sample_size),
-        basis=min(first.basis, second.basis, key=WEAKEST_FIRST.index),
+        basis=first.basis if low is not None else "single value",
     )

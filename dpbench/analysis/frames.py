@@ -1,122 +1,123 @@
 """Results as pandas data frames, one for each level of detail.
 
-Columns have the type of their field, even with missing values: text (string), whole numbers
+Columns have the type of their metric, even with missing values: text (string), whole numbers
 (Int64), floats (NaN is missing), booleans.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dpbench.analysis.communication.timings import SIZE_COLUMNS, MeasuredCollective, measured
-from dpbench.analysis.configuration import ConfigurationSummary, by_configuration
-from dpbench.analysis.fields import (
-    Field,
-    FieldKind,
-    Plain,
-    ReadField,
-    flat,
-    integer,
-    number,
-    read_row,
-    text,
-)
-from dpbench.analysis.metrics import CONFIGURATION_FIELDS, TRIAL_FIELDS, configuration_row
+from dpbench.analysis.communication.timings import SIZE_METRICS, measured
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.metric import Kind, Metric, Value
+from dpbench.analysis.metrics import DECLARED
+from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.row import Row
 from dpbench.analysis.throughput import mean_step_seconds
 from dpbench.records.collectives import CollectiveRecord
-from dpbench.records.trial import Phases, RankMeasurement, TrialRecord, Window
+from dpbench.records.trial import RankMeasurement, TrialRecord, Window
 
-DTYPES: dict[FieldKind, str] = {
+DTYPES: dict[Kind, str] = {
     "text": "string",
     "integer": "Int64",
     "number": "float64",
     "boolean": "boolean",
 }
+ROW_METRICS = tuple(metric for metric in DECLARED if metric.in_rows)
+TRIAL_METRICS = tuple(metric for metric in DECLARED if metric.in_trials)
 IDENTITY = tuple(
-    field
-    for field in TRIAL_FIELDS
-    if field.key
+    metric
+    for metric in TRIAL_METRICS
+    if metric.key
     in ("trial_id", "implementation", "backend", "group_size", "batch_size", "repetition", "status")
 )
-"""Fields with which rows of ranks and steps begin."""
+"""Metrics with which rows of ranks and steps begin."""
+
+
+def _column(key: str, kind: Kind = "number", read: Callable[[Any], Value] | None = None) -> Metric:
+    return Metric(key=key, kind=kind, row=read or attrgetter(key))
+
+
+def _phase(key: str, phases: str, seconds: str) -> Metric:
+    """The mean of a phase over the instrumented steps of a rank."""
+
+    def read(rank: RankMeasurement) -> float | None:
+        steps = getattr(getattr(rank, phases), seconds, ())
+        return fmean(steps) if steps else None
+
+    return _column(key, read=read)
 
 
 def _mean_step(window: Window | None) -> float | None:
     return mean_step_seconds(window) if window and window.step_seconds else None
 
 
-def _phase(phases: Phases | None, part: Callable[[Phases], Sequence[float]]) -> float | None:
-    return fmean(part(phases)) if phases and part(phases) else None
-
-
-RANK_FIELDS: tuple[ReadField[RankMeasurement], ...] = (
-    integer("rank"),
-    integer("pid"),
-    text("device"),
-    number("setup_seconds"),
-    number("comm_init_seconds"),
-    integer("warmup_steps"),
-    integer("timed_steps", read=lambda rank: len(rank.timed.step_seconds)),
-    number("timed_seconds", read=lambda rank: rank.timed.seconds),
-    integer("samples", read=lambda rank: rank.timed.samples),
-    number("cpu_seconds", read=lambda rank: rank.timed.cpu_seconds),
-    number("step_seconds", read=lambda rank: _mean_step(rank.timed)),
-    number("step_without_sync_seconds", read=lambda rank: _mean_step(rank.without_sync)),
-    number("data_seconds", read=lambda rank: _phase(rank.phases, lambda p: p.data_seconds)),
-    number("forward_seconds", read=lambda rank: _phase(rank.phases, lambda p: p.forward_seconds)),
-    number("backward_seconds", read=lambda rank: _phase(rank.phases, lambda p: p.backward_seconds)),
-    number(
-        "backward_without_sync_seconds",
-        read=lambda rank: _phase(rank.phases_without_sync, lambda p: p.backward_seconds),
-    ),
-    number(
-        "optimizer_seconds", read=lambda rank: _phase(rank.phases, lambda p: p.optimizer_seconds)
-    ),
-    integer("peak_host_memory_bytes"),
-    integer("peak_device_memory_bytes"),
-    integer("peak_reserved_memory_bytes"),
-    integer("reduced_bytes_per_step"),
-    number("collectives_per_step"),
-    text("sample_checksum"),
-    text("initial_checksum"),
-    text("final_checksum"),
+RANK_METRICS = (
+    _column("rank", "integer"),
+    _column("pid", "integer"),
+    _column("device", "text"),
+    _column("setup_seconds"),
+    _column("comm_init_seconds"),
+    _column("warmup_steps", "integer"),
+    _column("timed_steps", "integer", lambda rank: len(rank.timed.step_seconds)),
+    _column("timed_seconds", read=attrgetter("timed.seconds")),
+    _column("samples", "integer", attrgetter("timed.samples")),
+    _column("cpu_seconds", read=attrgetter("timed.cpu_seconds")),
+    _column("step_seconds", read=lambda rank: _mean_step(rank.timed)),
+    _column("step_without_sync_seconds", read=lambda rank: _mean_step(rank.without_sync)),
+    _phase("data_seconds", "phases", "data_seconds"),
+    _phase("forward_seconds", "phases", "forward_seconds"),
+    _phase("backward_seconds", "phases", "backward_seconds"),
+    _phase("backward_without_sync_seconds", "phases_without_sync", "backward_seconds"),
+    _phase("optimizer_seconds", "phases", "optimizer_seconds"),
+    _column("peak_host_memory_bytes", "integer"),
+    _column("peak_device_memory_bytes", "integer"),
+    _column("peak_reserved_memory_bytes", "integer"),
+    _column("reduced_bytes_per_step", "integer"),
+    _column("collectives_per_step"),
+    _column("sample_checksum", "text"),
+    _column("initial_checksum", "text"),
+    _column("final_checksum", "text"),
 )
-_WINDOW_FIELDS: tuple[Field, ...] = (integer("rank"), text("window"))
-_COLLECTIVE_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
-    text("collective"),
-    text("backend"),
-    integer("group_size"),
-    integer("nodes"),
-    text("dtype"),
-    integer("threads_per_replica"),
-    integer("repetitions"),
-    text("status"),
-    text("reason"),
+COLLECTIVE_METRICS = (
+    _column("collective", "text", attrgetter("spec.collective")),
+    _column("backend", "text", attrgetter("spec.backend")),
+    _column("group_size", "integer", attrgetter("spec.group_size")),
+    _column("nodes", "integer"),
+    _column("dtype", "text", attrgetter("spec.dtype")),
+    _column("threads_per_replica", "integer", attrgetter("spec.threads_per_replica")),
+    _column("repetitions", "integer"),
+    _column(
+        "status", "text", lambda one: one.failures[0][0].value if one.failures else "completed"
+    ),
+    _column("reason", "text", lambda one: one.failures[0][1] or None if one.failures else None),
 )
 
 
-def to_frame(summaries: Iterable[ConfigurationSummary]) -> pd.DataFrame:
-    """One row per configuration; None is missing."""
-    return _frame(CONFIGURATION_FIELDS, map(configuration_row, summaries))
+def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
+    """One row per configuration, with the ends of intervals; None is missing. A key never changes
+    its meaning: `images_per_second` keeps its name whatever the `item` is."""
+    return _frame(ROW_METRICS, rows, Metric.of_row)
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per trial."""
-    return _frame(TRIAL_FIELDS, (read_row(TRIAL_FIELDS, one) for one in final_records(records)))
+    return _frame(TRIAL_METRICS, final_records(records), Metric.of_trial, has_ends=False)
 
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
-    rows = (
-        {**read_row(IDENTITY, record), **read_row(RANK_FIELDS, rank)}
-        for record in final_records(records)
-        for rank in record.ranks
-    )
-    return _frame((*IDENTITY, *RANK_FIELDS), rows)
+    pairs = [(record, rank) for record in final_records(records) for rank in record.ranks]
+    trials = _frame(IDENTITY, (record for record, _ in pairs), Metric.of_trial)
+    ranks = _frame(RANK_METRICS, (rank for _, rank in pairs), Metric.of_row)
+    return pd.concat([trials, ranks], axis="columns")
 
 
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
@@ -124,20 +125,19 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 
     It is built a window at a time, as a sweep has millions of steps. Text is categorical.
     """
-    shared: list[dict[str, Plain]] = []
-    windows: list[Window] = []
-    for record in final_records(records):
-        identity = read_row(IDENTITY, record)
-        for rank in record.ranks:
-            for name, window in (("timed", rank.timed), ("without_sync", rank.without_sync)):
-                if window is not None and window.step_seconds:
-                    shared.append({**identity, "rank": rank.rank, "window": name})
-                    windows.append(window)
-    fields = (*IDENTITY, *_WINDOW_FIELDS)
-    frame = _frame(fields, shared)
-    categories = {field.key: "category" for field in fields if field.kind == "text"}
+    found = [
+        (record, rank.rank, name, window)
+        for record in final_records(records)
+        for rank in record.ranks
+        for name, window in (("timed", rank.timed), ("without_sync", rank.without_sync))
+        if window is not None and window.step_seconds
+    ]
+    windows = [window for *_, window in found]
+    frame = _frame(IDENTITY, (record for record, *_ in found), Metric.of_trial)
+    frame["rank"] = pd.array([rank for _, rank, *_ in found], dtype="Int64")
+    frame["window"] = pd.array([name for _, _, name, _ in found], dtype="string")
+    frame = frame.astype(dict.fromkeys(frame.select_dtypes("string"), "category"))
     lengths = np.array([len(window.step_seconds) for window in windows], dtype=np.int64)
-    frame = frame.astype(categories)
     frame = frame.loc[frame.index.repeat(lengths)].reset_index(drop=True)
     frame["step"] = np.concatenate([np.arange(count) for count in lengths] or [lengths])
     frame["seconds"] = np.concatenate([window.step_seconds for window in windows] or [()])
@@ -150,17 +150,10 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
     """One row per collective, backend, group size and message size; a collective without any
     measurement has one row, without a size."""
-    sizes = tuple(flat(SIZE_COLUMNS))
-    rows: list[dict[str, Plain]] = []
-    for one in measured(records):
-        status, reason = one.failures[0] if one.failures else (None, "")
-        ended = {"status": status.value if status else "completed", "reason": reason or None}
-        shared = {**one.identity, **ended}
-        missing = dict.fromkeys(field.key for field in sizes)
-        rows += [{**shared, **read_row(sizes, size)} for size in one.sizes] or [
-            {**shared, **missing}
-        ]
-    return _frame((*_COLLECTIVE_FIELDS, *sizes), rows)
+    pairs = [(one, size) for one in measured(records) for size in one.sizes or (None,)]
+    collectives = _frame(COLLECTIVE_METRICS, (one for one, _ in pairs), Metric.of_row)
+    sizes = _frame(SIZE_METRICS, (size for _, size in pairs), Metric.of_row)
+    return pd.concat([collectives, sizes], axis="columns")
 
 
 def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
@@ -169,11 +162,22 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
         yield from repetitions
 
 
-def _frame(fields: Sequence[Field], rows: Iterable[Mapping[str, Plain]]) -> pd.DataFrame:
-    table = list(rows)
-    return pd.DataFrame(
-        {
-            field.key: pd.array([row[field.key] for row in table], dtype=DTYPES[field.kind])
-            for field in fields
-        }
-    )
+def _frame(
+    metrics: Iterable[Metric],
+    sources: Iterable[Any],
+    read: Callable[[Metric, Any], Value],
+    *,
+    has_ends: bool = True,
+) -> pd.DataFrame:
+    """A column for each metric, and with `has_ends` two more for the ends of its interval; a row
+    for each source, which is empty for None."""
+    every = list(sources)
+    columns = {}
+    for metric in metrics:
+        values = [None if source is None else read(metric, source) for source in every]
+        numbers = [one.value if isinstance(one, Estimate) else one for one in values]
+        columns[metric.key] = pd.array(numbers, dtype=DTYPES[metric.kind])
+        for end in ("low", "high") if metric.has_interval and has_ends else ():
+            ends = [getattr(one, end) if isinstance(one, Estimate) else None for one in values]
+            columns[f"{metric.key}_{end}"] = pd.array(ends, dtype="float64")
+    return pd.DataFrame(columns)

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.row import Row
 from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 NOISE = "the speeds are too noisy; measure again with more --repetitions"
-Rows = Sequence[ConfigurationSummary]
+Rows = Sequence[Row]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,8 +25,8 @@ class Best:
     """A number that no other configuration exceeds."""
 
     value: Estimate
-    row: ConfigurationSummary
-    rivals: tuple[ConfigurationSummary, ...]
+    row: Row
+    rivals: tuple[Row, ...]
     """Configurations whose intervals overlap the best one's, the nearest first."""
     others: int
     """Number of configurations it was compared with."""
@@ -95,7 +95,7 @@ def _fastest(rows: Rows) -> Best | None:
     )
 
 
-def _ends(rows: Iterable[ConfigurationSummary]) -> str:
+def _ends(rows: Iterable[Row]) -> str:
     """How those that did not complete ended; empty if all completed."""
     ends = {row.status.words for row in rows if row.status is not Status.COMPLETED}
     return ", ".join(sorted(ends))
@@ -111,7 +111,7 @@ def _why_no_speed(rows: Rows) -> str:
 
 
 def _best(
-    rows: Rows, read: Callable[[ConfigurationSummary], Estimate | None], *, least: bool = False
+    rows: Rows, read: Callable[[Row], Estimate | None], *, least: bool = False
 ) -> Best | None:
     measured = [(value, row) for row in rows if (value := read(row)) is not None]
     measured.sort(key=lambda one: one[0].value, reverse=not least)

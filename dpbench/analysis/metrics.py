@@ -2,47 +2,72 @@
 trial, how repetitions are combined, and which direction is better.
 
 The order of the declarations is the order of the columns. To add a metric, add one declaration;
-rows, tables, exports, `compare` and `check` follow. `frames` has the fields of ranks, steps and
+rows, tables, exports, `compare` and `check` follow. `frames` has those of ranks, steps and
 collectives.
 """
 
 from __future__ import annotations
 
-from operator import attrgetter
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter, methodcaller
+from typing import Any
+
+import numpy as np
 
 from dpbench.analysis import resources, throughput
-from dpbench.analysis.configuration import ConfigurationSummary, effective_status
-from dpbench.analysis.fields import Plain, Worded, flat, read_row
-from dpbench.analysis.metric import (
-    Metric,
-    of_losses,
-    of_spec,
-    of_speed,
-    percentile,
-    row_columns,
-    setting_field,
-    stored,
-    timed,
-    trial_field,
-    trial_fields,
-)
+from dpbench.analysis.losses import finite_losses
+from dpbench.analysis.metric import Kind, Metric, Plain
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AXES, plain_label
 from dpbench.specs.shares import host_counts
 
 
-def _learning_rate(row: ConfigurationSummary) -> Worded:
-    """The learning rate that ran; tables add its scaling rule."""
-    trial = row.configuration
-    if trial is None:
-        return Worded(None, "")
-    rule = trial.workload.learning_rate_rule
-    words = "" if rule in (None, "none") else f"{trial.learning_rate:g} ({rule})"
-    return Worded(trial.learning_rate, words)
+def timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
+    """The reading, or None unless the trial completed and measured a window."""
+
+    def read_timed(record: TrialRecord) -> Any:
+        usable = record.status is Status.COMPLETED and throughput.is_measured(record)
+        return read(record) if usable else None
+
+    return read_timed
+
+
+def of_losses(
+    measure: Callable[[Sequence[float], float], float],
+) -> Callable[[TrialRecord], float | None]:
+    """Reads the timed steps' losses and seconds; None unless all losses are finite."""
+
+    def read(record: TrialRecord) -> float | None:
+        found = finite_losses(record)
+        return measure(found, throughput.elapsed_seconds(record)) if found else None
+
+    return timed(read)
+
+
+def trial_metric(
+    key: str,
+    meaning: str,
+    read: Callable[[TrialRecord], Plain],
+    *,
+    kind: Kind = "number",
+    unit: str = "",
+) -> Metric:
+    """A metric that trials have, and no row."""
+    return Metric(key=key, kind=kind, meaning=meaning, unit=unit, trial=read, in_rows=False)
+
+
+def percentile(percent: int, *records: TrialRecord) -> float:
+    """Seconds that so many percent of the timed steps of the records did not exceed."""
+    return float(np.percentile(np.concatenate([*map(throughput.step_seconds, records)]), percent))
 
 
 DECLARED: tuple[Metric, ...] = (
-    trial_field(
-        "trial_id", "Hash of the trial's specification; joins levels.", lambda r: r.trial.trial_id
+    trial_metric(
+        "trial_id",
+        "Hash of the trial's specification; joins levels.",
+        lambda record: record.trial.trial_id,
+        kind="text",
     ),
     Metric(
         key="implementation",
@@ -51,7 +76,7 @@ DECLARED: tuple[Metric, ...] = (
         "their default follow in parentheses, and the backend after a slash.",
         header="Implementation",
         shown="always",
-        row=lambda row: Worded(row.implementation, row.implementation_label),
+        row=attrgetter("implementation"),
         trial=lambda record: record.trial.implementation,
     ),
     Metric(
@@ -70,9 +95,7 @@ DECLARED: tuple[Metric, ...] = (
         "replicas of each host in parentheses.",
         header="Size",
         shown="always",
-        row=lambda row: Worded(
-            row.group_size, f"{row.group_size} ({host_counts(row.nodes)})" if row.nodes else ""
-        ),
+        row=attrgetter("group_size"),
         trial=lambda record: record.trial.group_size,
     ),
     Metric(
@@ -85,8 +108,11 @@ DECLARED: tuple[Metric, ...] = (
         row=attrgetter("batch_size"),
         trial=lambda record: record.trial.batch_size,
     ),
-    trial_field(
-        "repetition", "Number of the repetition, from 0.", lambda r: r.trial.repetition, "integer"
+    trial_metric(
+        "repetition",
+        "Number of the repetition, from 0.",
+        lambda record: record.trial.repetition,
+        kind="integer",
     ),
     Metric(
         key="label",
@@ -100,7 +126,6 @@ DECLARED: tuple[Metric, ...] = (
         kind="integer",
         meaning="Samples of all replicas together in a micro-step.",
         header="Global batch",
-        row=attrgetter("global_batch_size"),
         trial=lambda record: record.trial.global_batch_size,
     ),
     Metric(
@@ -108,30 +133,44 @@ DECLARED: tuple[Metric, ...] = (
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
         header="Learning rate",
-        row=_learning_rate,
-        trial=lambda record: record.trial.learning_rate,
+        setting=attrgetter("learning_rate"),
     ),
     Metric(
         key="learning_rate_rule",
         kind="text",
         meaning="How the learning rate follows the samples in a step.",
-        **of_spec(lambda trial: trial.workload.learning_rate_rule),
+        setting=lambda trial: trial.workload.learning_rate_rule,
     ),
-    *(setting_field(name, axis) for name, axis in AXES.items() if axis.meaning),
+    *(
+        Metric(
+            key=name,
+            kind=axis.kind,
+            meaning=axis.meaning,
+            header=name.removesuffix("_mb").replace("_", " ").capitalize(),
+            setting=methodcaller("setting", name),
+        )
+        for name, axis in AXES.items()
+        if axis.meaning
+    ),
     Metric(
         key="nodes",
         kind="text",
         meaning="Replicas on each host, as in 2+1; missing if all are on one.",
-        **of_spec(lambda trial: host_counts(trial.nodes) or None),
+        setting=lambda trial: host_counts(trial.nodes) or None,
     ),
-    trial_field("dataset", "Dataset that was used.", lambda r: r.trial.workload.dataset),
-    trial_field("seed", "Seed of the workload.", lambda r: r.trial.workload.seed, "integer"),
-    trial_field(
+    trial_metric(
+        "dataset", "Dataset that was used.", lambda r: r.trial.workload.dataset, kind="text"
+    ),
+    trial_metric("seed", "Seed of the workload.", lambda r: r.trial.workload.seed, kind="integer"),
+    trial_metric(
         "environment_id",
         "Name of the file in environments/ that describes the machine.",
-        lambda r: r.environment_id,
+        attrgetter("environment_id"),
+        kind="text",
     ),
-    trial_field("started_utc", "Start of the trial, ISO 8601.", lambda r: r.started_utc),
+    trial_metric(
+        "started_utc", "Start of the trial, ISO 8601.", attrgetter("started_utc"), kind="text"
+    ),
     Metric(
         key="item",
         kind="text",
@@ -144,12 +183,12 @@ DECLARED: tuple[Metric, ...] = (
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
         "time, from the opening barrier until its device has finished.",
         unit="items/s",
-        ends=True,
+        has_interval=True,
         header="{Item}/s",
         style="rate",
         shown="always",
-        row=attrgetter("throughput"),
         trial=timed(throughput.throughput),
+        scale="log",
         better="higher",
     ),
     Metric(
@@ -160,7 +199,6 @@ DECLARED: tuple[Metric, ...] = (
         header="Time",
         style="duration",
         shown="if measured",
-        row=attrgetter("duration"),
         trial=lambda record: record.duration_seconds,
     ),
     Metric(
@@ -168,37 +206,34 @@ DECLARED: tuple[Metric, ...] = (
         meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
         "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
         "of the same implementation at group size 1.",
-        ends=True,
+        has_interval=True,
         header="Speedup",
         style="ratio",
         shown="always",
-        row=attrgetter("speedup"),
     ),
     Metric(
         key="speedup_relative",
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
-        ends=True,
+        has_interval=True,
         header="Relative speedup",
         style="ratio",
-        row=attrgetter("speedup_relative"),
     ),
     Metric(
         key="efficiency",
         meaning="Efficiency: speedup ÷ replicas, 100 % is linear scaling; it has the speedup's "
         "relative interval.",
         unit="of linear",
-        ends=True,
+        has_interval=True,
         header="Eff.",
         style="percent",
         shown="always",
-        row=attrgetter("efficiency"),
         trial=timed(throughput.throughput),
         better="higher",
-        relative=True,
+        is_relative=True,
         is_speed=False,
     ),
     Metric(
-        **stored("serial_fraction"),
+        key="serial_fraction",
         meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
         "(1/S − 1/n) ÷ (1 − 1/n).",
         header="Serial",
@@ -206,57 +241,60 @@ DECLARED: tuple[Metric, ...] = (
         shown="if measured",
     ),
     Metric(
-        **of_speed("seconds_per_million_items"),
+        key="seconds_per_million_items",
+        follows_throughput=True,
         meaning="Wall time of a fixed job: seconds for a million items at this throughput.",
         unit="s",
-        ends=True,
+        has_interval=True,
         header="Time for 1M",
         style="time",
         trial=timed(lambda record: 1e6 / throughput.throughput(record)),
         scale="log",
     ),
     Metric(
-        **of_speed("exposed_communication_seconds"),
+        key="exposed_communication_seconds",
+        follows_throughput=True,
         meaning="Mean step time with gradient synchronization − without it, where each step takes "
         "as long as its slowest rank, from two windows of equal length in the same processes: "
         "seconds of communication that overlap does not hide, without waiting for stragglers.",
         unit="s",
-        ends=True,
+        has_interval=True,
         header="Exposed comm",
         style="time",
         shown="always",
         trial=timed(throughput.exposed_communication_seconds),
         scale="linear",
     ),
-    Metric(
-        key="elapsed_seconds",
-        meaning="Wall time of the timed window on the slowest rank.",
+    trial_metric(
+        "elapsed_seconds",
+        "Wall time of the timed window on the slowest rank.",
+        timed(throughput.elapsed_seconds),
         unit="s",
-        trial=timed(throughput.elapsed_seconds),
     ),
-    Metric(
-        key="initial_loss",
-        meaning="Loss of the first timed step, the sample-weighted mean over ranks.",
+    trial_metric(
+        "initial_loss",
+        "Loss of the first timed step, the sample-weighted mean over ranks.",
+        of_losses(lambda values, _: values[0]),
         unit="loss",
-        trial=of_losses(lambda values, _: values[0]),
+    ),
+    trial_metric(
+        "loss_delta",
+        "First timed loss − last timed loss.",
+        of_losses(lambda values, _: values[0] - values[-1]),
     ),
     Metric(
-        key="loss_delta",
-        meaning="First timed loss − last timed loss.",
-        trial=of_losses(lambda values, _: values[0] - values[-1]),
-    ),
-    Metric(
-        **of_speed("loss_slope_per_second"),
+        key="loss_slope_per_second",
+        follows_throughput=True,
         meaning="Loss per second: the Theil–Sen slope of the losses over the timed steps × steps "
         "per second.",
         unit="per s",
-        ends=True,
+        has_interval=True,
         header="Loss/s",
         style="significant",
         shown="always",
     ),
     Metric(
-        **stored("loss_delta_per_step"),
+        key="loss_delta_per_step",
         meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
         "mini-batches.",
         unit="per step",
@@ -266,7 +304,7 @@ DECLARED: tuple[Metric, ...] = (
         scale="loss",
     ),
     Metric(
-        **stored("loss_delta_per_second"),
+        key="loss_delta_per_second",
         meaning="(First timed loss − last timed loss) ÷ seconds of the timed window, from two "
         "noisy mini-batches; without an interval, as repetitions share these batches.",
         unit="per s",
@@ -276,7 +314,7 @@ DECLARED: tuple[Metric, ...] = (
         scale="loss",
     ),
     Metric(
-        **stored("final_loss"),
+        key="final_loss",
         meaning="Loss of the last timed step, the sample-weighted mean over ranks.",
         unit="loss",
         header="Final loss",
@@ -285,13 +323,14 @@ DECLARED: tuple[Metric, ...] = (
         trial=of_losses(lambda values, _: values[-1]),
         scale="loss",
     ),
-    Metric(
-        key="flops_per_item",
-        meaning="Floating-point operations of forward and backward for one item.",
-        trial=lambda record: record.flops_per_item,
+    trial_metric(
+        "flops_per_item",
+        "Floating-point operations of forward and backward for one item.",
+        attrgetter("flops_per_item"),
     ),
     Metric(
-        **of_speed("mfu"),
+        key="mfu",
+        follows_throughput=True,
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
         header="MFU",
@@ -299,7 +338,7 @@ DECLARED: tuple[Metric, ...] = (
         shown="if measured",
     ),
     Metric(
-        **stored("peak_memory_bytes"),
+        key="peak_memory_bytes",
         kind="integer",
         meaning="Largest memory over ranks and repetitions: allocated on the GPU from warm-up to "
         "the end of the first timed segment, else resident on the host (whole process).",
@@ -312,15 +351,28 @@ DECLARED: tuple[Metric, ...] = (
         better="lower",
         is_speed=False,
     ),
-    Metric(
-        key="memory_imbalance",
-        meaning="Largest ÷ mean peak memory over ranks; missing for a single rank.",
-        trial=lambda record: resources.memory_imbalance([record]),
+    trial_metric(
+        "memory_imbalance",
+        "Largest ÷ mean peak memory over ranks; missing for a single rank.",
+        lambda record: resources.memory_imbalance([record]),
     ),
-    percentile(50, "Median time of a timed step, over all steps of all repetitions."),
-    percentile(95, "Time that 95 % of the timed steps did not exceed."),
+    *(
+        Metric(
+            key=f"step_seconds_p{percent}",
+            meaning=meaning,
+            unit="s",
+            header=f"Step p{percent}",
+            style="duration",
+            trial=timed(partial(percentile, percent)),
+            better="lower",
+        )
+        for percent, meaning in (
+            (50, "Median time of a timed step, over all steps of all repetitions."),
+            (95, "Time that 95 % of the timed steps did not exceed."),
+        )
+    ),
     Metric(
-        **stored("rank_skew"),
+        key="rank_skew",
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
         unit="of the median rank",
@@ -330,7 +382,7 @@ DECLARED: tuple[Metric, ...] = (
         scale="linear",
     ),
     Metric(
-        **stored("reduced_bytes_per_step"),
+        key="reduced_bytes_per_step",
         kind="integer",
         meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
         unit="B",
@@ -345,12 +397,13 @@ DECLARED: tuple[Metric, ...] = (
         unit="s",
         trial=lambda record: max((rank.setup_seconds for rank in record.ranks), default=None),
         better="lower",
+        in_rows=False,
     ),
-    Metric(
-        key="samples",
+    trial_metric(
+        "samples",
+        "Samples that all ranks consumed in the timed window.",
+        timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
         kind="integer",
-        meaning="Samples that all ranks consumed in the timed window.",
-        trial=timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
     ),
     Metric(
         key="repetitions",
@@ -364,7 +417,6 @@ DECLARED: tuple[Metric, ...] = (
         kind="integer",
         meaning="Steps of the timed window of each repetition.",
         header="Timed steps",
-        row=attrgetter("timed_steps"),
         trial=timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
     ),
     Metric(
@@ -377,10 +429,10 @@ DECLARED: tuple[Metric, ...] = (
         row=attrgetter("verified"),
         trial=lambda r: None if r.verification is None else r.verification.passed,
     ),
-    Metric(
-        key="max_relative_error",
-        meaning="Largest relative error of a gradient against one process.",
-        trial=lambda r: None if r.verification is None else r.verification.max_relative_error,
+    trial_metric(
+        "max_relative_error",
+        "Largest relative error of a gradient against one process.",
+        lambda r: None if r.verification is None else r.verification.max_relative_error,
     ),
     Metric(
         key="status",
@@ -389,8 +441,8 @@ DECLARED: tuple[Metric, ...] = (
         "completed trial has no speed.",
         header="Status",
         shown="always",
-        row=lambda row: Worded(row.status.value, row.status.words),
-        trial=lambda record: effective_status(record).value,
+        row=lambda row: row.status.value,
+        trial=lambda record: record.status.value,
     ),
     Metric(
         key="reason",
@@ -402,18 +454,7 @@ DECLARED: tuple[Metric, ...] = (
 )
 """Metrics in the order of a table's columns."""
 
-METRICS: dict[str, Metric] = {one.key: one for one in DECLARED if one.better}
+METRICS = {one.key: one for one in DECLARED if one.better}
 """Metrics that `compare` and `check` can compare."""
-SUMMARIZED = tuple(one for one in DECLARED if one.scale and not one.of_losses)
-"""Metrics that `summarize` averages over repetitions."""
-
-COLUMNS = {column.key: column for column in row_columns(DECLARED) if column.header}
+COLUMNS = {one.key: one for one in DECLARED if one.in_rows and one.header}
 """The columns that a table of configurations may have."""
-CONFIGURATION_FIELDS = tuple(flat(row_columns(DECLARED)))
-TRIAL_FIELDS = trial_fields(DECLARED)
-
-
-def configuration_row(row: ConfigurationSummary) -> dict[str, Plain]:
-    """One summary as plain values; a key never changes its meaning: `images_per_second` keeps its
-    name whatever the `item` is."""
-    return read_row(CONFIGURATION_FIELDS, row)

@@ -13,64 +13,51 @@ Numbers are single values without an interval. Everything else is an error that 
 
 from __future__ import annotations
 
-import csv
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
-from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.analysis.scaling import (
-    BASELINE,
-    OWN,
-    SpeedKind,
-    efficiency,
-    serial_fraction,
-    speedup,
-)
+from dpbench.analysis.estimate import Estimate, single_value
+from dpbench.analysis.row import Row, in_order
+from dpbench.analysis.scaling import OWN, UNITY, efficiency_of, serial_fraction
 from dpbench.errors import StoreError
 from dpbench.files import keep
 from dpbench.messages import printable
-from dpbench.records.trial import Status
 from dpbench.specs.traits import SINGLE
 
 CLAIMED = "_claimed"
 SPELLINGS = {"gpus": "group_size", "batch_per_gpu": "batch_size"}
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 SPEEDS = ("images_per_second", "seconds_per_step", "speedup", *SECONDS)
-MOST_COLUMNS = 1000
 LONGEST = 120
 """Characters of a wrong value that an error repeats."""
 
-Count = Annotated[int, Field(ge=1, lt=10**9)]
-Speed = Annotated[float, Field(ge=1e-9, le=1e15, allow_inf_nan=False)]
+Size = Annotated[int, Field(ge=1, lt=10**9)]
+PositiveSpeed = Annotated[float, Field(ge=1e-9, le=1e15, allow_inf_nan=False)]
 """Wider than any training speed or time, and far from where floats overflow."""
 
 
 class PublishedRow(BaseModel):
     """One line of the file; None and "" for what is not known."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True)
 
-    group_size: Count
-    batch_size: Count | None = None
-    images_per_second: Speed | None = None
-    seconds_per_step: Speed | None = None
-    speedup: Speed | None = None
-    seconds: Speed | None = None
-    minutes: Speed | None = None
-    hours: Speed | None = None
+    group_size: Size
+    batch_size: Size | None = None
+    images_per_second: PositiveSpeed | None = None
+    seconds_per_step: PositiveSpeed | None = None
+    speedup: PositiveSpeed | None = None
+    seconds: PositiveSpeed | None = None
+    minutes: PositiveSpeed | None = None
+    hours: PositiveSpeed | None = None
     implementation: str = "published"
     backend: str | None = None
     item: str = "images"
     source: str = ""
     """Who measured, on what hardware and data."""
     scaling: Literal["weak"] = "weak"
-    gpus_per_node: Count | None = None
+    gpus_per_node: Size | None = None
     """Read by `projection.track_record` alone."""
 
     @property
@@ -85,146 +72,156 @@ class PublishedRow(BaseModel):
     @property
     def duration_seconds(self) -> float | None:
         """Seconds for a fixed amount of work."""
-        for name, factor in SECONDS.items():
-            if (value := getattr(self, name)) is not None:
-                return float(value) * factor
-        return None
+        found = ((getattr(self, unit), factor) for unit, factor in SECONDS.items())
+        return next((value * factor for value, factor in found if value is not None), None)
+
+    @property
+    def speed(self) -> float | None:
+        """Throughput, or 1 ÷ the time: ratios of speeds are speedups."""
+        duration = self.duration_seconds
+        return self.throughput if duration is None else 1 / duration
+
+    @property
+    def claims(self) -> dict[str, str]:
+        """The cells of columns named *_claimed."""
+        return {name: text for name, text in self.unread.items() if name.endswith(CLAIMED)}
+
+    @property
+    def unread(self) -> dict[str, str]:
+        """The cells of columns that are not fields, claims included."""
+        return self.model_extra or {}
 
 
-def from_csv(path: Path) -> tuple[ConfigurationSummary, ...]:
-    """Read a file of published numbers; raises StoreError if it has another form."""
-    columns, lines = _read(path)
+def read_published(path: Path) -> tuple[PublishedRow, ...]:
+    """The lines of a file of published numbers; raises StoreError if it has another form."""
+    columns, lines = _cells(path)
+    if doubled := [name for name in columns if name and columns.count(name) > 1]:
+        raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
     speeds = [name for name in SPEEDS if name in columns]
     if set(speeds) not in ({"images_per_second", "seconds_per_step"}, *({one} for one in SPEEDS)):
         raise StoreError(
             f"{path}, line 1: expected exactly one column out of {', '.join(SPEEDS)}, "
             f"got {', '.join(speeds) or columns}"
         )
-    unread = [c for c in columns if c not in PublishedRow.model_fields and not c.endswith(CLAIMED)]
-    notes = [f"columns not read: {', '.join(unread)}"] if unread else []
-    rows: dict[tuple[object, ...], tuple[int, ConfigurationSummary]] = {}
-    for number, cells in lines:
-        row = _parse(path, number, cells)
-        found = _summary(row, cells)
-        key = (found.implementation, found.backend, found.group_size, found.batch_size)
-        if key in rows:
-            raise StoreError(
-                f"{path}, line {number}: expected each configuration once ({found.label} is on "
-                f"line {rows[key][0]})"
-            )
-        rows[key] = (number, with_note(found, *notes))
-    return in_order(_with_scaling([row for _, row in rows.values()]))
-
-
-def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """The columns, and the number and cells of each line."""
-    try:
-        keep(path)
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            columns = [name.strip() for name in reader.fieldnames or ()]
-            if len(columns) > MOST_COLUMNS:
-                raise StoreError(
-                    f"{path}, line 1: {len(columns):,} columns; expected at most {MOST_COLUMNS}"
-                )
-            reader.fieldnames = columns = [SPELLINGS.get(name, name) for name in columns]
-            lines = [(reader.line_num, cells) for cells in reader]
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from None
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise StoreError(f"{path} is not a CSV file in UTF-8: {error}") from None
-    if not lines:
-        raise StoreError(f"{path}: expected a line of column names and lines of values")
-    for number, cells in lines:
-        if None in cells or None in cells.values():  # more or fewer values than columns
-            raise StoreError(f"{path}, line {number}: expected {len(columns)} values")
     # A column without a name is the index that a data frame was written with.
-    named = Counter(filter(None, columns))
-    if doubled := [name for name, count in named.items() if count > 1]:
-        raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
-    return [*named], [
-        (number, {name: cells[name].strip() for name in named}) for number, cells in lines
+    known = [
+        {name: text for name, text in line.items() if name and text} for line in lines.values()
     ]
-
-
-def _parse(path: Path, number: int, cells: dict[str, str]) -> PublishedRow:
+    numbers = [*lines]
     try:
-        row = PublishedRow.model_validate({name: text for name, text in cells.items() if text})
+        rows = TypeAdapter(tuple[PublishedRow, ...]).validate_python(known)
     except ValidationError as error:
         first = error.errors()[0]
-        column = str(first["loc"][0])
+        place, column = int(first["loc"][0]), str(first["loc"][1])
         expected = first["msg"].replace("Input should be", "expected")
-        got = printable(repr(cells.get(column, "")), LONGEST)
+        got = printable(repr(known[place].get(column, "")), LONGEST)
         raise StoreError(
-            f"{path}, line {number}, column {column!r}: {expected}, got {got}"
+            f"{path}, line {numbers[place]}, column {column!r}: {expected}, got {got}"
         ) from None
-    if row.throughput is None and row.duration_seconds is None and row.speedup is None:
-        needed = [name for name in SPEEDS if name in cells]
-        needed += ["batch_size"] if row.seconds_per_step else []
-        raise StoreError(f"{path}, line {number}, column {needed[-1]!r}: expected a number, got ''")
-    return row
-
-
-def _summary(row: PublishedRow, cells: dict[str, str]) -> ConfigurationSummary:
-    """The row without what other rows say about it."""
-    speed, duration = row.throughput, row.duration_seconds
-    # For times and speedups it is unknown whether the batch was per replica.
-    known = speed is not None and row.batch_size is not None
-    gain = None if row.speedup is None else LogMean.of_single(row.speedup).estimate("×")
-    return ConfigurationSummary(
-        implementation=row.implementation,
-        implementation_label=row.implementation,
-        backend=row.backend,
-        group_size=row.group_size,
-        batch_size=row.batch_size,
-        global_batch_size=(row.batch_size or 0) * row.group_size if known else None,
-        item=row.item,
-        status=Status.COMPLETED,
-        throughput=None if speed is None else LogMean.of_single(speed).estimate(f"{row.item}/s"),
-        duration=None if duration is None else LogMean.of_single(duration).estimate("s"),
-        speedup=gain,
-        efficiency=None if gain is None else efficiency(gain, row.group_size),
-        repetitions=1,
-        source=row.source,
-        claims=tuple((c, text) for c, text in cells.items() if c.endswith(CLAIMED) and text),
-    )
-
-
-def _with_scaling(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSummary]:
-    """The rows with speedups over `single`, or if the table has none, over group size 1 of the same
-    series, and the serial fractions that follow."""
-    alone = [row for row in rows if row.group_size == 1]
-    ones = {(row.series, row.batch_size): row for row in alone}
-    singles = {row.batch_size: row for row in alone if row.implementation == SINGLE}
-    found = []
-    for row in rows:
-        own = ones.get((row.series, row.batch_size))
-        base = singles.get(row.batch_size) if singles else own
-        if row.speedup is not None:
-            row = replace(row, speedup_relative=row.speedup, reference=OWN)
-        elif base is None:
-            missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
-            row = with_note(row, f"{row.label}: no speedup, no {missing}")
-        else:
-            gain = _gain(base, row)
-            row = replace(
-                row,
-                speedup=gain,
-                efficiency=efficiency(gain, row.group_size),
-                reference=SINGLE if singles else OWN,
-                speedup_relative=None if own is None else _gain(own, row),
+    seen: dict[tuple[object, ...], int] = {}
+    for number, row in zip(numbers, rows, strict=True):
+        if row.throughput is None and row.duration_seconds is None and row.speedup is None:
+            needed = "batch_size" if row.seconds_per_step else speeds[-1]
+            raise StoreError(f"{path}, line {number}, column {needed!r}: expected a number, got ''")
+        key = (row.source, row.implementation, row.backend, row.group_size, row.batch_size)
+        if key in seen:
+            raise StoreError(
+                f"{path}, line {number}: expected each configuration once (it is on line "
+                f"{seen[key]}, too)"
             )
-        if row.speedup is not None and row.group_size > 1:
-            share = serial_fraction(row.speedup.value, row.group_size)
-            row = replace(row, measured={"serial_fraction": share})
-        found.append(row)
-    return found
+        seen[key] = number
+    return rows
 
 
-def _gain(base: ConfigurationSummary, row: ConfigurationSummary) -> Estimate:
-    if row is base:
-        return BASELINE
-    kind: SpeedKind = "throughput" if row.throughput else "time"
-    known = [one.throughput or one.duration for one in (base, row)]
-    first, second = (LogMean.of_single(one.value) for one in known if one)
-    return speedup(first, second, kind=kind)
+def _cells(path: Path) -> tuple[list[str], dict[int, dict[str, str]]]:
+    """The columns, and the cells of each line that has any, by its number."""
+    import pandas as pd  # half a second, which only published numbers need
+
+    try:
+        keep(path)
+        frame = pd.read_csv(
+            path,
+            dtype=str,
+            header=None,
+            keep_default_na=False,
+            skip_blank_lines=False,
+            encoding="utf-8-sig",
+        )
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise StoreError(f"{path} is not a CSV file in UTF-8: {str(error).strip()}") from None
+    header, *lines = frame.map(str.strip).to_numpy().tolist()
+    header = [SPELLINGS.get(name, name) for name in header]
+    found = {
+        number: dict(zip(header, cells, strict=True))
+        for number, cells in enumerate(lines, 2)
+        if any(cells)
+    }
+    if not found:
+        raise StoreError(f"{path}: expected a line of column names and lines of values")
+    return header, found
+
+
+def from_csv(path: Path) -> tuple[Row, ...]:
+    """The rows of a file of published numbers; raises StoreError if it has another form.
+
+    Speedups are over `single`, or if the table has none, over group size 1 of the same series.
+    """
+    lines = read_published(path)
+    unread = dict.fromkeys(n for line in lines for n in line.unread if n not in line.claims)
+    alone = [line for line in lines if line.group_size == 1]
+    ones = {(line.implementation, line.backend, line.batch_size): line for line in alone}
+    singles = {line.batch_size: line for line in alone if line.implementation == SINGLE}
+    rows = []
+    for line in lines:
+        own = ones.get((line.implementation, line.backend, line.batch_size))
+        base = singles.get(line.batch_size) if singles else own
+        speedup, relative = _speedup(line, base), _speedup(line, own)
+        notes: tuple[str, ...] = ()
+        if line.speedup is not None:
+            speedup = relative = single_value(line.speedup, "×")
+        elif speedup is None:
+            missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
+            notes = (f"no speedup, no {missing}",)
+        rows.append(
+            Row(
+                implementation=line.implementation,
+                backend=line.backend,
+                group_size=line.group_size,
+                batch_size=line.batch_size,
+                item=line.item,
+                values={**_values(line, speedup), "speedup_relative": relative},
+                repetitions=1,
+                reference="" if speedup is None else SINGLE if singles else OWN,
+                notes=notes,
+                remarks=(f"columns not read: {', '.join(unread)}",) if unread else (),
+                source=line.source,
+                claims=line.claims,
+            )
+        )
+    return in_order(rows)
+
+
+def _values(line: PublishedRow, speedup: Estimate | None) -> dict[str, Any]:
+    values: dict[str, Any] = {"speedup": speedup}
+    if speedup is not None:
+        values["efficiency"] = efficiency_of(speedup, line.group_size)
+        if line.group_size > 1:
+            values["serial_fraction"] = serial_fraction(speedup.value, line.group_size)
+    if (speed := line.throughput) is not None:
+        values["images_per_second"] = single_value(speed, f"{line.item}/s")
+        # For times and speedups it is unknown whether the batch was per replica.
+        values["global_batch_size"] = (line.batch_size or 0) * line.group_size or None
+    if (duration := line.duration_seconds) is not None:
+        values["duration_seconds"] = single_value(duration, "s")
+    return values
+
+
+def _speedup(line: PublishedRow, base: PublishedRow | None) -> Estimate | None:
+    """Over the base; None without one, or if the table states its own."""
+    if line is base and line.speed is not None:
+        return UNITY
+    if base is None or line.speed is None or base.speed is None:
+        return None
+    return single_value(line.speed / base.speed, "×")

@@ -13,17 +13,17 @@ relative to the same implementation at group size 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral, Real
 from operator import attrgetter
 from typing import Literal, get_args
 
-from dpbench.analysis import throughput
-from dpbench.analysis.configuration import ConfigurationSummary, with_note
-from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean, paired_ratio, ratio
+from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, paired_ratio, ratio
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions
+from dpbench.analysis.throughput import throughput
 from dpbench.records.environment import comparable
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import TrialSpec, plain_label
+from dpbench.specs import TrialSpec
 from dpbench.specs.traits import SINGLE
 
 SpeedKind = Literal["time", "throughput"]
@@ -32,10 +32,8 @@ SPEED_KINDS: tuple[SpeedKind, ...] = get_args(SpeedKind)
 # Wider than any time or throughput, and no ratio of two such numbers overflows.
 _SMALLEST, _LARGEST = 1e-100, 1e100
 
-BASELINE = Estimate(value=1.0, unit="×", sample_size=1, basis="baseline")
+UNITY = Estimate(value=1.0, unit="×", sample_size=1, basis="baseline")
 """The speedup of the baseline against itself."""
-
-
 OWN = "its own group size 1"
 """Baseline of a speedup where there is no `single`."""
 
@@ -49,22 +47,13 @@ class ScalingPoint:
     speedup: float
     """Speedup over the baseline of `baseline_group_size` replicas."""
     efficiency: float
-    """Share of linear scaling from the baseline."""
+    """Share of linear scaling from the baseline; above 1 it is faster than linear."""
     karp_flatt: float | None
     """See `serial_fraction`; None at and below the baseline."""
     baseline_group_size: int
 
-    @property
-    def faster_than_linear(self) -> bool:
-        return self.efficiency > 1
 
-
-def speedup(baseline: LogMean, current: LogMean, *, kind: SpeedKind = "throughput") -> Estimate:
-    """Ratio of speeds to the baseline, with its interval."""
-    return ratio(current, baseline) if kind == "throughput" else ratio(baseline, current)
-
-
-def efficiency(speedup: Estimate, group_size: int) -> Estimate:
+def efficiency_of(speedup: Estimate, group_size: int) -> Estimate:
     """Share of linear scaling: speedup / n."""
     return speedup.scaled(1 / group_size, unit="of linear")
 
@@ -101,16 +90,15 @@ def analyze_scaling(
         raise ValueError(f"kind {kind!r}: expected one of {', '.join(SPEED_KINDS)}")
     if not isinstance(values, Mapping):
         raise ValueError(f"values: expected {{group size: {kind}}}, got {type(values).__name__}")
-    base_size = _group_size(baseline_group_size)
-    base = LogMean.of_single(_positive("baseline", baseline))
+    base_size, base = _group_size(baseline_group_size), _positive("baseline", baseline)
     points = []
-    for n, value in sorted((_group_size(n), value) for n, value in values.items()):
-        current = LogMean.of_single(_positive(f"{kind} at group size {n}", value))
-        gain, growth = speedup(base, current, kind=kind).value, n / base_size
+    for n, given in sorted((_group_size(n), value) for n, value in values.items()):
+        value = _positive(f"{kind} at group size {n}", given)
+        gain, growth = base / value if kind == "time" else value / base, n / base_size
         points.append(
             ScalingPoint(
                 group_size=n,
-                value=current.value,
+                value=value,
                 speedup=gain,
                 efficiency=gain / growth,
                 karp_flatt=serial_fraction(gain, growth) if growth > 1 else None,
@@ -140,27 +128,6 @@ def _positive(name: str, value: object) -> float:
     return float(value)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Speed:
-    """The trusted speed of a configuration, with its environment."""
-
-    throughput: LogMean
-    by_repetition: Mapping[int, float]
-    """Items per second of each repetition."""
-    environments: frozenset[str]
-
-    @classmethod
-    def of(cls, usable: Sequence[TrialRecord]) -> Speed:
-        by_repetition = {r.trial.repetition: throughput.throughput(r) for r in usable}
-        return cls(
-            throughput=LogMean.of_runs([*by_repetition.values()]),
-            by_repetition=by_repetition,
-            environments=frozenset(
-                comparable(name) for record in usable for name in record.environment_ids
-            ),
-        )
-
-
 def reference_of(known: Iterable[TrialSpec]) -> Callable[[TrialSpec], TrialSpec]:
     """The trial that the speedup of a trial is against: `single`, if the `known` trials have one,
     else the same implementation at group size 1."""
@@ -168,49 +135,35 @@ def reference_of(known: Iterable[TrialSpec]) -> Callable[[TrialSpec], TrialSpec]
     return attrgetter("baseline" if has_single else "of_one_replica")
 
 
-def with_scaling(
-    row: ConfigurationSummary,
-    spec: TrialSpec,
-    speeds: Mapping[TrialSpec, Speed],
-    reference: TrialSpec,
-) -> ConfigurationSummary:
-    """Add speedup and efficiency, or a note about the missing `reference`."""
-    if (own := speeds.get(spec)) is None:
-        return row
-
-    def against(baseline: TrialSpec) -> Estimate | None:
-        if baseline == spec:
-            return BASELINE
-        base = speeds.get(baseline)
-        return None if base is None else gain(base, own)
-
-    found = against(reference)
-    row = replace(row, speedup_relative=against(spec.of_one_replica))
-    if found is None:
-        return with_note(
-            row, f"{row.label}: no speedup, because {plain_label(reference)} has no completed run"
-        )
-    row = replace(
-        row,
-        speedup=found,
-        efficiency=efficiency(found, spec.group_size),
-        reference=SINGLE if reference.implementation == SINGLE else OWN,
-    )
-    if (base := speeds[reference].environments) == own.environments:
-        return row
-    names = ", ".join(sorted(base))
-    return with_note(
-        row,
-        f"{row.label}: compared with {plain_label(reference)} from another environment ({names})",
-    )
+def environments_of(records: Sequence[TrialRecord]) -> frozenset[str]:
+    """The comparable parts of the ids of all environments."""
+    return frozenset(comparable(name) for one in records for name in one.environment_ids)
 
 
-def gain(base: Speed, own: Speed) -> Estimate:
-    """Speedup; paired by pass of the palindrome if both sides have the same ones, and enough."""
-    passes = sorted(own.by_repetition)
-    if len(passes) < FEWEST_PAIRS or base.by_repetition.keys() != own.by_repetition.keys():
-        return speedup(base.throughput, own.throughput)
-    return paired_ratio(
-        [own.by_repetition[number] for number in passes],
-        [base.by_repetition[number] for number in passes],
-    )
+def speedup_of(own: Sequence[TrialRecord], base: Sequence[TrialRecord]) -> Estimate:
+    """Ratio of the throughputs of usable repetitions; paired by pass of the palindrome if both
+    sides have the same ones, and enough."""
+    mine, theirs = ({r.trial.repetition: throughput(r) for r in side} for side in (own, base))
+    if len(mine) < FEWEST_PAIRS or mine.keys() != theirs.keys():
+        return ratio([*mine.values()], [*theirs.values()])
+    return paired_ratio([mine[n] for n in sorted(mine)], [theirs[n] for n in sorted(mine)])
+
+
+def efficiency_reader(records: Sequence[TrialRecord]) -> Callable[[TrialRecord], float | None]:
+    """Reads the efficiency of a trial against what speedups are against in the same pass of the
+    sweep with these records; None for the baseline itself."""
+    usable = {
+        spec: {record.trial.repetition: record for record in usable_repetitions(group)}
+        for spec, group in by_configuration(records).items()
+    }
+    reference = reference_of(spec for spec, found in usable.items() if found)
+
+    def read(record: TrialRecord) -> float | None:
+        spec, repetition = record.trial.configuration, record.trial.repetition
+        base = usable.get(reference(spec), {}).get(repetition)
+        is_usable = repetition in usable.get(spec, {})
+        if base is None or not is_usable or base.trial.configuration == spec:
+            return None
+        return throughput(record) / throughput(base) / spec.group_size
+
+    return read

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.analysis.comparisons.comparability import environment_notes
-from dpbench.analysis.configuration import ConfigurationSummary, by_work
-from dpbench.analysis.diagnosis.advice import Advice, advise
-from dpbench.analysis.diagnosis.explanation import Explanation, explain
-from dpbench.analysis.diagnosis.hints import hints, is_untrustworthy, load_notes
+from dpbench.analysis.diagnosis.explain import explain
+from dpbench.analysis.diagnosis.explanation import Explanation
+from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.headline import Headline, headline
+from dpbench.analysis.load import is_untrustworthy, load_notes
 from dpbench.analysis.published import from_csv
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.row import Row, by_work
+from dpbench.analysis.rows import summarize
 from dpbench.records.environment import SYNTHETIC
 from dpbench.records.trial import NOT_A_MEAN, TrialRecord
 from dpbench.store import StoredCollectives, StoredSweep
@@ -26,14 +27,12 @@ class Subject:
     """
 
     name: str
-    rows: tuple[ConfigurationSummary, ...] = ()
+    rows: tuple[Row, ...] = ()
     warnings: tuple[str, ...] = ()
     """Warnings before a number is believed: about machines, or the model's loss."""
     hints: tuple[str, ...] = ()
     explanations: tuple[Explanation, ...] = ()
     """Explanations of all rows that have a speed, also of those that are too noisy."""
-    advice: tuple[tuple[Advice, ...], ...] = ()
-    """Advice, one tuple for each explanation."""
     sweep: StoredSweep | None = None
     collectives: StoredCollectives | None = None
     planned: int | None = None
@@ -73,7 +72,6 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
         return Subject(name=name, collectives=stored)
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
-    explanations = explain(records, rows)
     return Subject(
         name=name,
         rows=rows,
@@ -82,9 +80,8 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
             *load_notes(records),
             *environment_notes(records, environments),
         ),
-        hints=hints(records, environments),
-        explanations=explanations,
-        advice=advise(explanations),
+        hints=hints(rows, environments),
+        explanations=explain(rows),
         sweep=stored,
     )
 

@@ -8,30 +8,32 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.communication.timings import (
-    SIZE_COLUMNS,
+    SIZE_METRICS,
     MeasuredCollective,
     SizeCost,
     measured,
 )
 from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.estimate import TOO_NOISY, Estimate
-from dpbench.analysis.fields import NOISY, ReadField, integer
+from dpbench.analysis.metric import Metric
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets, plain_estimate
+from dpbench.report.numbers import NOISY
 from dpbench.report.table import Table, TableCell, TableColumn, text_column, whole, words
 from dpbench.report.terminal import fitted
 from dpbench.report.values import table_of
 from dpbench.store import StoredCollectives
 
-SIZE = {field.key: field for field in SIZE_COLUMNS}
-COLUMNS: tuple[ReadField[SizeCost], ...] = (
+SIZE = {metric.key: metric for metric in SIZE_METRICS}
+COLUMNS: tuple[Metric, ...] = (
     *(SIZE["nbytes"], SIZE["seconds"], SIZE["largest_error"]),
     *(SIZE["algorithm_bytes_per_second"], SIZE["bus_bytes_per_second"]),
-    integer(
-        "n",
-        "Repetitions, each in fresh processes.",
-        lambda size: size.seconds.sample_size,
+    Metric(
+        key="n",
+        kind="integer",
+        meaning="Repetitions, each in fresh processes.",
         header="n",
+        row=lambda size: size.seconds.sample_size,
     ),
 )
 
@@ -89,8 +91,8 @@ def collectives_table(found: Sequence[MeasuredCollective]) -> Table:
 
 def _certain(cost: SizeCost, cells: Sequence[TableCell]) -> Iterator[TableCell]:
     """The cells of a size; every number that follows from a time too noisy to state says so."""
-    for field, cell in zip(COLUMNS, cells, strict=True):
-        is_noisy = cost.seconds.is_too_noisy and isinstance(field.read(cost), Estimate)
+    for metric, cell in zip(COLUMNS, cells, strict=True):
+        is_noisy = cost.seconds.is_too_noisy and isinstance(metric.of_row(cost), Estimate)
         yield replace(cell, text=NOISY) if is_noisy else cell
 
 
@@ -135,9 +137,15 @@ def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:
 
 
 def _plain(one: MeasuredCollective) -> dict[str, Any]:
-    sizes = [{field.key: field.read(size) for field in SIZE_COLUMNS} for size in one.sizes]
+    sizes = [{metric.key: metric.of_row(size) for metric in SIZE_METRICS} for size in one.sizes]
     return {
-        **one.identity,
+        "collective": one.spec.collective,
+        "backend": one.spec.backend,
+        "group_size": one.spec.group_size,
+        "nodes": one.nodes,
+        "dtype": one.spec.dtype,
+        "threads_per_replica": one.spec.threads_per_replica,
+        "repetitions": one.repetitions,
         "failures": [{"status": status.value, "reason": reason} for status, reason in one.failures],
         "sizes": [
             {

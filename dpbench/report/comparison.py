@@ -9,8 +9,7 @@ from dpbench import units
 from dpbench.analysis.comparisons.comparison import Comparison
 from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.estimate import FEWEST_PAIRS
-from dpbench.analysis.fields import Plain
-from dpbench.analysis.metric import Metric
+from dpbench.analysis.metric import Metric, Plain
 from dpbench.report.answer import json_text, with_ends
 from dpbench.report.formats import csv_text
 from dpbench.report.numbers import or_missing, plus_minus, quantity, sample_sizes

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.configuration import MOST_LISTED, ConfigurationSummary
-from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
+from dpbench.analysis.diagnosis.advice import NOTHING_LARGE
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.row import MOST_LISTED, Row
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons
 from dpbench.report.numbers import percentage, time_text
@@ -55,10 +55,9 @@ COLUMNS = (
 
 def answer(
     explanations: Sequence[Explanation],
-    advice: Sequence[Sequence[Advice]],
     *,
     shown: Sequence[Explanation] | None = None,
-    rows: Sequence[ConfigurationSummary] = (),
+    rows: Sequence[Row] = (),
     first: Sequence[str] = (),
     notes: Sequence[str] = (),
     verbose: bool = False,
@@ -68,12 +67,7 @@ def answer(
     `rows` are those that were asked for, of which those without a speed are listed with their
     reasons; `first` are warnings. The data has all explanations.
     """
-    pairs = [
-        (one, lines)
-        for one, lines in zip(explanations, advice, strict=True)
-        if shown is None or one in shown
-    ]
-    own = [one for one, _ in pairs]
+    own = [one for one in explanations if shown is None or one in shown]
     remarks = [*factor_notes(own), *reasons(rows), *notes]
     if verbose:
         remarks = [READING, *_phases(own), *remarks]
@@ -92,22 +86,20 @@ def answer(
     return Answer(
         paragraphs=(
             bullets(first),
-            "\n".join(filled(verdict(one, lines)) for one, lines in pairs[:1]),
+            "\n".join(filled(verdict(one)) for one in own[:1]),
             *map(symptom_lines, own),
             folded(table, ["cause", "factor", "configuration"]),
-            bullets(advice_lines(own, [lines for _, lines in pairs])),
+            bullets(advice_lines(own)),
             bullets(remarks),
         ),
         data={
-            "configurations": [
-                _plain(one, lines) for one, lines in zip(explanations, advice, strict=True)
-            ],
+            "configurations": [_plain(one) for one in explanations],
             "notes": [*first, *notes],
         },
     )
 
 
-def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
+def verdict(explained: Explanation) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss."""
     if explained.trial.workload.script:
         return script_verdict(explained)
@@ -120,8 +112,8 @@ def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
         reached = f"takes {time_text(explained.factors.step_seconds)} a step"
     losses = [one for one in explained.factors.factors if is_large_loss(one.share)]
     loss = NOTHING_LARGE
-    if advice:
-        loss = f"the largest significant loss is {advice[0].loss}"
+    if explained.advice:
+        loss = f"the largest significant loss is {explained.advice[0].loss}"
     elif losses:
         largest = max(losses, key=lambda one: one.share.value)
         loss = f"the largest significant loss is {' and '.join(largest.parts)}"
@@ -179,13 +171,11 @@ def _cost(part: Part, explained: Explanation) -> str:
     return COSTS[part]
 
 
-def advice_lines(
-    explanations: Sequence[Explanation], advice: Sequence[Sequence[Advice]]
-) -> Iterator[str]:
+def advice_lines(explanations: Sequence[Explanation]) -> Iterator[str]:
     """A line for each advice, with the configurations that it holds for; the largest loss first."""
-    groups: dict[str, list[tuple[ConfigurationSummary, Estimate]]] = {}
-    for explanation, found in zip(explanations, advice, strict=True):
-        for line in found:
+    groups: dict[str, list[tuple[Row, Estimate]]] = {}
+    for explanation in explanations:
+        for line in explanation.advice:
             groups.setdefault(line.text, []).append((explanation.row, line.share))
     largest = {text: max(share.value for _, share in group) for text, group in groups.items()}
     for text in sorted(groups, key=lambda text: -largest[text]):
@@ -203,8 +193,8 @@ def _phases(explanations: Sequence[Explanation]) -> Iterator[str]:
     """The phases of each configuration that measured them."""
     for one in explanations:
         if one.phases is not None:
-            parts = {phase.name: phase.seconds for phase in one.phases.phases}
-            listed = ", ".join(f"{name} {time_text(e)}" for name, e in parts.items())
+            parts = one.phases.seconds.items()
+            listed = ", ".join(f"{name} {time_text(e)}" for name, e in parts)
             inner = ", ".join(
                 f"{name} {time_text(e)}" for name, e in one.phases.of_replicas.items()
             )
@@ -213,7 +203,7 @@ def _phases(explanations: Sequence[Explanation]) -> Iterator[str]:
             yield f"phases of {one.row.label}, {timed}: {listed}{within}"
 
 
-def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]:
+def _plain(explanation: Explanation) -> dict[str, Any]:
     row, factors, slowest = explanation.row, explanation.factors, explanation.slowest_rank
     phases = explanation.phases
     return {
@@ -236,7 +226,7 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
             for factor in factors.factors
         ],
         "phases_seconds": phases
-        and {one.name: plain_estimate(one.seconds) for one in phases.phases},
+        and {name: plain_estimate(one) for name, one in phases.seconds.items()},
         "replica_phases_seconds": (
             {name: plain_estimate(one) for name, one in phases.of_replicas.items()}
             if phases and phases.of_replicas
@@ -258,7 +248,7 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
                 "share_of_step": line.share.value,
                 "text": line.text,
             }
-            for line in advice
+            for line in explanation.advice
         ],
         "notes": list(explanation.notes),
     }

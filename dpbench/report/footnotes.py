@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.configuration import MOST_LISTED, ConfigurationSummary
 from dpbench.analysis.estimate import TOO_NOISY
+from dpbench.analysis.row import MOST_LISTED, Row
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 
-Rows = Sequence[ConfigurationSummary]
+Rows = Sequence[Row]
 
 
 def footnotes(rows: Rows) -> tuple[str, ...]:
@@ -45,11 +45,11 @@ def warnings(subject: Subject, said: Collection[str] = ()) -> tuple[str, ...]:
         yield from subject.stored.warnings if subject.stored else ()
         if wrong := [row.label for row in subject.rows if row.verified is False]:
             yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"
-        measured = [row for row in subject.rows if row.configuration and row.throughput]
+        measured = [row for row in subject.rows if row.trial and row.throughput]
         unchecked = [
             row.label
             for row in measured
-            if row.verified is None and row.configuration and not row.configuration.workload.script
+            if row.verified is None and row.trial and not row.trial.workload.script
         ]
         if unchecked:
             yield f"gradients were not compared with one process: {_some_of(unchecked)}"
@@ -64,7 +64,7 @@ def unavailable(rows: Rows) -> dict[str, Rows]:
 
     Nothing where no other rows are left, as these then have to show what was asked for.
     """
-    skipped: dict[tuple[str, str], list[ConfigurationSummary]] = {}
+    skipped: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.status is Status.SKIPPED and row.backend and row.reason:
             skipped.setdefault((row.backend, one_line(row.reason)), []).append(row)
@@ -116,15 +116,12 @@ def warming_up(rows: Rows) -> Iterator[str]:
     Rows that other processes disturbed are left out: their steps say nothing about warming up.
     """
     warming = [
-        (row, row.steps.warm_up)
-        for row in rows
-        if row.steps and row.steps.warm_up and not row.disturbed
+        (row, row.warm_up) for row in rows if row.warm_up is not None and not row.is_disturbed
     ]
     if warming:
         worst = max(found.change for _, found in warming)
         warmup = max(
-            (row.configuration.warmup_steps if row.configuration else 0) + found.steps
-            for row, found in warming
+            (row.trial.warmup_steps if row.trial else 0) + found.steps for row, found in warming
         )
         yield (
             f"still warming up: {_some_of([row.label for row, _ in warming])}; the first steps of "
@@ -152,7 +149,7 @@ def _scaling(rows: Rows) -> Iterator[str]:
     larger = [(row, row.speedup) for row in rows if row.speedup and row.group_size > 1]
     if not larger:
         return
-    kept = {row.configuration.scaling for row in rows if row.configuration} or {"weak"}
+    kept = {row.trial.scaling for row in rows if row.trial} or {"weak"}
     words = {"weak": "batch per replica", "strong": "global batch"}
     batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
     yield (
@@ -172,9 +169,7 @@ def _losses(rows: Rows) -> Iterator[str]:
 
 def _settings(rows: Rows) -> Iterator[str]:
     """Settings that change what is trained, so that speeds alone do not compare."""
-    every = {
-        row.implementation_label: row.configuration.sync_every for row in rows if row.configuration
-    }
+    every = {row.implementation_label: row.trial.sync_every for row in rows if row.trial}
     for name, steps in every.items():
         if steps > 1:
             yield (
@@ -183,8 +178,8 @@ def _settings(rows: Rows) -> Iterator[str]:
             )
     scaled: dict[str, set[float]] = {}
     for row in rows:
-        if row.learning_rate is not None and row.learning_rate_rule not in (None, "none"):
-            scaled.setdefault(str(row.learning_rate_rule), set()).add(row.learning_rate)
+        if row.trial and (rule := row.trial.workload.learning_rate_rule) not in (None, "none"):
+            scaled.setdefault(str(rule), set()).add(row.trial.learning_rate)
     for rule, rates in scaled.items():
         listed = " to ".join(f"{rate:g}" for rate in dict.fromkeys((min(rates), max(rates))))
         yield (
@@ -202,11 +197,10 @@ def _notes(rows: Rows) -> Iterator[str]:
     """The notes of all rows; rows with the same one share it."""
     groups: dict[str, list[str]] = {}
     for row in rows:
+        for remark in row.remarks:
+            groups.setdefault(one_line(remark), [])
         for note in row.notes:
-            text = note.removeprefix(f"{row.label}: ")
-            labels = groups.setdefault(one_line(text), [])
-            if text != note and row.label not in labels:
-                labels.append(row.label)
+            groups.setdefault(one_line(note), []).append(row.label)
     for text, labels in groups.items():
         yield f"{_some_of(labels)}: {text}" if labels else text
 

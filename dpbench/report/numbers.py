@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import NOISY
 from dpbench.report.table import MISSING
 from dpbench.units import CLOCK_SECONDS, GIGA, KIBI
 
@@ -20,6 +19,8 @@ MOST_DIGITS = 5
 """Significant digits of a value at the most, however small its interval."""
 ROUNDING = 1e-6
 """An interval this much smaller than its value is that of equal values."""
+NOISY = "too noisy"
+"""Text of a speed whose interval says nothing, see `Estimate.is_too_noisy`."""
 LOPSIDED = 1.25
 """If one side of an interval is this many times the other, both ends are written."""
 TIGHT = 0.1

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
 from dpbench.analysis.projection.law import FLAT
-from dpbench.analysis.projection.row import CONFIDENCE, Kind, ProjectedRow, Projection
+from dpbench.analysis.projection.row import Origin, ProjectedRow, Projection
 from dpbench.analysis.projection.track_record import band, held
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets, plain_estimate
@@ -25,9 +25,9 @@ BY_LAW = "Predicted by a scaling law from the measured group sizes"
 SEVERAL_ITEMS = "items"
 INTERVALS = (
     "measured: 95 % confidence interval over repetitions; predicted: "
-    f"{units.fixed_percent(CONFIDENCE)} band"
+    f"{units.fixed_percent(BAND_CONFIDENCE)} band"
 )
-MEANINGS: dict[Kind, str] = {
+MEANINGS: dict[Origin, str] = {
     "measured": "measured at this group size",
     "interpolated": "between measured group sizes",
     "extrapolated": "beyond the largest measured group size",

@@ -25,7 +25,7 @@ def submission(subject: Subject) -> str:
     accelerators = {len(one.accelerators) for one in sweep.environments.values()}
     lines = []
     for row in subject.rows:
-        trial = row.configuration
+        trial = row.trial
         if trial is None or row.throughput is None:
             continue
         if trial.scaling == "strong":

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.fields import NOISY, ReadField, Value, Worded
+from dpbench.analysis.metric import Metric, Value
 from dpbench.analysis.metrics import COLUMNS
+from dpbench.analysis.row import Row
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.footnotes import footnotes, unavailable
 from dpbench.report.formats import csv_text, json_text
+from dpbench.report.numbers import NOISY
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import DATA_FORMATS, DEFAULT, check_format, filled, fitted, write_table
 from dpbench.report.torch_ddp_table import (
@@ -25,8 +26,8 @@ from dpbench.report.torch_ddp_table import (
 )
 from dpbench.report.values import cell, table_of
 
-Rows = Sequence[ConfigurationSummary]
-Column = ReadField[ConfigurationSummary]
+Rows = Sequence[Row]
+Column = Metric
 
 IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names others."""
@@ -111,8 +112,6 @@ def configurations(rows: Rows, columns: Sequence[Column], *, with_reasons: bool 
     for column in columns:
         header = column.header.replace("{Item}", item[:1].upper() + item[1:])
         column = replace(column, header=header)
-        if column.key == "implementation" and "backend" not in keys:
-            column = replace(column, read=lambda row: Worded(row.implementation, row.series))
         if column.key == "efficiency" and "speedup" in keys:
             column = replace(column, style="share")
         named.append(column)
@@ -124,6 +123,8 @@ def configurations(rows: Rows, columns: Sequence[Column], *, with_reasons: bool 
                 for text, row in zip(table.texts(place), rows, strict=True)
             ]
             table = table.with_texts(place, [*map(one_line, speeds)])
+        if column.key == "implementation" and "backend" not in keys:
+            table = table.with_texts(place, [one_line(row.series) for row in rows])
         if column.key == "status":
             ends = [
                 f"{row.status.words}: {row.reason}"
@@ -138,8 +139,8 @@ def configurations(rows: Rows, columns: Sequence[Column], *, with_reasons: bool 
 def claim_columns(rows: Rows) -> tuple[Column, ...]:
     """A column for everything that a published file claims and nobody measured."""
 
-    def read(name: str) -> Callable[[ConfigurationSummary], Value]:
-        return lambda row: dict(row.claims).get(name)
+    def read(name: str) -> Callable[[Row], Value]:
+        return lambda row: row.claims.get(name)
 
     def header(name: str) -> str:
         first, *rest = (
@@ -149,14 +150,14 @@ def claim_columns(rows: Rows) -> tuple[Column, ...]:
         return f"{' '.join([first[:1].upper() + first[1:], *rest])} (claimed)"
 
     return tuple(
-        ReadField(
+        Metric(
             key=name,
             header=header(name),
             meaning="As the source of the numbers states it; not measured here.",
             shown="always",
-            read=read(name),
+            row=read(name),
         )
-        for name in dict.fromkeys(name for row in rows for name, _ in row.claims)
+        for name in dict.fromkeys(name for row in rows for name in row.claims)
     )
 
 
@@ -193,7 +194,10 @@ def usual_columns(rows: Rows) -> tuple[tuple[Column, ...], list[str]]:
     for column in (*DEFAULT_COLUMNS, *claim_columns(rows)):
         if completed and column.key == "status":
             continue
-        if column.key == "final_loss" and len({r.timed_steps for r in rows if r[column.key]}) > 1:
+        if (
+            column.key == "final_loss"
+            and len({r["timed_steps"] for r in rows if r[column.key]}) > 1
+        ):
             continue
         if not rows or any(cell(column, row) != MISSING for row in rows):
             full.append(column)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.row import Row
 from dpbench.report.table import MISSING
 
 TORCH_DDP_LAYOUT = "seed"
@@ -17,12 +17,12 @@ CONVERGENCE_HEADERS = (*PLACE_HEADERS, "Loss delta/step", "Loss delta/s")
 CONVERGENCE_KEYS = ("loss_delta_per_step", "loss_delta_per_second")
 
 
-def torch_ddp_cells(rows: Sequence[ConfigurationSummary]) -> list[list[str]]:
+def torch_ddp_cells(rows: Sequence[Row]) -> list[list[str]]:
     """Cells sorted by backend, group size and batch size; throughput with one decimal."""
     return [[*_place(row), _number(row.throughput, 1)] for row in _ordered(rows)]
 
 
-def torch_ddp_text(rows: Sequence[ConfigurationSummary]) -> str:
+def torch_ddp_text(rows: Sequence[Row]) -> str:
     """The four columns of the README; if losses were measured, a second table shows how much the
     loss fell, which torch-ddp's program prints as well."""
     text = _table(TORCH_DDP_HEADERS, torch_ddp_cells(rows))
@@ -35,11 +35,11 @@ def torch_ddp_text(rows: Sequence[ConfigurationSummary]) -> str:
     return f"{text}\n{_table(CONVERGENCE_HEADERS, cells)}"
 
 
-def _ordered(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSummary]:
+def _ordered(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda r: (r.backend or "", r.group_size, r.batch_size or 0))
 
 
-def _place(row: ConfigurationSummary) -> list[str]:
+def _place(row: Row) -> list[str]:
     batch = MISSING if row.batch_size is None else str(row.batch_size)
     return [row.backend or MISSING, str(row.group_size), batch]
 
@@ -62,7 +62,7 @@ def _table(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(headers), rule, *map(line, cells), rule]) + "\n"
 
 
-def torch_ddp_notes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
+def torch_ddp_notes(rows: Sequence[Row]) -> tuple[str, ...]:
     """Notes that four columns cannot show."""
     found = []
     implementations = list(dict.fromkeys(row.implementation_label for row in rows))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import NOISY, Plain, ReadField, Style, Value, plain
+from dpbench.analysis.metric import Metric, Style, Value
+from dpbench.analysis.row import Row
 from dpbench.messages import one_line
 from dpbench.report.numbers import (
+    NOISY,
     gigabytes,
     gigabytes_alone,
     memory,
@@ -19,8 +21,7 @@ from dpbench.report.numbers import (
     time_text,
 )
 from dpbench.report.table import MISSING, SortValue, Table, TableCell, TableColumn, TableRow
-
-S = TypeVar("S")
+from dpbench.specs.shares import host_counts
 
 ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "rate": lambda e: plus_minus(e, plain_decimals=1),
@@ -48,26 +49,48 @@ SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
 """Styles of values that are compared by ratio, of which some are too noisy to print."""
 
 
-def table_of(fields: Sequence[ReadField[S]], sources: Iterable[S]) -> Table:
-    """A row for each source, a column for each field; cells are sorted by their plain values."""
+def _group_size(row: Row) -> str:
+    """Writes the size with the replicas of each host, if there are several: "3 (2+1)"."""
+    return f"{row.group_size} ({host_counts(row.nodes)})" if row.nodes else str(row.group_size)
+
+
+def _learning_rate(row: Row) -> str:
+    """Writes the rate with the rule that scaled it: "0.02 (linear)"."""
+    assert row.trial is not None, "published rows have no learning rate"
+    rule = row.trial.workload.learning_rate_rule
+    rate = f"{row.trial.learning_rate:g}"
+    return rate if rule in (None, "none") else f"{rate} ({rule})"
+
+
+WORDS: Mapping[str, Callable[[Row], str]] = {
+    "implementation": lambda row: row.implementation_label,
+    "group_size": _group_size,
+    "learning_rate": _learning_rate,
+    "status": lambda row: row.status.words,
+}
+"""What tables write for these values of a row."""
+
+
+def table_of(metrics: Sequence[Metric], sources: Iterable[Any]) -> Table:
+    """A row for each source, a column for each metric; cells are sorted by their plain values."""
     return Table(
         columns=tuple(
             TableColumn(
-                key=field.key,
-                header=field.header,
-                meaning=field.meaning,
-                text=field.is_words,
+                key=metric.key,
+                header=metric.header,
+                meaning=metric.meaning,
+                text=metric.is_text,
             )
-            for field in fields
+            for metric in metrics
         ),
         rows=tuple(
             TableRow(
                 cells=tuple(
                     TableCell(
-                        text=one_line(cell(field, source)),
-                        sort=sort_value(plain(field.read(source))),
+                        text=one_line(cell(metric, source)),
+                        sort=sort_value(metric.of_row(source)),
                     )
-                    for field in fields
+                    for metric in metrics
                 )
             )
             for source in sources
@@ -75,7 +98,9 @@ def table_of(fields: Sequence[ReadField[S]], sources: Iterable[S]) -> Table:
     )
 
 
-def sort_value(value: Plain) -> SortValue:
+def sort_value(value: Value) -> SortValue:
+    if isinstance(value, Estimate):
+        return value.value
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
@@ -83,9 +108,15 @@ def sort_value(value: Plain) -> SortValue:
     return None if value is None else one_line(value)
 
 
-def cell(field: ReadField[S], source: S) -> str:
-    """The text of the field in a table."""
-    return write(field.read(source), field.style)
+def cell(metric: Metric, source: Any) -> str:
+    """The text of the metric in a table."""
+    value = metric.of_row(source)
+    if isinstance(source, Row) and value is not None:
+        if metric.key in WORDS:
+            return WORDS[metric.key](source)
+        if metric.follows_throughput and source.throughput and source.throughput.is_too_noisy:
+            return NOISY
+    return write(value, metric.style)
 
 
 def write(value: Value, style: Style = "plain") -> str:
@@ -98,8 +129,6 @@ def write(value: Value, style: Style = "plain") -> str:
         return "yes" if value else "no"
     if isinstance(value, str):
         return value
-    if isinstance(value, int | float):
-        if style in NUMBERS:
-            return NUMBERS[style](value)
-        return str(value) if isinstance(value, int) else f"{value:g}"
-    return value.words or write(value.plain, style)
+    if style in NUMBERS:
+        return NUMBERS[style](value)
+    return str(value) if isinstance(value, int) else f"{value:g}"

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpbench import units
-from dpbench.analysis.configuration import ConfigurationSummary, noise_note
 from dpbench.analysis.diagnosis.explanation import (
     Explanation,
+    clear,
     fastest,
     noisiest,
     trained_together,
 )
-from dpbench.analysis.diagnosis.hints import load_notes
 from dpbench.analysis.diagnosis.user_code import code_notes
+from dpbench.analysis.load import load_notes
+from dpbench.analysis.row import Row, noise_note
 from dpbench.analysis.subject import of_folder
 from dpbench.errors import UsageError
 from dpbench.messages import warn
@@ -45,11 +46,7 @@ def explain(options: ExplainOptions, *, embedded: bool = False) -> Answer:
     sweep = load(folder)
     subject = of_folder(sweep)
     rows = [row for row in subject.rows if options.passes(row)]
-    pairs = [
-        (one, advice)
-        for one, advice in zip(subject.explanations, subject.advice, strict=True)
-        if options.passes(one.row)
-    ]
+    explanations = [one for one in subject.explanations if options.passes(one.row)]
     if not subject.explanations:
         failed = next((row for row in subject.rows if row.reason), None)
         why = f" ({failed.label} {failed.status.words}: {failed.reason})" if failed else ""
@@ -57,35 +54,33 @@ def explain(options: ExplainOptions, *, embedded: bool = False) -> Answer:
             f"{folder}: nothing to explain, because no row has a speed to compare with "
             f"`single`{why}"
         )
-    if not pairs:
+    if not explanations:
         what = f"nothing to explain in {rows[0].label}" if rows else "no such row"
         there = filter_choices([one.row for one in subject.explanations])
         raise UsageError(f"{folder}: {what}; there are {there}")
-    explanations = [one for one, _ in pairs]
-    clear = [one for one in explanations if not one.is_too_noisy]
+    stated = clear(explanations)
     noisy = [one.row for one in explanations if one.is_too_noisy]
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
-    shown = clear if chooses else fastest(trained_together(clear) or clear)
+    shown = stated if chooses else fastest(trained_together(stated) or stated)
     if not shown and not options.as_json:
         raise UsageError(f"{folder}: {_too_noisy(fastest(explanations)[0], subject.rows)}")
     first = load_notes(sweep.records)
     warn(*sweep.warnings)
     return answer(
         explanations,
-        [advice for _, advice in pairs],
         shown=shown,
         rows=rows,
         first=first,
         notes=(
             *([noise_note(noisy, "explain")] if noisy else []),
             *(note for note in subject.warnings if note not in first),
-            *code_notes(sweep.records),
+            *code_notes(subject.rows),
         ),
         verbose=options.verbose,
     )
 
 
-def _too_noisy(one: Explanation, rows: Sequence[ConfigurationSummary]) -> str:
+def _too_noisy(one: Explanation, rows: Sequence[Row]) -> str:
     """Which speed is too noisy to explain a row, its own or one that it is compared with."""
     row, speed = noisiest(one, rows)
     counted = units.counted(row.repetitions, "repetition")

@@ -26,16 +26,10 @@ def select_rows(subject: Subject, wanted: RowFilter) -> Subject:
     rows = tuple(row for row in subject.rows if wanted.passes(row))
     if subject.rows and not rows:
         raise UsageError(f"{subject.name}: no such row; there are {filter_choices(subject.rows)}")
-    pairs = [
-        pair
-        for pair in zip(subject.explanations, subject.advice, strict=True)
-        if wanted.passes(pair[0].row)
-    ]
     return replace(
         subject,
         rows=rows,
-        explanations=tuple(explanation for explanation, _ in pairs),
-        advice=tuple(advice for _, advice in pairs),
+        explanations=tuple(one for one in subject.explanations if wanted.passes(one.row)),
     )
 
 

@@ -57,7 +57,7 @@ def project(options: ProjectOptions) -> Projected:
 def _measured(options: ProjectOptions) -> tuple[StoredSweep, tuple[Series, ...], tuple[str, ...]]:
     """The sweep, its series, and why others are left out."""
     from dpbench.analysis.projection.series import sweep_series
-    from dpbench.analysis.summary import summarize
+    from dpbench.analysis.rows import summarize
     from dpbench.store import load
 
     if options.path.is_file():
@@ -73,7 +73,7 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep, tuple[Series, ...],
     if rows and not any(map(wanted.passes, rows)):
         raise UsageError(f"{options.path}: no such row; there are {filter_choices(rows)}")
     try:
-        series, left_out = sweep_series(sweep.records, rows, wanted.passes)
+        series, left_out = sweep_series(rows, wanted.passes)
     except UsageError as error:
         raise UsageError(f"{options.path}: {error}") from None
     return sweep, series, left_out
@@ -136,7 +136,7 @@ def _by_simulation(
     found, refused = [], []
     for one in series:
         try:
-            simulation = simulation_of(sweep.records, one, network)
+            simulation = simulation_of(one, network)
         except UsageError as error:
             refused.append(str(error))
             continue

@@ -20,7 +20,7 @@ from dpbench.records.trial import Status
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
-    from dpbench.analysis.configuration import ConfigurationSummary
+    from dpbench.analysis.row import Row
     from dpbench.analysis.subject import Subject
     from dpbench.report.inventory import ListedResults
     from dpbench.store import StoredSweep
@@ -95,7 +95,7 @@ def describe_results(folder: Path) -> ListedResults:
 
 
 def _sweep(folder: Path) -> tuple[str, int, str, str]:
-    from dpbench.analysis.configuration import by_configuration, effective_status
+    from dpbench.analysis.repetitions import by_configuration
     from dpbench.run.sweep.grid import missing, plan_trials
 
     stored = store.load(folder)
@@ -106,7 +106,7 @@ def _sweep(folder: Path) -> tuple[str, int, str, str]:
         done = len({record.trial for record in stored.records})
         words = [f"unfinished ({done:,} of {units.counted(done + len(waiting), 'trial')})"]
     rows = by_configuration(stored.records)
-    statuses = [{effective_status(record) for record in row} for row in rows.values()]
+    statuses = [{record.status for record in row} for row in rows.values()]
     skipped = sum(found == {Status.SKIPPED} for found in statuses)
     failed = sum(bool(found - {Status.COMPLETED, Status.SKIPPED}) for found in statuses)
     words += [f"{n:,} {name}" for n, name in ((failed, "failed"), (skipped, "skipped")) if n]
@@ -220,7 +220,7 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
     return Path(folder), where
 
 
-def filter_choices(rows: Sequence[ConfigurationSummary]) -> str:
+def filter_choices(rows: Sequence[Row]) -> str:
     """The values that the options can choose from."""
     values = [row_values(row) for row in rows]
     found = {n: dict.fromkeys(str(row[n]) for row in values) for n in RowFilter.model_fields}

@@ -83,6 +83,8 @@ def record(spec: TrialSpec, ranks: Sequence[RankMeasurement] = (), **changes: An
         "item": "images",
         "ranks": tuple(ranks),
     }
+    if changes.get("verification") is WRONG:
+        values["status"] = Status.WRONG_GRADIENTS
     return TrialRecord(**{**values, **changes})
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dpbench.analysis.headline import Best, Headline, headline
 from dpbench.analysis.published import from_csv
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status, TrialRecord
 from tests.analysis.builders import noisy_sweep, record, run, trial
 

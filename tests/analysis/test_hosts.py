@@ -9,9 +9,10 @@ import pytest
 from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.comparisons.matching import NotComparable, match
 from dpbench.analysis.diagnosis.hints import hints
-from dpbench.analysis.metrics import COLUMNS, configuration_row
+from dpbench.analysis.frames import to_frame
+from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.resources import utilization
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.rows import summarize
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import TrialRecord
 from dpbench.report.values import cell
@@ -42,7 +43,7 @@ def test_a_group_across_hosts_scales_from_one_replica_on_the_first() -> None:
     assert row.label == "ddp/gloo ×2 (1+1 hosts), batch 32"
     assert row.speedup is not None
     assert (row.speedup.value, row.notes) == (1.5, ())
-    assert (cell(COLUMNS["group_size"], row), configuration_row(row)["nodes"]) == ("2 (1+1)", "1+1")
+    assert (cell(COLUMNS["group_size"], row), to_frame([row])["nodes"].item()) == ("2 (1+1)", "1+1")
 
 
 def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other() -> None:
@@ -77,6 +78,6 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     assert round(mfu.value, 3) == 0.05
     unlike = {"a": gpus, "b": machine("Slow GPU")}
     record = run(spec, 100.0, environment_id="a", host_environment_ids=("a", "b"))
-    (hint,) = hints([record], unlike)
+    (hint,) = hints(summarize([record]), unlike)
     assert f"its GPUs differ ({H100}, Slow GPU)" in hint
     assert "on cuda:0 on host" in hint

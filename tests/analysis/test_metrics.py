@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dpbench.analysis import throughput
-from dpbench.analysis.losses import loss_curve
-from dpbench.analysis.metrics import METRICS, TRIAL_FIELDS
+from dpbench.analysis import losses, throughput
+from dpbench.analysis.metrics import DECLARED
 from dpbench.analysis.resources import peak_memory
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.rows import summarize
+from dpbench.analysis.scaling import efficiency_reader
 from dpbench.errors import StoreError
 from dpbench.records.trial import Status, TrialRecord
 from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
@@ -69,18 +69,18 @@ TRIAL_VALUES = {
 
 @pytest.mark.parametrize("key", TRIAL_VALUES)
 def test_a_metric_of_one_trial(key: str) -> None:
-    (field,) = (field for field in TRIAL_FIELDS if field.key == key)
-    assert field.read(two_ranks()) == pytest.approx(TRIAL_VALUES[key])
+    (metric,) = (metric for metric in DECLARED if metric.key == key)
+    assert metric.of_trial(two_ranks()) == pytest.approx(TRIAL_VALUES[key])
 
 
 def test_only_a_completed_trial_has_a_speed_and_losses() -> None:
     for changes in ({"status": Status.DIVERGED}, {"verification": WRONG}):
-        values = {field.key: field.read(two_ranks(**changes)) for field in TRIAL_FIELDS}
+        values = {metric.key: metric.of_trial(two_ranks(**changes)) for metric in DECLARED}
         assert values["images_per_second"] is None
         assert values["final_loss"] is None
         assert values["peak_memory_bytes"] == 300
     diverged = run(trial(), 100.0, losses=(2.0, 1.0, float("nan"), float("inf")))
-    values = {field.key: field.read(diverged) for field in TRIAL_FIELDS}
+    values = {metric.key: metric.of_trial(diverged) for metric in DECLARED}
     for key in ("final_loss", "loss_delta_per_step", "loss_delta_per_second"):
         assert values[key] is None
 
@@ -123,16 +123,16 @@ def test_slow_first_steps_are_no_exposed_communication() -> None:
 
 
 def test_losses_are_weighted_by_samples() -> None:
-    assert loss_curve.losses(two_ranks()) == pytest.approx((2.5, 1.5, 1.5))
+    assert losses.losses(two_ranks()) == pytest.approx((2.5, 1.5, 1.5))
     ranks = [rank(0, window([0.1], 32, [1.0])), rank(1, window([0.1], 32, [1.0, 2.0]))]
     with pytest.raises(StoreError, match="recorded 1 and 2 losses"):
-        loss_curve.losses(record(trial(group_size=2), ranks))
+        losses.losses(record(trial(group_size=2), ranks))
 
 
 def test_a_trial_has_every_value_of_the_published_records() -> None:
     """torch.rb's harness reports backend, world_size, batch_size, arch, dataset, elapsed,
     timed_steps, images, throughput, initial and final loss, and three deltas."""
-    values = {field.key: field.read(two_ranks()) for field in TRIAL_FIELDS}
+    values = {metric.key: metric.of_trial(two_ranks()) for metric in DECLARED}
     expected = {
         "backend": "gloo",
         "group_size": 2,
@@ -158,7 +158,7 @@ def test_a_trial_has_every_value_of_the_published_records() -> None:
 def test_loss_deltas_have_the_published_definitions() -> None:
     half_second = window([0.1, 0.1, 0.3], 96, [2.0, 1.5, 1.0])
     one = record(trial(timed_steps=3), [rank(0, half_second)])
-    values = {field.key: field.read(one) for field in TRIAL_FIELDS}
+    values = {metric.key: metric.of_trial(one) for metric in DECLARED}
     assert values["loss_delta_per_step"] == pytest.approx(0.3333, abs=1e-4)
     assert values["loss_delta_per_second"] == pytest.approx(2.0)
     (row,) = summarize([one, replace(one, trial=replace(one.trial, repetition=1))])
@@ -180,12 +180,12 @@ def test_efficiency_is_against_one_replica_of_the_same_repetition() -> None:
         run(trial(group_size=size, repetition=repetition), speed)
         for size, repetition, speed in ((1, 0, 100.0), (1, 1, 200.0), (2, 0, 180.0), (2, 1, 300.0))
     ]
-    read = METRICS["efficiency"].reader(records)
+    read = efficiency_reader(records)
     assert [read(r) for r in records] == [None, None, pytest.approx(0.9), pytest.approx(0.75)]
-    assert METRICS["efficiency"].reader(records[1:])(records[2]) is None
+    assert efficiency_reader(records[1:])(records[2]) is None
     for changes in ({"status": Status.DIVERGED}, {"verification": WRONG}):
         void = [run(trial(), 100.0, **changes), records[2]]
-        assert METRICS["efficiency"].reader(void)(records[2]) is None
+        assert efficiency_reader(void)(records[2]) is None
 
 
 def test_repetitions_are_combined_as_each_metric_says() -> None:

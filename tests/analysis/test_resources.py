@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.resources import counted_flops, peak_of, utilization
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.rows import summarize
 from dpbench.records.environment import Accelerator, Environment
 from dpbench.records.trial import Status
 from tests.analysis.builders import rank, record, trial, window

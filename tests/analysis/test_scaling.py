@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench import store
-from dpbench.analysis.metrics import METRICS
-from dpbench.analysis.scaling import analyze_scaling
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.rows import summarize
+from dpbench.analysis.scaling import analyze_scaling, efficiency_reader
 from dpbench.records.trial import TrialRecord
 from dpbench.report.footnotes import footnotes
 from dpbench.shipped import RESULTS
@@ -27,7 +26,6 @@ def test_times_of_a_fixed_amount_of_work() -> None:
     assert [p.group_size for p in points] == [2, 4, 8]
     assert [round(p.speedup, 3) for p in points] == [1.846, 3.429, 6.0]
     assert [round(100 * p.efficiency, 1) for p in points] == [92.3, 85.7, 75.0]
-    assert not any(p.faster_than_linear for p in points)
 
 
 def test_throughputs() -> None:
@@ -47,9 +45,9 @@ def test_a_baseline_of_several_replicas_is_labeled() -> None:
         analyze_scaling(65.0, {4: 35.0}, baseline_group_size=0)
 
 
-def test_faster_than_linear_is_flagged() -> None:
+def test_faster_than_linear_is_an_efficiency_above_one() -> None:
     (point,) = analyze_scaling(100.0, {2: 40.0})
-    assert point.faster_than_linear
+    assert point.efficiency == pytest.approx(1.25)
 
 
 def test_published_times_and_their_serial_fraction() -> None:
@@ -92,7 +90,7 @@ def test_copies_are_compared_with_the_plain_module() -> None:
     assert speedup(plain, copies, slower_copy) == pytest.approx(1.9)
     assert speedup(copies, slower_copy) == pytest.approx(3.8)
     assert speedup(copies) is None
-    efficiency = METRICS["efficiency"].reader([*plain[1:], *copies])
+    efficiency = efficiency_reader([*plain[1:], *copies])
     assert efficiency(copies[0]) is None  # its pass has no `single`
     assert [efficiency(record) for record in copies[1:]] == [pytest.approx(0.95)] * 4
 
@@ -102,9 +100,9 @@ def assert_faster_rows_have_more_speedup(records: Sequence[TrialRecord]) -> int:
     less speedup; returns the number of pairs."""
     groups: dict[object, list[tuple[float, float, float]]] = {}
     for row in summarize(records):
-        if row.configuration and row.throughput and row.speedup and row.efficiency:
+        if row.trial and row.throughput and row.speedup and row.efficiency:
             numbers = (row.throughput.value, row.speedup.value, row.efficiency.value)
-            key = (row.configuration.baseline, row.group_size)
+            key = (row.trial.baseline, row.group_size)
             groups.setdefault(key, []).append(numbers)
     pairs = [pair for group in groups.values() for pair in combinations(sorted(group), 2)]
     for (slow, *less), (fast, *more) in pairs:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.estimate import Floats
-from dpbench.analysis.steps import outlier_limit, rank_steps, summarize_steps
-from dpbench.analysis.warm_up import warm_up
-from tests.analysis.builders import correlated, steps_of
+from dpbench.analysis.metrics import percentile
+from dpbench.analysis.steps import outlier_limit, rank_steps, warm_up
+from tests.analysis.builders import correlated, rank, record, steps_of, trial, window
 
 
 def test_outliers_are_ten_standard_deviations_above_the_median() -> None:
@@ -22,9 +22,9 @@ def test_outliers_are_ten_standard_deviations_above_the_median() -> None:
 
 
 def test_quantiles_are_over_the_steps_of_all_repetitions() -> None:
-    found = summarize_steps([np.arange(1.0, 51.0), np.arange(51.0, 101.0)])
-    assert found.warm_up is None
-    assert (found.p50_seconds, found.p95_seconds) == pytest.approx((50.5, 95.05))
+    windows = (window([0.1 * k for k in range(*ends)], 32) for ends in ((1, 51), (51, 101)))
+    records = [record(trial(), [rank(0, one)]) for one in windows]
+    assert [percentile(p, *records) for p in (50, 95)] == pytest.approx([5.05, 9.505])
 
 
 def sweeps(noise: str, repetitions: int = 4, steps: int = 50) -> Floats:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from dpbench.analysis.diagnosis.advice import advise
-from dpbench.analysis.diagnosis.explanation import explain, fastest
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.diagnosis.explain import explain
+from dpbench.analysis.diagnosis.explanation import fastest
+from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.answer import Answer
 from dpbench.report.explanation import answer
@@ -20,9 +20,9 @@ def sweep(passes: int = 3) -> list[TrialRecord]:
 
 def answer_on(records: Sequence[TrialRecord], *, every: bool = True) -> Answer:
     rows = summarize(records)
-    found = explain(records, rows)
+    found = explain(rows)
     shown = found if every else fastest(found)
-    return answer(found, advise(found), shown=shown, rows=rows, notes=["a note"])
+    return answer(found, shown=shown, rows=rows, notes=["a note"])
 
 
 def text_of(records: Sequence[TrialRecord], *, every: bool = True) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import COLUMNS
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.report.footnotes import too_noisy, warming_up
 from dpbench.report.table import MISSING

@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from dpbench.analysis.estimate import LogMean, ratio
+from dpbench.analysis.estimate import ratio
 from dpbench.report.values import write
 from dpbench.store import load
 
@@ -29,7 +29,7 @@ def main(folder: str) -> int:
             print(f"Error: no trial of {baseline} or {name} has completed")
             status = 1
             continue
-        found = ratio(LogMean.of_runs(seconds[name]), LogMean.of_runs(seconds[baseline]))
+        found = ratio(seconds[name], seconds[baseline])
         status |= found.low is not None and found.low > limit
         print(f"step of {name} ÷ {baseline}: {write(found, 'ratio')}, wanted <= {limit}")
     return status

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpbench.analysis.diagnosis.hints import hints
+from dpbench.analysis.rows import summarize
 from dpbench.store import StoredSweep, load
 
 
@@ -34,7 +35,7 @@ def _errors(sweep: StoredSweep, expected: set[str]) -> Iterator[str]:
             yield f"recorded CUDA_VISIBLE_DEVICES={visible}"
         if any(gpu.uuid is None for gpu in environment.accelerators):
             yield "a GPU has no UUID in the record"
-    remarks = "\n".join(hints(sweep.records, sweep.environments))
+    remarks = "\n".join(hints(summarize(sweep.records), sweep.environments))
     gpus = [gpu for one in sweep.environments.values() for gpu in one.accelerators]
     names = {gpu.name for gpu in gpus if f"cuda:{gpu.index}" in used}
     if ("its GPUs differ" in remarks) != (len(names) > 1):

@@ -10,17 +10,13 @@ cost of every small message.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from statistics import median
 
-from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.analysis.fields import ReadField, integer, number
-from dpbench.records.collectives import (
-    CollectiveRecord,
-    CollectiveSpec,
-    SizeTiming,
-)
+from dpbench.analysis.estimate import Estimate, geometric_mean
+from dpbench.analysis.metric import Metric
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status
 
 
@@ -39,49 +35,58 @@ class SizeCost:
     """Largest error over all ranks and repetitions, relative to exact arithmetic."""
 
 
-SIZE_COLUMNS: tuple[ReadField[SizeCost], ...] = (
-    integer(
-        "nbytes",
-        "Size of the message in bytes, as nccl-tests counts it: of all_gather and reduce_scatter "
-        "the whole, of which each rank holds its part.",
+SIZE_METRICS = (
+    Metric(
+        key="nbytes",
+        kind="integer",
+        meaning="Size of the message in bytes, as nccl-tests counts it: of all_gather and "
+        "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         style="grouped",
+        row=attrgetter("nbytes"),
     ),
-    integer("samples", "Timed samples behind it, all repetitions together."),
-    number(
-        "seconds",
-        "Time of one call on the slowest rank: the median over samples, the geometric mean over "
-        "repetitions.",
-        ends=True,
+    Metric(
+        key="samples",
+        kind="integer",
+        meaning="Timed samples behind it, all repetitions together.",
+        row=attrgetter("samples"),
+    ),
+    Metric(
+        key="seconds",
+        meaning="Time of one call on the slowest rank: the median over samples, the geometric mean "
+        "over repetitions.",
+        has_interval=True,
         header="Time",
         style="time",
+        row=attrgetter("seconds"),
     ),
-    number(
-        "algorithm_bytes_per_second",
-        "Size ÷ time (algbw); tables show 10⁹ bytes per second.",
-        attrgetter("algorithm_bandwidth"),
-        ends=True,
+    Metric(
+        key="algorithm_bytes_per_second",
+        meaning="Size ÷ time (algbw); tables show 10⁹ bytes per second.",
+        has_interval=True,
         header="algbw (GB/s)",
         style="gigabytes alone",
+        row=attrgetter("algorithm_bandwidth"),
     ),
-    number(
-        "bus_bytes_per_second",
-        "algbw × the factor that makes it the load of each link of a ring, as nccl-tests defines "
-        "it (busbw); tables show 10⁹ bytes per second.",
-        attrgetter("bus_bandwidth"),
-        ends=True,
+    Metric(
+        key="bus_bytes_per_second",
+        meaning="algbw × the factor that makes it the load of each link of a ring, as nccl-tests "
+        "defines it (busbw); tables show 10⁹ bytes per second.",
+        has_interval=True,
         header="busbw (GB/s)",
         style="gigabytes",
+        row=attrgetter("bus_bandwidth"),
     ),
-    number(
-        "largest_error",
-        "Largest error of a result on values that have to be rounded, over all ranks, relative to "
-        "exact arithmetic; 0 where values are only moved.",
+    Metric(
+        key="largest_error",
+        meaning="Largest error of a result on values that have to be rounded, over all ranks, "
+        "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         style="error",
+        row=attrgetter("largest_error"),
     ),
 )
-"""Columns of one message size."""
+"""Metrics of one message size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,19 +106,6 @@ class MeasuredCollective:
     tried_again_after: tuple[str, ...]
     """Reasons why first tries were ended from outside."""
     environment_ids: tuple[str, ...]
-
-    @property
-    def identity(self) -> dict[str, str | int]:
-        """What was measured, and how often, by the names that exports use."""
-        return {
-            "collective": self.spec.collective,
-            "backend": self.spec.backend,
-            "group_size": self.spec.group_size,
-            "nodes": self.nodes,
-            "dtype": self.spec.dtype,
-            "threads_per_replica": self.spec.threads_per_replica,
-            "repetitions": self.repetitions,
-        }
 
 
 def bus_factor(collective: str, group_size: int) -> float:
@@ -153,30 +145,23 @@ def _measured(spec: CollectiveSpec, records: Sequence[CollectiveRecord]) -> Meas
 def _size_cost(
     spec: CollectiveSpec, nbytes: int, records: Sequence[CollectiveRecord]
 ) -> SizeCost | None:
-    """Cost of a size; None if no repetition has it."""
-    calls = _on_all_ranks(records, nbytes)
+    """Cost of a size, from the repetitions whose ranks all have it; None if there is none."""
+    calls = []
+    for record in records:
+        own = [one for rank in record.ranks for one in rank.timings if one.nbytes == nbytes]
+        if len(own) == len(record.ranks):
+            calls.append(own)
     if not calls:
         return None
     # Every sample took as long as on its slowest rank.
     samples = [list(map(max, zip(*(one.seconds for one in ranks), strict=True))) for ranks in calls]
-    took = LogMean.of_runs([median(one) for one in samples])
-    # An inverse has the same squared error of its logarithm.
-    algorithm = replace(took, value=nbytes / took.value).estimate("B/s")
+    took = geometric_mean([median(one) for one in samples], unit="s")
+    algorithm = took.mapped(lambda seconds: nbytes / seconds, unit="B/s")
     return SizeCost(
         nbytes=nbytes,
-        seconds=took.estimate("s"),
+        seconds=took,
         algorithm_bandwidth=algorithm,
         bus_bandwidth=algorithm.scaled(bus_factor(spec.collective, spec.group_size), unit="B/s"),
         samples=sum(map(len, samples)),
         largest_error=max(one.largest_error for ranks in calls for one in ranks),
     )
-
-
-def _on_all_ranks(records: Iterable[CollectiveRecord], nbytes: int) -> list[list[SizeTiming]]:
-    """Timings of every rank, for each record whose ranks all have the size."""
-    found = []
-    for record in records:
-        own = [one for rank in record.ranks for one in rank.timings if one.nbytes == nbytes]
-        if len(own) == len(record.ranks):
-            found.append(own)
-    return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from scipy.special import bdtrc, nctdtrinc, stdtr, stdtrit
 
-from dpbench.analysis.estimate import LARGEST_REACH, Estimate, LogMean, quotient
+from dpbench.analysis.estimate import LARGEST_REACH, Estimate, LogMean
 
 ALPHA = 0.05
 """Level of a test of data that is looked at once."""
@@ -105,7 +105,7 @@ def change(baseline: Costs, candidate: Costs, *, paired: bool) -> Change | None:
     return Change(
         mean=LogMean.of_runs(ratios)
         if paired
-        else quotient(LogMean.of_runs(now), LogMean.of_runs(before)),
+        else LogMean.of_runs(now).over(LogMean.of_runs(before)),
         ratios=tuple(ratios),
         repetitions=(len(before), len(now)),
     )

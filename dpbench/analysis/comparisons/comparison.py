@@ -8,14 +8,18 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change, holm
 from dpbench.analysis.comparisons.matching import Group, Matched, Pair
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
-from dpbench.analysis.metric import Metric, Reading
+from dpbench.analysis.metric import Metric
+from dpbench.analysis.scaling import efficiency_reader
+from dpbench.records.trial import TrialRecord
 
+Reading = Callable[[TrialRecord], Any]
 ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
 Values = dict[int, float]
 """Values by repetition."""
@@ -73,8 +77,10 @@ def compare(matched: Matched, metric: Metric, *, within: float) -> tuple[Compari
     1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else it
     is inconclusive.
     """
-    first = metric.reader(matched.baseline.records)
-    second = metric.reader(matched.candidate.records)
+    first, second = (
+        efficiency_reader(side.records) if metric.is_relative else metric.of_trial
+        for side in (matched.baseline, matched.candidate)
+    )
     found = (_compared(pair, matched, metric, first, second) for pair in matched.pairs)
     rows = [row for row in found if row is not None]
     return tuple(
@@ -155,7 +161,7 @@ def _outcome(row: Comparison, corrected: float, metric: Metric, within: float) -
 
 def _values(records: Group, read: Reading) -> Values:
     values = {repetition: read(record) for repetition, record in records.items()}
-    return {repetition: value for repetition, value in values.items() if value is not None}
+    return {repetition: float(value) for repetition, value in values.items() if value is not None}
 
 
 def _obstacle(pair: Pair, baseline: Values, candidate: Values) -> str | None:

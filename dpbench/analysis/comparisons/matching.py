@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
-from dpbench.analysis.configuration import usable_repetitions
+from dpbench.analysis.repetitions import usable_repetitions
 from dpbench.codec import differing_fields
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.records.environment import Environment
@@ -214,7 +214,7 @@ def _pair(baseline: Group, candidate: Group, labels: Labels) -> Pair:
     first, second = next(iter(baseline.values())), next(iter(candidate.values()))
     measured = [r for r in (*candidate.values(), *baseline.values()) if r.ranks]
     usable = (
-        {r.trial.repetition: r for r in usable_repetitions(list(group.values()))}
+        {r.trial.repetition: r for r in usable_repetitions([*group.values()])}
         for group in (baseline, candidate)
     )
     return Pair(

@@ -39,10 +39,10 @@ from dpbench.analysis.comparisons.change import (
 from dpbench.analysis.comparisons.comparability import check_environments
 from dpbench.analysis.comparisons.comparison import Comparison, compare
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side, match
-from dpbench.analysis.configuration import by_configuration, outcome
-from dpbench.analysis.diagnosis.hints import is_untrustworthy
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.load import is_untrustworthy
 from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.repetitions import by_configuration, outcome
 from dpbench.records.trial import Status
 from dpbench.specs import Labels
 
@@ -294,14 +294,14 @@ def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str, float], ...]:
     )
     found = {
         f"{labels.configuration(spec)}{role}": (
-            outcome(group),
+            *outcome(group),
             sum(record.duration_seconds for record in group),
         )
         for side, role in (*candidates, *baselines)
         for spec, group in by_configuration(side.selected()).items()
     }
     return tuple(
-        (label, f"{end.status.words}: {end.reason}", seconds)
-        for label, (end, seconds) in found.items()
-        if end.status not in (Status.COMPLETED, Status.SKIPPED)
+        (label, f"{status.words}: {reason}", seconds)
+        for label, (status, reason, seconds) in found.items()
+        if status not in (Status.COMPLETED, Status.SKIPPED)
     )

@@ -4,14 +4,15 @@ already."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from statistics import fmean
 
 from dpbench import units
-from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.factors import LARGE, Factor, Part, is_large_loss
+from dpbench.analysis.diagnosis.explanation import Advice, AdviceKind, Explanation
+from dpbench.analysis.diagnosis.factors import LARGE, Factor, Part, is_large_loss, typical
+from dpbench.analysis.diagnosis.phases import data_seconds
 from dpbench.analysis.diagnosis.script import script_words
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.diagnosis.user_code import observed
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -25,65 +26,32 @@ ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
 HIDDEN_BY_PAUSES: set[Part] = {"contention", "wrapper", "waiting"}
 """Parts that slow steps enlarge, whatever causes them."""
-AdviceKind = Part | Literal["data", "slow steps", "not separated"]
 Words = tuple[str, str]
 """The loss, and its remedy."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Advice:
-    """One large loss of one configuration, and what to do about it."""
-
-    kind: AdviceKind
-    share: Estimate
-    """The lost share of the step's seconds."""
-    loss: str
-    """Name of the loss: "exposed communication on gloo"."""
-    remedy: str
-    """Advice on what to try, or why there is nothing to try: "try shm (same host)"."""
-
-    @property
-    def text(self) -> str:
-        """Loss and remedy as text."""
-        return f"{self.loss}: {self.remedy}"
-
-
-def advise(explanations: Sequence[Explanation]) -> tuple[tuple[Advice, ...], ...]:
-    """The advice on every explanation of a sweep, the largest loss first; empty where nothing is
-    large.
+def advise(one: Explanation, others: Sequence[Explanation]) -> tuple[Advice, ...]:
+    """The advice on one explanation of a sweep, the largest loss first; () if nothing is large.
 
     A factor is blamed if the whole interval of its share lies above 0 and it costs 5 % of the step
     or more; with a single repetition nothing is blamed, as there is no interval. What the sweep
     already tried is not advised. Where a speed is too noisy, and of one replica in a sweep of
     several, only slow steps are named.
     """
-    several = any(one.trial.group_size > 1 for one in explanations)
-    return tuple(
-        _advice_on(one, explanations, beside_several=several and one.trial.group_size == 1)
-        for one in explanations
-    )
-
-
-def _advice_on(
-    one: Explanation, others: Sequence[Explanation], *, beside_several: bool
-) -> tuple[Advice, ...]:
-    """The advice on one explanation, the largest loss first."""
     pauses = _pauses(one)
-    if one.is_too_noisy or beside_several:
+    is_beside_several = one.trial.group_size == 1 and any(o.trial.group_size > 1 for o in others)
+    if one.is_too_noisy or is_beside_several:
         return () if pauses is None else (pauses,)
     lines = [
         _advice(factor, one, others)
         for factor in one.factors.factors
         if is_large_loss(factor.share) and not _is_of_pauses(factor, pauses)
     ]
-    data = one.phases and one.phases.of("data")
-    is_named = any(line.kind == "data" for line in lines)
-    if data and is_large_loss(data.share) and not is_named:
+    share = one.phases and one.phases.data_share
+    if share and is_large_loss(share) and all(line.kind != "data" for line in lines):
         # A loader that is as slow in `single` costs no efficiency, and still costs time.
         loss = "loading data, on every rank"
-        lines.append(
-            Advice(kind="data", share=data.share, loss=loss, remedy=_faster_loading(one.trial))
-        )
+        lines.append(Advice(kind="data", share=share, loss=loss, remedy=_faster_loading(one.trial)))
     if pauses is not None:
         lines.append(pauses)
     return tuple(sorted(lines, key=lambda line: -line.share.value))
@@ -98,7 +66,7 @@ def _pauses(one: Explanation) -> Advice | None:
         "look for what runs only now and then, such as garbage collection, logging or a branch of "
         "the model (dpbench report --level step lists all steps)"
     )
-    if one.row.disturbed:
+    if one.row.is_disturbed:
         remedy = "other processes ran meanwhile: free the machine and measure again"
     return Advice(kind="slow steps", share=slow.share, loss=slow.text, remedy=remedy)
 
@@ -121,9 +89,15 @@ def _advice(factor: Factor, explained: Explanation, others: Sequence[Explanation
         kind = "not separated"
     elif kind == "waiting" and explained.slowest_rank is not None:
         seconds = factor.share.value * explained.factors.step_seconds.value
-        kind = "data" if explained.slow_data_seconds >= HALF * seconds else "waiting"
+        kind = "data" if _slow_data_seconds(explained) >= HALF * seconds else "waiting"
     loss, remedy = _words(kind, factor.parts, explained, others)
     return Advice(kind=kind, share=factor.share, loss=loss, remedy=remedy)
+
+
+def _slow_data_seconds(explained: Explanation) -> float:
+    """Seconds of a step by which data loading on the slowest rank exceeds the typical rank's."""
+    loading = (data_seconds(record) for record in explained.row.records)
+    return fmean([max(ranks) - typical(ranks) for ranks in loading if ranks] or [0.0])
 
 
 def _words(
@@ -133,7 +107,7 @@ def _words(
     others: Sequence[Explanation],
 ) -> Words:
     trial, slowest = explained.trial, explained.slowest_rank
-    traits = IMPLEMENTATIONS[trial.implementation]
+    traits, code = IMPLEMENTATIONS[trial.implementation], observed(explained.row.records)
     accumulate = f"--accumulate {trial.accumulation_steps * ACCUMULATE_TIMES}"
     if kind == "data" and slowest is not None:
         return f"loading data on rank {slowest.rank} ({slowest.device})", _faster_loading(trial)
@@ -141,13 +115,13 @@ def _words(
         return _waiting(explained)
     if trial.workload.script and kind in ("communication", "wrapper"):
         return script_words(kind)
-    if explained.code.reduces_each_micro_step and kind in ("communication", "wrapper"):
+    if code.reduces_each_micro_step and kind in ("communication", "wrapper"):
         loss = f"gradients that are reduced in each of {trial.accumulation_steps} micro-steps"
         return loss, "enter model.no_sync() in all micro-steps but the last"
     if kind == "communication":
         return _communication(explained, others, accumulate)
-    if kind == "contention" and (threads := explained.code.threads) is not None:
-        loss = f"contention, as the model's code sets {threads} threads in each process"
+    if kind == "contention" and code.threads is not None:
+        loss = f"contention, as the model's code sets {code.threads} threads in each process"
         return loss, f"remove torch.set_num_threads, or try --threads {trial.threads_per_replica}"
     if kind == "contention":
         loss = f"contention, as {trial.group_size} copies slow each other without communicating"

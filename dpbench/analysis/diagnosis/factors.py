@@ -36,10 +36,9 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Literal, NamedTuple, TypeVar, get_args
 
-import numpy as np
-
-from dpbench.analysis.estimate import Estimate, LogMean, mean
-from dpbench.analysis.scaling import BASELINE
+from dpbench.analysis.estimate import Estimate, geometric_mean, mean
+from dpbench.analysis.scaling import UNITY
+from dpbench.analysis.steps import warm_up
 from dpbench.analysis.throughput import (
     free_communication_seconds,
     mean_rank_step_seconds,
@@ -48,7 +47,6 @@ from dpbench.analysis.throughput import (
     step_seconds,
     steps_without_sync,
 )
-from dpbench.analysis.warm_up import warm_up
 from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import INDEPENDENT, SINGLE
@@ -177,14 +175,14 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
         parts = PARTS[first:last]
         before, after = zip(*(seconds[k : k + 2] for seconds in chosen), strict=True)
         shares = [(b - a) / r for a, b, r in zip(before, after, reached, strict=True)]
-        value = BASELINE if known.issuperset(parts) else _quotient(before, after, "×")
+        value = UNITY if known.issuperset(parts) else _quotient(before, after, "×")
         share = mean(shares, unit="of the step")
         factors.append(Factor(parts=parts, value=value, share=share))
     ideal = [seconds[0] for seconds in chosen] if places[0] == IDEAL else []
     return Factors(
         factors=tuple(factors),
         efficiency=_quotient(ideal, reached, "of linear") if ideal else None,
-        step_seconds=LogMean.of_runs(reached).estimate("s"),
+        step_seconds=geometric_mean(reached, unit="s"),
         repetitions=tuple(repetitions),
         missing=tuple(place for place in range(len(PARTS) + 1) if place not in places),
         slow_first_steps=skipped,
@@ -206,7 +204,7 @@ def _input_pipeline(records: Sequence[TrialRecord]) -> InputPipeline | None:
     return InputPipeline(
         value=_quotient(cached_seconds, as_is, "×"),
         share=mean(shares, unit="of the step"),
-        cached_seconds=LogMean.of_runs([*cached_seconds]).estimate("s"),
+        cached_seconds=geometric_mean(cached_seconds, unit="s"),
     )
 
 
@@ -304,8 +302,7 @@ def _comparable(measured: Mapping[int, Stages]) -> tuple[list[int], list[int]]:
 
 
 def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Estimate:
-    ratios = np.asarray(before) / np.asarray(after)
-    return LogMean.of_runs(ratios.tolist()).estimate(unit)
+    return geometric_mean([b / a for b, a in zip(before, after, strict=True)], unit=unit)
 
 
 def _work(trial: TrialSpec) -> TrialSpec:

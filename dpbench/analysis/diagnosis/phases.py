@@ -11,48 +11,35 @@ slower ranks included. Noise can make it negative; it is not clipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal, get_args
+from typing import Literal
 
 from dpbench.analysis.estimate import Estimate, mean
 from dpbench.records.trial import TrialRecord
 
 PhaseName = Literal["data", "forward", "backward", "communication", "optimizer"]
-PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
-"""Phases in the order of a step."""
-ReplicaPhaseName = Literal["scatter", "replicate", "compute", "gather", "reduce"]
-REPLICA_PHASES: tuple[ReplicaPhaseName, ...] = get_args(ReplicaPhaseName)
+REPLICA_PHASES = ("scatter", "replicate", "compute", "gather", "reduce")
 """Phases within forward and backward of a process that drives all replicas, in the order of a
 step."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PhaseEstimate:
-    """One phase of the mean instrumented step."""
-
-    name: PhaseName
-    seconds: Estimate
-    share: Estimate
-    """Share of the instrumented step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepPhases:
     """The phases of one configuration; their seconds add up to the instrumented step's."""
 
-    phases: tuple[PhaseEstimate, ...]
-    """Phases; without communication if it cannot be separated from backward, or if there is
-    none."""
-    instrumented_step_seconds: Estimate
+    seconds: Mapping[PhaseName, Estimate]
+    """Phases in the order of a step; without communication if it cannot be separated from backward,
+    or if there is none."""
+    step_seconds: Estimate
+    """Seconds of the instrumented step."""
+    data_share: Estimate
+    """Share of the instrumented step that is spent on data."""
     steps: int
     """Number of instrumented steps of each rank and repetition."""
-    of_replicas: dict[ReplicaPhaseName, Estimate] = field(default_factory=dict)
+    of_replicas: Mapping[str, Estimate]
     """Seconds of the parts of forward and backward; empty if each replica has its own process."""
-
-    def of(self, name: PhaseName) -> PhaseEstimate | None:
-        return next((phase for phase in self.phases if phase.name == name), None)
 
 
 def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
@@ -60,26 +47,30 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
     measured = [(record, found) for record in records if (found := phase_seconds(record))]
     if not measured:
         return None
-    ranks = [[*record.ranks] for record, _ in measured]
-    totals = [sum(seconds.values()) for _, seconds in measured]
-    phases = []
-    for name in PHASES:
-        values = [seconds[name] for _, seconds in measured if name in seconds]
-        if len(values) == len(measured):
-            shares = [value / (total or 1.0) for value, total in zip(values, totals, strict=True)]
-            seconds, share = mean(values, unit="s"), mean(shares, unit="of the step")
-            phases.append(PhaseEstimate(name=name, seconds=seconds, share=share))
-    inner = [[rank.replica_phases for rank in each if rank.replica_phases] for each in ranks]
+    phases = [found for _, found in measured]
+    totals = [sum(found.values()) for found in phases]
+    shares = [found["data"] / (total or 1.0) for found, total in zip(phases, totals, strict=True)]
+    inner = [[rank.replica_phases for rank in record.ranks] for record, _ in measured]
     return StepPhases(
-        phases=tuple(phases),
-        instrumented_step_seconds=mean(totals, unit="s"),
-        steps=min(len(rank.phases.data_seconds) for each in ranks for rank in each if rank.phases),
+        seconds={
+            name: mean([found[name] for found in phases], unit="s")
+            for name in phases[0]
+            if all(name in found for found in phases)
+        },
+        step_seconds=mean(totals, unit="s"),
+        data_share=mean(shares, unit="of the step"),
+        steps=min(
+            len(rank.phases.data_seconds)
+            for one, _ in measured
+            for rank in one.ranks
+            if rank.phases
+        ),
         of_replicas={
             name: mean(
                 [_mean(getattr(one, f"{name}_seconds") for one in each) for each in inner], unit="s"
             )
             for name in REPLICA_PHASES
-            if all(inner)
+            if all(map(all, inner))
         },
     )
 
@@ -90,16 +81,17 @@ def phase_seconds(record: TrialRecord) -> dict[PhaseName, float] | None:
     bare = [rank.phases_without_sync for rank in record.ranks if rank.phases_without_sync]
     if not full or len(full) < len(record.ranks):
         return None
-    seconds: dict[PhaseName, float] = {
-        "data": _mean(phases.data_seconds for phases in full),
-        "forward": _mean(phases.forward_seconds for phases in full),
-        "backward": _mean(phases.backward_seconds for phases in full),
-        "optimizer": _mean(phases.optimizer_seconds for phases in full),
-    }
+    backward = _mean(phases.backward_seconds for phases in full)
+    parts: dict[PhaseName, float] = {"backward": backward}
     if len(bare) == len(full):
         without = _mean(phases.backward_seconds for phases in bare)
-        seconds |= {"backward": without, "communication": seconds["backward"] - without}
-    return seconds
+        parts = {"backward": without, "communication": backward - without}
+    return {
+        "data": _mean(phases.data_seconds for phases in full),
+        "forward": _mean(phases.forward_seconds for phases in full),
+        **parts,
+        "optimizer": _mean(phases.optimizer_seconds for phases in full),
+    }
 
 
 def data_seconds(record: TrialRecord) -> list[float] | None:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dpbench import units
-from dpbench.analysis.configuration import by_configuration
-from dpbench.analysis.throughput import is_measured
+from dpbench.analysis.row import Row
 from dpbench.records.trial import TrialRecord, Window
-from dpbench.specs import Labels, TrialSpec
+from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 LEAST_GROWTH_BYTES = 16 * 1024
@@ -59,27 +58,24 @@ def _growth(window: Window) -> float:
     return least if least >= LEAST_GROWTH_BYTES else 0.0
 
 
-def code_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """Notes on all configurations; rows with the same note share one, which names the first.
+def code_notes(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Notes on all measured rows; those with the same note share one, which names the first.
 
     `script.symptoms` has those of training scripts, except growing memory.
     """
-    groups = by_configuration(record for record in records if is_measured(record))
-    found = {trial: observed(repetitions) for trial, repetitions in groups.items()}
-    labels = Labels.among(groups)
-    rows: dict[str, list[str]] = {}
-    for trial, code in found.items():
+    found = [(row, row.trial, observed(row.records)) for row in rows if row.trial and row.records]
+    labels: dict[str, list[str]] = {}
+    for row, trial, code in found:
         for text in () if trial.workload.script else _notes(trial, code):
-            rows.setdefault(text, []).append(labels.configuration(trial))
-    growing = [trial for trial, code in found.items() if code.growth_bytes_per_step]
-    if growing:
-        most = units.bytes_binary(max(code.growth_bytes_per_step for code in found.values()))
+            labels.setdefault(text, []).append(row.label)
+    if growing := [row.label for row, _, code in found if code.growth_bytes_per_step]:
+        most = units.bytes_binary(max(code.growth_bytes_per_step for *_, code in found))
         text = (
             f"memory grows by up to {most} in every step; look for tensors that the code keeps, "
             "such as losses that were not detached"
         )
-        rows[text] = [*map(labels.configuration, growing)]
-    return tuple(f"{units.some_of(named, 1, 'row')}: {text}" for text, named in rows.items())
+        labels[text] = growing
+    return tuple(f"{units.some_of(named, 1, 'row')}: {text}" for text, named in labels.items())
 
 
 def _notes(trial: TrialSpec, code: UserCode) -> Iterator[str]:

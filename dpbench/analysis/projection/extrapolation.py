@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from dpbench.analysis.projection.law import FARTHEST, continued, crosses, refusal
-from dpbench.analysis.projection.row import Kind, ProjectedRow, reach
+from dpbench.analysis.projection.row import Origin, ProjectedRow, reach
 from dpbench.analysis.projection.series import Series, noise_of
 from dpbench.analysis.projection.track_record import band
 from dpbench.errors import UsageError
@@ -46,7 +46,7 @@ def _row(series: Series, n: int, per_node: int | None) -> ProjectedRow:
     shift = errors.middle * predicted.scale
     parts = [(end - errors.middle) * predicted.scale for end in (errors.low, errors.high)]
     faster, slower = reach(parts, predicted.noise([*map(noise_of, speeds)]))
-    kind: Kind = "interpolated"
+    kind: Origin = "interpolated"
     if n > sizes[-1]:
         kind = "next node" if across else "extrapolated"
     speed = n * math.exp(-predicted.log_seconds - shift)

@@ -9,10 +9,8 @@ from typing import Literal
 
 from dpbench.analysis.estimate import Estimate
 
-Kind = Literal["measured", "interpolated", "extrapolated", "next node", "projected", "refused"]
+Origin = Literal["measured", "interpolated", "extrapolated", "next node", "projected", "refused"]
 """Where the numbers of a row come from; the strongest first."""
-CONFIDENCE = 0.90
-"""Confidence of all bands: quantiles further out would need more published tables than exist."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +18,7 @@ class ProjectedRow:
     """A group size, and what one step costs there; a refused row has a reason and no numbers."""
 
     group_size: int
-    kind: Kind
+    kind: Origin
     reason: str | None = None
     """Why there are no numbers."""
     step_seconds: Estimate | None = None
@@ -37,7 +35,6 @@ def banded(value: float, below: float, above: float, unit: str, *, sample_size: 
         unit=unit,
         sample_size=sample_size,
         basis="model",
-        confidence=CONFIDENCE,
     )
 
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.configuration import ConfigurationSummary, noise_note
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.row import Kind, ProjectedRow, banded
-from dpbench.analysis.scaling import BASELINE
+from dpbench.analysis.projection.row import Origin, ProjectedRow, banded
+from dpbench.analysis.row import Row, noise_note
+from dpbench.analysis.scaling import UNITY
 from dpbench.errors import UsageError
-from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 
@@ -35,7 +34,7 @@ class Series:
     """Such as "ddp/gloo, batch 32"."""
     item: str
     """Items that are counted: "images"; "" for a table of speedups."""
-    rows: tuple[ConfigurationSummary, ...]
+    rows: tuple[Row, ...]
     """Measured rows by ascending group size; each has a throughput, or a speedup."""
     single: Estimate | None = None
     """Throughput of `single`, which efficiencies are against; None if there is no such row."""
@@ -79,13 +78,13 @@ class Series:
         ranks = units.counted(per_node, "rank")
         return f"{self.trial.backend} works on one machine only, and a node has {ranks}"
 
-    def measured_row(self, row: ConfigurationSummary) -> ProjectedRow:
+    def measured_row(self, row: Row) -> ProjectedRow:
         """A measured group size."""
         speed = speed_of(row)
         assert speed is not None, "a series has only rows with a speed"
         efficiency = row.efficiency
         if self.single is None and row.group_size == self.group_sizes[0]:
-            efficiency = replace(BASELINE, unit="of linear")
+            efficiency = replace(UNITY, unit="of linear")
         elif efficiency is None:
             alone = replace(speed, low=None, high=None, basis="single value")
             efficiency = alone.scaled(1 / self.base.value / row.group_size, unit="of linear")
@@ -93,7 +92,7 @@ class Series:
         return self.with_speed(found, speed)
 
     def predicted_row(
-        self, n: int, kind: Kind, value: float, reach: tuple[float, float], sample_size: int
+        self, n: int, kind: Origin, value: float, reach: tuple[float, float], sample_size: int
     ) -> ProjectedRow:
         """A group size with a predicted speed, whose logarithm may be off by `reach` (below,
         above); the efficiency has the noise of its base, too."""
@@ -112,7 +111,7 @@ class Series:
         return replace(row, throughput=replace(speed, unit=self.unit), step_seconds=step)
 
 
-def speed_of(row: ConfigurationSummary) -> Estimate | None:
+def speed_of(row: Row) -> Estimate | None:
     return row.throughput or row.speedup
 
 
@@ -122,9 +121,8 @@ def noise_of(speed: Estimate) -> float:
 
 
 def sweep_series(
-    records: Sequence[TrialRecord],
-    rows: Sequence[ConfigurationSummary],
-    wanted: Callable[[ConfigurationSummary], bool] = lambda _: True,
+    rows: Sequence[Row],
+    wanted: Callable[[Row], bool] = lambda _: True,
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
     """The series of the `wanted` rows of a results folder, and a note on each curve that is left
     out.
@@ -133,9 +131,8 @@ def sweep_series(
     that row. Configurations that exchange no gradients, which others are compared with, are left
     out without a note. Raises UsageError if there is no series.
     """
-    items = {record.trial.configuration: record.items_per_sample for record in records}
-    by_trial = {row.configuration: row for row in rows if row.configuration}
-    groups: dict[TrialSpec, list[ConfigurationSummary]] = {}
+    by_trial = {row.trial: row for row in rows if row.trial}
+    groups: dict[TrialSpec, list[Row]] = {}
     for spec, row in by_trial.items():
         if row.throughput is None or not wanted(row):
             continue
@@ -143,7 +140,7 @@ def sweep_series(
             groups.setdefault(spec.of_one_replica, []).append(row)
     series: list[Series] = []
     notes: list[str] = []
-    noisy: list[ConfigurationSummary] = []
+    noisy: list[Row] = []
     for spec, group in groups.items():
         label = f"{group[0].series}, batch {spec.batch_size}"
         if spec.scaling == "strong":
@@ -157,16 +154,14 @@ def sweep_series(
         if too_noisy := [row for row in known if row.is_too_noisy]:
             noisy += [row for row in too_noisy if row not in noisy]
             continue
-        first = ordered[0].configuration
-        assert first is not None
-        per_step = spec.batch_size * spec.accumulation_steps * items[first]
+        items = ordered[0].records[0].items_per_sample
         series.append(
             Series(
                 label=label,
                 item=ordered[0].item,
                 rows=tuple(ordered),
                 single=None if single is None else single.throughput,
-                items_per_replica=per_step,
+                items_per_replica=spec.batch_size * spec.accumulation_steps * items,
                 trial=spec,
             )
         )
@@ -181,7 +176,7 @@ def published_series(path: Path) -> tuple[Series, ...]:
     """The series of a published table; raises UsageError for strong scaling."""
     from dpbench.analysis.published import from_csv
 
-    groups: dict[tuple[str, int | None], list[ConfigurationSummary]] = {}
+    groups: dict[tuple[str, int | None], list[Row]] = {}
     singles: dict[int | None, Estimate | None] = {}
     for row in from_csv(path):
         if row.duration is not None:
@@ -195,13 +190,13 @@ def published_series(path: Path) -> tuple[Series, ...]:
     return tuple(_published(group, singles.get(batch)) for (_, batch), group in groups.items())
 
 
-def _published(group: Sequence[ConfigurationSummary], single: Estimate | None) -> Series:
+def _published(group: Sequence[Row], single: Estimate | None) -> Series:
     ordered = sorted(group, key=lambda row: row.group_size)
     first = ordered[0]
     batch = first.batch_size
     if first.throughput is None and first.group_size > 1:
         # One replica has the speedup 1, whether or not the table has a row for it.
-        ordered.insert(0, replace(first, group_size=1, speedup=BASELINE, efficiency=None))
+        ordered.insert(0, replace(first, group_size=1, values={"speedup": UNITY}))
     return Series(
         label=first.series if batch is None else f"{first.series}, batch {batch}",
         item="" if first.throughput is None else first.item,

@@ -17,8 +17,7 @@ from statistics import fmean
 
 from dpbench import units
 from dpbench.analysis.communication.network import Network
-from dpbench.analysis.configuration import by_configuration, usable_repetitions
-from dpbench.analysis.estimate import Estimate, Floats, LogMean
+from dpbench.analysis.estimate import Estimate, Floats, geometric_mean, single_value
 from dpbench.analysis.projection.law import error_scale
 from dpbench.analysis.projection.row import ProjectedRow, reach
 from dpbench.analysis.projection.series import Series
@@ -31,9 +30,9 @@ from dpbench.analysis.projection.step import (
     step_trace,
 )
 from dpbench.analysis.projection.track_record import band
+from dpbench.analysis.row import Row
 from dpbench.analysis.throughput import mean_rank_step_seconds, steps_without_sync
 from dpbench.errors import UsageError
-from dpbench.records.trial import TrialRecord
 from dpbench.specs.trial import BUCKETED
 
 
@@ -49,7 +48,7 @@ class Simulation:
     """Number of traced repetitions."""
     cap_mb: float | None
     accumulation_steps: int
-    contention: Mapping[int, LogMean]
+    contention: Mapping[int, Estimate]
     """Group size → mean step of its replicas without synchronization ÷ the step of one replica."""
     ratios: tuple[Floats, ...]
     """Step ratios of the largest group, one array per repetition; empty if not measured."""
@@ -74,25 +73,26 @@ class Simulation:
             accumulation_steps=self.accumulation_steps,
         )
 
-    def contention_at(self, n: int) -> LogMean:
+    def contention_at(self, n: int) -> Estimate:
         """Contention at the nearest measured number of replicas on one machine; 1 if unknown."""
         together = min(n, self.network.ranks_per_node or n)
         if together == 1 or not self.contention:
-            return LogMean.of_single(1.0)
+            return single_value(1.0, "×")
         return self.contention[min(self.contention, key=lambda n: abs(math.log(n / together)))]
 
-    def slowest(self, n: int) -> LogMean:
+    def slowest(self, n: int) -> Estimate:
         """Mean step of the slowest of n replicas ÷ the mean step of all; 1 if unknown."""
         if n == 1 or not self.ratios:
-            return LogMean.of_single(1.0)
-        return LogMean.of_runs([expected_maximum(ratios, n) for ratios in self.ratios])
+            return single_value(1.0, "×")
+        slowest = [expected_maximum(ratios, n) for ratios in self.ratios]
+        return geometric_mean(slowest, unit="×")
 
     def cases(self, n: int) -> list[dict[str, float]]:
         """Factors that move one input after the other to either end of its interval."""
         ends = {
             "compute": _ends(self.series.speeds[0]),
-            "contention": _ends(self.contention_at(n).estimate("×")),
-            "stragglers": _ends(self.slowest(n).estimate("×")),
+            "contention": _ends(self.contention_at(n)),
+            "stragglers": _ends(self.slowest(n)),
             "network": self.network.ends,
         }
         return [{name: end} for name, pair in ends.items() for end in pair if end != 1.0]
@@ -141,15 +141,13 @@ class Simulation:
         )
 
 
-def _contention(
-    groups: Sequence[tuple[int, Sequence[TrialRecord]]], alone: float
-) -> dict[int, LogMean]:
+def _contention(rows: Sequence[Row], alone: float) -> dict[int, Estimate]:
     """Contention at each group size whose ranks all ran without synchronization."""
     found = {}
-    for size, group in groups:
-        means = [fmean(steps) for record in group if (steps := steps_without_sync(record))]
-        if size > 1 and means:
-            found[size] = LogMean.of_runs([mean / alone for mean in means])
+    for row in rows:
+        means = [fmean(steps) for record in row.records if (steps := steps_without_sync(record))]
+        if row.group_size > 1 and means:
+            found[row.group_size] = geometric_mean([mean / alone for mean in means], unit="×")
     return found
 
 
@@ -169,11 +167,7 @@ def _ends(value: Estimate) -> tuple[float, float]:
     return value.ends[0] / value.value, value.ends[1] / value.value
 
 
-def simulation_of(
-    records: Sequence[TrialRecord],
-    series: Series,
-    network: Network,
-) -> Simulation:
+def simulation_of(series: Series, network: Network) -> Simulation:
     """Put together the simulation of one series; raises UsageError if it cannot be simulated."""
     trial = series.trial
     assert trial is not None, "simulations are of sweeps"
@@ -187,12 +181,7 @@ def simulation_of(
             f"{series.label}: a communication hook cannot be simulated, because traces have no "
             "shapes of gradients; sweep without it"
         )
-    usable = {
-        spec: usable_repetitions(group)
-        for spec, group in by_configuration(records).items()
-        if spec.of_one_replica == trial
-    }
-    alone = next((group for spec, group in usable.items() if spec.group_size == 1 and group), [])
+    alone = series.rows[0].records if series.group_sizes[0] == 1 else ()
     traces = [rank.gradient_trace for r in alone for rank in r.ranks if rank.gradient_trace]
     if not traces:
         raise UsageError(
@@ -201,9 +190,8 @@ def simulation_of(
         )
     trace = step_trace(traces)
     accumulated = (trial.accumulation_steps - 1) * trace.backward_end_seconds
-    mean = LogMean.of_runs([mean_rank_step_seconds(record) for record in alone]).value
-    groups = sorted((spec.group_size, group) for spec, group in usable.items() if group)
-    ratios = [[step_ratios(record) for record in group] for _, group in groups]
+    mean = geometric_mean([mean_rank_step_seconds(record) for record in alone], unit="s").value
+    ratios = [[step_ratios(record) for record in row.records] for row in series.rows]
     noisy = [kept for one in ratios if (kept := tuple(r for r in one if r is not None))]
     return Simulation(
         series=series,
@@ -212,7 +200,7 @@ def simulation_of(
         traces=len(traces),
         cap_mb=trial.bucket_cap_mb,
         accumulation_steps=trial.accumulation_steps,
-        contention=_contention(groups, mean),
+        contention=_contention(series.rows, mean),
         ratios=noisy[-1] if noisy else (),
-        wire_share=trial.wire_share or 1.0,
+        wire_share=trial.wire_share,
     )

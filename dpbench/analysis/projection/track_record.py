@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import median
 
+from dpbench.analysis.estimate import BAND_CONFIDENCE
 from dpbench.analysis.projection.law import FARTHEST, continued, crosses
-from dpbench.analysis.projection.row import CONFIDENCE, Lookalike
+from dpbench.analysis.projection.row import Lookalike
+from dpbench.analysis.published import PublishedRow, read_published
 from dpbench.shipped import RESULTS
 
 TABLES = ("weak_scaling.csv", "scaling_series.csv")
-CURVE = ("source", "implementation", "batch_per_gpu")
-"""Columns that tell one series from another."""
 ALIKE = 0.10
 """Largest difference of two efficiencies that look alike."""
 
@@ -44,26 +44,25 @@ class PublishedCurve:
 @cache
 def published_curves() -> tuple[PublishedCurve, ...]:
     """The series of weak scaling that ship with dpbench."""
-    import pandas as pd
-
-    found = []
+    groups: dict[tuple[object, ...], list[PublishedRow]] = {}
     for table in TABLES:
-        frame = pd.read_csv(RESULTS / "published" / table)
-        for _, group in frame.groupby(list(CURVE), sort=False, dropna=False):
-            rows = group.sort_values("gpus")
-            sizes = rows["gpus"].tolist()
-            speeds = rows["images_per_second"].tolist()
-            first = rows.iloc[0]
-            found.append(
-                PublishedCurve(
-                    name=first["implementation"],
-                    source=first["source"],
-                    per_node=int(first["gpus_per_node"]),
-                    sizes=tuple(sizes),
-                    seconds=tuple(n / speed for n, speed in zip(sizes, speeds, strict=True)),
-                )
-            )
-    return tuple(found)
+        for line in read_published(RESULTS / "published" / table):
+            key = (table, line.source, line.implementation, line.batch_size)
+            groups.setdefault(key, []).append(line)
+    return tuple(map(_published_curve, groups.values()))
+
+
+def _published_curve(lines: Sequence[PublishedRow]) -> PublishedCurve:
+    known = sorted(
+        (line.group_size, line.throughput) for line in lines if line.throughput is not None
+    )
+    return PublishedCurve(
+        name=lines[0].implementation,
+        source=lines[0].source,
+        per_node=lines[0].gpus_per_node or 1,
+        sizes=tuple(n for n, _ in known),
+        seconds=tuple(n / speed for n, speed in known),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +121,7 @@ def conformal(scaled: Sequence[float], *, middle: float = 0.0) -> Band:
     ⌈0.95 (m+1)⌉-th (split conformal prediction).
     """
     ordered, count = sorted(scaled), len(scaled)
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - BAND_CONFIDENCE) / 2
     # Rounded first: 0.05 × 20 must be 1, not a little less.
     below = max(1, math.floor(round(tail * (count + 1), 9)))
     above = min(count, math.ceil(round((1 - tail) * (count + 1), 9)))

@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullLocator
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.analysis.fields import NOISY
-from dpbench.analysis.scaling import BASELINE, Speed, gain
+from dpbench.analysis.estimate import Estimate, single_value
+from dpbench.analysis.scaling import UNITY, environments_of, speedup_of
 from dpbench.report.charts.rows import (
     Measured,
     case_title,
@@ -29,7 +28,7 @@ from dpbench.report.charts.style import (
     stacked,
     write_beside,
 )
-from dpbench.report.numbers import plus_minus
+from dpbench.report.numbers import NOISY, plus_minus
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
@@ -84,28 +83,35 @@ def _ratios(case: Sequence[Measured]) -> dict[Measured, Estimate]:
     names = [one.row.implementation for one in case]
     first = next((name for name in REFERENCES if name in names), names[0])
     reference = case[names.index(first)]
-    base = _speed(reference)
-    ratios = {}
-    for one in case:
-        own = _speed(one)
-        if own.environments == base.environments:
-            ratios[one] = BASELINE if one is reference else gain(base, own)
-    return ratios
+    environments = environments_of(reference.records)
+    return {
+        one: UNITY if one is reference else _ratio(one, reference)
+        for one in case
+        if environments_of(one.records) == environments
+    }
+
+
+def _ratio(one: Measured, reference: Measured) -> Estimate:
+    """The ratio of two speeds; of published rows the values are all there is."""
+    if one.records and reference.records:
+        return speedup_of(one.records, reference.records)
+    speeds = [row.throughput for row in (one.row, reference.row) if row.throughput]
+    return single_value(speeds[0].value / speeds[1].value, "×")
 
 
 def _is_stated(ratio: Estimate) -> bool:
     """Whether it says more than that the reference is as fast as itself."""
-    return ratio is not BASELINE and not ratio.is_too_noisy
+    return ratio is not UNITY and not ratio.is_too_noisy
 
 
 def _draw(axis: Axes, place: int, name: str, ratio: Estimate, style: SeriesStyle) -> None:
     """A point with its interval, and its number beside the panel."""
-    words = "reference" if ratio is BASELINE else f"{plus_minus(ratio)} ×"
+    words = "reference" if ratio is UNITY else f"{plus_minus(ratio)} ×"
     write_beside(axis, place, NOISY if ratio.is_too_noisy else words)
     if ratio.is_too_noisy:
         return
     color = style["color"]
-    is_tied = ratio is not BASELINE and (ratio.interval is None or ratio.contains(1))
+    is_tied = ratio is not UNITY and (ratio.interval is None or ratio.contains(1))
     draw_points(
         axis,
         [(place, ratio, f"{name}: {words}")],
@@ -114,18 +120,6 @@ def _draw(axis: Axes, place: int, name: str, ratio: Estimate, style: SeriesStyle
         marker=style["marker"],
         markersize=6,
         markerfacecolor="white" if is_tied else color,
-    )
-
-
-def _speed(one: Measured) -> Speed:
-    """The speed of every repetition; of a published row its value is all there is."""
-    if one.records:
-        return Speed.of(one.records)
-    assert one.row.throughput is not None
-    return Speed(
-        throughput=LogMean.of_single(one.row.throughput.value),
-        by_repetition={},
-        environments=frozenset(),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from dpbench.analysis.losses.loss_curve import loss_curve
+from dpbench.analysis.losses import loss_curve
 from dpbench.report.charts.rows import measured_rows
 from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (

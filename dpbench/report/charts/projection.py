@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.row import CONFIDENCE, ProjectedRow, Projection
+from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
+from dpbench.analysis.projection.row import ProjectedRow, Projection
 from dpbench.messages import one_line
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
@@ -70,7 +70,7 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
         scaled_axis(axis, unit, name)
     legend(figure)
     networks = dict.fromkeys(one_line(one.network) for one in shown if one.network)
-    remarks = [f"hollow: predicted, with {units.percent(CONFIDENCE)} bands"]
+    remarks = [f"hollow: predicted, with {units.percent(BAND_CONFIDENCE)} bands"]
     if networks:
         remarks.append(f"network: {', '.join(networks)}")
     if len(shown) < len(drawable):

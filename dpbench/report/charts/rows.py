@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench import units
-from dpbench.analysis.configuration import (
-    ConfigurationSummary,
-    by_configuration,
-    usable_repetitions,
-)
+from dpbench.analysis.row import Row
 from dpbench.messages import one_line
 from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.source import ChartSource
@@ -23,7 +19,7 @@ MOST_LINES = 30
 class Measured:
     """A row of the table, and what was measured for it."""
 
-    row: ConfigurationSummary
+    row: Row
     records: tuple[TrialRecord, ...]
     """Usable repetitions of the configuration; none for published numbers."""
 
@@ -39,16 +35,7 @@ class Measured:
 
 def measured_rows(source: ChartSource) -> tuple[Measured, ...]:
     """Rows in the order of the table."""
-    groups = by_configuration(source.records)
-    return tuple(
-        Measured(
-            row=row,
-            records=tuple(usable_repetitions(groups.get(row.configuration, [])))
-            if row.configuration
-            else (),
-        )
-        for row in source.rows
-    )
+    return tuple(Measured(row=row, records=row.records) for row in source.rows)
 
 
 def cases(found: Sequence[Measured]) -> list[tuple[Measured, ...]]:

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbench import units
-from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.row import Row
 from dpbench.messages import one_line
 from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (
@@ -33,7 +33,7 @@ from dpbench.report.footnotes import speedup_reference
 from dpbench.report.numbers import quantity
 from dpbench.specs.traits import SINGLE
 
-Point = tuple[ConfigurationSummary, Estimate]
+Point = tuple[Row, Estimate]
 Lines = dict[SeriesName, list[Point]]
 """The points of each line, in the order of the table."""
 
@@ -70,7 +70,7 @@ def efficiency(source: ChartSource) -> Figure:
 def _draw(
     source: ChartSource,
     name: str,
-    read: Callable[[ConfigurationSummary], Estimate | None],
+    read: Callable[[Row], Estimate | None],
     linear: Callable[[int | None, Sequence[int]], list[float]],
 ) -> Figure:
     """Lines with intervals, and in gray linear scaling at a batch size and group sizes."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpbench import units
-from dpbench.analysis.configuration import ConfigurationSummary, by_work
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import CONFIDENCE, Estimate
+from dpbench.analysis.row import Row, by_work
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.environment import Environment, environment_line
@@ -23,7 +23,7 @@ class NothingToDraw(Exception):
 class ChartSource:
     """The rows of the table, the records behind them, and their environments."""
 
-    rows: tuple[ConfigurationSummary, ...]
+    rows: tuple[Row, ...]
     records: tuple[TrialRecord, ...] = ()
     environments: Mapping[str, Environment]
     name: str
@@ -78,9 +78,9 @@ def interval_words(estimates: Sequence[Estimate]) -> list[str]:
     """How the intervals of a chart came about, and which values have none."""
     words = []
     repeated = [e for e in estimates if e.basis == "repetitions"]
-    for confidence in sorted({e.confidence for e in repeated}):
-        count = units.span(e.sample_size for e in repeated if e.confidence == confidence)
-        words.append(f"bars: {units.percent(confidence)} interval over n = {count} repetitions")
+    if repeated:
+        count = units.span(estimate.sample_size for estimate in repeated)
+        words.append(f"bars: {units.percent(CONFIDENCE)} interval over n = {count} repetitions")
     if single := sum(estimate.basis == "single value" for estimate in estimates):
         words.append(f"{units.counted(single, 'point')} without a bar: n = 1")
     return words

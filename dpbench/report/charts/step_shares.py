@@ -39,7 +39,7 @@ def step_shares(source: ChartSource) -> Figure:
         axis.set_xlabel("share of the step (%); right: mean step")
         for place, one in enumerate(case):
             communicates = IMPLEMENTATIONS[one.records[0].trial.implementation].communicates
-            has_part = phases[one].of("communication") is not None
+            has_part = "communication" in phases[one].seconds
             is_mixed = one.row.group_size > 1 and communicates and not has_part
             _draw(axis, place, phases[one], is_mixed=is_mixed)
     legend(figure)
@@ -56,22 +56,22 @@ def step_shares(source: ChartSource) -> Figure:
 def _draw(axes: Axes, place: int, step: StepPhases, *, is_mixed: bool) -> None:
     """Segments side by side; communication that noise makes negative has no segment. `is_mixed`:
     communication cannot be separated from backward."""
-    left, shares = 0.0, [max(phase.share.value, 0.0) for phase in step.phases]
-    for phase, share in zip(step.phases, shares, strict=True):
-        width = 100 * share / sum(shares)
-        has_both = is_mixed and phase.name == "backward"
+    left, lengths = 0.0, {name: max(found.value, 0.0) for name, found in step.seconds.items()}
+    for name, seconds in lengths.items():
+        width = 100 * seconds / sum(lengths.values())
+        has_both = is_mixed and name == "backward"
         axes.barh(
             place,
             width,
             left=left,
             height=0.78,
-            color=COLORS[phase.name],
+            color=COLORS[name],
             edgecolor="white",
             hatch="////" if has_both else None,
-            label="backward with communication" if has_both else phase.name,
+            label="backward with communication" if has_both else name,
         )
         if width > 100 * LABELED:
             middle, text = left + width / 2, f"{width:.0f} %"
             axes.text(middle, place, text, ha="center", va="center", fontsize=7, color="#111111")
         left += width
-    write_beside(axes, place, time_text(step.instrumented_step_seconds))
+    write_beside(axes, place, time_text(step.step_seconds))

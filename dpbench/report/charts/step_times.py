@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbench import units
-from dpbench.analysis.diagnosis.explanation import slowest_rank
+from dpbench.analysis.diagnosis.explain import slowest_rank
 from dpbench.analysis.steps import RankSteps, rank_steps
 from dpbench.report.charts.rows import Measured, case_title, cases, cases_that_fit, measured_rows
 from dpbench.report.charts.source import ChartSource, NothingToDraw

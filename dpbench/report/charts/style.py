@@ -21,8 +21,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLocator
 
-from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.row import Row
 from dpbench.report.numbers import time_unit
 from dpbench.specs.traits import BACKENDS
 
@@ -68,7 +68,7 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def series_of(row: ConfigurationSummary) -> SeriesName:
+def series_of(row: Row) -> SeriesName:
     """The line that a row is on."""
     return row.implementation, row.implementation_label, row.backend
 

@@ -9,9 +9,9 @@ from itertools import islice
 
 from dpbench import __version__, units
 from dpbench.analysis.communication.timings import measured
-from dpbench.analysis.configuration import MOST_LISTED, ConfigurationSummary
 from dpbench.analysis.headline import Best, Headline
 from dpbench.analysis.metrics import COLUMNS
+from dpbench.analysis.row import MOST_LISTED, Row
 from dpbench.analysis.subject import Subject
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
@@ -44,7 +44,7 @@ CHART_SECTIONS = {
 }
 OPEN = ("speed", "scaling")
 """Those of them that are not folded."""
-Rows = Sequence[ConfigurationSummary]
+Rows = Sequence[Row]
 
 
 def build_page(subject: Subject, pictures: Pictures) -> Page:
@@ -65,8 +65,8 @@ def build_page(subject: Subject, pictures: Pictures) -> Page:
 
 def _advice(subject: Subject) -> Iterator[str]:
     """Advice, the largest loss first, as explain prints it."""
-    if any(subject.advice):
-        yield from advice_lines(subject.explanations, subject.advice)
+    if any(one.advice for one in subject.explanations):
+        yield from advice_lines(subject.explanations)
 
 
 def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
@@ -211,7 +211,7 @@ def results_table(rows: Rows, command: Sequence[str] = ()) -> Table:
     table = configurations(rows, fields)
     columns = [replace(column, shown=column.key in usual) for column in table.columns]
     lines = (
-        replace(line, status=row.status.value, command=command_of_row(command, row.configuration))
+        replace(line, status=row.status.value, command=command_of_row(command, row.trial))
         for row, line in zip(rows, table.rows, strict=True)
     )
     return replace(

@@ -11,8 +11,7 @@ from dpbench import store
 from dpbench.analysis.comparisons.change import ALPHA
 from dpbench.analysis.comparisons.matching import NotComparable, Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, assess
-from dpbench.analysis.configuration import effective_status
-from dpbench.analysis.diagnosis.hints import load_notes
+from dpbench.analysis.load import load_notes
 from dpbench.analysis.metrics import METRICS
 from dpbench.architecture import make_importable, split_names
 from dpbench.errors import StoreError, UsageError
@@ -88,7 +87,7 @@ def plan_sweep(
     """
     machine = machine_here()
     asks_single = BASELINE in options.measured_implementations
-    if not asks_single and not any(METRICS[name].relative for name in metrics):
+    if not asks_single and not any(METRICS[name].is_relative for name in metrics):
         options = options.model_copy(update={"single": False})
     placed = options.model_copy(update={"data_dir": target.data_dir})
     spec, notes = build_sweep_spec(placed, machine)
@@ -218,9 +217,7 @@ def _status_of_trials(baseline: Sequence[TrialRecord], measured: Sequence[TrialR
     if exit_status(baseline) != WRONG_GRADIENTS:
         return exit_status(measured)
     names = Labels.among(record.trial for record in baseline)
-    wrong = (
-        record.trial for record in baseline if effective_status(record) is Status.WRONG_GRADIENTS
-    )
+    wrong = (record.trial for record in baseline if record.status is Status.WRONG_GRADIENTS)
     listed = "; ".join(dict.fromkeys(map(names.configuration, wrong)))
     say(f"wrong gradients in the baseline: {listed}")
     return WRONG_GRADIENTS

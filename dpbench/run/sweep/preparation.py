@@ -218,16 +218,16 @@ def exit_status(records: Sequence[TrialRecord], asked: Collection[str] | None = 
     It is 1 as well if nothing completed of the implementations that were `asked` for: the baseline
     alone, which every sweep measures, is no answer.
     """
-    from dpbench.analysis.configuration import by_configuration, effective_status
+    from dpbench.analysis.repetitions import by_configuration
 
     counted = [record for group in by_configuration(records).values() for record in group]
-    statuses = Counter(effective_status(record) for record in counted)
+    statuses = Counter(record.status for record in counted)
     if statuses[Status.WRONG_GRADIENTS]:
         return 6
     failed = any(statuses[status] for status in FAILURES)
     left_over = any(record.lost_host is not None for record in counted)
     answered = any(
-        effective_status(record) is Status.COMPLETED
+        record.status is Status.COMPLETED
         and (asked is None or record.trial.implementation in asked)
         for record in counted
     )

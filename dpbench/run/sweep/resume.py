@@ -8,7 +8,6 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dpbench.analysis.configuration import effective_status
 from dpbench.architecture import make_importable
 from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
@@ -107,5 +106,5 @@ def lasting(
     return [
         record
         for record in last.values()
-        if effective_status(record) is Status.COMPLETED or record.trial.configuration in unusable
+        if record.status is Status.COMPLETED or record.trial.configuration in unusable
     ]

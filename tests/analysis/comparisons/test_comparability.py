@@ -11,7 +11,7 @@ from dpbench.analysis.comparisons.comparability import (
     environment_notes,
 )
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, match
-from dpbench.analysis.configuration import by_configuration
+from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.resources import memory_imbalance
 from dpbench.errors import UsageError
 from dpbench.records import environment

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpbench.analysis.diagnosis.advice import Advice, advise
-from dpbench.analysis.diagnosis.explanation import explain
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.diagnosis.explain import explain
+from dpbench.analysis.diagnosis.explanation import Advice
+from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Phases, TrialRecord
 from dpbench.report.explanation import factors_table
 from tests.analysis.builders import PASSED, rank, record, steps_of, trial, weak_sweep, window
@@ -23,9 +23,7 @@ SHARED = ("accumulation_steps", "devices")
 
 
 def advice_on(label: str, records: Sequence[TrialRecord]) -> tuple[Advice, ...]:
-    explanations = explain(records, summarize(records))
-    found = advise(explanations)
-    return dict(zip([e.row.label for e in explanations], found, strict=True))[label]
+    return {one.row.label: one.advice for one in explain(summarize(records))}[label]
 
 
 def repeated(passes: int = PASSES) -> list[TrialRecord]:
@@ -157,9 +155,7 @@ def test_independent_copies_wait_for_nobody() -> None:
         ]
     (found,) = advice_on("independent ×2, batch 32", records)
     assert (found.kind, found.loss) == ("waiting", "copies that are slower than the typical one")
-    causes = [
-        row.cells[-1].text for row in factors_table(explain(records, summarize(records))).rows
-    ]
+    causes = [row.cells[-1].text for row in factors_table(explain(summarize(records))).rows]
     assert "the slowest copy against the typical one" in causes
 
 
@@ -219,7 +215,6 @@ def test_data_that_every_rank_loads_slowly_is_named_though_it_costs_no_efficienc
         ({"prefetch": 2, "data_workers": 2}, "--data-workers 4"),
     ):
         rows = [replace(one, trial=replace(one.trial, **tried)) for one in records]
-        explanations = explain(rows, summarize(rows))
-        ((found,),) = advise(explanations)
+        ((found,),) = [one.advice for one in explain(summarize(rows))]
         assert (found.kind, found.share.value) == ("data", pytest.approx(0.8))
         assert found.text.startswith(f"loading data, on every rank: try {remedy}, or a faster")

@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from dpbench.analysis.diagnosis.explanation import (
-    Explanation,
-    explain,
-    slowest_rank,
-)
+from dpbench.analysis.diagnosis.explain import explain, slowest_rank
+from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import References, factor
 from dpbench.analysis.diagnosis.phases import step_phases
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.rows import summarize
 from dpbench.analysis.throughput import exposed_communication_seconds, free_communication_seconds
 from dpbench.records.trial import Phases, ReplicaPhases, Status, TrialRecord
 from tests.analysis.builders import rank, record, steps_of, trial, weak_sweep, window
@@ -47,16 +44,15 @@ def run(*, slower: float = 1.0, without: bool = True, **changes: Any) -> TrialRe
 def test_shares_and_seconds_add_up_to_the_instrumented_step() -> None:
     found = step_phases([run()])
     assert found is not None
-    assert [phase.name for phase in found.phases] == [
-        "data",
-        "forward",
-        "backward",
-        "communication",
-        "optimizer",
-    ]
-    assert [phase.share.value for phase in found.phases] == [0.1, 0.2, 0.3, 0.3, 0.1]
-    assert found.instrumented_step_seconds.value == 10.0
-    assert (found.steps, found.phases[0].seconds.basis) == (2, "single value")
+    assert {name: seconds.value for name, seconds in found.seconds.items()} == {
+        "data": 1.0,
+        "forward": 2.0,
+        "backward": 3.0,
+        "communication": 3.0,
+        "optimizer": 1.0,
+    }
+    assert (found.step_seconds.value, found.data_share.value) == (10.0, 0.1)
+    assert (found.steps, found.data_share.basis) == (2, "single value")
 
 
 def test_what_is_done_for_replicas_is_told_where_one_process_drives_them() -> None:
@@ -98,7 +94,7 @@ def test_communication_beside_jitter_is_what_is_left() -> None:
 
 
 def explained(records: list[TrialRecord]) -> dict[str, Explanation]:
-    return {one.row.label: one for one in explain(records, summarize(records))}
+    return {one.row.label: one for one in explain(summarize(records))}
 
 
 def test_every_row_with_a_speed_is_explained_except_plain_single_copies() -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.diagnosis.hints import hints, is_disturbed, load_notes
+from dpbench.analysis.diagnosis.hints import hints
+from dpbench.analysis.load import is_disturbed, load_notes
+from dpbench.analysis.rows import summarize
 from dpbench.records import environment
 from dpbench.records.environment import Accelerator, Environment
 from dpbench.records.trial import HostLoad, TrialRecord
@@ -54,7 +56,7 @@ ALIKE = machine(*["H200"] * 8)
 
 
 def found(records: Sequence[TrialRecord], here: Environment = ALIKE) -> tuple[str, ...]:
-    return hints(records, {"e0": here})
+    return hints(summarize(records), {"e0": here})
 
 
 def on_gpus(count: int, backend: str = "gloo") -> TrialRecord:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dpbench.analysis.diagnosis.advice import Advice, advise
-from dpbench.analysis.diagnosis.explanation import explain
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.diagnosis.explain import explain
+from dpbench.analysis.diagnosis.explanation import Advice
+from dpbench.analysis.rows import summarize
 from tests.analysis.diagnosis.planted import CAUSES, KINDS, Cause, Planted
 
 SEEDS = range(12)
@@ -13,9 +13,8 @@ SEEDS = range(12)
 def first_advice(cause: Cause, seed: int) -> Advice | None:
     planted = Planted(cause, seed)
     records = planted.records()
-    explanations = explain(records, summarize(records))
-    names = [explanation.row.implementation for explanation in explanations]
-    found = advise(explanations)[names.index("ddp")]
+    explanations = explain(summarize(records))
+    (found,) = (one.advice for one in explanations if one.row.implementation == "ddp")
     if found and cause in ("straggler", "loader"):
         assert f"rank {planted.slow_rank} (cpu)" in found[0].loss
     return next(iter(found), None)

@@ -6,22 +6,20 @@ from typing import Any
 
 import pytest
 
-from dpbench.analysis.diagnosis.advice import advise
-from dpbench.analysis.diagnosis.explanation import Explanation, explain
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.diagnosis.explain import explain
+from dpbench.analysis.diagnosis.explanation import Explanation
+from dpbench.analysis.rows import summarize
 from dpbench.report.explanation import answer
 from tests.analysis.diagnosis.scripts import script_sweep
 
 
 def explained(**more: Any) -> Explanation:
     records = [one for repetition in range(4) for one in script_sweep(repetition, **more)]
-    return next(
-        one for one in explain(records, summarize(records)) if one.trial.implementation == "script"
-    )
+    return next(one for one in explain(summarize(records)) if one.trial.implementation == "script")
 
 
 def text_of(one: Explanation) -> str:
-    return answer([one], advise([one])).text
+    return answer([one]).text
 
 
 def test_the_input_pipeline_is_the_share_that_a_kept_batch_saves() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.diagnosis.user_code import UserCode, code_notes, observed
+from dpbench.analysis.rows import summarize
 from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import rank, record, trial, window
 from tests.analysis.diagnosis.scripts import script_sweep
@@ -34,7 +35,7 @@ def recorded(
 def test_sound_code_has_nothing_to_say() -> None:
     for sound in (recorded(), recorded(threads=1), recorded("dp", threads=2)):
         assert observed([sound]) == UserCode()
-        assert code_notes([sound]) == ()
+        assert code_notes(summarize([sound])) == ()
 
 
 @pytest.mark.parametrize(
@@ -66,13 +67,13 @@ def test_sound_code_has_nothing_to_say() -> None:
     ids=["threads", "no_sync", "SyncBatchNorm", "leak"],
 )
 def test_each_action_is_named_with_its_remedy(changed: TrialRecord, note: str) -> None:
-    assert hints([changed], {}) == (note,)
+    assert hints(summarize([changed]), {}) == (note,)
 
 
 @pytest.mark.parametrize("name", ["dp", "local-sgd", "independent", "fsdp2"])
 def test_implementations_that_reduce_nothing_there_get_no_advice_on_no_sync(name: str) -> None:
     several = {"accumulation_steps": 4}
-    assert code_notes([recorded(name, reduces_each_micro_step=True, spec=several)]) == ()
+    assert code_notes(summarize([recorded(name, reduces_each_micro_step=True, spec=several)])) == ()
 
 
 @pytest.mark.parametrize(
@@ -85,11 +86,11 @@ def test_memory_that_is_used_for_the_first_time_is_no_leak(growth: tuple[int, ..
 
 
 def test_symptoms_of_a_script_are_not_repeated_as_notes() -> None:
-    assert code_notes(script_sweep(0, threads=2, sync_batch_norms=3)) == ()
+    assert code_notes(summarize(script_sweep(0, threads=2, sync_batch_norms=3))) == ()
 
 
 def test_rows_with_the_same_note_share_it() -> None:
     records = [recorded(name, threads=8, growth=(8 * MIB, 9 * MIB)) for name in ("ddp", "fsdp2")]
-    threads, growth = code_notes(records)
+    threads, growth = code_notes(summarize(records))
     assert threads.startswith("ddp/gloo ×2, batch 32; and 1 more row: the model's code sets")
     assert growth.startswith("ddp/gloo ×2, batch 32; and 1 more row: memory grows by up to 4 MiB")

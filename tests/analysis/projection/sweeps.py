@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from dpbench.analysis.projection.series import Series, published_series, sweep_series
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.rows import summarize
 from dpbench.records.trial import GradientTrace, TrialRecord
 from dpbench.shipped import RESULTS
 from tests.analysis.builders import weak_sweep
@@ -57,7 +57,7 @@ def _traced(record: TrialRecord, batch_size: int, changes: dict[str, Any]) -> Tr
 
 def ddp_series(records: Sequence[TrialRecord]) -> tuple[Series, ...]:
     """The series of ddp on gloo in the sweep, one for each batch size."""
-    found, _ = sweep_series(records, summarize(records))
+    found, _ = sweep_series(summarize(records))
     return found
 
 
@@ -76,8 +76,7 @@ def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
         replace(
             first.rows[0],
             group_size=n,
-            efficiency=None,
-            throughput=replace(speed, value=n / seconds(n)),
+            values={"images_per_second": replace(speed, value=n / seconds(n))},
         )
         for n in sizes
     )

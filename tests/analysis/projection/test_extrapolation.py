@@ -13,7 +13,7 @@ from dpbench.analysis.projection.extrapolation import project
 from dpbench.analysis.projection.row import ProjectedRow
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.track_record import band
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.rows import summarize
 from dpbench.errors import UsageError
 from tests.analysis.projection.sweeps import curve, ddp_series, swept
 
@@ -33,7 +33,10 @@ def noisy(value: float, noise: float) -> Estimate:
 def with_noise(series: Series, noises: Sequence[float]) -> Series:
     """The series with intervals of its speeds."""
     pairs = zip(series.rows, series.speeds, noises, strict=True)
-    rows = (replace(row, throughput=noisy(speed.value, noise)) for row, speed, noise in pairs)
+    rows = (
+        replace(row, values={"images_per_second": noisy(speed.value, noise)})
+        for row, speed, noise in pairs
+    )
     return replace(series, rows=tuple(rows))
 
 

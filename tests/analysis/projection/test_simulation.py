@@ -23,7 +23,7 @@ SLOWEST_OF_TWO = 1 + (2**0.5 / 27) / 2
 def simulation(network: Network = FREE, **changes: float) -> Simulation:
     records = swept(**changes)
     [series] = ddp_series(records)
-    return simulation_of(records, series, network)
+    return simulation_of(series, network)
 
 
 def test_one_replica_takes_its_measured_mean_step() -> None:
@@ -65,13 +65,10 @@ def test_the_band_moves_the_network_to_its_ends() -> None:
 def test_what_cannot_be_simulated_says_why() -> None:
     records = swept()
     [series] = ddp_series(records)
-    untraced = [r for r in records if r.trial.group_size > 1]
+    [untraced] = ddp_series([r for r in records if r.trial.group_size > 1])
     with pytest.raises(
         UsageError, match=r"needs the gradient trace of group size 1.*--group-sizes 1,2"
     ):
-        simulation_of(untraced, series, FREE)
+        simulation_of(untraced, FREE)
     with pytest.raises(UsageError, match="only ddp, torch-ddp"):
-        simulation_of(records, replace(series, trial=trial("dp", "threads")), FREE)
-    shm = replace(series, trial=trial("ddp", "shm"))
-    with pytest.raises(UsageError, match="the gradient trace"):
-        simulation_of(records, shm, FREE)
+        simulation_of(replace(series, trial=trial("dp", "threads")), FREE)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from dpbench.analysis.projection.extrapolation import project
 from dpbench.analysis.projection.row import Projection
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.rows import summarize
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Phases, RankMeasurement, TrialRecord
 from dpbench.report.charts.kinds import CHARTS

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from dpbench.analysis.communication.timings import measured
-from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.row import Row
 from dpbench.report.charts import step_shares, style
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
@@ -28,7 +28,7 @@ from tests.report.charts.pictured import (
     sweep,
 )
 
-CURVES: dict[str, Callable[[ConfigurationSummary], Estimate | None]] = {
+CURVES: dict[str, Callable[[Row], Estimate | None]] = {
     "throughput": lambda row: row.throughput,
     "speedup": lambda row: None if row.implementation == "single" else row.speedup,
     "efficiency": lambda row: None if row.implementation == "single" else row.efficiency,

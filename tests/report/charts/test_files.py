@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.rows import summarize
 from dpbench.report.charts.files import stem_of, write_figure
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource

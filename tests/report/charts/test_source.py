@@ -11,10 +11,8 @@ SINGLE = Estimate(value=2.0, unit="s", sample_size=1, basis="single value")
 SPREAD = Estimate(value=2.0, low=1.0, high=3.0, unit="s", sample_size=3, basis="repetitions")
 
 
-def test_the_confidence_is_that_of_the_estimates() -> None:
-    wider = replace(SPREAD, confidence=0.9, sample_size=4)
-    assert interval_words([SPREAD, wider, replace(SPREAD, sample_size=2)]) == [
-        "bars: 90 % interval over n = 4 repetitions",
+def test_a_caption_has_the_confidence_and_the_sample_sizes() -> None:
+    assert interval_words([SPREAD, replace(SPREAD, sample_size=2)]) == [
         "bars: 95 % interval over n = 2–3 repetitions",
     ]
 

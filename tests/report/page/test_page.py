@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 import pytest
 
 from dpbench.analysis.published import from_csv
+from dpbench.analysis.rows import summarize
 from dpbench.analysis.subject import of_folder, of_published
-from dpbench.analysis.summary import summarize
 from dpbench.launch.machine import Machine
 from dpbench.options.bridge import Layer, read
 from dpbench.options.sweep import SweepOptions

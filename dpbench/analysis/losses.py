@@ -1,0 +1,141 @@
+"""Losses of a run: per step, as a smooth curve over seconds, and how fast they fall.
+
+The slope uses every timed step, and its interval is that of the noise of the losses. Repetitions
+share a seed and so a curve: they are one sample, and the first one stands for all. The deltas of
+the original benchmark compare two single batches; they stay under their names, without an interval.
+Rates are comparable only at the same level of the loss: any curve is steeper at its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbench import units
+from dpbench.analysis.estimate import Estimate, Floats, product
+from dpbench.analysis.throughput import items, step_seconds
+from dpbench.errors import StoreError
+from dpbench.records.trial import TrialRecord
+from dpbench.specs import plain_label
+
+LARGEST_LOSS = float(np.finfo(np.float32).max)
+BLOCKS = 100
+TRAILING_BLOCKS = 5
+SLOPE_BLOCKS = ((100, 20), (20, 10))
+"""(Fewest steps, number of blocks): for that many steps, this number of blocks, or a few more.
+
+The interval of a Theil-Sen slope assumes independent points. At an autocorrelation of 0.5 and 400
+steps, 20 blocks cover 0.94 and 100 blocks 0.90; of 100 steps, 20 blocks 0.93 and 100 single steps
+0.76. Fewer steps than 20 have a slope without an interval.
+"""
+
+
+def losses(record: TrialRecord) -> tuple[float, ...]:
+    """Loss of every timed step: the mean over ranks, weighted by the samples they consumed.
+
+    Empty if no rank recorded losses; raises StoreError if the ranks do not fit together.
+    """
+    windows = [rank.timed for rank in record.ranks if rank.timed.samples > 0]
+    lengths = sorted({len(window.losses) for window in windows})
+    if len(lengths) > 1:
+        raise StoreError(
+            f"trial {record.trial.trial_id} ({plain_label(record.trial)}): its ranks recorded "
+            f"{' and '.join(map(str, lengths))} losses, expected the same number"
+        )
+    if lengths in ([], [0]):
+        return ()
+    if len(windows) == 1:
+        return windows[0].losses
+    weights = np.array([window.samples for window in windows], dtype=np.float64)
+    # A diverged loss may be infinite on one rank only: that is a result, not an error.
+    with np.errstate(invalid="ignore"):
+        weighted = (weights / weights.sum()) @ np.array([window.losses for window in windows])
+    return tuple(weighted.tolist())
+
+
+def finite_losses(record: TrialRecord) -> tuple[float, ...]:
+    """The losses; () without any, or if single precision cannot hold one of them."""
+    found = losses(record)
+    return found if bool((np.abs(found) <= LARGEST_LOSS).all()) else ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class LossCurve:
+    """Arrays of shape (blocks,): values at the end of each block."""
+
+    losses: Floats
+    """Smoothed losses."""
+    seconds: Floats
+    """Seconds of the slowest rank."""
+
+
+def loss_curve(record: TrialRecord) -> LossCurve | None:
+    """The curve of a measured run; None without losses, or if any is not finite.
+
+    Raises StoreError if the numbers of losses and steps differ.
+    """
+    per_step = finite_losses(record)
+    if not per_step:
+        return None
+    slowest = max((rank.timed for rank in record.ranks), key=lambda window: window.seconds)
+    steps = len(slowest.step_seconds)
+    if len(per_step) != steps:
+        raise StoreError(
+            f"trial {record.trial.trial_id} ({plain_label(record.trial)}): got {len(per_step)} "
+            f"losses for {steps} timed steps, expected one each"
+        )
+    length = max(1, steps // BLOCKS)
+    medians = _block_medians(per_step, length)
+    ends = length * np.arange(1, len(medians) + 1)
+    trailing = [medians[max(0, i - TRAILING_BLOCKS) : i].mean() for i in range(1, len(medians) + 1)]
+    return LossCurve(
+        losses=np.array(trailing),
+        seconds=np.cumsum(slowest.step_seconds)[ends - 1],
+    )
+
+
+def loss_notes(usable: Sequence[TrialRecord]) -> list[str]:
+    """A note on repetitions whose losses are not finite, which count for no metric of losses."""
+    bad = sum(bool(losses(record)) and not finite_losses(record) for record in usable)
+    repetitions = units.counted(bad, "completed repetition")
+    return [f"losses of {repetitions} are not finite and left out"] if bad else []
+
+
+def loss_slope_per_second(usable: Sequence[TrialRecord], speed: Estimate) -> Estimate | None:
+    """Loss reduction per second at this throughput; None if no repetition has two losses."""
+    run = next((found for record in usable if len(found := finite_losses(record)) > 1), None)
+    if run is None:
+        return None
+    items_per_step = items(usable[0]) / len(step_seconds(usable[0]))
+    steps_per_second = speed.scaled(1 / items_per_step, unit="steps/s")
+    return product(loss_slope(run), steps_per_second, unit="per s")
+
+
+def loss_slope(run: Sequence[float]) -> Estimate:
+    """Loss reduction per step of two losses or more: minus the Theil-Sen slope over medians of
+    blocks, with Kendall's interval from the noise between blocks."""
+    from scipy.stats import theilslopes  # half a second, which only losses need
+
+    # No blocks, and no interval, for fewer steps.
+    count = next((blocks for least, blocks in SLOPE_BLOCKS if len(run) >= least), 0)
+    length = len(run) // (count or len(run))
+    medians = _block_medians(run, length)
+    slope, _, low, high = (float(value) / length for value in theilslopes(medians))
+    return Estimate(
+        value=-slope,
+        low=-high if count else None,
+        high=-low if count else None,
+        unit="per step",
+        sample_size=len(medians) if count else 1,
+        basis="step batches" if count else "single value",
+    )
+
+
+def _block_medians(per_step: Sequence[float], length: int) -> Floats:
+    """Medians of consecutive blocks of `length` steps; an incomplete last block is left out."""
+    count = len(per_step) // length
+    blocks = np.asarray(per_step[: count * length], dtype=np.float64).reshape(count, length)
+    medians: Floats = np.median(blocks, axis=1)
+    return medians

@@ -1,1 +1,0 @@
-"""How training learns: losses over samples and seconds, and whether runs agree."""
