@@ -15,26 +15,24 @@ A folder holds a sweep or collectives.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, ClassVar, Generic, Self, TypeVar
+from typing import IO, ClassVar, Generic, Self, TypeVar
 
 from dpbench import units
-from dpbench.codec import encode, from_json, json_bytes
+from dpbench.codec import encode, json_bytes
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import create_empty, flush_folder, folder_inside, is_free, read_bytes
-from dpbench.messages import printable
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
-from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import SweepSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.store.record_log import (
-    check_schema,
     decode_at,
     open_lines,
-    parse,
     read_lines,
     read_versioned,
     write_line,
@@ -58,21 +56,12 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialLine(TrialRecord):
-    """A line of trials.jsonl: the outcome of one trial."""
+class ResultsHeader:
+    """What sweep.json or comm.json holds."""
 
-    schema_version: int
-    trial_id: str
-    """Hash of the specification in `trial`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CollectiveLine(CollectiveRecord):
-    """A line of collectives.jsonl: the outcome of one measurement of a collective."""
-
-    schema_version: int
-    collective_id: str
-    """Hash of the specification in `collective`."""
+    command: tuple[str, ...]
+    """The command line after "dpbench"."""
+    sweep: SweepSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +90,10 @@ class StoredCollectives:
 class OpenStore(Generic[R]):
     """A results folder that is open for more records of one kind; one writer at a time."""
 
+    header: ClassVar[str]
+    """The file with the command."""
     file: ClassVar[str]
+    """The file of the records."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -109,15 +101,24 @@ class OpenStore(Generic[R]):
             folder / self.file, writer="another dpbench", if_unwritable="choose another --name"
         )
 
-    def _identity(self, record: R) -> dict[str, str]:
-        """The name and the value of the record's identifier."""
-        raise NotImplementedError
+    @classmethod
+    def _make(cls, folder: Path, header: ResultsHeader) -> Self:
+        """Make the folder; raises StoreError if it exists and holds something."""
+        require_free(folder)
+        try:
+            (folder / ENVIRONMENTS_FOLDER).mkdir(parents=True, exist_ok=True)
+            flush_folder(folder.parent)
+        except OSError as error:
+            raise StoreError(f"cannot make {folder}: {error.strerror}") from None
+        create_empty(folder / cls.file)
+        made = cls(folder)
+        write_versioned(folder / cls.header, encode(header))
+        return made
 
     def append(self, record: R) -> None:
         """Add one record; returns when it is on disk."""
-        fields = {**encode(record), "schema_version": SCHEMA_VERSION, **self._identity(record)}
         try:
-            write_line(self._lines, json_bytes(fields))
+            write_line(self._lines, json_bytes(encode(record)))
             os.fsync(self._lines.fileno())
         except OSError as error:
             raise StoreError(
@@ -142,39 +143,23 @@ class OpenStore(Generic[R]):
 class SweepStore(OpenStore[TrialRecord]):
     """The open results folder of a running sweep."""
 
-    file = TRIALS_FILE
+    header, file = SWEEP_FILE, TRIALS_FILE
 
     @classmethod
     def create(cls, folder: Path, spec: SweepSpec, command: Sequence[str]) -> SweepStore:
         """Make the folder; raises StoreError if it exists and holds something."""
-        require_free(folder)
-        _make(folder)
-        create_empty(folder / TRIALS_FILE)
-        made = cls(folder)
-        write_versioned(folder / SWEEP_FILE, {"command": command, "sweep": encode(spec)})
-        return made
-
-    def _identity(self, record: TrialRecord) -> dict[str, str]:
-        return {"trial_id": record.trial.trial_id}
+        return cls._make(folder, ResultsHeader(command=tuple(command), sweep=spec))
 
 
 class CollectiveStore(OpenStore[CollectiveRecord]):
     """The open results folder of a running `dpbench comm`."""
 
-    file = COLLECTIVES_FILE
+    header, file = COMM_FILE, COLLECTIVES_FILE
 
     @classmethod
     def create(cls, folder: Path, command: Sequence[str]) -> CollectiveStore:
         """Make the folder; raises StoreError if it exists and holds something."""
-        require_free(folder)
-        _make(folder)
-        create_empty(folder / COLLECTIVES_FILE)
-        made = cls(folder)
-        write_versioned(folder / COMM_FILE, {"command": command})
-        return made
-
-    def _identity(self, record: CollectiveRecord) -> dict[str, str]:
-        return {"collective_id": record.collective.collective_id}
+        return cls._make(folder, ResultsHeader(command=tuple(command)))
 
 
 def require_free(folder: Path) -> None:
@@ -196,32 +181,32 @@ def holds_collectives(folder: Path) -> bool:
 def load(folder: Path) -> StoredSweep:
     """Read a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
     header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
-    path = folder / SWEEP_FILE
-    spec = decode_at(path, SweepSpec, _member(path, header, "sweep"))
+    spec = header.sweep
+    if spec is None:
+        raise StoreError(f"{folder / SWEEP_FILE} has no sweep; it was not written by dpbench")
     if spec.most_trials > MOST_TRIALS:
         raise StoreError(
-            f"{path}: a plan of {spec.most_trials:,} trials; expected at most {MOST_TRIALS:,}"
+            f"{folder / SWEEP_FILE}: a plan of {spec.most_trials:,} trials; expected at most "
+            f"{MOST_TRIALS:,}"
         )
-    command = decode_at(path, tuple[str, ...], _member(path, header, "command"))
-    records, warnings = read_lines(folder / TRIALS_FILE, _reader(TrialLine, TrialRecord))
+    records, warnings = read_lines(folder / TRIALS_FILE, partial(decode_at, TrialRecord))
     # An implementation may be a file of the user who measured it.
     if unknown := {record.trial.implementation for record in records} - IMPLEMENTATIONS.keys():
         raise StoreError(
             f"{folder}: this dpbench has no implementation {min(unknown)!r}; expected one of "
             f"{', '.join(IMPLEMENTATIONS)}"
         )
-    return StoredSweep(folder, spec, command, _read_environments(folder), records, warnings)
+    environments = _read_environments(folder)
+    return StoredSweep(folder, spec, header.command, environments, records, warnings)
 
 
 def load_collectives(folder: Path) -> StoredCollectives:
     """Read the collectives of a results folder; raises StoreError if it holds none, NewerSchema
     if it is too new."""
     header = _read_header(folder, COMM_FILE, "dpbench comm")
-    path = folder / COMM_FILE
-    command = decode_at(path, tuple[str, ...], _member(path, header, "command"))
-    read = _reader(CollectiveLine, CollectiveRecord)
-    records, warnings = read_lines(folder / COLLECTIVES_FILE, read)
-    return StoredCollectives(folder, command, _read_environments(folder), records, warnings)
+    records, warnings = read_lines(folder / COLLECTIVES_FILE, partial(decode_at, CollectiveRecord))
+    environments = _read_environments(folder)
+    return StoredCollectives(folder, header.command, environments, records, warnings)
 
 
 def check_name(name: str) -> None:
@@ -234,50 +219,15 @@ def check_name(name: str) -> None:
         )
 
 
-def _make(folder: Path) -> None:
-    try:
-        (folder / ENVIRONMENTS_FOLDER).mkdir(parents=True, exist_ok=True)
-        flush_folder(folder.parent)
-    except OSError as error:
-        raise StoreError(f"cannot make {folder}: {error.strerror}") from None
-
-
-def _read_header(folder: Path, file: str, maker: str) -> dict[str, Any]:
+def _read_header(folder: Path, file: str, maker: str) -> ResultsHeader:
     if not os.path.lexists(folder / file):
         lack = f"has no {file}" if folder.exists() else "does not exist"
         inside = [str(path.parent) for path in sorted(folder.glob(f"*/{file}"), reverse=True)]
         named = f": {units.some_of(inside, MOST_NAMED)}" if inside else ""
         raise StoreError(f"{folder} {lack}; expected a results folder of {maker}{named}")
-    return read_versioned(folder / file)
-
-
-def _member(path: Path, header: Mapping[str, Any], key: str) -> Any:
-    if key not in header:
-        raise StoreError(f"{path} lacks {key!r}; it was not written by dpbench")
-    return header[key]
-
-
-def _reader(kind: Any, record: Any) -> Callable[[str, bytes], Any]:
-    """A function that reads one line of `kind` at a place."""
-
-    def read(where: str, text: bytes) -> Any:
-        try:
-            line = from_json(kind, text)
-        except StoreError as error:
-            # A later version may have other fields.
-            check_schema(where, parse(where, text).get("schema_version"))
-            raise StoreError(f"{where}: {error}") from None
-        check_schema(where, line.schema_version)
-        return record(**{field.name: getattr(line, field.name) for field in fields(record)})
-
-    return read
+    return read_versioned(folder / file, ResultsHeader)
 
 
 def _read_environments(folder: Path) -> dict[str, Environment]:
     paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
-    return {
-        printable(path.stem, LONGEST_NAME): decode_at(
-            path, Environment, parse(path, read_bytes(path))
-        )
-        for path in paths
-    }
+    return {path.stem: decode_at(Environment, path, read_bytes(path)) for path in paths}

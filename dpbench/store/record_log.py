@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
-from dpbench.codec import decode, json_bytes
+from dpbench.codec import from_json, json_bytes
 from dpbench.errors import NewerSchema, StoreError
 from dpbench.files import open_to_append, open_to_read, read_bytes, write_whole
 from dpbench.records.trial import SCHEMA_VERSION
@@ -115,14 +115,21 @@ def write_versioned(path: Path, content: dict[str, Any]) -> None:
     write_object(path, {"schema_version": SCHEMA_VERSION, **content})
 
 
-def read_versioned(path: Path) -> dict[str, Any]:
-    """Read an object that `write_versioned` wrote.
+def read_versioned(path: Path, kind: type[T]) -> T:
+    """Read what `write_versioned` wrote, as a dataclass.
 
     Raises StoreError, NewerSchema, and FileNotFoundError if there is no such file.
     """
     content = parse(path, read_bytes(path))
-    check_schema(path, content.pop("schema_version", None))
-    return content
+    version = content.pop("schema_version", None)
+    if not isinstance(version, int):
+        raise StoreError(f"{path} has no schema_version; it was not written by dpbench")
+    if version > SCHEMA_VERSION:
+        raise NewerSchema(
+            f"{path} has schema version {version}; this dpbench reads up to {SCHEMA_VERSION}. "
+            "Upgrade dpbench to read it."
+        )
+    return decode_at(kind, path, json_bytes(content))
 
 
 def parse(where: Path | str, text: str | bytes) -> dict[str, Any]:
@@ -136,20 +143,9 @@ def parse(where: Path | str, text: str | bytes) -> dict[str, Any]:
     return content
 
 
-def check_schema(where: Path | str, version: object) -> None:
-    """Raise StoreError for what is no schema version, NewerSchema for that of a later dpbench."""
-    if not isinstance(version, int):
-        raise StoreError(f"{where} has no schema_version; it was not written by dpbench")
-    if version > SCHEMA_VERSION:
-        raise NewerSchema(
-            f"{where} has schema version {version}; this dpbench reads up to {SCHEMA_VERSION}. "
-            "Upgrade dpbench to read it."
-        )
-
-
-def decode_at(where: Path | str, kind: type[T], value: Any) -> T:
-    """Like codec.decode, with the place at the beginning of the StoreError's message."""
+def decode_at(kind: type[T], where: Path | str, text: str | bytes) -> T:
+    """Like codec.from_json, with the place at the beginning of the StoreError's message."""
     try:
-        return decode(kind, value)
+        return from_json(kind, text)
     except StoreError as error:
         raise StoreError(f"{where}: {error}") from None

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpbench.codec import Float, encode
+from dpbench.codec import Float, encode, json_bytes
 from dpbench.errors import StoreError
 from dpbench.store.record_log import decode_at, parse
 
@@ -177,7 +177,7 @@ def from_line(where: str, line: str | bytes) -> Event:
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise StoreError(f"{where}: kind {name!r}; expected one of {', '.join(KINDS)}")
-    return decode_at(where, kind, content)
+    return decode_at(kind, where, json_bytes(content))
 
 
 def current_events(events: Iterable[Event]) -> tuple[Event, ...]:

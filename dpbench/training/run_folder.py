@@ -32,7 +32,6 @@ from dpbench.records.environment import Environment
 from dpbench.specs.training import RESUME_LATEST, TrainingRun, TrainingSpec
 from dpbench.store.record_log import (
     LineReader,
-    decode_at,
     open_lines,
     read_versioned,
     write_line,
@@ -131,7 +130,7 @@ class RunFolder:
         if not os.path.lexists(file):
             missing = "does not exist" if not path.exists() else f"has no {RUN_FILE}"
             raise StoreError(f"{path} {missing}; expected a run folder of dpbench train")
-        header = decode_at(file, RunHeader, read_versioned(file))
+        header = read_versioned(file, RunHeader)
         folder_inside(path, CHECKPOINTS)
         return cls(path, header)
 
