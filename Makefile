@@ -47,8 +47,8 @@ check: lint test ## Run all checks that must pass before a commit: lint and test
 
 docs: $(STAMP) ## Regenerate the outputs, tables and pictures of the documentation, and its site
 	@$(INSTALL) '.[docs]'
-	$(BIN)/python -m tests.documentation
-	$(BIN)/mkdocs build --quiet --config-file tests/documentation/mkdocs.yml
+	$(BIN)/python -m tools.docs
+	$(BIN)/mkdocs build --quiet --config-file tools/docs/mkdocs.yml
 
 bench: $(STAMP) ## Measure our implementations and backend against torch's
 	$(BIN)/python -m tools.benchmarks $(NAMES)
@@ -63,8 +63,9 @@ faults: $(STAMP) ## Kill, stop, starve and interrupt sweeps, many times each, an
 matrix: $(STAMP) ## Install the wheel beside other versions of Python and torch, and use it: TORCH=2.9.0
 	$(BIN)/python -m tools.matrix $(TORCH)
 
-gpu: ## Run on a GPU what no other test can, with the torch of PYTHON: PARTS=proof,tests
-	PYTHONPATH=. $(PYTHON) -m tools.gpu_kit $(if $(REHEARSE),--rehearse) $(if $(PARTS),--parts $(PARTS))
+gpu: ## Run on GPUs what no other test can, within 12 minutes; PARTS='proof or speed' chooses
+	DPBENCH_REHEARSE=$(REHEARSE) $(firstword $(wildcard $(BIN)/python) $(PYTHON)) -m pytest -m gpu -rA \
+		--session-timeout=720 $(if $(PARTS),-k '$(PARTS)')
 
 clean: ## Remove the virtual environment and all caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,5 +1,5 @@
 """The documentation says what the code does: its paths exist, its terms are ours, and what it shows
-of dpbench is what dpbench prints. tests/documentation/test_commands.py runs its commands."""
+of dpbench is what dpbench prints. tests/test_documented_commands.py runs its commands."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ import tomllib
 from collections.abc import Iterator
 
 import pytest
-import typer
 
-from dpbench.cli.app import app
+from dpbench.cli.app import commands
 from dpbench.cli.help import DESCRIBE_ALL, LongCommand
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
-from tests.documentation import DOCUMENTS, ROOT, outputs
-from tests.documentation.blocks import Block, blocks
-from tests.documentation.making import made
-from tests.documentation.pictures import ORIGIN, origin
+from tools.docs import DOCUMENTS, ROOT, outputs
+from tools.docs.blocks import GENERATED, made
+from tools.docs.pictures import ORIGIN, origin
 
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in DOCUMENTS}
 README = TEXTS["README.md"]
 ALL_TEXT = "".join(TEXTS.values())
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = commands().commands
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 MEASURED = re.compile(r"\*Measured on \d{4}-\d\d-\d\d[^*]*\*\n\n(?:```)$")
 ELLIPSIS = "…"
@@ -33,11 +31,6 @@ LARGEST_DOCS = 110_000
 """Bytes of all pages together."""
 
 
-def generated() -> Iterator[tuple[str, Block]]:
-    for name, text in TEXTS.items():
-        yield from ((name, block) for block in blocks(text))
-
-
 @pytest.fixture(scope="module")
 def copies() -> Iterator[None]:
     with outputs.sandbox():
@@ -46,11 +39,15 @@ def copies() -> Iterator[None]:
 
 @pytest.mark.usefixtures("copies")
 @pytest.mark.parametrize(
-    ("name", "block"),
-    [pytest.param(name, block, id=f"{name}:{block.line}") for name, block in generated()],
+    "part",
+    [
+        pytest.param(part, id=f"{name}:{text.count(chr(10), 0, part.start()) + 1}")
+        for name, text in TEXTS.items()
+        for part in GENERATED.finditer(text)
+    ],
 )
-def test_what_is_generated_is_up_to_date(name: str, block: Block) -> None:
-    assert made(block) == block.body, f"{name}, line {block.line}: run make docs"
+def test_what_is_generated_is_up_to_date(part: re.Match[str]) -> None:
+    assert made(part) == part["body"], "run make docs"
 
 
 def test_commands_within_sentences_have_their_options() -> None:
@@ -105,8 +102,8 @@ def test_links_between_the_documents_lead_somewhere(name: str) -> None:
 def test_the_tagline_is_the_same_everywhere() -> None:
     tagline = PROJECT["description"]
     assert README.splitlines()[2] == tagline
-    assert typer.main.get_command(app).help == tagline
-    assert tagline in (ROOT / "tests/documentation/mkdocs.yml").read_text()
+    assert commands().help == tagline
+    assert tagline in (ROOT / "tools/docs/mkdocs.yml").read_text()
 
 
 def test_the_readme_is_short() -> None:
@@ -123,7 +120,7 @@ def test_the_index_names_every_page() -> None:
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", TEXTS["docs/README.md"]))
     assert linked == pages
-    site = (ROOT / "tests/documentation/mkdocs.yml").read_text()
+    site = (ROOT / "tools/docs/mkdocs.yml").read_text()
     assert {*re.findall(r"(?<!/)\b([\w-]+\.md)", site)} - {"README.md"} == pages
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import dpbench
-from tests.documentation import ROOT
-from tests.documentation.outputs import HEAD, without_charts
+from tools.docs import ROOT
+from tools.docs.outputs import HEAD, without_charts
 
 READING = ("report", "compare", "explain", "project", "export", "plot")
 """Commands that only read results: all those of the README are run as they stand."""

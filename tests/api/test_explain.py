@@ -9,7 +9,7 @@ import pytest
 
 import dpbench
 from dpbench.errors import UsageError
-from tests.documentation import ROOT
+from tools.docs import ROOT
 
 EXAMPLE = ROOT / "results" / "examples" / "two-cores"
 SCRIPT = """

@@ -12,7 +12,7 @@ from typing import Any
 
 import dpbench
 import dpbench.parallel
-from tests.documentation import ROOT
+from tools.docs import ROOT
 
 PARALLEL = {
     "DataParallel": "module device_ids output_device dim * threads_per_replica loss_reduction"

@@ -16,7 +16,7 @@ Slow = Callable[[TrialSpec], float]
 
 def make_noisy(monkeypatch: pytest.MonkeyPatch, spread: float, slow: Slow = lambda _: 1.0) -> None:
     """Every run takes its own log-normal factor of time, times `slow` of its trial."""
-    window = synthetic._window
+    window = synthetic.window
     sequence = random.Random(6)
     factors: dict[str, float] = {}
 
@@ -24,7 +24,7 @@ def make_noisy(monkeypatch: pytest.MonkeyPatch, spread: float, slow: Slow = lamb
         factor = factors.setdefault(trial.trial_id, sequence.lognormvariate(0.0, spread))
         return window(trial, rank, seconds * factor * slow(trial), noise, *rest)
 
-    monkeypatch.setattr(synthetic, "_window", noisy)
+    monkeypatch.setattr(synthetic, "window", noisy)
 
 
 def dpbench(*arguments: object) -> int:

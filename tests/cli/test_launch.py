@@ -105,7 +105,7 @@ def test_its_help_says_what_it_adds_and_names_every_option_of_torchrun(
     assert text.startswith("Start a script in several processes or on several nodes, like torchrun")
     assert "Workers die with the launcher" in text
     assert "Torch Distributed Elastic" not in text
-    for action in torchrun.get_args_parser()._actions:
+    for action in torchrun.get_args_parser()._actions:  # noqa: SLF001
         assert not action.option_strings or any(name in text for name in action.option_strings)
     for name in OPTIONS:
         assert name in text

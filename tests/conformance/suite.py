@@ -98,7 +98,7 @@ SKIP_CODES = {skip.exit_code: skip.message for skip in common_distributed.TEST_S
 GROUP_TIMEOUTS = distributed_test.CUSTOM_PG_TIMEOUT
 
 
-class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):  # noqa: SLF001
     """A test of it, called on each rank of a group, is what torch's own runner calls."""
 
 

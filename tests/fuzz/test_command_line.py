@@ -11,19 +11,47 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.cli.app import app, run
+from dpbench.cli.app import commands, run
 from dpbench.report.page import pictures
 from dpbench.specs.traits import IMPLEMENTATIONS
-from tests.fuzz import folders
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.full
 
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = commands().commands
+SWEEP = (
+    "sweep --quiet --no-charts --results-dir . --name good --implementations dp,ddp,local-sgd"
+    " --backends gloo --batch-sizes 8 --gpus 2 --oversubscribe --steps 12 --repetitions 4"
+    " --sync-every 2 --bucket-cap-mb 5 --lr-scaling sqrt"
+)
+"""Small, but with everything in it that a synthetic record can hold."""
+CONFIG = "batch-sizes = [8]\ndtypes = ['f32']\n"
+FILES = {
+    "file": "a file",
+    "published.csv": "group_size,images_per_second,backend,batch_size\n1,100,gloo,32\n"
+    "2,190,gloo,32\n",
+    "sweep.toml": CONFIG,
+    "damaged.toml": CONFIG[:-8],
+    "sweep.yaml": "batch-sizes: [8]\ncomm-hook: none,bf16\n",
+    "model.py": """
+import torch
+from torch import nn
+
+
+def build(width: int = 4):
+    def batch(n, generator=None):
+        return torch.randn(n, 8, generator=generator), torch.zeros(n, dtype=torch.long)
+
+    return nn.Linear(8, width), batch, nn.functional.cross_entropy
+
+
+def step(*arguments):
+    raise RuntimeError("two\\nlines")
+""",
+}
 STATUSES = {0, 1, 2, 3, 4, 5, 6}
 REFUSED = (2, 5)
 HOSTILE = (
@@ -76,9 +104,18 @@ def command_line(name: str) -> st.SearchStrategy[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(tmp_path_factory: pytest.TempPathFactory, _soon_over: None) -> Path:
+    """A good sweep twice, a damaged one, an empty folder, and files."""
     folder = tmp_path_factory.mktemp("command_line")
-    folders.make(folder)
+    with contextlib.chdir(folder):
+        assert run(SWEEP.split()) == 0
+        for name in ("other", "damaged"):
+            shutil.copytree("good", name)
+        trials = Path("damaged", "trials.jsonl")
+        trials.write_bytes(trials.read_bytes()[:-30])
+        Path("empty").mkdir()
+        for name, text in FILES.items():
+            Path(name).write_text(text)
     return folder
 
 

@@ -1,4 +1,7 @@
-"""Command lines whose output is held word for word, by the file that has it."""
+"""Command lines whose output is held word for word, by the file that has it.
+
+They read `example`, a copy of the sweep that is shipped, and the folders that PREPARED makes.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ PREPARED = (
     " --batch-sizes 64 --repetitions 2",
     f"{SWEEP} --name failing --implementations dp,ddp --backends gloo,nccl --batch-sizes 8"
     " --repetitions 2 --stop-after-failure",
+    "comm --backends gloo --gpus 2 --sizes 4KB,64KB --samples 5 --quiet --name collectives",
 )
 """Run once, in this order, before the cases; they make the folders that cases read."""
 
@@ -72,8 +76,18 @@ CASES: dict[str, tuple[str, ...]] = {
         "project results/base --group-sizes 4,8,64 --topology h100-nvswitch-ndr",
         "project repository/results/published/torch_ddp_rtx3090.csv --group-sizes 4,8,16",
     ),
+    "values": (
+        "report example --json --group-sizes 2 --batch-sizes 32",
+        "report example --level rank --format json --implementation ddp --backend shm"
+        " --group-size 2 --batch-size 32",
+        "report results/collectives --format json",
+        "compare example:backend=gloo example:backend=shm --json",
+        "check results/base:backend=gloo --baseline results/base:backend=shm --json",
+        "explain example --json --group-sizes 2 --batch-sizes 32",
+        "project example --json --group-sizes 4,8",
+    ),
     "others": (
-        "comm --backends gloo --gpus 2 --sizes 4KB,64KB --samples 5 --quiet --name comm1",
+        "comm --backends gloo --gpus 2 --sizes 4KB,64KB --samples 5 --quiet --name more",
         "plot speedup results/base --format svg --output charts",
         "init model.py",
     ),

@@ -12,6 +12,8 @@ import shutil
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from dpbench.cli.app import run
 from tests.launch import synthetic
@@ -19,6 +21,7 @@ from tests.launch import synthetic
 ROOT = Path(__file__).parents[2]
 LONGEST = 60
 EXPECTED = Path(__file__).parent / "expected"
+TERMINAL = {"COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}
 _VARIES = (
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", "<time>"),
     (r"\d{4}-\d\d-\d\d[-_]\d{4,6}", "<stamp>"),
@@ -27,8 +30,6 @@ _VARIES = (
     (r"(?<=environment than this one: ).*?(?=\. --force)", "<differences>"),
 )
 """What differs between two runs of one command on one machine, or between two machines."""
-
-
 _NUMBER = re.compile(r"-?(?<![\w.])\d+(\.\d+(e[+-]\d+)?|e[+-]\d+)(?!\w|\.\d)")
 _DIGITS = 6
 """Further digits depend on the order in which a processor's vector units add."""
@@ -69,8 +70,21 @@ def output_of(command_line: str, folder: Path) -> tuple[int, str]:
     out, err = io.StringIO(), io.StringIO()
     with _at(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = run(shlex.split(command_line))
-    printed = _condensed(_constant(out.getvalue(), folder))
-    return status, printed + _said(_constant(err.getvalue(), folder))
+    printed = out.getvalue()
+    if printed.startswith(("{", "[")):
+        printed = _by_row(json.loads(printed))
+    said = "".join(f"! {line}\n" for line in err.getvalue().splitlines())
+    return status, _condensed(_constant(printed, folder)) + _constant(said, folder)
+
+
+@contextlib.contextmanager
+def _at(folder: Path) -> Iterator[None]:
+    """In this folder, on a wide terminal; a command leaves its signal handlers in place."""
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    with contextlib.chdir(folder), mock.patch.dict(os.environ, TERMINAL | synthetic.VARIABLES):
+        yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def transcript(command_lines: Sequence[str], folder: Path) -> str:
@@ -82,6 +96,22 @@ def transcript(command_lines: Sequence[str], folder: Path) -> str:
     return "\n".join(parts)
 
 
+def _by_row(answer: Any) -> str:
+    """An answer in JSON with a row a line, without the keys that have no value."""
+    parts = answer.items() if isinstance(answer, dict) else [("rows", answer)]
+    lines = []
+    for key, value in parts:
+        rows = value if isinstance(value, list) else [value]
+        lines += [f"{key}: {json.dumps(_valued(row), ensure_ascii=False)}" for row in rows]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _valued(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _valued(each) for key, each in value.items() if each is not None}
+    return [*map(_valued, value)] if isinstance(value, list) else value
+
+
 def _condensed(text: str) -> str:
     """Keep the beginning of long output, and count the rest."""
     lines = text.splitlines()
@@ -91,41 +121,17 @@ def _condensed(text: str) -> str:
     return f"{kept}… {len(lines) - LONGEST} more lines\n"
 
 
-def _said(text: str) -> str:
-    return "".join(f"! {line}\n" for line in text.splitlines())
-
-
 def _constant(text: str, folder: Path) -> str:
     text = text.replace(str(folder), "<folder>").replace(str(ROOT), "<repository>")
     for pattern, mark in _VARIES:
         text = re.sub(pattern, mark, text)
-    return "".join(f"{stable(line).rstrip()}\n" for line in text.splitlines())
-
-
-def stable(text: str) -> str:
-    """Round each number with a fraction to the digits that are the same on every processor."""
-    return _NUMBER.sub(_rounded, text)
+    return "".join(f"{_NUMBER.sub(_rounded, line).rstrip()}\n" for line in text.splitlines())
 
 
 def _rounded(number: re.Match[str]) -> str:
+    """A number with a fraction, to the digits that are the same on every processor."""
     value = float(number[0])
     if abs(value) < _SMALLEST:
         return "0.0"
     digits = re.sub(r"e.*|\D", "", number[0]).lstrip("0")
     return number[0] if len(digits) <= _DIGITS else f"{value:.{_DIGITS}g}"
-
-
-@contextlib.contextmanager
-def _at(folder: Path) -> Iterator[None]:
-    before, here = dict(os.environ), Path.cwd()
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    os.chdir(folder)
-    os.environ.update(COLUMNS="160", NO_COLOR="1", TERM="dumb", **synthetic.VARIABLES)
-    try:
-        yield
-    finally:
-        os.chdir(here)
-        os.environ.clear()
-        os.environ.update(before)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)

@@ -110,8 +110,8 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
         rank=rank,
         pid=0,
         device=trial.devices[rank],
-        timed=_window(trial, rank, compute + exposed, steps, noise),
-        without_sync=_window(trial, rank, compute, steps, noise) if two_windows else None,
+        timed=window(trial, rank, compute + exposed, steps, noise),
+        without_sync=window(trial, rank, compute, steps, noise) if two_windows else None,
         phases=_phases(trial, compute, exposed, noise),
         phases_without_sync=_phases(trial, compute, 0.0, noise) if two_windows else None,
         gradient_trace=_gradient_trace(trial, noise),
@@ -135,9 +135,7 @@ def _noisy(value: float, noise: random.Random) -> float:
     return value * noise.uniform(1 - NOISE, 1 + NOISE)
 
 
-def _window(
-    trial: TrialSpec, rank: int, seconds: float, steps: int, noise: random.Random
-) -> Window:
+def window(trial: TrialSpec, rank: int, seconds: float, steps: int, noise: random.Random) -> Window:
     step_seconds = tuple(_noisy(seconds, noise) for _ in range(steps))
     _, samples = trial.process_shard(rank)
     return Window(

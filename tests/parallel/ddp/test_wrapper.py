@@ -221,7 +221,7 @@ def sends_no_buffers_where_told_so(rank: int) -> None:
         step(ddp, 0, rank)
     assert silent.broadcast_bytes == once.broadcast_bytes == 0
     ignoring = Nested(seed=rank).double()
-    Ddp._set_params_and_buffers_to_ignore_for_model(ignoring, ["norm.0.bias", "narrow"])
+    Ddp._set_params_and_buffers_to_ignore_for_model(ignoring, ["norm.0.bias", "narrow"])  # noqa: SLF001
     step(Ddp(ignoring), 0, rank)
     assert ignoring.narrow[0] == rank
     biases = everywhere(ignoring.norm[0].bias.grad.tolist())
@@ -397,7 +397,7 @@ def others_treat_it_as_torchs_class(rank: int) -> None:
     model, optimizer = get_state_dict(ddp, sgd)
     assert list(model) == list(perceptron().state_dict())
     assert "0.weight" in optimizer["state"]
-    assert ddp._get_ddp_logging_data().get("can_set_static_graph") is None
+    assert ddp._get_ddp_logging_data().get("can_set_static_graph") is None  # noqa: SLF001
 
 
 @world.body

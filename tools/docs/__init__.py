@@ -1,4 +1,4 @@
-"""What the documentation shows of dpbench is made by dpbench: outputs, tables, pictures.
+"""Makes what the documentation shows of dpbench: outputs, tables, pictures.
 
 `make docs` makes all of it anew; tests/test_docs.py fails where a document says otherwise.
 """

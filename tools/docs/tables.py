@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any
 
 import torch
-import typer
 
 import dpbench
 from dpbench import architecture
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.projection.track_record import errors, held
 from dpbench.api.results import Results
-from dpbench.cli.app import app
+from dpbench.cli.app import commands
 from dpbench.report.charts.kinds import CHARTS
+from tools.docs import ROOT
 
-ARGUMENTS = "Args:"
-"""The line above the documented parameters of a Python call."""
-SELF = ("self", "cls")
+GPU_RESULTS = ROOT / "results" / "gpu" / "gpu.json"
 NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
 """Columns of a table that say what was measured, not how it went."""
 
@@ -64,18 +63,16 @@ def _validation(_: str) -> str:
 
 
 def _commands(_: str) -> str:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    rows = ((f"`{name}`", _flowing(command.help)) for name, command in commands.items())
+    rows = ((f"`{name}`", _flowing(one.help)) for name, one in commands().commands.items())
     return _markdown(("command", "what it does"), rows)
 
 
 def _options(command_name: str) -> str:
-    command = typer.main.get_command(app).commands[command_name]  # type: ignore[attr-defined]
     return _markdown(
         ("option", "default", "meaning"),
         (
             (_names(option), _default(option), _flowing(option.help))
-            for option in command.params
+            for option in commands().commands[command_name].params
             if option.name != "help" and not option.hidden
         ),
     )
@@ -124,42 +121,44 @@ def _charts(_: str) -> str:
     )
 
 
+def _gpu(_: str) -> str:
+    """Speeds of ddp and torch-ddp that `make gpu` has measured; empty before it was run."""
+    if not GPU_RESULTS.exists():
+        return ""
+    found = json.loads(GPU_RESULTS.read_text())
+    rows = [row for row in found if row["metric"] == "images_per_second"]
+    return _markdown(
+        (f"{rows[0]['gpus']} × {rows[0]['gpu']}", "torch-ddp", "ddp", "time of ddp ÷ torch-ddp"),
+        (
+            (
+                f"{row['model']}, {row['configuration']}",
+                f"{row['baseline']:,.0f} {row['unit']}",
+                f"{row['candidate']:,.0f} {row['unit']}",
+                "{slowdown:.3f} ({slowdown_low:.3f}–{slowdown_high:.3f})".format(**row),
+            )
+            for row in rows
+        ),
+    )
+
+
 def docstring(name: str) -> str:
     """What `help` says of a public name, without its arguments."""
-    return (inspect.getdoc(_public(name)) or "").split(f"\n\n{ARGUMENTS}\n")[0] + "\n"
+    return (inspect.getdoc(getattr(dpbench, name)) or "").split("\n\nArgs:\n")[0] + "\n"
 
 
 def _members(name: str) -> str:
     """The public attributes and methods of a class, with the first sentence of each."""
-    members = (
-        (name, member.__func__ if isinstance(member, classmethod) else member)
-        for name, member in vars(_class(name)).items()
-        if not name.startswith("_") and (callable(member) or inspect.getdoc(member))
-    )
-    return _markdown(
-        ("member", "what it is"),
-        ((_called(name, member), _first_sentence(member)) for name, member in members),
-    )
-
-
-def _public(name: str) -> Any:
-    return getattr(dpbench, name)
-
-
-def _class(name: str) -> Any:
-    return Results if name == "Results" else _public(name)
-
-
-def _called(name: str, value: Any) -> str:
-    """`name(argument, …)`, without `self`."""
-    if not callable(value):
-        return f"`{name}`"
-    parameters = [each for each in inspect.signature(value).parameters if each not in SELF]
-    return f"`{name}({', '.join(parameters)})`"
-
-
-def _first_sentence(value: Any) -> str:
-    return re.split(r"(?<=[.])\s(?=[A-Z])", _flowing(inspect.getdoc(value)))[0]
+    rows = []
+    for key, member in vars(Results if name == "Results" else getattr(dpbench, name)).items():
+        value = member.__func__ if isinstance(member, classmethod) else member
+        said = inspect.getdoc(value)
+        if key.startswith("_") or not (callable(value) or said):
+            continue
+        if callable(value):
+            given = [*inspect.signature(value).parameters][1:]  # without self
+            key = f"{key}({', '.join(given)})"
+        rows.append((f"`{key}`", re.split(r"(?<=[.])\s(?=[A-Z])", _flowing(said))[0]))
+    return _markdown(("member", "what it is"), rows)
 
 
 def _markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -178,6 +177,7 @@ _TABLES: dict[str, Callable[[str], str]] = {
     "architectures": _architectures,
     "charts": _charts,
     "commands": _commands,
+    "gpu": _gpu,
     "members": _members,
     "validation": _validation,
 }

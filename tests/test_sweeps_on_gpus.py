@@ -1,0 +1,145 @@
+"""`make gpu`: runs the parts of tools/gpu.yaml on this machine's GPUs, and checks what each leaves.
+
+`make gpu REHEARSE=1` runs them on the CPU, with small models. A part that was begun goes on where
+it stopped, unless it is rehearsed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from dpbench import store
+from dpbench.records.trial import Status, TrialRecord
+from tests.cli.command import ROOT, environment
+from tests.cli.synthetic import dpbench
+
+REHEARSED = bool(os.environ.get("DPBENCH_REHEARSE"))
+FOLDER = ROOT / "results" / ("rehearsal" if REHEARSED else "gpu")
+PARTS: list[dict[str, Any]] = yaml.safe_load((ROOT / "tools" / "gpu.yaml").read_text())
+ON_A_CPU = {
+    "sweep": "--arch mlp --backends gloo --gpus 2 --oversubscribe --warmup 1 --steps 2"
+    " --repetitions 2",
+    "comm": "--samples 3 --repetitions 1",
+}
+"""The words that a rehearsal adds to each command."""
+METRICS = "images_per_second,exposed_communication_seconds,peak_memory_bytes"
+
+
+def words_of(part: dict[str, Any], *, rehearsed: bool) -> list[str]:
+    """The words after `dpbench`, without those that name the folder."""
+    gpus = 2 if rehearsed else torch.cuda.device_count()
+    words = shlex.split(part["run"].format(gpus=gpus))
+    if rehearsed:
+        words += shlex.split(f"{ON_A_CPU.get(words[0], '')} {part.get('rehearse', '')}")
+    return words
+
+
+def marked(part: dict[str, Any]) -> Any:
+    needed = 0 if REHEARSED else part.get("gpus", 1)
+    return pytest.param(part, id=part["name"], marks=pytest.mark.gpu(needed))
+
+
+def run(part: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Run the part, or what is left of it."""
+    command, *words = words_of(part, rehearsed=REHEARSED)
+    folder = FOLDER / part["name"]
+    if command == "train":
+        words = ["--runs-dir", str(FOLDER), *words]
+    if command in ("sweep", "comm", "explain"):
+        words = ["--results-dir", str(FOLDER), "--name", part["name"], *words]
+        if command != "explain":
+            words += ["--no-charts"]
+        if folder.exists() and command == "sweep" and not REHEARSED:
+            words += ["--resume"]
+        elif folder.exists():
+            shutil.rmtree(folder)
+    return subprocess.run(
+        [sys.executable, "-m", "dpbench", command, *words],
+        cwd=ROOT,
+        env=environment() | part.get("env", {}),
+        capture_output=True,
+        text=True,
+        timeout=380,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _results() -> Iterator[None]:
+    """Write the file of results in the end, with what there is by then."""
+    yield
+    rows = [row for part in PARTS if part["name"].startswith("speed-") for row in speeds(part)]
+    if rows:
+        (FOLDER / "gpu.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def speeds(part: dict[str, Any]) -> list[dict[str, Any]]:
+    """What `dpbench compare` finds for ddp against torch-ddp; empty if the part has not run."""
+    folder = FOLDER / part["name"]
+    if not folder.exists():
+        return []
+    sides = [f"{folder}:implementation={name}" for name in ("torch-ddp", "ddp")]
+    done = subprocess.run(
+        [sys.executable, "-m", "dpbench", "compare", *sides, "--metric", METRICS, "--json"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = store.load(folder)
+    gpus = [gpu.name for one in found.environments.values() for gpu in one.accelerators]
+    where = {"model": part["name"].removeprefix("speed-"), "gpus": len(gpus), "gpu": (*gpus, "")[0]}
+    return [where | row for row in json.loads(done.stdout)["rows"]]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("part", [marked(part) for part in PARTS])
+def test_a_part_runs_and_leaves_what_it_has_to(part: dict[str, Any]) -> None:
+    done = run(part)
+    wanted = Status(part.get("status", "completed"))
+    assert (done.returncode == 0) is (wanted is Status.COMPLETED), done.stdout + done.stderr
+    print(done.stdout)  # `make gpu` shows it
+    if part["run"].startswith(("sweep", "explain")):
+        stored = store.load(FOLDER / part["name"])
+        assert stored.records
+        for record in stored.records:
+            assert record.status is wanted, f"{record.trial}: {record.reason}"
+            assert_recorded(record)
+        if not REHEARSED:
+            used = {rank.device for record in stored.records for rank in record.ranks}
+            expected = set(part["devices"].split(",")) if "devices" in part else used
+            assert used == expected
+            assert all(device.startswith("cuda") for device in used)
+            for one in stored.environments.values():
+                assert all(gpu.uuid for gpu in one.accelerators)
+
+
+def assert_recorded(record: TrialRecord) -> None:
+    """What each rank of a completed trial has to have, on whichever device it ran."""
+    for rank in record.ranks:
+        if rank.device.startswith("cuda"):
+            assert rank.peak_device_memory_bytes
+        if record.trial.repetition == 0 and record.trial.phase_steps:
+            assert rank.phases is not None
+        if record.trial.times_without_sync and record.trial.implementation != "script":
+            assert rank.without_sync is not None
+
+
+@pytest.mark.parametrize("part", [pytest.param(part, id=part["name"]) for part in PARTS])
+def test_the_command_of_a_part_is_accepted(part: dict[str, Any], here: Path) -> None:
+    command, *words = words_of(part, rehearsed=True)
+    if command == "sweep":
+        assert dpbench("sweep", *words, "--dry-run") == 0

@@ -1,0 +1,15 @@
+"""`make docs`: makes all that is generated in the documentation anew, and says what changed."""
+
+from __future__ import annotations
+
+from tools.docs import DOCUMENTS, ROOT, pictures
+from tools.docs.blocks import renewed
+from tools.docs.outputs import sandbox
+
+with sandbox():
+    for path in DOCUMENTS:
+        old = path.read_text()
+        if (new := renewed(old)) != old:
+            path.write_text(new)
+            print(f"changed: {path.relative_to(ROOT)}")
+    pictures.draw()

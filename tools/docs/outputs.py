@@ -1,0 +1,92 @@
+"""Runs the commands that the documentation shows, in this process and on a copy of the results.
+
+Only commands that read: their numbers come from results/examples and results/published, so they
+are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+from dpbench.cli import app
+from tools.docs import ROOT
+
+COMMAND = re.compile(r"^\$ (dpbench (?:.*\\\n)*.*)\n", re.MULTILINE)
+HEAD = re.compile(r"\s*\| head -(?P<lines>\d+)$")
+PARAGRAPHS = re.compile(r"paragraphs? (?P<first>\d+)(?:-(?P<last>\d+))?")
+OMISSION = "…"
+
+
+@contextlib.contextmanager
+def sandbox() -> Iterator[None]:
+    """Inside, the working directory has copies of the results; what is written there is dropped."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"}),
+        contextlib.chdir(folder),
+    ):
+        for name in ("examples", "published"):
+            shutil.copytree(ROOT / "results" / name, Path("results", name))
+        yield
+
+
+def console(body: str, details: str) -> str:
+    """The commands of a block, each followed by what it prints, or the paragraphs wanted of it."""
+    commands = COMMAND.findall(body)
+    return "".join(f"$ {one}\n{selected(printed(one), details)}" for one in commands)
+
+
+def printed(command: str) -> str:
+    """What `dpbench …` writes to stdout; raises AssertionError unless it exits with 0."""
+    head = HEAD.search(command)
+    _, *words = shlex.split(HEAD.sub("", command).replace("\\\n", " "))
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        status = app.run([*words, *without_charts(words[0])])
+    assert status == 0, f"{command}: exit status {status}: {stderr.getvalue()}"
+    lines = stdout.getvalue().splitlines()[: int(head["lines"]) if head else None]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def without_charts(name: str) -> list[str]:
+    """The option that leaves charts out, which take time, where the command has it."""
+    command = app.commands().commands.get(name)
+    draws = command is not None and any("--charts" in option.opts for option in command.params)
+    return ["--no-charts"] if draws else []
+
+
+def selected(text: str, details: str) -> str:
+    """The paragraphs that `details` names; what is left out on either side leaves a mark."""
+    if not details:
+        return text
+    paragraphs = text.strip("\n").split("\n\n")
+    wanted = PARAGRAPHS.fullmatch(details)
+    assert wanted, f"generated: output, {details}: expected {PARAGRAPHS.pattern}"
+    first, last = int(wanted["first"]), int(wanted["last"] or wanted["first"])
+    assert first <= last <= len(paragraphs), f"{details}: there are {len(paragraphs)}"
+    before, after = [OMISSION] * (first > 1), [OMISSION] * (last < len(paragraphs))
+    return "\n\n".join([*before, *paragraphs[first - 1 : last], *after]) + "\n"
+
+
+def session(body: str) -> str:
+    """The statements of a Python session, each followed by what it shows."""
+    shown = []
+    names: dict[str, object] = {}
+    for example in doctest.DocTestParser().get_examples(body):
+        first, *others = example.source.splitlines()
+        shown += [f">>> {first}", *(f"... {line}" for line in others)]
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+            exec(compile(example.source, "<documentation>", "single"), names)
+        shown += output.getvalue().rstrip().splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in shown)
