@@ -6,8 +6,9 @@ stretch of that order, and `part` divides a stretch among the processes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -66,29 +67,23 @@ class SampleOrder:
         return torch.from_numpy(order)
 
 
-class GlobalBatchSampler:
-    """The samples of one rank of a trial: `count` from `first` on in every global batch.
+def global_batches(
+    dataset_size: int, global_batch_size: int, *, first: int, count: int, seed: int
+) -> Iterator[torch.Tensor]:
+    """The samples of one rank of a trial, without end: `count` from `first` on in every global
+    batch; int64 (count,).
 
-    Batches cross the end of an epoch, so that all have the same size.
+    Batches cross the end of an epoch, so that all have the same size. Raises DataError if the
+    dataset is smaller than a global batch.
     """
-
-    def __init__(
-        self, dataset_size: int, global_batch_size: int, *, first: int, count: int, seed: int
-    ) -> None:
-        """Raises DataError if the dataset is smaller than a global batch."""
-        if global_batch_size > dataset_size:
-            raise DataError(
-                f"global batch size {global_batch_size} is larger than the dataset of "
-                f"{dataset_size} samples; take a smaller batch, or --data synthetic"
-            )
-        self._order = SampleOrder(dataset_size, seed=seed)
-        self._global_batch_size = global_batch_size
-        self._first, self._count = first, count
-
-    def batch(self, step: int) -> torch.Tensor:
-        """The indices of step `step`, counted from 0: int64 (count,)."""
-        first = step * self._global_batch_size + self._first
-        return self._order.take(first, first + self._count)
+    if global_batch_size > dataset_size:
+        raise DataError(
+            f"global batch size {global_batch_size} is larger than the dataset of {dataset_size} "
+            "samples; take a smaller batch, or --data synthetic"
+        )
+    order = SampleOrder(dataset_size, seed=seed)
+    begins = itertools.count(first, global_batch_size)
+    return (order.take(begin, begin + count) for begin in begins)
 
 
 class BalancedSampler(Sampler[int]):
@@ -144,8 +139,7 @@ class BalancedSampler(Sampler[int]):
         return end - begin
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class MicroBatch:
+class MicroBatch(NamedTuple):
     """The part of one micro-step that one process trains on."""
 
     indices: torch.Tensor

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import count, islice
+from itertools import islice
 
 import torch
 
@@ -17,7 +17,7 @@ from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
 from dpbench.data.loading import DeviceCopy, Prefetcher, loaded_by_workers
-from dpbench.data.sharding import GlobalBatchSampler
+from dpbench.data.sharding import global_batches
 from dpbench.measure.step import Take
 from dpbench.measure.window import segment_sizes
 from dpbench.specs import TrialSpec
@@ -26,14 +26,21 @@ StepBatches = list[torch.Tensor]
 """The sample indices of each micro-step of one step, int64 (samples,)."""
 
 
+def rank_batches(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
+    """The sample indices of every micro-step of one rank, in host memory, without end."""
+    first, count = trial.process_shard(rank)
+    return global_batches(
+        dataset_size, trial.global_batch_size, first=first, count=count, seed=trial.workload.seed
+    )
+
+
 class BatchQueue:
-    """The batches of one rank in the order of the sampler, each taken once."""
+    """The batches of one rank, each taken once, on the device that holds the samples."""
 
     def __init__(
         self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
     ) -> None:
-        """`device` holds the samples."""
-        self._stream = _sampled(trial, rank, dataset_size)
+        self._batches = rank_batches(trial, rank, dataset_size)
         self._per_step = trial.accumulation_steps
         self._device = device
 
@@ -43,33 +50,20 @@ class BatchQueue:
 
     def take_micro(self, count: int) -> StepBatches:
         """The next `count` micro-batches, which need not be whole steps."""
-        return [indices.to(self._device) for indices in islice(self._stream, count)]
+        return [indices.to(self._device) for indices in islice(self._batches, count)]
 
 
-def _sampled(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
-    """The sample indices of every micro-step of one rank, in host memory, without end."""
-    first, size = trial.process_shard(rank)
-    sampler = GlobalBatchSampler(
-        dataset_size,
-        trial.global_batch_size,
-        first=first,
-        count=size,
-        seed=trial.workload.seed,
-    )
-    return map(sampler.batch, count())
-
-
-def _used(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
+def batches_in_use(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
     """The indices in the order of the steps: where a segment of the timed window has a twin without
     synchronization, both take the same samples."""
-    stream = _sampled(trial, rank, dataset_size)
-    yield from islice(stream, trial.warmup_steps * trial.accumulation_steps)
+    batches = rank_batches(trial, rank, dataset_size)
+    yield from islice(batches, trial.warmup_steps * trial.accumulation_steps)
     for steps in segment_sizes(trial.timed_steps):
-        segment = list(islice(stream, steps * trial.accumulation_steps))
+        segment = list(islice(batches, steps * trial.accumulation_steps))
         yield from segment
         if trial.times_without_sync:
             yield from segment
-    yield from stream
+    yield from batches
 
 
 SEEDS_PER_RANK = 2**32
@@ -79,7 +73,7 @@ SEEDS_PER_RANK = 2**32
 @contextmanager
 def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -> Iterator[Take]:
     """The samples of one rank, from `source` in host memory; nothing of it keeps running after the
-    context. What is loaded ahead comes in the order of `_used`, which the steps have to keep.
+    context. Steps have to keep the order of `batches_in_use`, in which samples are loaded ahead.
 
     Worker processes are forked here, so enter it before joining the process group.
     """
@@ -91,7 +85,7 @@ def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -
         copy = DeviceCopy(device)
         yield lambda indices: copy.finish(*copy.start(source.take(indices)))
         return
-    stream, depth = _used(trial, rank, len(source)), trial.prefetch
+    stream, depth = batches_in_use(trial, rank, len(source)), trial.prefetch
     with ExitStack() as stack:
         taken: Iterator[tuple[Samples, Samples]] = map(source.take, stream)
         if trial.data_workers:

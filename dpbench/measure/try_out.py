@@ -24,8 +24,8 @@ from dpbench.architecture.naming import default_data_note
 from dpbench.architecture.protocol import GeneratedArchitecture
 from dpbench.architecture.seeding import seeded
 from dpbench.architecture.user_errors import place_of, user_errors_in
-from dpbench.architecture.user_models import GivenParts, described
-from dpbench.data.batch import call, sample_count, take
+from dpbench.architecture.user_models import described
+from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import collated, load_items
 from dpbench.data.registry import DATASETS, check_fits, is_function
@@ -35,7 +35,6 @@ from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.unused import without_gradient
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.tree import tensors
-from dpbench.records.trial import NOT_A_MEAN
 
 SAMPLES = 2
 
@@ -80,7 +79,7 @@ def try_out(arch: str, *, dataset: str | None, step: str | None, seed: int) -> T
 def load_tried(text: str) -> Architecture:
     """The architecture of a name, tried out if dpbench assembled it from the user's parts.
 
-    It gets warnings of parameters without a gradient, and of a loss that is not a mean. A shipped
+    It gets warnings of parameters without a gradient, and of random numbers in eval mode. A shipped
     architecture, or one that somebody wrote as a whole, is only loaded: its model may be large.
     Raises UsageError.
     """
@@ -102,8 +101,6 @@ def _notes(architecture: Architecture, module: torch.nn.Module, samples: Dataset
             f"warning: {architecture.name}: ddp, ddp-sharded and torch-ddp fail on "
             f"{without_gradient(unused)}{place_of(_factory(architecture))}"
         )
-    if isinstance(architecture, GivenParts) and not _is_mean(architecture, module, samples):
-        yield f"warning: {architecture.name}: {NOT_A_MEAN}{place_of(architecture.loss)}"
     if _is_random(module, samples):
         yield (
             f"warning: {architecture.name}: the model is random in eval mode, so its gradients "
@@ -121,22 +118,6 @@ def _is_random(module: torch.nn.Module, samples: Dataset) -> bool:
         pairs = zip(first, second, strict=True)
         return not all(torch.allclose(one, other, equal_nan=True) for one, other in pairs)
     return False
-
-
-def _is_mean(architecture: Architecture, module: torch.nn.Module, samples: Dataset) -> bool:
-    """Whether the loss of the samples is the mean of that of each; also if it cannot be taken of
-    one."""
-    with torch.no_grad(), suppress(Exception), redirect_stdout(sys.stderr):
-        outputs = call(module, samples.inputs)
-        if sample_count(outputs=outputs) == SAMPLES:
-            parts = [slice(index, index + 1) for index in range(SAMPLES)]
-            losses = [
-                architecture.loss(take(outputs, part), take(samples.targets, part))
-                for part in parts
-            ]
-            whole, mean = architecture.loss(outputs, samples.targets), torch.stack(losses).mean()
-            return torch.allclose(whole, mean, rtol=1e-3, equal_nan=True)
-    return True
 
 
 def try_step(text: str, architecture: Architecture) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Collated
-from dpbench.data.sharding import GlobalBatchSampler
+from dpbench.data.sharding import global_batches
 from dpbench.errors import DataError
 from dpbench.measure.feed import BatchQueue, feeding
 from dpbench.measure.step import Take
@@ -87,8 +88,8 @@ def test_a_segment_without_synchronization_gets_the_samples_of_the_one_before() 
     trial = trial_spec(warmup_steps=2, timed_steps=10, accumulation_steps=2, prefetch=2)
     with feeding(trial, 1, DATASET, CPU) as feed:
         found = [feed(torch.empty(0))[0]["i"].tolist() for _ in range(2 * (2 + 4 * 5 + 1))]
-    sampler = GlobalBatchSampler(SAMPLES, 8, first=4, count=4, seed=0)
-    expected = [sampler.batch(step).tolist() for step in range(26)]
+    batches = global_batches(SAMPLES, 8, first=4, count=4, seed=0)
+    expected = [batch.tolist() for batch in islice(batches, 26)]
     warmup, first, second, after = (expected[a:b] for a, b in ((0, 4), (4, 14), (14, 24), (24, 26)))
     assert found == warmup + first + first + second + second + after
 

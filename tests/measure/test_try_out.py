@@ -54,11 +54,10 @@ def drawn(n, generator): return torch.rand(n, 3), torch.full((n, 2), random.rand
 def globally(): return nn.Linear(3, 2), drawn, mse
 def secret(n, generator): return torch.rand(n, 3), torch.full((n, 2), secrets.randbits(20) / 2**20)
 def unseeded(): return nn.Linear(3, 2), secret, mse
-def summed(o, t): return mse(o, t, reduction="sum")
 def partly():
     model = nn.Linear(3, 2)
     model.spare = nn.Linear(1, 1)
-    return model, batch, summed
+    return model, batch, mse
 
 class Pair(nn.Linear):
     def forward(self, x): return super().forward(x), None
@@ -119,7 +118,7 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(
         (
             "pair",
             r"the loss of a tuple of \(Tensor, NoneType\) raised AttributeError: 'tuple' object "
-            r"has no attribute 'size' \(models.py, line 51\)$",
+            r"has no attribute 'size' \(models.py, line 50\)$",
         ),
         ("unseeded", r"different samples for the same seed; draw .*\(models.py, line 41\)$"),
     ],
@@ -131,14 +130,12 @@ def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_unused_parameters_and_a_loss_that_is_no_mean_are_warned_of() -> None:
+def test_unused_parameters_are_warned_of() -> None:
     assert architecture.notes(load_tried("models.py:good")) == ()
-    unused, summed = architecture.notes(load_tried("models.py:partly"))
+    (unused,) = architecture.notes(load_tried("models.py:partly"))
     assert unused.startswith("warning: models.py:partly: ddp, ddp-sharded and torch-ddp fail on")
     assert "without a gradient in a step: spare.weight, spare.bias; use them" in unused
-    assert unused.endswith("(models.py, line 44)")
-    assert summed.startswith("warning: models.py:partly: the loss is not a mean over samples")
-    assert summed.endswith("(models.py, line 43)")
+    assert unused.endswith("(models.py, line 43)")
 
 
 def test_dropout_that_eval_mode_does_not_end_is_warned_of() -> None:
@@ -146,7 +143,7 @@ def test_dropout_that_eval_mode_does_not_end_is_warned_of() -> None:
     assert note.startswith("warning: models.py:dropping: the model is random in eval mode")
     assert note.endswith(
         "draw random numbers in training mode only, as F.dropout(…, training=self.training) does "
-        "(models.py, line 54)"
+        "(models.py, line 53)"
     )
 
 
