@@ -5,8 +5,13 @@ classifier of torchvision (`naming` has the spellings). `names`, `check` and eve
 only needs the name import neither torch nor an architecture.
 """
 
+from dpbench.architecture.loading import check as check
+from dpbench.architecture.loading import check_function as check_function
 from dpbench.architecture.loading import load as load
+from dpbench.architecture.loading import load_function as load_function
+from dpbench.architecture.loading import names as names
 from dpbench.architecture.loading import options as options
+from dpbench.architecture.loading import torchvision_reason as torchvision_reason
 from dpbench.architecture.naming import LONGEST_FOLDER_NAME as LONGEST_FOLDER_NAME
 from dpbench.architecture.naming import folder_name as folder_name
 from dpbench.architecture.naming import is_theirs as is_theirs
@@ -17,8 +22,3 @@ from dpbench.architecture.protocol import CountsCorrect as CountsCorrect
 from dpbench.architecture.protocol import items_per_sample as items_per_sample
 from dpbench.architecture.protocol import notes as notes
 from dpbench.architecture.protocol import sparse_gradients as sparse_gradients
-from dpbench.architecture.sources import check as check
-from dpbench.architecture.sources import check_function as check_function
-from dpbench.architecture.sources import load_function as load_function
-from dpbench.architecture.sources import names as names
-from dpbench.architecture.sources import torchvision_reason as torchvision_reason

@@ -1,17 +1,51 @@
-"""Loads an architecture by its name."""
+"""Finds what a name stands for, checks that it is there, and loads it."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import importlib
+import importlib.util
+import pkgutil
+import re
+import sys
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from dpbench.architecture import sources
-from dpbench.architecture.naming import Name, parse_name
+from dpbench import shipped
+from dpbench.architecture.naming import TORCHVISION, Name, parse_function, parse_name
 from dpbench.architecture.options import Option, convert, options_of
 from dpbench.architecture.protocol import Architecture, missing_members
-from dpbench.architecture.user_errors import user_errors_in
-from dpbench.errors import UsageError
+from dpbench.architecture.user_errors import described, user_errors_in
+from dpbench.errors import UnknownName, UsageError
+
+
+def names() -> tuple[str, ...]:
+    """The architectures that ship with dpbench; imports none of them."""
+    modules = pkgutil.iter_modules([str(shipped.ARCHITECTURES)])
+    return tuple(sorted(m.name for m in modules if not m.name.startswith("_")))
+
+
+def check(text: str) -> None:
+    """Raise UsageError unless `text` names an architecture that exists.
+
+    For a dotted module this imports the parents, and nothing else.
+    """
+    _require(parse_name(text))
+
+
+def check_function(text: str, what: str) -> None:
+    """Raise UsageError unless the file or module of the user's `what`, "step" or "dataset",
+    exists."""
+    _require(parse_function(text, what))
+
+
+def load_function(text: str, what: str) -> Callable[..., Any]:
+    """The user's function that `text` names as its `what`; imports its file or module. Raises
+    UsageError if there is no such function."""
+    return _function_of(parse_function(text, what))
 
 
 def load(text: str) -> Architecture:
@@ -23,12 +57,9 @@ def load(text: str) -> Architecture:
     Raises:
         UsageError: naming what is wrong with the name, an option, the factory or its result.
     """
-    sources.check(text)
     name = parse_name(text)
-    factory = sources.factory_of(name)
-    keywords = convert(name.options, factory, name.title)
-
-    make = partial(factory, **keywords)
+    factory = _function_of(name)
+    make = functools.partial(factory, **convert(name.options, factory, name.title))
     if not name.is_theirs:
         with user_errors_in(name.title, "loading it"):
             try:
@@ -50,26 +81,124 @@ def load(text: str) -> Architecture:
 def options(text: str) -> tuple[Option, ...]:
     """The options of the architecture; imports its module. Raises UsageError if it cannot be
     loaded."""
-    sources.check(text)
-    return options_of(sources.factory_of(parse_name(text)))
+    return options_of(_function_of(parse_name(text)))
 
 
 def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture:
     """The architecture for the result of a user's factory: parts or an architecture."""
     from torch import nn
 
-    from dpbench.architecture import user_models
+    from dpbench.architecture.built import EXPECTED, GivenParts
 
-    returned = f"{name.title}: {name.factory}() returned {user_models.described(made)}"
     if type(made) in (tuple, list) and len(made) == 3:
         model, batch, loss = made
         if isinstance(model, nn.Module) and callable(batch) and callable(loss):
-            return user_models.GivenParts(name.text, make, batch, loss)
+            return GivenParts(name.text, make, batch, loss)
+    returned = f"{name.title}: {name.factory}() returned {described(made)}"
     if not (hasattr(made, "build_model") or hasattr(made, "synthetic_batch")):
-        raise UsageError(f"{returned}{user_models.EXPECTED}")
+        raise UsageError(f"{returned}{EXPECTED}")
     if missing := missing_members(made):
         raise UsageError(
             f"{returned} without {', '.join(missing)}; see dpbench.architecture.Architecture"
         )
     architecture: Architecture = made
     return architecture
+
+
+def _require(name: Name) -> None:
+    if name.source == "shipped":
+        if name.origin not in names():
+            resnet = re.fullmatch(r"resnet-?(\d+)", name.origin)
+            forms = (*names(), f"{TORCHVISION}:NAME")
+            raise UnknownName(
+                "architecture", name.origin, forms, near=resnet and f"resnet:depth={resnet[1]}"
+            )
+    elif name.source == "file":
+        if not Path(name.origin).is_file():
+            raise UsageError(f"{name.title}: no file {name.origin} here ({Path.cwd()})")
+    elif name.source == "torchvision":
+        if reason := torchvision_reason():
+            raise UsageError(f"{name.title}: {reason}")
+    elif not _module_exists(name.origin):
+        known = f"one of {', '.join(names())}, " if name.what == "architecture" else ""
+        raise UsageError(
+            f"{name.title}: no module {name.origin!r} found; expected {known}"
+            "package.module:function with the package on PYTHONPATH, or path/to/file.py:function"
+        )
+
+
+def torchvision_reason() -> str | None:
+    """Why the models of torchvision cannot be used here; None if they can."""
+    if _module_exists(TORCHVISION):
+        return None
+    return "the package torchvision is not installed; pip install 'dpbench[torchvision]'"
+
+
+def _module_exists(name: str) -> bool:
+    """Look for the module; of a dotted name this imports the parents, which may fail."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except Exception:
+        return False
+
+
+def _function_of(name: Name) -> Callable[..., Any]:
+    """The function that has the name, such as the one that makes an architecture from its options.
+
+    Raises UsageError if it does not exist, or its module cannot be imported.
+    """
+    _require(name)
+    with user_errors_in(name.title, "loading it"):
+        if name.source == "torchvision":
+            from dpbench.architecture.built import TorchvisionClassifier
+
+            return functools.partial(TorchvisionClassifier, name.factory)
+        if name.source == "file":
+            found = _module_of_file(Path(name.origin).resolve())
+        elif name.source == "shipped":
+            found = importlib.import_module(f"dpbench.architectures.{name.origin}")
+        else:
+            found = importlib.import_module(name.origin)
+        function: Callable[..., Any] | None = getattr(found, name.factory, None)
+    if not callable(function):
+        raise UsageError(f"{name.title}: {name.origin} has no {name.factory}()")
+    return function
+
+
+@functools.cache
+def _module_of_file(path: Path) -> ModuleType:
+    """The module of a file, imported once per process, under a name that no other module has.
+
+    Its folder comes last on the import path: files beside it are found, and none of them replaces
+    an installed package.
+    """
+    unique = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(unique, path)
+    assert spec is not None  # since its name ends in .py
+    assert spec.loader is not None
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[unique] = module  # where dataclasses look for it
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[unique]
+        raise
+    return module
+
+
+def own_file(text: str) -> Path | None:
+    """The user's file that a name leads to, or that of its module; None for what dpbench or
+    torchvision brings, and for a module without a file."""
+    name = parse_name(text)
+    if name.source == "file":
+        return Path(name.origin).resolve()
+    if name.source != "module":
+        return None
+    try:
+        spec = importlib.util.find_spec(name.origin)
+    except (ImportError, ValueError):  # loading it reports the error
+        return None
+    file = Path("" if spec is None else spec.origin or "")
+    return file if file.is_file() else None

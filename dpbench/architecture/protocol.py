@@ -63,13 +63,3 @@ def missing_members(candidate: object) -> list[str]:
     methods = [name for name in vars(Architecture) if not name.startswith("_")]
     members = [*Architecture.__annotations__, *methods]
     return [member for member in members if not hasattr(candidate, member)]
-
-
-class GeneratedArchitecture:
-    """Common members of architectures that dpbench builds around other people's models.
-
-    Such an architecture is tried out before any rank starts.
-    """
-
-    default_dataset: str = "synthetic"
-    notes: tuple[str, ...] = ()

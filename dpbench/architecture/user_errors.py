@@ -1,23 +1,24 @@
-"""Errors in a user's code as one line, with the place in their file."""
+"""A user's code: its errors as one line with their place, and its global random numbers."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import os
+import random
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from dpbench.errors import UsageError
 
 _PACKAGE = Path(__file__).parent.parent
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
+LARGEST_NUMPY_SEED = 2**32 - 1
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -27,9 +28,8 @@ def user_errors_in(
 ) -> Iterator[None]:
     """Turn errors inside the context into a UsageError that names the error and its place.
 
-    The place is the innermost line of the user's code, and the layer of torch that raised. A script
-    that exits when it is imported counts too. What the code prints goes to stderr, since stdout may
-    be the JSON of a command.
+    The place is the innermost line of the user's code. A script that exits when it is imported
+    counts too. What the code prints goes to stderr, since stdout may be the JSON of a command.
 
     Args:
         title: the code, such as "architecture 'model.py:Net'".
@@ -50,14 +50,12 @@ def user_errors_in(
 
 
 def raised_at(error: BaseException, code: Callable[..., Any] | None = None) -> str:
-    """The layer of torch that raised and the innermost line of the user's code, or else the place
-    of `code`."""
+    """The innermost line of the user's code, or else the place of `code`."""
     if isinstance(error, SyntaxError) and error.filename:
         return _shown(error.filename, error.lineno)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not _is_machinery(Path(frame.filename))]
-    place = _shown(own[-1].filename, own[-1].lineno) if own else place_of(code)
-    return _layer(error.__traceback__) + place
+    return _shown(own[-1].filename, own[-1].lineno) if own else place_of(code)
 
 
 def place_of(code: Callable[..., Any] | None) -> str:
@@ -81,24 +79,6 @@ def _shown(file: str, line: int | None) -> str:
     return f" ({path}, line {line})"
 
 
-def _layer(raised: TracebackType | None) -> str:
-    """The layer of torch whose forward pass raised, as " in Linear(…)"; empty if there is none."""
-    if raised is None or "torch" not in sys.modules:
-        return ""
-    from torch import nn
-
-    frames = [frame for frame, _ in traceback.walk_tb(raised)]
-    for frame in reversed(frames):
-        layer = frame.f_locals.get("self")
-        # A layer that raised in __init__ may have no text yet.
-        if frame.f_code.co_name == "forward" and isinstance(layer, nn.Module):
-            with suppress(Exception):  # a layer that cannot be printed
-                if _is_machinery(Path(frame.f_code.co_filename)) and not [*layer.children()]:
-                    return f" in {' '.join(str(layer).split())}"
-            break
-    return ""
-
-
 def _is_machinery(path: Path) -> bool:
     """Whether a file belongs to Python, torch or another installed package, or dpbench, or was
     written by torch.compile, and so not to the user."""
@@ -108,3 +88,40 @@ def _is_machinery(path: Path) -> bool:
     installed = any(name in path.parts for name in _INSTALLED)
     python = str(path).startswith("<") or path.is_relative_to(_STANDARD_LIBRARY)
     return installed or python or path.is_relative_to(_PACKAGE)
+
+
+def described(value: Any) -> str:
+    """A short description of a value for messages."""
+    if "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor):
+        return "a scalar" if value.ndim == 0 else f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
+        return f"a {type(value).__name__} of ({', '.join(type(part).__name__ for part in value)})"
+    if value is None:
+        return "None"
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the global random numbers of torch, Python and numpy; afterwards they go on as before.
+
+    Generators of GPUs are left alone, as items and batches are made on the CPU. Generators that the
+    user's code makes itself, such as numpy's default_rng(), are not seeded.
+    """
+    import torch
+
+    numpy = sys.modules.get("numpy")
+    python_state = random.getstate()
+    numpy_state = numpy.random.get_state() if numpy else None
+    with torch.random.fork_rng(devices=[]):
+        try:
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed also seeds all GPUs
+            random.seed(seed)
+            if numpy:
+                numpy.random.seed(seed & LARGEST_NUMPY_SEED)
+            yield
+        finally:
+            random.setstate(python_state)
+            if numpy:
+                numpy.random.set_state(numpy_state)

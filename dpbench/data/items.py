@@ -14,9 +14,7 @@ import torch
 from torch.utils.data import IterableDataset, default_collate
 
 from dpbench.architecture import load_function
-from dpbench.architecture.seeding import seeded
-from dpbench.architecture.user_errors import user_errors_in
-from dpbench.architecture.user_models import described
+from dpbench.architecture.user_errors import described, seeded, user_errors_in
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError

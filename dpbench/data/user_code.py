@@ -10,8 +10,8 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from dpbench.architecture.loading import own_file
 from dpbench.architecture.naming import parse_name
-from dpbench.architecture.sources import own_file
 from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
 

@@ -27,8 +27,7 @@ import torch
 from torch import Tensor
 
 from dpbench.architecture import load_function
-from dpbench.architecture.user_errors import place_of
-from dpbench.architecture.user_models import described
+from dpbench.architecture.user_errors import described, place_of
 from dpbench.data.batch import Samples
 from dpbench.errors import UsageError
 from dpbench.measure.step import Enter, Trainer, clip_gradients

@@ -20,11 +20,9 @@ import torch
 from dpbench import architecture as architectures
 from dpbench import units
 from dpbench.architecture import Architecture, load_function
+from dpbench.architecture.built import GeneratedArchitecture
 from dpbench.architecture.naming import default_data_note
-from dpbench.architecture.protocol import GeneratedArchitecture
-from dpbench.architecture.seeding import seeded
-from dpbench.architecture.user_errors import place_of, user_errors_in
-from dpbench.architecture.user_models import described
+from dpbench.architecture.user_errors import described, place_of, seeded, user_errors_in
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import collated, load_items

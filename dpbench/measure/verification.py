@@ -27,7 +27,7 @@ from math import isfinite
 import torch
 
 from dpbench.architecture import Architecture
-from dpbench.architecture.seeding import seeded
+from dpbench.architecture.user_errors import seeded
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json.decoder
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from dpbench import architecture
+from dpbench.architecture.loading import own_file
 from dpbench.architecture.options import convert, options_of
 from dpbench.errors import UnknownName, UsageError
 
@@ -211,8 +213,6 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
         ("outside_models.py:unsized:width=x", r"unsized.. raised TypeError: .*models.py, line 32"),
         ("json:decoder", r"has no decoder\(\)"),
         ("no_such_package.models:Small", r", package\.module:function with the package on"),
-        ("timm:resnet18", "no models of timm; write a function that does in a file, and name it"),
-        ("transformers:gpt2:n_layer=2", "dpbench builds no models of transformers; write a"),
     ],
 )
 def test_what_is_wrong_with_somebodys_code_is_said_in_one_line(
@@ -221,3 +221,17 @@ def test_what_is_wrong_with_somebodys_code_is_said_in_one_line(
     with pytest.raises(UsageError, match=message) as raised:
         architecture.load(name)
     assert "\n" not in str(raised.value)
+
+
+def test_the_users_file_is_the_named_one_or_that_of_the_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").write_text("raise AssertionError('imported')")
+    monkeypatch.chdir(tmp_path)
+    assert own_file("model.py:build:depth=3") == tmp_path / "model.py"
+    assert own_file("json.decoder:JSONDecoder") == Path(json.decoder.__file__)
+
+
+@pytest.mark.parametrize("name", ["mlp:width=64", "torchvision:resnet18", "sys:exit", "a.b:c"])
+def test_what_is_not_the_users_has_no_file(name: str) -> None:
+    assert own_file(name) is None

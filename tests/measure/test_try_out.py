@@ -96,8 +96,7 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(
     [
         (
             "wide",
-            r"a step on 2 samples raised RuntimeError: mat1 and mat2 .* in Linear\(in_features=4, "
-            r"out_features=2, bias=True\) \(models.py, line 11\)$",
+            r"a step on 2 samples raised RuntimeError: mat1 and mat2 .* \(models.py, line 11\)$",
         ),
         (
             "vector",

@@ -1,4 +1,5 @@
-"""Architectures from the result of a user's factory: (model, batch, loss)."""
+"""Architectures that dpbench builds: around a user's (model, batch, loss), or around a classifier
+of torchvision with random weights, for which nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -9,10 +10,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpbench.architecture.protocol import GeneratedArchitecture
-from dpbench.architecture.seeding import seeded
-from dpbench.architecture.user_errors import place_of
+from dpbench.architecture.user_errors import described, place_of, seeded
+from dpbench.architectures._image_classifier import ImageClassifier
 from dpbench.errors import UsageError
+
+IMAGENET_SIDE = 224
+IMAGENET_CLASSES = 1000
+EXPECTED = (
+    "; expected (model, batch, loss), where batch(samples, generator) returns (inputs, targets), "
+    "as in the file that dpbench init writes, or an object like dpbench.architecture.Architecture"
+)
+
+
+class GeneratedArchitecture:
+    """Common members of these architectures, which are tried out before any rank starts."""
+
+    default_dataset: str = "synthetic"
+    notes: tuple[str, ...] = ()
 
 
 class GivenParts(GeneratedArchitecture):
@@ -63,21 +77,28 @@ class GivenParts(GeneratedArchitecture):
         return inputs, targets
 
 
-def described(value: Any) -> str:
-    """A short description of a value for messages."""
-    if isinstance(value, torch.Tensor):
-        if value.ndim == 0:
-            return "a scalar"
-        return f"a tensor of shape {tuple(value.shape)}"
-    if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
-        return f"a {type(value).__name__} of ({', '.join(type(part).__name__ for part in value)})"
-    if value is None:
-        return "None"
-    kind = type(value).__name__
-    return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
+class TorchvisionClassifier(GeneratedArchitecture, ImageClassifier):  # type: ignore[misc]
+    """torchvision's classifier of a name, trained on synthetic images."""
 
+    def __init__(self, model: str, *, image: int | None = None, **fields: Any) -> None:
+        """`image` is the side of the images, by default 224; other options go to
+        torchvision.models.get_model. Raises UsageError for an unknown name."""
+        from torchvision import models  # type: ignore[import-untyped, unused-ignore]
 
-EXPECTED = (
-    "; expected (model, batch, loss), where batch(samples, generator) returns (inputs, targets), "
-    "as in the file that dpbench init writes, or an object like dpbench.architecture.Architecture"
-)
+        if model not in models.list_models(module=models):
+            raise UsageError(
+                f"torchvision has no classifier {model!r}; torchvision.models.list_models() lists "
+                "them"
+            )
+        self.name = f"torchvision:{model}"
+        self.image = image or fields.get("image_size") or IMAGENET_SIDE
+        self.classes = fields.get("num_classes", IMAGENET_CLASSES)
+        self._model = model
+        self._fields = fields
+
+    def build_model(self) -> torch.nn.Module:
+        """A new model, initialized from torch's current random state."""
+        from torchvision import models
+
+        built: torch.nn.Module = models.get_model(self._model, weights=None, **self._fields)
+        return built

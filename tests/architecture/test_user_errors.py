@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpbench.architecture.seeding import seeded
+from dpbench.architecture.user_errors import seeded
 
 
 def drawn() -> list[float]:
