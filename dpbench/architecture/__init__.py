@@ -6,7 +6,6 @@ only needs the name import neither torch nor an architecture.
 """
 
 from dpbench.architecture.loading import check as check
-from dpbench.architecture.loading import check_function as check_function
 from dpbench.architecture.loading import load as load
 from dpbench.architecture.loading import load_function as load_function
 from dpbench.architecture.loading import names as names

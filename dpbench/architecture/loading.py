@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from dpbench import shipped
-from dpbench.architecture.naming import TORCHVISION, Name, parse_function, parse_name
+from dpbench.architecture.naming import TORCHVISION, Name, parse_name
 from dpbench.architecture.options import Option, convert, options_of
 from dpbench.architecture.protocol import Architecture, missing_members
 from dpbench.architecture.user_errors import described, user_errors_in
@@ -28,24 +28,19 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(m.name for m in modules if not m.name.startswith("_")))
 
 
-def check(text: str) -> None:
-    """Raise UsageError unless `text` names an architecture that exists.
+def check(text: str, what: str = "architecture") -> None:
+    """Raise UsageError unless `text` names something that exists: an architecture, or the file or
+    module of the user's `what`, "step" or "dataset".
 
     For a dotted module this imports the parents, and nothing else.
     """
-    _require(parse_name(text))
-
-
-def check_function(text: str, what: str) -> None:
-    """Raise UsageError unless the file or module of the user's `what`, "step" or "dataset",
-    exists."""
-    _require(parse_function(text, what))
+    _require(parse_name(text, what))
 
 
 def load_function(text: str, what: str) -> Callable[..., Any]:
     """The user's function that `text` names as its `what`; imports its file or module. Raises
     UsageError if there is no such function."""
-    return _function_of(parse_function(text, what))
+    return _function_of(parse_name(text, what))
 
 
 def load(text: str) -> Architecture:

@@ -55,12 +55,24 @@ class Name:
         return f"{self.what} {self.text!r}"
 
 
-def parse_name(text: str) -> Name:
-    """The parts of an architecture's name; raises UsageError."""
-    origin, rest = _origin(text)
-    title = f"architecture {text!r}"
+def parse_name(text: str, what: str = "architecture") -> Name:
+    """The parts of the name of an architecture, or of the user's function for another `what`.
+
+    Raises UsageError.
+    """
+    title = f"{what} {text!r}"
+    file = re.match(r"(.+?\.py)(?::|$)", text)
+    origin, _, rest = (file[1], "", text[file.end() :]) if file else text.partition(":")
+    if what != "architecture":
+        if not rest.isidentifier() or not origin or ("/" in origin and not file):
+            raise UsageError(
+                f"{title}: expected path/to/file.py:{what} or package.module:{what}, with the name "
+                "of a function after the colon"
+            )
+        kind: Source = "file" if file else "module"
+        return Name(text=text, source=kind, origin=origin, factory=rest, options={}, what=what)
     factory, _, options = rest.partition(":")
-    if origin.endswith(".py"):
+    if file:
         source: Source = "file"
         expected = f"{origin}:factory, a function in the file"
         if origin == text:
@@ -88,28 +100,6 @@ def parse_name(text: str) -> Name:
     return Name(text=text, source=source, origin=origin, factory=factory, options=values)
 
 
-def parse_function(text: str, what: str) -> Name:
-    """The parts of the name of another function, "file.py:name" or "package.module:name". Raises
-    UsageError."""
-    origin, function = _origin(text)
-    is_file = origin.endswith(".py")
-    if not function.isidentifier() or not origin or ("/" in origin and not is_file):
-        raise UsageError(
-            f"{what} {text!r}: expected path/to/file.py:{what} or package.module:{what}, with the "
-            "name of a function after the colon"
-        )
-    source: Source = "file" if is_file else "module"
-    return Name(text=text, source=source, origin=origin, factory=function, options={}, what=what)
-
-
-def _origin(text: str) -> tuple[str, str]:
-    """The file, module or shipped name, and what follows its colon."""
-    if file := re.match(r"(.+?\.py)(?::|$)", text):
-        return file[1], text[file.end() :]
-    origin, _, rest = text.partition(":")
-    return origin, rest
-
-
 def is_theirs(text: str) -> bool:
     """Whether loading it runs the user's code.
 
@@ -117,13 +107,6 @@ def is_theirs(text: str) -> bool:
     a results folder names it.
     """
     return parse_name(text).is_theirs
-
-
-def default_data_note(name: str, dataset: str) -> str:
-    """Note on the dataset that was taken because none was named."""
-    if dataset == "synthetic" and is_theirs(name):
-        return f"--data synthetic: samples are made by {name}"
-    return f"--data {dataset}, the default of {name}"
 
 
 def split_names(text: str) -> list[str]:

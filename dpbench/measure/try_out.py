@@ -21,7 +21,6 @@ from dpbench import architecture as architectures
 from dpbench import units
 from dpbench.architecture import Architecture, load_function
 from dpbench.architecture.built import GeneratedArchitecture
-from dpbench.architecture.naming import default_data_note
 from dpbench.architecture.user_errors import described, place_of, seeded, user_errors_in
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
@@ -66,7 +65,9 @@ def try_out(arch: str, *, dataset: str | None, step: str | None, seed: int) -> T
         dataset = loaded.default_dataset
         if dataset not in DATASETS:
             raise UnknownName(f"default dataset of {arch}", dataset, DATASETS)
-        notes = (*notes, default_data_note(arch, dataset))
+        default = dataset == "synthetic" and architectures.is_theirs(arch)
+        whose = f": samples are made by {arch}" if default else f", the default of {arch}"
+        notes = (*notes, f"--data {dataset}{whose}")
     if is_function(dataset):
         try_dataset(dataset, loaded, seed=seed)
     else:

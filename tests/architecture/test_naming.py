@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from dpbench.architecture.naming import (
     Name,
-    default_data_note,
     folder_name,
     is_theirs,
     parse_name,
@@ -69,9 +68,3 @@ def test_a_folder_has_the_name_of_the_file_and_its_options() -> None:
     assert folder_name("resnet:depth=50") == "resnet-depth=50"
     assert folder_name("a.b:C") == "a.b-C"
     assert folder_name("train.py") == "train"  # explain takes a folder x.py for a script
-
-
-def test_samples_of_a_model_of_ones_own_are_not_said_to_be_a_default() -> None:
-    own = default_data_note("model.py:make", "synthetic")
-    assert own == "--data synthetic: samples are made by model.py:make"
-    assert default_data_note("gpt", "synthetic") == "--data synthetic, the default of gpt"

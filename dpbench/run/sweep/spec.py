@@ -48,9 +48,9 @@ def build_sweep_spec(
     for name in options.arch:
         architecture.check(name)
     if options.step is not None:
-        architecture.check_function(options.step, "step")
+        architecture.check(options.step, "step")
     if options.has_own_data:
-        architecture.check_function(str(options.data), "dataset")
+        architecture.check(str(options.data), "dataset")
     if len(hosts) > 1 and options.fills_window:  # the orders of other hosts name no steps
         options = options.model_copy(update={"steps": (STEPS,)})
     notes: list[str] = []
