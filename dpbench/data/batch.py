@@ -77,14 +77,6 @@ def sample_count(**batch: Samples) -> int:
     return expected
 
 
-def target_count(targets: Samples) -> int:
-    """The number of predictions that can be right or wrong: the elements of a tensor; for a tree,
-    its samples."""
-    if isinstance(targets, torch.Tensor):
-        return targets.numel()
-    return sample_count(targets=targets)
-
-
 def named_leaves(tree: Samples, name: str) -> Iterator[tuple[str, Any]]:
     """Every leaf with its place in the tree, such as inputs['mask']."""
     parts = children(tree)

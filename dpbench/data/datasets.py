@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dpbench.data import registry
-from dpbench.data.arrays import read_arrays
 from dpbench.data.batch import Samples, named_leaves, sample_count, take
 from dpbench.errors import DataError
 from dpbench.parallel.agreement import tensors_sha256
@@ -20,6 +22,9 @@ from dpbench.parallel.tree import is_own_batch, map_leaves, tensors
 if TYPE_CHECKING:
     from dpbench.architecture import Architecture
 
+INPUTS, TARGETS = "inputs.npy", "targets.npy"
+"""Names of the files of a prepared dataset."""
+Arrays = NDArray[np.float32] | NDArray[np.int64]
 SYNTHETIC_SAMPLES = 4096
 SYNTHETIC_BYTES = 256 * 2**20
 """Bytes of the synthetic samples unless a number of samples is given: most memory that they take in
@@ -143,9 +148,33 @@ def synthetic_samples(architecture: Architecture) -> int:
 
 
 def _read(folder: Path | None) -> Dataset:
+    """The dataset in a folder.
+
+    The arrays are memory-mapped: the ranks of a host share one copy, and a write changes only the
+    writer's.
+    """
     assert folder is not None  # only synthetic samples have none
-    inputs, targets = read_arrays(folder)
-    return Dataset(inputs=torch.from_numpy(inputs), targets=torch.from_numpy(targets))
+    arrays = [
+        np.load(folder / name, mmap_mode="c", allow_pickle=False) for name in (INPUTS, TARGETS)
+    ]
+    for array in arrays:
+        # Touches every page now; otherwise the page faults would fall into the timed window.
+        array.reshape(-1)[:: mmap.PAGESIZE // array.itemsize].sum()
+    inputs, targets = map(torch.from_numpy, arrays)
+    return Dataset(inputs=inputs, targets=targets)
+
+
+def write_arrays(folder: Path, inputs: Arrays, targets: Arrays) -> None:
+    """Write both arrays; raises DataError if `folder` cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(folder / INPUTS, inputs, allow_pickle=False)
+        np.save(folder / TARGETS, targets, allow_pickle=False)
+    except OSError as error:
+        raise DataError(
+            f"cannot write the prepared dataset into {folder}: {error.strerror}; "
+            f"expected a folder that can be written, with {inputs.nbytes + targets.nbytes} B free"
+        ) from error
 
 
 def _generate(architecture: Architecture, *, seed: int, samples: int) -> Dataset:

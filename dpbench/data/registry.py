@@ -145,7 +145,7 @@ def _prepare(name: str, split: Split | None, data_dir: Path | None, folder: Path
     if name == SYNTHETIC:
         return PreparedData(folder=None, samples=None)
     from dpbench.data import bundled, mnist
-    from dpbench.data.arrays import write_arrays
+    from dpbench.data.datasets import write_arrays
 
     if name == MNIST:
         inputs, targets = mnist.read(data_dir, split or "train")

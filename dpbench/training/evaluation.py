@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.architecture import Architecture, CountsCorrect
-from dpbench.data.batch import call, target_count
+from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.measure.precision import autocast
 from dpbench.measure.rank_group import RankGroup
@@ -106,7 +106,9 @@ def evaluate(
             dist.all_reduce(sums, group=ranks.control)  # all but one add zero to a block
     losses, correct = sums.t().tolist()
     counted = int(sum(correct)) if isinstance(architecture, CountsCorrect) else None
-    return Score(loss=sum(losses) / len(test), correct=counted, total=target_count(test.targets))
+    single = isinstance(test.targets, Tensor)  # otherwise a tree
+    total = test.targets.numel() if single else len(test)
+    return Score(loss=sum(losses) / len(test), correct=counted, total=total)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import torch
 
 from dpbench.architecture import load
 from dpbench.data import datasets, registry
-from dpbench.data.arrays import write_arrays
+from dpbench.data.datasets import write_arrays
 from dpbench.errors import UsageError
 
 MLP = load("mlp")

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from dpbench.data import datasets
-from dpbench.data.arrays import write_arrays
+from dpbench.data.datasets import write_arrays
 from dpbench.data.sharding import global_batches
 from dpbench.measure import trial as trial_module
 from dpbench.measure import verification
