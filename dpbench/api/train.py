@@ -105,7 +105,7 @@ class Trained:
         name = self.header.spec.workload.architecture
         if arch is not None and arch != name:
             raise UsageError(f"arch: got {arch!r}, but the run uses {name!r}")
-        if architecture.is_theirs(name) and arch is None:
+        if architecture.is_user_code(name) and arch is None:
             raise UsageError(
                 f"{self.folder} uses {name!r}, whose code would be imported; if you trust it, "
                 f"give arch={name!r}"

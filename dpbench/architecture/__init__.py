@@ -13,7 +13,7 @@ from dpbench.architecture.loading import options as options
 from dpbench.architecture.loading import torchvision_reason as torchvision_reason
 from dpbench.architecture.naming import LONGEST_FOLDER_NAME as LONGEST_FOLDER_NAME
 from dpbench.architecture.naming import folder_name as folder_name
-from dpbench.architecture.naming import is_theirs as is_theirs
+from dpbench.architecture.naming import is_user_code as is_user_code
 from dpbench.architecture.naming import make_importable as make_importable
 from dpbench.architecture.naming import split_names as split_names
 from dpbench.architecture.protocol import Architecture as Architecture

@@ -55,7 +55,7 @@ def load(text: str) -> Architecture:
     name = parse_name(text)
     factory = _function_of(name)
     make = functools.partial(factory, **convert(name.options, factory, name.title))
-    if not name.is_theirs:
+    if not name.is_user_code:
         with user_errors_in(name.title, "loading it"):
             try:
                 architecture: Architecture = make()

@@ -45,7 +45,7 @@ class Name:
     """Kind of thing that is named: "architecture", "step" or "dataset"."""
 
     @property
-    def is_theirs(self) -> bool:
+    def is_user_code(self) -> bool:
         """Whether loading it runs the user's code."""
         return self.source in ("module", "file")
 
@@ -100,13 +100,13 @@ def parse_name(text: str, what: str = "architecture") -> Name:
     return Name(text=text, source=source, origin=origin, factory=factory, options=values)
 
 
-def is_theirs(text: str) -> bool:
+def is_user_code(text: str) -> bool:
     """Whether loading it runs the user's code.
 
     Such a name is loaded only if it was given on the command line or as an argument, never because
     a results folder names it.
     """
-    return parse_name(text).is_theirs
+    return parse_name(text).is_user_code
 
 
 def split_names(text: str) -> list[str]:
@@ -118,7 +118,7 @@ def make_importable(*named: str | None) -> None:
     """Add the working directory to the import path if one of the lists of names needs it, as
     python -m does."""
     with suppress(UsageError):  # a wrong name is reported when it is loaded
-        theirs = any(is_theirs(one) for name in named if name for one in split_names(name))
+        theirs = any(is_user_code(one) for name in named if name for one in split_names(name))
         if theirs and str(Path.cwd()) not in sys.path:
             sys.path.append(str(Path.cwd()))
 

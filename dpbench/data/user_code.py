@@ -47,7 +47,7 @@ def named_files(workload: WorkloadSpec) -> str:
     if workload.script:
         return workload.architecture
     names = map(parse_name, _names(workload))
-    theirs = [PurePath(one.origin).name for one in names if one.is_theirs]
+    theirs = [PurePath(one.origin).name for one in names if one.is_user_code]
     return " or ".join(dict.fromkeys(theirs))
 
 

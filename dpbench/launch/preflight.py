@@ -34,7 +34,7 @@ def preflight(arch: str, *, dataset: str | None, step: str | None, seed: int) ->
             'of dpbench under `if __name__ == "__main__":`'
         )
     work = partial(try_out, arch, dataset=dataset, step=step, seed=seed)
-    theirs = architecture.is_theirs(arch) or step is not None or is_function(dataset or "")
+    theirs = architecture.is_user_code(arch) or step is not None or is_function(dataset or "")
     return in_rank(f"architecture {arch!r}", work) if theirs and not is_rank() else work()
 
 

@@ -22,7 +22,7 @@ def has_sparse_gradients(arch: str) -> bool:
     """Whether the architecture reports sparse gradients; False for a user's architecture, or one
     that cannot be loaded."""
     try:
-        theirs = architecture.is_theirs(arch)
+        theirs = architecture.is_user_code(arch)
         return not theirs and architecture.sparse_gradients(architecture.load(arch))
     except UsageError:  # reported when it is loaded for training
         return False

@@ -18,7 +18,7 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
 from dpbench.data.loading import DeviceCopy, Prefetcher, loaded_by_workers
 from dpbench.data.sharding import global_batches
-from dpbench.measure.step import Take
+from dpbench.measure.step import LoadBatch
 from dpbench.measure.window import segment_sizes
 from dpbench.specs import TrialSpec
 
@@ -71,7 +71,9 @@ SEEDS_PER_RANK = 2**32
 
 
 @contextmanager
-def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -> Iterator[Take]:
+def feeding(
+    trial: TrialSpec, rank: int, source: Source, device: torch.device
+) -> Iterator[LoadBatch]:
     """The samples of one rank, from `source` in host memory; nothing of it keeps running after the
     context. Steps have to keep the order of `batches_in_use`, in which samples are loaded ahead.
 

@@ -101,7 +101,7 @@ class OwnStepBatches:
         for indices in self._indices[len(self) - self.left :]:
             self._enter("data")
             self.left -= 1
-            yield self._trainer.take(indices)
+            yield self._trainer.load(indices)
 
 
 OwnStep = Callable[

@@ -31,8 +31,8 @@ COLLECTIVE_TIMEOUT = timedelta(hours=1)
 class RankGroup:
     """The processes of one run; `control` is a CPU group beside the one that is measured.
 
-    Its methods are collectives: every rank calls them, in the same order. None sends a tensor of a
-    device.
+    Its methods are collectives: every rank calls them, in the same order. They exchange
+    tensors on the CPU.
     """
 
     size: int

@@ -23,9 +23,8 @@ StepPhase = Literal["data", "forward", "backward", "optimizer"]
 Enter = Callable[[StepPhase | None], None]
 """Called at every change of phase within a step, and with None at its end."""
 
-Take = Callable[[torch.Tensor], tuple[Samples, Samples]]
-"""Takes inputs and targets of the samples at some indices, on the device, in the layout of the
-model."""
+LoadBatch = Callable[[torch.Tensor], tuple[Samples, Samples]]
+"""Gives inputs and targets of the samples at some indices, on the device, in the model's layout."""
 
 MicroStep = tuple[Samples, Samples, float]
 """Inputs and targets of this process, and the weight of their mean loss in the backward pass."""
@@ -109,13 +108,13 @@ class Trainer:
         model: ParallelModel,
         optimizer: torch.optim.Optimizer,
         architecture: Architecture,
-        take: Take,
+        load: LoadBatch,
         accumulation_steps: int,
         amp: AmpState = FLOAT32,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
-        self.take = take
+        self.load = load
         self.amp = amp
         self.losses: list[torch.Tensor] = []
         self.steps = 0
@@ -143,7 +142,7 @@ class Trainer:
         losses = accumulate_gradients(
             self.model,
             self._loss,
-            self._taken(batches, enter),
+            self._micro_steps(batches, enter),
             len(batches),
             self.amp,
             sync=sync,
@@ -154,10 +153,10 @@ class Trainer:
         # torch.stack().mean() would add kernels to every timed step of one micro-step.
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
 
-    def _taken(self, batches: Sequence[torch.Tensor], enter: Enter) -> Iterator[MicroStep]:
+    def _micro_steps(self, batches: Sequence[torch.Tensor], enter: Enter) -> Iterator[MicroStep]:
         for indices in batches:
             enter("data")
-            yield (*self.take(indices), self.model.loss_weight / self._accumulation_steps)
+            yield (*self.load(indices), self.model.loss_weight / self._accumulation_steps)
 
     def take_losses(self) -> tuple[float, ...]:
         """Mean losses of the steps since the last call. It synchronizes: not for timed windows."""

@@ -39,7 +39,7 @@ from dpbench.measure.instruments import time_phases, trace_gradients
 from dpbench.measure.own_step import trainer_of
 from dpbench.measure.precision import AmpState, set_tf32
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.measure.step import Take, Trainer, build_optimizer, prepare
+from dpbench.measure.step import LoadBatch, Trainer, build_optimizer, prepare
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
 from dpbench.measure.window import joined, segment_sizes, time_steps
@@ -91,10 +91,10 @@ def measure(
     batches = BatchQueue(trial, rank, len(source), device if trial.prefetch is None else HOST)
     verification = None
     with (
-        feeding(trial, rank, source, device) as take_samples,
+        feeding(trial, rank, source, device) as load,
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
-        run = _Run(trial, rank, architecture, take_samples, batches, device, ranks)
+        run = _Run(trial, rank, architecture, load, batches, device, ranks)
         warmup = batches.take(trial.warmup_steps)
         reset_peak_device_memory(device)
         setup_seconds = perf_counter() - started
@@ -138,7 +138,7 @@ class _Run:
         trial: TrialSpec,
         rank: int,
         architecture: Architecture,
-        take: Take,
+        load: LoadBatch,
         batches: BatchQueue,
         device: torch.device,
         ranks: RankGroup,
@@ -159,7 +159,7 @@ class _Run:
             self.model,
             self.model.optimizer(build_optimizer(self.module, trial)),
             architecture,
-            take,
+            load,
             trial.accumulation_steps,
             AmpState(device, trial.workload.dtype, dist.group.WORLD if local else None),
         )

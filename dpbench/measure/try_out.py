@@ -57,7 +57,7 @@ def try_out(arch: str, *, dataset: str | None, step: str | None, seed: int) -> T
 
     Raises UsageError.
     """
-    loaded = load_tried(arch)
+    loaded = try_architecture(arch)
     if step is not None:
         try_step(step, loaded)
     notes = architectures.notes(loaded)
@@ -65,7 +65,7 @@ def try_out(arch: str, *, dataset: str | None, step: str | None, seed: int) -> T
         dataset = loaded.default_dataset
         if dataset not in DATASETS:
             raise UnknownName(f"default dataset of {arch}", dataset, DATASETS)
-        default = dataset == "synthetic" and architectures.is_theirs(arch)
+        default = dataset == "synthetic" and architectures.is_user_code(arch)
         whose = f": samples are made by {arch}" if default else f", the default of {arch}"
         notes = (*notes, f"--data {dataset}{whose}")
     if is_function(dataset):
@@ -75,7 +75,7 @@ def try_out(arch: str, *, dataset: str | None, step: str | None, seed: int) -> T
     return Tried(dataset=dataset, notes=notes)
 
 
-def load_tried(text: str) -> Architecture:
+def try_architecture(text: str) -> Architecture:
     """The architecture of a name, tried out if dpbench assembled it from the user's parts.
 
     It gets warnings of parameters without a gradient, and of random numbers in eval mode. A shipped

@@ -12,7 +12,7 @@ import torch
 
 from dpbench import architecture
 from dpbench.errors import UsageError
-from dpbench.measure.try_out import load_tried
+from dpbench.measure.try_out import try_architecture
 
 MODELS = """
 from collections import namedtuple
@@ -57,7 +57,7 @@ def torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 def test_a_classifier_has_the_size_that_its_options_say(
     options: str, side: int, classes: int
 ) -> None:
-    made = load_tried(f"torchvision:small{options}")
+    made = try_architecture(f"torchvision:small{options}")
     images, targets = made.synthetic_batch(3, torch.Generator().manual_seed(0))
     logits = made.build_model()(images)
     assert (images.shape, logits.shape) == ((3, 3, side, side), (3, classes))
@@ -76,7 +76,7 @@ def test_a_classifier_has_the_size_that_its_options_say(
 )
 def test_what_torchvision_does_not_have_is_a_usage_error(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        load_tried(f"torchvision:{name}")
+        try_architecture(f"torchvision:{name}")
 
 
 def test_if_it_is_not_installed_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

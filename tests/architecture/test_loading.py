@@ -149,7 +149,7 @@ def test_every_shipped_architecture_loads_under_its_own_name(name: str) -> None:
 def test_names_and_checks_import_neither_torch_nor_an_architecture() -> None:
     code = (
         "import sys; from dpbench import architecture; architecture.check(architecture.names()[0]);"
-        "architecture.check('resnet:depth=50'); architecture.is_theirs('json.decoder:make');"
+        "architecture.check('resnet:depth=50'); architecture.is_user_code('json.decoder:make');"
         "print([m for m in sys.modules if m == 'torch' or m.startswith('dpbench.architectures.')])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dpbench.architecture.naming import (
     Name,
     folder_name,
-    is_theirs,
+    is_user_code,
     parse_name,
 )
 from dpbench.errors import UsageError
@@ -33,7 +33,7 @@ def test_every_spelling_is_read_with_its_options(
     typed = ",".join(f"{name}={value}" for name, value in given_options.items())
     name = parse_name(f"{spelled}:{typed}" if typed else spelled)
     assert (name.source, name.options) == (source, given_options)
-    assert is_theirs(name.text) == (source in ("module", "file"))
+    assert is_user_code(name.text) == (source in ("module", "file"))
     shipped = source == "shipped"
     assert spelled == (name.origin if shipped else f"{name.origin}:{name.factory}")
 

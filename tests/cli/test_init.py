@@ -12,7 +12,7 @@ from dpbench.cli.app import run
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import trainer_of
-from dpbench.measure.try_out import load_tried, try_step
+from dpbench.measure.try_out import try_architecture, try_step
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def test_the_file_is_a_model_that_can_be_trained_as_it_is(
     name = said.split("--arch ")[1].split()[0]
     assert name == "my_model.py:make"
     assert f"dpbench sweep --arch {name} --gpus 2\n" in Path("my_model.py").read_text()
-    made = load_tried(name)
+    made = try_architecture(name)
     inputs, targets = made.synthetic_batch(256, torch.Generator().manual_seed(0))
     model = made.build_model()
     losses = []
@@ -47,11 +47,11 @@ def test_its_step_is_the_one_that_dpbench_makes() -> None:
     assert run(["init"]) == 0
     losses = [take_steps(step) for step in (None, "my_model.py:step")]
     assert losses[0] == losses[1]
-    try_step("my_model.py:step", load_tried("my_model.py:make"))
+    try_step("my_model.py:step", try_architecture("my_model.py:make"))
 
 
 def take_steps(step: str | None) -> tuple[float, ...]:
-    made = load_tried("my_model.py:make")
+    made = try_architecture("my_model.py:make")
     torch.manual_seed(0)
     module = made.build_model()
     inputs, targets = made.synthetic_batch(12, torch.Generator().manual_seed(0))

@@ -13,7 +13,7 @@ import torch
 from dpbench.data.batch import sample_count
 from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError, UsageError
-from dpbench.measure.try_out import load_tried
+from dpbench.measure.try_out import try_architecture
 from dpbench.parallel import DataParallel
 
 RECIPE = Path(__file__).parent.parent.parent / "docs" / "recipes" / "graphs.py"
@@ -70,6 +70,6 @@ def test_the_recipe_is_tried_out_and_needs_a_tensor(here: Path) -> None:
         RECIPE.read_text() + "\n\ndef bare():\n"
         "    return GraphNetwork(), lambda n, g=None: (batch(n, g)[0],) * 2, lambda *_: 0\n"
     )
-    assert load_tried("graphs.py:make").default_dataset == "synthetic"
+    assert try_architecture("graphs.py:make").default_dataset == "synthetic"
     with pytest.raises(UsageError, match="expected a tensor among the inputs and targets"):
-        load_tried("graphs.py:bare")
+        try_architecture("graphs.py:bare")

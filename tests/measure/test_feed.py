@@ -18,7 +18,7 @@ from dpbench.data.items import Collated
 from dpbench.data.sharding import global_batches
 from dpbench.errors import DataError
 from dpbench.measure.feed import BatchQueue, feeding
-from dpbench.measure.step import Take
+from dpbench.measure.step import LoadBatch
 from tests.builders import trial_spec
 
 CPU = torch.device("cpu")
@@ -51,7 +51,7 @@ def _nothing_stays() -> Iterator[None]:
     assert multiprocessing.active_children() == []
 
 
-def taken(feed: Take, queue: BatchQueue, portions: list[int]) -> list[Any]:
+def taken(feed: LoadBatch, queue: BatchQueue, portions: list[int]) -> list[Any]:
     """Inputs and targets of every micro-step of every window."""
     return [feed(indices) for steps in portions for step in queue.take(steps) for indices in step]
 

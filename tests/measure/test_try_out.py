@@ -10,7 +10,7 @@ import torch
 
 from dpbench import architecture
 from dpbench.errors import UsageError
-from dpbench.measure.try_out import load_tried, try_dataset
+from dpbench.measure.try_out import try_architecture, try_dataset
 
 MODELS = """
 import random, secrets, torch
@@ -85,7 +85,7 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = torch.get_rng_state(), random.getstate()
-    assert load_tried(name).default_dataset == "synthetic"
+    assert try_architecture(name).default_dataset == "synthetic"
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
     assert capsys.readouterr().out == ""  # which may have to be JSON
@@ -124,21 +124,21 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(
 )
 def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as raised:
-        load_tried(f"models.py:{name}")
+        try_architecture(f"models.py:{name}")
     assert str(raised.value).startswith(f"architecture 'models.py:{name}': ")
     assert "\n" not in str(raised.value)
 
 
 def test_unused_parameters_are_warned_of() -> None:
-    assert architecture.notes(load_tried("models.py:good")) == ()
-    (unused,) = architecture.notes(load_tried("models.py:partly"))
+    assert architecture.notes(try_architecture("models.py:good")) == ()
+    (unused,) = architecture.notes(try_architecture("models.py:partly"))
     assert unused.startswith("warning: models.py:partly: ddp, ddp-sharded and torch-ddp fail on")
     assert "without a gradient in a step: spare.weight, spare.bias; use them" in unused
     assert unused.endswith("(models.py, line 43)")
 
 
 def test_dropout_that_eval_mode_does_not_end_is_warned_of() -> None:
-    (note,) = architecture.notes(load_tried("models.py:dropping"))
+    (note,) = architecture.notes(try_architecture("models.py:dropping"))
     assert note.startswith("warning: models.py:dropping: the model is random in eval mode")
     assert note.endswith(
         "draw random numbers in training mode only, as F.dropout(…, training=self.training) does "
@@ -183,7 +183,7 @@ def late():
 def test_items_that_an_architecture_takes_are_right(name: str, tmp_path: Path) -> None:
     (tmp_path / "items.py").write_text(ITEMS)
     before = torch.get_rng_state()
-    try_dataset(f"items.py:{name}", load_tried("models.py:good"), seed=0)
+    try_dataset(f"items.py:{name}", try_architecture("models.py:good"), seed=0)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -203,6 +203,6 @@ def test_items_that_are_wrong_are_named_in_one_line(
 ) -> None:
     (tmp_path / "items.py").write_text(ITEMS)
     with pytest.raises(UsageError, match=message) as raised:
-        try_dataset(f"items.py:{name}", load_tried("models.py:good"), seed=0)
+        try_dataset(f"items.py:{name}", try_architecture("models.py:good"), seed=0)
     assert str(raised.value).startswith(f"dataset 'items.py:{name}'")
     assert "\n" not in str(raised.value)

@@ -23,7 +23,7 @@ from dpbench import store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK
 from dpbench.analysis.throughput import is_measured, throughput
-from dpbench.architecture.naming import is_theirs, parse_name
+from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.errors import LaunchError, UsageError
 from dpbench.git import without_git_variables
 from dpbench.launch.worker import tied_to_this_process
@@ -216,7 +216,7 @@ def _require_own_files(spec: SweepSpec) -> list[str]:
     """The user's files, which may differ between two revisions; raises UsageError if none can."""
     workload = spec.workload
     names = [n for n in (workload.architecture, workload.step, workload.dataset) if n is not None]
-    theirs = [name for name in names if is_theirs(name)]
+    theirs = [name for name in names if is_user_code(name)]
     if not theirs:
         raise UsageError(
             f"--against-ref: --arch {workload.architecture} is not a file in this "
