@@ -29,12 +29,14 @@ def seconds(value: float) -> str:
 
 
 def bytes_binary(value: float) -> str:
-    """Writes a size in KiB, MiB or GiB, whichever fits."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < KIBI or unit == "GiB":
-            return f"{value:.0f} B" if unit == "B" else f"{value:.4g} {unit}"
-        value /= KIBI
-    raise AssertionError("unreachable")
+    """Writes a size to three digits: "297 MiB", "1.44 GiB"; the third of a resident set is noise
+    already."""
+    unit = "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < KIBI:
+            break
+        value, unit = value / KIBI, larger
+    return f"{value:.0f} {unit}" if abs(value) >= 100 or unit == "B" else f"{value:.3g} {unit}"
 
 
 BYTE_UNITS = {
@@ -66,16 +68,6 @@ def percent(share: float, digits: int = 2) -> str:
         return "<0.01 %"
     large = abs(value) >= 10**digits - 0.5  # it would be written as 1e+02
     return f"{value:,.0f} %" if large else f"{value:.{digits}g} %"
-
-
-def exact_percent(share: float) -> str:
-    """Writes a share that somebody chose, with the digits that it has: 3 %, 0.5 %."""
-    return f"{100 * share:g} %"
-
-
-def fixed_percent(share: float, decimals: int = 0, *, signed: bool = False) -> str:
-    """Writes a share with so many decimals: 38 %, 1.7 %; `signed`: +38 %, -1.7 %."""
-    return f"{100 * share:{'+' if signed else ''}.{decimals}f} %"
 
 
 def any_of(counts: Iterable[int], noun: str = "") -> str:

@@ -27,7 +27,13 @@ def test_a_duration_gets_the_unit_that_fits(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(12, "12 B"), (2048, "2 KiB"), (5 * 2**20, "5 MiB"), (24 * 2**30, "24 GiB")],
+    [
+        (1023, "1023 B"),
+        (2048, "2 KiB"),
+        (310_000_000, "296 MiB"),
+        (1.44 * 2**30, "1.44 GiB"),
+        (3 * 2**50, "3072 TiB"),
+    ],
 )
 def test_a_size_gets_the_binary_unit_that_fits(value: float, text: str) -> None:
     assert units.bytes_binary(value) == text

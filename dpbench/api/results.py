@@ -25,9 +25,9 @@ from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.source import NothingToDraw
 from dpbench.report.charts.style import house_style
-from dpbench.report.footnotes import warnings
+from dpbench.report.footnotes import footnotes, warnings
 from dpbench.report.headline import verdict
-from dpbench.report.tables import render
+from dpbench.report.tables import rows_text
 from dpbench.specs import SweepSpec
 from dpbench.store import StoredCollectives, StoredSweep
 
@@ -130,10 +130,7 @@ class Results:
         format or a column that is not known.
         """
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
-        notes = self._subject.notes
-        return render(
-            self._subject.rows, format=format, columns=keys, notes=notes, width=width
-        ).text
+        return rows_text(self._subject.rows, format=format, columns=keys, width=width)[0]
 
     def plot(self, kind: str, *, work: str | None = None) -> Figure:
         """A chart, as `dpbench plot` draws it; `work` is a key of `headlines`, required if there
@@ -185,7 +182,7 @@ class Results:
         from dpbench.analysis.comparisons.matching import Side, match
         from dpbench.analysis.metrics import METRICS
         from dpbench.options.compare import CompareOptions
-        from dpbench.report.comparison import plain
+        from dpbench.report.comparison import plain_comparison
 
         if metric not in METRICS:
             raise UnknownName("metric", metric, METRICS)
@@ -207,7 +204,7 @@ class Results:
         matched = match(*sides)
         say(*check_environments(matched))
         rows = compare(matched, METRICS[metric], within=CompareOptions().within)
-        return pd.DataFrame([plain(row) for row in rows])
+        return pd.DataFrame([plain_comparison(row) for row in rows])
 
     def write_report(self, *, charts: bool = True) -> Path:
         """Write the tables and the page of `dpbench report` into the folder; return the page.
@@ -270,9 +267,9 @@ class Results:
         parts += [f"<p>⚠ {_plain(warning)}</p>" for warning in self.warnings]
         if every:
             keys = ",".join(COLUMNS)
-            table = render(every[:MOST_ROWS], format="html", columns=keys, notes=notes)
-            parts.append(f'<div style="overflow-x: auto">\n{table.text}</div>')
-            notes = tuple(table.notes_aside)
+            table, _ = rows_text(every[:MOST_ROWS], format="html", columns=keys)
+            parts.append(f'<div style="overflow-x: auto">\n{table}</div>')
+            notes = (*footnotes(every), *notes)
         if len(every) > MOST_ROWS:
             parts.append(f"<p>The first {MOST_ROWS} of {len(every):,} rows.</p>")
         if notes:

@@ -27,22 +27,12 @@ def compare(typed: dict[str, Any]) -> None:
 
     for name in options.metric:
         read_value("--metric", Annotated[str, Choice(tuple(METRICS))], name)
-    text, aside = _compared(options)
-    print_result(text)
-    for note in aside:
-        print(note, file=sys.stderr)
-
-
-def _compared(options: CompareOptions) -> tuple[str, list[str]]:
-    """The text of all metrics, and what has no room in it."""
     from dpbench.analysis.comparisons.comparability import check_environments
     from dpbench.analysis.comparisons.comparison import compare as compare_metric
     from dpbench.analysis.comparisons.matching import NotComparable, match
-    from dpbench.analysis.metrics import METRICS
-    from dpbench.report.comparison import render, to_csv, to_json
+    from dpbench.report.comparison import answer, comparisons_csv
     from dpbench.run.results import latest_folders, load_sides
 
-    format = "json" if options.as_json else options.format
     baseline, candidate = options.baseline, options.candidate
     if baseline is None or candidate is None:
         baseline, candidate = map(str, latest_folders("compare", 2))
@@ -53,16 +43,13 @@ def _compared(options: CompareOptions) -> tuple[str, list[str]]:
     for name, rows in found.items():
         if not rows:
             raise NotComparable(f"{name} was measured on neither side; take another --metric")
-    everything = [row for rows in found.values() for row in rows]
-    if format == "json":
-        return to_json(everything, matched, notes), []
-    if format == "csv":
-        return to_csv(everything), notes
-    tables = []
-    for name, rows in found.items():
-        measured = [row for row in rows if any(row.repetitions)] or rows
-        metric = METRICS[name]
-        table = render(measured, matched, metric, within=within, format=format, notes=notes)
-        tables.append(table)
-    aside = [note for table in tables for note in table.notes_aside]
-    return "\n".join(table.text for table in tables), aside
+    if options.format == "csv":
+        print_result(comparisons_csv([row for rows in found.values() for row in rows]))
+        for note in notes:
+            print(note, file=sys.stderr)
+        return
+    shown = answer(found, matched, within=within, notes=notes)
+    if options.format == "markdown":
+        print_result(shown.markdown)
+    else:
+        print_result(shown.render(as_json=options.as_json or options.format == "json"))

@@ -52,13 +52,9 @@ def inventory(
     if only == RESULTS:
         _list_results(results_dir, as_json=as_json)
         return
-    from dpbench.report.inventory import Listed, names_answer, overview
+    from dpbench.report.inventory import names_answer, overview
 
-    rows = [
-        Listed(kind=kind, name=name, reason=reason, description=description)
-        for kind, name, reason, description in _names()
-        if only in (None, kind)
-    ]
+    rows = [row for row in _names() if only in (None, row[0])]
     found = names_answer(rows) if only else overview(rows, KINDS)
     print_result(found.render(as_json=as_json))
 

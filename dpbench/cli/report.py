@@ -16,7 +16,7 @@ from dpbench.cli.show_results import (
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
 from dpbench.options.bridge import Layer, command, option_name, read
-from dpbench.options.report import ReportOptions
+from dpbench.options.report import SUBMISSION, ReportOptions
 from dpbench.options.shared import RowFilter
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def report(typed: dict[str, Any]) -> None:
         _write_level(path, "collective", options)
         return
     chosen = select_rows(subject, options)
-    if options.submission:
+    if options.format == SUBMISSION:
         from dpbench.report.submission import submission
 
         write_text(submission(chosen), options.file)
@@ -89,7 +89,8 @@ def report(typed: dict[str, Any]) -> None:
 
 def _write_level(path: Path, level: str, options: ReportOptions) -> None:
     """Writes the rows of a level below the configuration, to a file or stdout."""
-    from dpbench.report.exports import frame_text, keep_columns, level_frame
+    from dpbench.report.exports import frame_text, level_frame
+    from dpbench.report.tables import parse_keys
     from dpbench.run.results import is_table
 
     if is_table(path):
@@ -110,5 +111,6 @@ def _write_level(path: Path, level: str, options: ReportOptions) -> None:
                 raise UsageError(
                     f"{path}: no row of {option_name(RowFilter, option)} {asked}; there are {known}"
                 )
-    frame = keep_columns(frame, options.columns)
+    if options.columns is not None:
+        frame = frame[list(parse_keys(options.columns, map(str, frame.columns)))]
     write_text(frame_text(frame, options.rows_format or "csv"), options.file)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.files import folder_inside, write_file
 from dpbench.messages import print_result, warn
-from dpbench.report.progress.terminal import table_limit
+from dpbench.report.layout import table_limit
 from dpbench.run.results import subject_of
 
 if TYPE_CHECKING:
@@ -66,13 +66,15 @@ def show_screen(
 def show_rows(subject: Subject, format: str, columns: str | None, file: Path | None) -> None:
     """Prints the rows in a format for documents or programs, or writes them to a file; notes go
     to stderr."""
-    from dpbench.report.tables import render
+    from dpbench.report.footnotes import footnotes
+    from dpbench.report.tables import DATA_FORMATS, rows_text
 
     warn(*(subject.stored.warnings if subject.stored else ()))
-    table = render(subject.rows, format=format, columns=columns)
-    for note in table.notes_aside:
+    text, left_out = rows_text(subject.rows, format=format, columns=columns)
+    notes = () if format in DATA_FORMATS else (*footnotes(subject.rows), *left_out)
+    for note in notes:
         print(note, file=sys.stderr)
-    write_text(table.text, file)
+    write_text(text, file)
 
 
 def write_text(text: str, file: Path | None) -> None:

@@ -13,7 +13,7 @@ from dpbench.options.sweep import SweepOptions
 
 if TYPE_CHECKING:
     from dpbench.launch.placement import Placement
-    from dpbench.report.plan import Planned
+    from dpbench.run.sweep.preparation import Planned
     from dpbench.store import StoredSweep
 
 
@@ -79,10 +79,9 @@ def log_more() -> None:
 def _require_columns(columns: str | None, *, as_json: bool) -> None:
     """Raises UnknownName or UsageError for unknown columns now, as the sweep may take hours."""
     from dpbench.analysis.frames import to_frame
-    from dpbench.report.tables import parse_columns, parse_keys
-    from dpbench.report.torch_ddp_table import TORCH_DDP_LAYOUT
+    from dpbench.report.tables import SEED, parse_columns, parse_keys
 
-    if columns is None or columns == TORCH_DDP_LAYOUT:
+    if columns is None or columns == SEED:
         return
     if as_json:
         parse_keys(columns, to_frame(()).columns)
@@ -110,9 +109,9 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
 
 
 def _show_plan(rows: Sequence[Planned], summary: str, *, as_json: bool) -> int:
-    from dpbench.report.plan import sweep_answer
+    from dpbench.report.plan import plan_answer
 
-    print_result(sweep_answer(rows, summary).render(as_json=as_json))
+    print_result(plan_answer(rows, summary).render(as_json=as_json))
     if as_json:
         to_stderr(summary)
     return 0

@@ -30,6 +30,8 @@ SUFFIXES = {
 """Endings of the files that `report --output` writes rows into, and their formats."""
 PAGE_SUFFIX = ".html"
 FORMATS = ("text", *SUFFIXES.values())
+SUBMISSION = "submission"
+"""The format of rows for a published table: CSV in its columns, with the environment."""
 LEVELS = ("configuration", "trial", "rank", "step", "collective")
 
 
@@ -38,9 +40,9 @@ class ReportOptions(RowFilter):
 
     panel = OUTPUT_PANEL
     path: FilePath | None = results_argument()
-    format: Annotated[str, Choice(FORMATS)] | None = option(
+    format: Annotated[str, Choice((*FORMATS, SUBMISSION))] | None = option(
         None,
-        "Format: text, markdown, csv or json.",
+        "Format: text, markdown, csv, json, or submission (published tables).",
         "NAME",
         usual="from the ending of --output, else text",
     )
@@ -50,9 +52,6 @@ class ReportOptions(RowFilter):
     columns: str | None = option(None, COLUMNS_HELP, "A,B,C")
     charts: bool = charts_option()
     as_json: bool = json_option("Same as --format json.")
-    submission: bool = option(
-        False, "Print CSV in the columns of the published tables, with the environment."
-    )
     output: FilePath | None = option(
         None,
         "Folder for the page and tables, or a .html, .csv, .json or .md file.",
@@ -80,8 +79,6 @@ class ReportOptions(RowFilter):
         """The format of rows for documents and programs; None for the table and the page."""
         if self.as_json:
             return "json"
-        if self.submission:
-            return "csv"
         if self.file is not None and self.format is None:
             return SUFFIXES[self.file.suffix.lower()]
         if self.level != "configuration":
@@ -91,11 +88,9 @@ class ReportOptions(RowFilter):
     @model_validator(mode="after")
     def _names_one_format_and_place(self) -> ReportOptions:
         require_one_format(self.as_json, self.format)
-        others = self.as_json or self.format or self.columns or self.level != "configuration"
         refuse_if(
-            self.submission and bool(others),
-            "--submission has its own format, columns and level; leave out --json, --format, "
-            "--columns and --level",
+            self.format == SUBMISSION and bool(self.columns or self.level != "configuration"),
+            "--format submission has its own columns and level; leave out --columns and --level",
         )
         if self.output is not None and self.file is None:
             is_place = self.page or not self.output.suffix or self.output.is_dir()
@@ -106,8 +101,8 @@ class ReportOptions(RowFilter):
                     f"{', '.join((*SUFFIXES, *more))}"
                 )
         asked, named = ("json", "--json") if self.as_json else (self.format, "--format")
-        if self.submission:
-            asked, named = "csv", "--submission"
+        if asked == SUBMISSION:
+            asked = "csv"
         wanted = SUFFIXES[self.file.suffix.lower()] if self.file else asked
         refuse_if(
             asked not in (None, wanted),

@@ -3,29 +3,72 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
+from dpbench.report.layout import (
+    WIDTH,
+    bullets,
+    escape,
+    filled,
+    table_document,
+    table_text,
+    table_width,
+)
 from dpbench.report.table import Table
-from dpbench.report.terminal import bullet, write_table
+
+Paragraph = str | Table | Sequence[str]
+"""Lines of text, a table, or notes. An empty one is left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """One answer in both forms."""
+    """One answer in every form."""
 
-    paragraphs: tuple[str | Table, ...]
-    """Empty ones are left out."""
+    paragraphs: tuple[Paragraph, ...]
     data: Any
     """Plain values; a command that has no JSON leaves it None."""
 
     @property
     def text(self) -> str:
-        """The paragraphs, a blank line between them."""
-        written = (p if isinstance(p, str) else write_table(p) for p in self.paragraphs)
-        return "\n\n".join(paragraph for paragraph in written if paragraph) + "\n"
+        """The text for the terminal on stdout."""
+        return self.laid_out(table_width())
+
+    def laid_out(self, width: int) -> str:
+        """The paragraphs at this width, a blank line between them; at the end, which columns had no
+        room."""
+        narrow = min(width, WIDTH)
+        written, left = [], list[str]()
+        for one in self.paragraphs:
+            if isinstance(one, Table):
+                if one.lines:
+                    text, without = table_text(one, width)
+                    written.append(text)
+                    left += without
+            elif isinstance(one, str):
+                written.append("\n".join(filled(line, narrow) for line in one.splitlines()))
+            else:
+                written.append(bullets(one, narrow))
+        if left:
+            columns = ", ".join(dict.fromkeys(left))
+            note = f"left out to fit {width} columns (see --json): {columns}"
+            written.append(bullets([note], narrow))
+        return "\n\n".join(filter(None, written)) + "\n"
+
+    @property
+    def markdown(self) -> str:
+        """The same as Markdown, in which no text is markup."""
+        written = []
+        for one in self.paragraphs:
+            if isinstance(one, Table):
+                written.append(table_document(one, "markdown"))
+            elif isinstance(one, str):
+                written.append("\n\n".join(map(escape, one.splitlines())))
+            else:
+                written.append("\n".join(f"- {escape(note)}" for note in one))
+        return "\n\n".join(filter(None, written)) + "\n"
 
     @property
     def json(self) -> str:
@@ -34,11 +77,6 @@ class Answer:
     def render(self, *, as_json: bool) -> str:
         """The form that --json chooses."""
         return self.json if as_json else self.text
-
-
-def bullets(notes: Iterable[str], width: int | None = None) -> str:
-    """One paragraph with a bullet for each note."""
-    return "\n".join(bullet(note, width) for note in notes)
 
 
 def json_text(data: Any) -> str:

@@ -17,11 +17,10 @@ from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.estimate import TOO_NOISY, Estimate
 from dpbench.analysis.metric import Metric
 from dpbench.messages import one_line
-from dpbench.report.answer import Answer, bullets, plain_estimate
+from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import NOISY
-from dpbench.report.table import Table, TableCell, TableColumn, text_column, whole, words
-from dpbench.report.terminal import fitted
-from dpbench.report.values import table_of
+from dpbench.report.table import Table, column, text_column
+from dpbench.report.values import cell, metric_column
 from dpbench.store import StoredCollectives
 
 SIZE = {metric.key: metric for metric in SIZE_METRICS}
@@ -37,20 +36,19 @@ COLUMNS: tuple[Metric, ...] = (
     ),
 )
 
-LEAVE_FIRST = ("algorithm_bytes_per_second", "n", "bus_bytes_per_second")
-"""Columns that leave where the table is too wide for a terminal."""
+LEAVE = ("algorithm_bytes_per_second", "n", "bus_bytes_per_second")
+"""Columns that leave where the table is too wide for a terminal, in their order."""
 
 
-def stored_answer(stored: StoredCollectives, *, width: int | None = None) -> Answer:
+def stored_answer(stored: StoredCollectives) -> Answer:
     """A row for each collective, backend, group size and message size, with notes on environments;
-    as data, seconds, bytes per second, and shares as fractions. As wide as stdout unless `width` is
-    given."""
+    as data, seconds, bytes per second, and shares as fractions."""
     found = measured(stored.records)
-    notes = (*collective_notes(found), *environment_differences(stored))
-    table = collectives_table(found).without_repeats(3)
-    table, _ = fitted(table, LEAVE_FIRST, width)
     return Answer(
-        paragraphs=(table if table.rows else "", bullets(notes, width)),
+        paragraphs=(
+            collectives_table(found),
+            [*collective_notes(found), *environment_differences(stored)],
+        ),
         data=[_plain(one) for one in found],
     )
 
@@ -61,39 +59,34 @@ def environment_differences(stored: StoredCollectives) -> tuple[str, ...]:
 
 
 def collectives_table(found: Sequence[MeasuredCollective]) -> Table:
-    """A row for each collective, backend, number of ranks and size."""
-    costs = [size for one in found for size in one.sizes]
-    sizes = table_of(COLUMNS, costs)
-    specs = [one.spec for one in found for _ in one.sizes]
+    """A row for each collective, backend, number of ranks and size. Every number that follows from
+    a time too noisy to state says so."""
+    rows = [(one.spec, size) for one in found for size in one.sizes]
+    costs = [size for _, size in rows]
+
+    def text(metric: Metric, cost: SizeCost) -> str:
+        is_noisy = cost.seconds.is_too_noisy and isinstance(metric.of_row(cost), Estimate)
+        return NOISY if is_noisy else cell(metric, cost)
+
+    shown = (metric_column(one, costs, [text(one, cost) for cost in costs]) for one in COLUMNS)
     return Table(
         caption="Collectives by message size",
         has_controls=True,
+        groups=3,
         columns=(
-            text_column("Collective"),
-            text_column("Backend"),
-            TableColumn(key="ranks", header="Ranks", meaning="Processes that take part."),
-            *sizes.columns,
-        ),
-        rows=tuple(
-            replace(
-                row,
-                cells=(
-                    words(spec.collective),
-                    words(spec.backend),
-                    whole(spec.group_size),
-                    *_certain(cost, row.cells),
-                ),
-            )
-            for spec, cost, row in zip(specs, costs, sizes.rows, strict=True)
+            text_column("Collective", [spec.collective for spec, _ in rows]),
+            text_column("Backend", [spec.backend for spec, _ in rows]),
+            column(
+                "Ranks",
+                [str(spec.group_size) for spec, _ in rows],
+                meaning="Processes that take part.",
+            ),
+            *(
+                replace(one, leaves=LEAVE.index(one.key) + 1 if one.key in LEAVE else 0)
+                for one in shown
+            ),
         ),
     )
-
-
-def _certain(cost: SizeCost, cells: Sequence[TableCell]) -> Iterator[TableCell]:
-    """The cells of a size; every number that follows from a time too noisy to state says so."""
-    for metric, cell in zip(COLUMNS, cells, strict=True):
-        is_noisy = cost.seconds.is_too_noisy and isinstance(metric.of_row(cost), Estimate)
-        yield replace(cell, text=NOISY) if is_noisy else cell
 
 
 def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:

@@ -1,113 +1,100 @@
-"""Text, JSON and CSV of `dpbench compare`: A is the baseline, B the candidate."""
+"""Text, Markdown, JSON and CSV of `dpbench compare`: A is the baseline, B the candidate."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dpbench import units
 from dpbench.analysis.comparisons.comparison import Comparison
 from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.metric import Metric, Plain
-from dpbench.report.answer import json_text, with_ends
-from dpbench.report.formats import csv_text
-from dpbench.report.numbers import or_missing, plus_minus, quantity, sample_sizes
-from dpbench.report.table import MISSING, text_table
-from dpbench.report.tables import RenderedTable
-from dpbench.report.terminal import (
-    DEFAULT,
-    below,
-    check_format,
-    filled,
-    folded_or_fewer,
-    write_table,
-)
+from dpbench.analysis.metrics import METRICS
+from dpbench.report.answer import Answer, Paragraph, with_ends
+from dpbench.report.exports import csv_text
+from dpbench.report.numbers import or_missing, plus_minus, quantity, rate_unit, sample_sizes
+from dpbench.report.table import MISSING, Table, column, text_column
 
 
-def render(
-    comparisons: Sequence[Comparison],
+def answer(
+    found: Mapping[str, Sequence[Comparison]],
     matched: Matched,
-    metric: Metric,
     *,
     within: float,
-    format: str | None = None,
     notes: Sequence[str] = (),
-) -> RenderedTable:
-    """A table, a sentence that counts its outcomes, and what has to stand below.
+) -> Answer:
+    """A table of each metric, by its key, a count of its outcomes, and how to read it.
 
-    Raises UnknownName for an unknown format; JSON and CSV are those of `to_json` and `to_csv`.
+    As data, an object with the labels of both sides, the rows, and what has no partner.
     """
-    name = check_format(format or DEFAULT)
-    rates = {row.unit for row in comparisons if row.baseline or row.candidate}
-    rate = f" ({rates.pop()})" if len(rates) == 1 and min(rates).endswith("/s") else ""
-    ratio = "Slowdown" if metric.is_speed else "Worsening"
-    headers = ("Configuration", f"A{rate}", f"B{rate}", ratio, "p", "n", "B is")
-    lines = [
-        (
-            row.label,
-            quantity(row.baseline, header=rate),
-            quantity(row.candidate, header=rate),
-            or_missing(row.slowdown, plus_minus),
-            _p_value(row.p_value_corrected),
-            sample_sizes(row.repetitions) if row.slowdown else MISSING,
-            outcome_words(row, within),
-        )
-        for row in comparisons
-    ]
-    keys = ("Configuration", "A", "B", ratio, "p", "n", "B is")
-    found = text_table(headers, lines, words=("Configuration", "B is"), keys=keys)
-    head = (
-        f"A (baseline):  {matched.baseline.label}",
-        f"B (candidate): {matched.candidate.label}",
-        f"Metric:        {metric.key}",
+    paragraphs: list[Paragraph] = []
+    for name, rows in found.items():
+        metric = METRICS[name]
+        shown = [row for row in rows if any(row.repetitions)] or rows
+        paragraphs += [
+            f"A (baseline):  {matched.baseline.label}\n"
+            f"B (candidate): {matched.candidate.label}\n"
+            f"Metric:        {name}",
+            comparison_table(shown, metric, within),
+            summary(shown, metric, within),
+            [*_reading(shown, metric), *_left_out(shown, matched, metric), *notes],
+        ]
+    return Answer(
+        paragraphs=tuple(paragraphs),
+        data={
+            "baseline": matched.baseline.label,
+            "candidate": matched.candidate.label,
+            "rows": [plain_comparison(row) for rows in found.values() for row in rows],
+            "only_in_baseline": list(matched.only_in_baseline),
+            "only_in_candidate": list(matched.only_in_candidate),
+            "notes": list(notes),
+        },
     )
-    sentence = summary(comparisons, metric, within)
-    shown, fewer = found, list[str]()
-    if name == DEFAULT:
-        shown, fewer = folded_or_fewer(
-            found, ("B is", "Configuration"), [("p",), ("n",), ("A", "B")]
+
+
+def comparison_table(rows: Sequence[Comparison], metric: Metric, within: float) -> Table:
+    """A row for each configuration; p, n and both values leave a narrow terminal."""
+    rate = rate_unit(row.unit for row in rows if row.baseline or row.candidate)
+    return Table(
+        columns=(
+            text_column("Configuration", [row.label for row in rows], folds=True),
+            *(
+                column(
+                    f"{name}{rate}",
+                    [quantity(getattr(row, side), header=rate) for row in rows],
+                    key=name,
+                    leaves=3,
+                )
+                for name, side in (("A", "baseline"), ("B", "candidate"))
+            ),
+            column(
+                "Slowdown" if metric.is_speed else "Worsening",
+                [or_missing(row.slowdown, plus_minus) for row in rows],
+            ),
+            column("p", [_p_value(row.p_value_corrected) for row in rows], leaves=1),
+            column(
+                "n",
+                [sample_sizes(row.repetitions) if row.slowdown else MISSING for row in rows],
+                leaves=2,
+            ),
+            text_column("B is", [outcome_words(row, within) for row in rows], folds=True),
         )
-    columns = {column.key for column in shown.columns}
-    reading = _reading(comparisons, metric, columns)
-    said = (*reading, *left_out(comparisons, matched, metric), *notes, *fewer)
-    if name == DEFAULT:
-        table = write_table(shown)
-        paragraphs = [map(filled, head), [table], [filled(sentence)], below(said, name)]
-    elif name == "markdown":
-        table = write_table(found, name)
-        paragraphs = [below(head, name), [table], below([sentence], name), below(said, name)]
-    else:
-        text = f"{write_table(found, name)}\n"
-        return RenderedTable(text=text, notes_aside=(*head, sentence, *said))
-    return RenderedTable(text="\n\n".join(map("\n".join, paragraphs)) + "\n")
+    )
 
 
 def _p_value(value: float | None) -> str:
     return MISSING if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def to_json(comparisons: Sequence[Comparison], matched: Matched, notes: Sequence[str] = ()) -> str:
-    """An object with the labels of both sides, the rows, and what has no partner."""
-    content = {
-        "baseline": matched.baseline.label,
-        "candidate": matched.candidate.label,
-        "rows": [plain(row) for row in comparisons],
-        "only_in_baseline": list(matched.only_in_baseline),
-        "only_in_candidate": list(matched.only_in_candidate),
-        "notes": list(notes),
-    }
-    return json_text(content)
-
-
-def to_csv(comparisons: Sequence[Comparison]) -> str:
+def comparisons_csv(comparisons: Sequence[Comparison]) -> str:
     """A line for each comparison, under the keys of the JSON rows."""
     import pandas as pd
 
-    return csv_text(pd.DataFrame([plain(row) for row in comparisons], dtype=object))
+    return csv_text(pd.DataFrame([plain_comparison(row) for row in comparisons], dtype=object))
 
 
-def plain(row: Comparison) -> dict[str, Plain]:
+def plain_comparison(row: Comparison) -> dict[str, Plain]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
     return {
         "configuration": row.label,
@@ -146,16 +133,6 @@ def summary(comparisons: Sequence[Comparison], metric: Metric, within: float) ->
     return f"B is {first}{parts[-1]} of {total}{rest}."
 
 
-def left_out(comparisons: Sequence[Comparison], matched: Matched, metric: Metric) -> Iterable[str]:
-    """Configurations on one side only, and those without such a metric."""
-    for name, labels in (("A", matched.only_in_baseline), ("B", matched.only_in_candidate)):
-        if labels:
-            yield f"only in {name}, not compared: {'; '.join(labels)}"
-    shown = {row.label for row in comparisons}
-    if missing := [pair.label for pair in matched.pairs if pair.label not in shown]:
-        yield f"{metric.key} was measured on neither side: {'; '.join(missing)}"
-
-
 def outcome_words(row: Comparison, within: float) -> str:
     """The result of a row, and why it says no more."""
     if row.outcome == "same":
@@ -167,30 +144,36 @@ def outcome_words(row: Comparison, within: float) -> str:
     return row.outcome
 
 
-def _reading(
-    comparisons: Sequence[Comparison], metric: Metric, columns: Collection[str]
-) -> Iterable[str]:
-    """How the numbers in these columns of the table are to be read."""
-    first, second = ("A", "B") if metric.higher_is_better else ("B", "A")
-    ratio = f"{first} ÷ {second}"
+def _left_out(rows: Sequence[Comparison], matched: Matched, metric: Metric) -> Iterable[str]:
+    """Configurations on one side only, and those without such a metric."""
+    for name, labels in (("A", matched.only_in_baseline), ("B", matched.only_in_candidate)):
+        if labels:
+            yield f"only in {name}, not compared: {'; '.join(labels)}"
+    shown = {row.label for row in rows}
+    if missing := [pair.label for pair in matched.pairs if pair.label not in shown]:
+        yield f"{metric.key} was measured on neither side: {'; '.join(missing)}"
+
+
+def _reading(rows: Sequence[Comparison], metric: Metric) -> Iterable[str]:
+    """How the numbers of the table are to be read."""
+    ratio = "A ÷ B" if metric.higher_is_better else "B ÷ A"
     if metric.key == "images_per_second":
         ratio += ", the ratio of the times per sample"
     yield f"{'slowdown' if metric.is_speed else 'worsening'} is {ratio}; above 1, B is worse"
     if metric.scale == "largest":
         yield "A and B are means over repetitions; dpbench report shows the largest"
-    measured = [row for row in comparisons if row.slowdown and row.slowdown.interval]
+    measured = [row for row in rows if row.slowdown and row.slowdown.interval]
     if measured:
         paired = [row.paired for row in measured]
         how = "t within each repetition" if all(paired) else "Welch's t"
         if any(paired) and not all(paired):
             how = f"t, within each repetition where {FEWEST_PAIRS} or more are on both sides"
-        parts = [f"± is the 95 % interval over repetitions ({how}, on logarithms)"]
-        if "n" in columns:
-            differ = any(len({*r.repetitions}) > 1 for r in comparisons if r.slowdown)
-            parts.append(f"n: repetitions of each side{' (A, B)' if differ else ''}")
-        if "p" in columns:
-            parts.append("p-values are Holm-corrected for the number of rows")
-        yield "; ".join(parts)
+        differ = any(len({*row.repetitions}) > 1 for row in rows if row.slowdown)
+        yield (
+            f"± is the 95 % interval over repetitions ({how}, on logarithms); n: repetitions of "
+            f"each side{' (A, B)' if differ else ''}; p-values are Holm-corrected for the number "
+            "of rows"
+        )
     if any(row.outcome == "inconclusive" and row.change is not None for row in measured):
         yield (
             "inconclusive: add --repetitions; these would detect the slowdown in parentheses in "

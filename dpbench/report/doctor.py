@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, Protocol
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 from dpbench import units
 from dpbench.records.environment import Environment
 from dpbench.report.answer import Answer
-from dpbench.report.progress.terminal import text_width
+from dpbench.report.table import Table, text_column
 from dpbench.requirements import PYTHON, TORCH, untried_torch, version_words
 
 
@@ -25,25 +24,21 @@ class Checked(Protocol):
 
 def machine_answer(here: Environment, backends: Mapping[str, Checked]) -> Answer:
     """The machine, the versions, and whether each backend works."""
-    width = text_width()
-    lines = [
-        textwrap.fill(
-            text,
-            width,
-            initial_indent=f"{label:<9} ",
-            subsequent_indent=" " * 10,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for label, text in (
-            *machine_lines(here),
-            ("needs", f"Python {version_words(PYTHON)}, torch {version_words(TORCH)}, or later"),
-            *_torch_warning(here),
-            *(("backend", f"{name}: {one.text}") for name, one in backends.items()),
-        )
-    ]
+    lines = (
+        *machine_lines(here),
+        ("needs", f"Python {version_words(PYTHON)}, torch {version_words(TORCH)}, or later"),
+        *_torch_warning(here),
+        *(("backend", f"{name}: {one.text}") for name, one in backends.items()),
+    )
     return Answer(
-        paragraphs=("\n".join(lines),),
+        paragraphs=(
+            Table(
+                columns=(
+                    text_column("", [label for label, _ in lines], key="label"),
+                    text_column("", [text for _, text in lines], key="text", folds=True),
+                )
+            ),
+        ),
         data={
             "environment": asdict(here),
             "backends": [asdict(one) for one in backends.values()],

@@ -9,12 +9,12 @@ from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
 from dpbench.files import as_text, is_free, write_whole
 from dpbench.report.collectives import stored_answer
+from dpbench.report.footnotes import footnotes
+from dpbench.report.layout import WIDTH, bullets, escape
+from dpbench.report.markup import render_template
 from dpbench.report.page.build import build_page
-from dpbench.report.page.html import to_html
 from dpbench.report.page.pictures import Pictures, draw
-from dpbench.report.progress.terminal import WIDTH
-from dpbench.report.tables import render
-from dpbench.report.terminal import below
+from dpbench.report.tables import rows_text
 
 PAGE = "index.html"
 TABLES = {
@@ -58,8 +58,9 @@ def require_report_folder(folder: Path) -> None:
 def write_page(path: Path, subject: Subject, *, charts: bool = True) -> Path:
     """Writes the page alone, and returns its path; raises StoreError."""
     pictures = draw(subject) if charts else Pictures()
+    text = render_template("page.html", page=build_page(subject, pictures))
     try:
-        return write_whole(path, as_text(to_html(build_page(subject, pictures))))
+        return write_whole(path, as_text(text))
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
 
@@ -67,10 +68,14 @@ def write_page(path: Path, subject: Subject, *, charts: bool = True) -> Path:
 def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
     if subject.rows or subject.sweep:
         for name, format in TABLES.items():
-            table = render(subject.rows, format=format, notes=subject.notes)
-            notes = below(table.notes_aside, format) if format in ("text", "markdown") else []
-            yield name, "\n".join([table.text, *notes, ""]) if notes else table.text
+            text, left_out = rows_text(subject.rows, format=format)
+            notes = (*footnotes(subject.rows), *subject.notes, *left_out)
+            if format == "text":
+                text += f"\n{bullets(notes)}\n"
+            elif format == "markdown":
+                text += "".join(f"\n- {escape(note)}" for note in notes) + "\n"
+            yield name, text
     if subject.collectives is not None:
-        found = stored_answer(subject.collectives, width=WIDTH)
-        yield "collectives.txt", found.text
+        found = stored_answer(subject.collectives)
+        yield "collectives.txt", found.laid_out(WIDTH)
         yield "collectives.json", found.json

@@ -12,12 +12,10 @@ from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.row import MOST_LISTED, Row
-from dpbench.report.answer import Answer, bullets, plain_estimate
+from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.footnotes import reasons
 from dpbench.report.numbers import percentage, time_text
-from dpbench.report.script import script_verdict, symptom_lines
-from dpbench.report.table import Table, TableCell, TableColumn, TableRow, text_column, words
-from dpbench.report.terminal import filled, fitted, folded
+from dpbench.report.table import Table, column, text_column
 from dpbench.report.values import write
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -43,13 +41,6 @@ GAIN = (
 READING = (
     "a factor is a ratio of step times; the product of a configuration's factors is its "
     "efficiency against `single`; the share is the part of the measured step that is lost to it"
-)
-COLUMNS = (
-    text_column("Configuration"),
-    text_column("Factor", "Part of the efficiency; a ratio above 1 is a gain."),
-    TableColumn(key="ratio", header="Ratio", meaning="Step time without this loss ÷ with it."),
-    TableColumn(key="share", header="Share of step", meaning="Seconds lost ÷ measured step."),
-    text_column("Cause"),
 )
 
 
@@ -79,18 +70,14 @@ def answer(
             "--backends, --group-sizes and --batch-sizes"
         )
     table = factors_table(own)
-    if len(own) == 1:
-        table = table.without(["configuration"])
-    else:
-        table, _ = fitted(table.without_repeats(), ["cause"])
     return Answer(
         paragraphs=(
-            bullets(first),
-            "\n".join(filled(verdict(one)) for one in own[:1]),
+            first,
+            *map(verdict, own[:1]),
             *map(symptom_lines, own),
-            folded(table, ["cause", "factor", "configuration"]),
-            bullets(advice_lines(own)),
-            bullets(remarks),
+            table.without(["Configuration"]) if len(own) == 1 else table,
+            [*advice_lines(own)],
+            remarks,
         ),
         data={
             "configurations": [_plain(one) for one in explanations],
@@ -120,24 +107,70 @@ def verdict(explained: Explanation) -> str:
     return f"{explained.row.label} {reached}; {loss}."
 
 
+def script_verdict(explained: Explanation) -> str:
+    """One sentence: "train.py on 2 ranks: 1.5 × one rank, 76 % of linear scaling."."""
+    trial, row, factors = explained.trial, explained.row, explained.factors
+    subject = f"{trial.workload.architecture} on {units.counted(trial.group_size, 'rank')}"
+    if row.speedup is None or factors.efficiency is None or trial.group_size == 1:
+        return f"{subject}: {time_text(factors.step_seconds)} a step."
+    speedup = write(row.speedup, "ratio")
+    efficiency = write(factors.efficiency, "percent")
+    return f"{subject}: {speedup} × one rank, {efficiency} of linear scaling."
+
+
+def symptom_lines(explained: Explanation) -> str:
+    """Each symptom of a training script, with what to try on a line of its own."""
+    lines = []
+    for symptom in explained.symptoms:
+        sentence, found = symptom.text, explained.factors.input
+        if not sentence and found is not None:
+            sentence = (
+                f"Input pipeline: {percentage(found.share)} of the step. With the batch kept in "
+                f"memory a step takes {time_text(found.cached_seconds)} instead of "
+                f"{time_text(explained.factors.step_seconds)}"
+            )
+        lines += [f"{sentence}.", f"  Try: {symptom.remedy}."]
+    return "\n".join(lines)
+
+
 def factors_table(explanations: Sequence[Explanation]) -> Table:
     """One row per configuration and factor, without those that are 1 by definition."""
+    rows = [
+        (one, factor)
+        for one in explanations
+        for factor in one.factors.factors
+        if factor.value.basis != "baseline"
+    ]
+    is_one = len(explanations) == 1
     return Table(
         caption="Factors of efficiency",
-        columns=COLUMNS,
-        rows=tuple(
-            TableRow(
-                cells=(
-                    words(one.row.label),
-                    words(" and ".join(factor.parts)),
-                    TableCell(text=write(factor.value, "ratio"), sort=factor.value.value),
-                    TableCell(text=_share(factor), sort=factor.share.value),
-                    words(_cause(factor, one)),
-                )
-            )
-            for one in explanations
-            for factor in one.factors.factors
-            if factor.value.basis != "baseline"
+        groups=1,
+        columns=(
+            text_column("Configuration", [one.row.label for one, _ in rows]),
+            text_column(
+                "Factor",
+                [" and ".join(factor.parts) for _, factor in rows],
+                meaning="Part of the efficiency; a ratio above 1 is a gain.",
+                folds=is_one,
+            ),
+            column(
+                "Ratio",
+                [write(factor.value, "ratio") for _, factor in rows],
+                meaning="Step time without this loss ÷ with it.",
+                sort=tuple(factor.value.value for _, factor in rows),
+            ),
+            column(
+                "Share of step",
+                [_share(factor) for _, factor in rows],
+                meaning="Seconds lost ÷ measured step.",
+                sort=tuple(factor.share.value for _, factor in rows),
+            ),
+            text_column(
+                "Cause",
+                [_cause(factor, one) for one, factor in rows],
+                folds=is_one,
+                leaves=0 if is_one else 1,
+            ),
         ),
     )
 

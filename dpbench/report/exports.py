@@ -1,25 +1,57 @@
-"""Rows of one level of detail for other programs, in any format."""
+"""Rows for other programs, of any level of detail, as CSV and JSON.
+
+Texts may come from records, so none of them is a formula in a spreadsheet.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpbench import store, units
-from dpbench.analysis import frames
 from dpbench.records.trial import TrialRecord
-from dpbench.report.formats import csv_text, json_text, table_of_frame
-from dpbench.report.tables import parse_keys
-from dpbench.report.terminal import write_table
+from dpbench.report.answer import json_text
+from dpbench.report.layout import table_document
+from dpbench.report.table import MISSING, Table, column
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """A header of keys and one line per row; missing values are empty. An apostrophe stands before
+    every text that a spreadsheet would compute."""
+    from pandas.api.types import is_numeric_dtype
+
+    def inert(value: Any) -> Any:
+        is_formula = isinstance(value, str) and value.startswith(_FORMULA)
+        return f"'{value}" if is_formula else value
+
+    # Only the categories of a categorical column are seen; millions of steps share them.
+    texts = {
+        name: column.map(inert, na_action="ignore")
+        for name, column in frame.items()
+        if not is_numeric_dtype(column.dtype)
+    }
+    return str(frame.assign(**texts).to_csv(index=False, lineterminator="\n"))
+
+
+def frame_json(frame: pd.DataFrame) -> str:
+    """An array with one object per row; missing values are null and infinity is the text "inf"."""
+    plain = frame.astype(object).where(frame.notna(), None)
+    plain = plain.replace({math.inf: "inf", -math.inf: "-inf"})
+    return json_text(plain.to_dict("records"))
 
 
 def level_frame(path: Path, level: str) -> tuple[pd.DataFrame, tuple[str, ...], tuple[str, ...]]:
     """The rows of a level below the configuration, with notes on trials that have none, and
     warnings about data that could not be read. Raises StoreError."""
+    from dpbench.analysis import frames
+
     if level == "collective":
         found = store.load_collectives(path)
         return frames.collective_frame(found.records), (), found.warnings
@@ -37,16 +69,19 @@ def level_frame(path: Path, level: str) -> tuple[pd.DataFrame, tuple[str, ...], 
     return readers[level](sweep.records), notes, sweep.warnings
 
 
-def keep_columns(frame: pd.DataFrame, columns: str | None) -> pd.DataFrame:
-    """The named columns in their order; raises UnknownName or UsageError."""
-    if columns is None:
-        return frame
-    return frame[list(parse_keys(columns, map(str, frame.columns)))]
-
-
 def frame_text(frame: pd.DataFrame, format: str) -> str:
-    """The rows in any format but that of terminals."""
-    writers = {"csv": csv_text, "json": json_text}
-    if format in writers:
-        return writers[format](frame)
-    return f"{write_table(table_of_frame(frame), format)}\n"
+    """The rows in any format but that of terminals; tables have numbers to six digits."""
+    from pandas.api.types import is_numeric_dtype
+
+    if format in ("csv", "json"):
+        return csv_text(frame) if format == "csv" else frame_json(frame)
+
+    def write(value: Any) -> str:
+        return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+    plain = frame.astype(object).where(frame.notna(), MISSING)
+    columns = (
+        column(str(name), map(write, plain[name]), is_text=not is_numeric_dtype(dtype))
+        for name, dtype in frame.dtypes.items()
+    )
+    return f"{table_document(Table(columns=tuple(columns)), format)}\n"

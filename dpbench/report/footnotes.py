@@ -101,7 +101,7 @@ def intervals(rows: Rows) -> Iterator[str]:
     )
     if repeated:
         yield (
-            f"± is the {units.exact_percent(repeated[0].confidence)} interval over "
+            f"± is the {units.percent(repeated[0].confidence)} interval over "
             f"{units.span(e.sample_size for e in repeated)} repetitions (Student's t; for speeds "
             "and speedups, of their logarithms), or (low–high) where it is not symmetric"
         )
@@ -125,7 +125,7 @@ def warming_up(rows: Rows) -> Iterator[str]:
         )
         yield (
             f"still warming up: {_some_of([row.label for row, _ in warming])}; the first steps of "
-            f"a window take up to {units.fixed_percent(worst, 0)} longer than the rest; raise "
+            f"a window take up to {units.percent(worst)} longer than the rest; raise "
             f"--warmup to {warmup}"
         )
 

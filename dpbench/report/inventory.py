@@ -3,83 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpbench.report.answer import Answer
-from dpbench.report.table import text_table
-from dpbench.report.terminal import filled, folded
+from dpbench.report.table import Table, column, text_column
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listed:
-    """A name that commands take."""
-
-    kind: str
-    name: str
-    reason: str | None
-    """Why it cannot be used here; None if it can."""
-    description: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedResults:
-    """One results folder in a few words."""
-
-    folder: Path
-    started_utc: str
-    """Start of its first trial, ISO 8601; "" where there is none."""
-    rows: int
-    status: str
-    hardware: str
+Listed = tuple[str, str, str | None, str]
+"""Kind and name that commands take; why it cannot be used here, None if it can; description."""
+ListedFolder = tuple[Path, str, int, str, str]
+"""Folder, start of its first trial in ISO 8601 ("" for none), rows, status, hardware."""
 
 
 def names_answer(rows: Sequence[Listed]) -> Answer:
-    """A row for each name; names of one kind go without it."""
-    headers = ("Kind", "Name", "Usable", "What")
-    cells = [
-        [one.kind, one.name, "yes" if one.reason is None else "no", one.reason or one.description]
-        for one in rows
-    ]
-    table = text_table(headers, cells, words=headers)
-    if len({one.kind for one in rows}) == 1:
-        table = table.without(["Kind"])
-    return Answer(paragraphs=(folded(table, ["What"]),), data=[asdict(one) for one in rows])
+    """A row for each name, all of one kind."""
+    return Answer(
+        paragraphs=(
+            Table(
+                columns=(
+                    text_column("Name", [name for _, name, _, _ in rows]),
+                    text_column("Usable", ["no" if reason else "yes" for _, _, reason, _ in rows]),
+                    text_column("What", [reason or text for *_, reason, text in rows], folds=True),
+                )
+            ),
+        ),
+        data=_data(rows),
+    )
 
 
 def overview(rows: Sequence[Listed], kinds: Mapping[str, str]) -> Answer:
     """A line for each kind, which `kinds` has in the plural; names that cannot be used here are in
     parentheses."""
     names: dict[str, list[str]] = {}
-    for one in rows:
-        name = one.name if one.reason is None else f"({one.name})"
-        names.setdefault(kinds[one.kind], []).append(name)
-    headers = ("Kind", "Names")
-    table = text_table(
-        headers, [(kind, ", ".join(of)) for kind, of in names.items()], words=headers
-    )
-    more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
+    for kind, name, reason, _ in rows:
+        names.setdefault(kinds[kind], []).append(name if reason is None else f"({name})")
     return Answer(
-        paragraphs=(folded(table, ["Names"]), filled(more)),
-        data=[asdict(one) for one in rows],
+        paragraphs=(
+            Table(
+                columns=(
+                    text_column("Kind", names),
+                    text_column("Names", map(", ".join, names.values()), folds=True),
+                )
+            ),
+            "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons.",
+        ),
+        data=_data(rows),
     )
 
 
-def results_answer(found: Sequence[ListedResults]) -> Answer:
+def _data(rows: Sequence[Listed]) -> list[dict[str, str | None]]:
+    keys = ("kind", "name", "reason", "description")
+    return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
+def results_answer(found: Sequence[ListedFolder]) -> Answer:
     """A row for each results folder."""
-    headers = ("Folder", "Date (UTC)", "Rows", "Status", "Hardware")
-    cells = [
-        [
-            str(one.folder),
-            one.started_utc[:16].replace("T", " "),
-            f"{one.rows:,}",
-            one.status,
-            one.hardware,
-        ]
-        for one in found
-    ]
-    table = text_table(headers, cells, words=[name for name in headers if name != "Rows"])
+    keys = ("folder", "started_utc", "rows", "status", "hardware")
     return Answer(
-        paragraphs=(folded(table, ["Hardware", "Status", "Date (UTC)"]),),
-        data=[{**asdict(one), "folder": str(one.folder)} for one in found],
+        paragraphs=(
+            Table(
+                columns=(
+                    text_column("Folder", [str(folder) for folder, *_ in found]),
+                    text_column(
+                        "Date (UTC)",
+                        [started[:16].replace("T", " ") for _, started, *_ in found],
+                        folds=True,
+                    ),
+                    column("Rows", [f"{rows:,}" for _, _, rows, _, _ in found]),
+                    text_column("Status", [status for *_, status, _ in found], folds=True),
+                    text_column("Hardware", [hardware for *_, hardware in found], folds=True),
+                )
+            ),
+        ),
+        data=[dict(zip(keys, (str(row[0]), *row[1:]), strict=True)) for row in found],
     )

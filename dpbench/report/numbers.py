@@ -1,19 +1,19 @@
 """How an estimate is written: to the digits that its interval supports, in one notation.
 
-An interval that is symmetric as far as it is written is "1.72 ± 0.03", any other "1.9 (0.8–4.4)".
-The half-width has one significant digit, or, where there is room, two if it starts with a 1:
-"86.1 ± 1.4 %".
+An interval that is about symmetric is "1.72 ± 0.03", any other "1.9 (0.8–4.4)". Its half-width has
+one significant digit, or, where there is room, two if it starts with a 1: "86.1 ± 1.4 %".
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.report.table import MISSING
-from dpbench.units import CLOCK_SECONDS, GIGA, KIBI
+from dpbench.units import CLOCK_SECONDS, GIGA
 
 MOST_DIGITS = 5
 """Significant digits of a value at the most, however small its interval."""
@@ -41,12 +41,17 @@ def plus_minus(
     if estimate.basis == "baseline":
         return f"{value:.0f}"
     if estimate.interval is None or estimate.half_width is None:
-        return _to_places(value, plain_decimals)
+        return _rounded(value, plain_decimals)
     half_width = estimate.half_width * scale
     if half_width <= ROUNDING * abs(value):
         return f"{value:,.{plain_decimals}f} ± 0"
-    places = decimals(half_width, value, two_after_one=two_after_one)
-    return _both_ends(estimate, scale) or f"{_to_places(value, places)} ± {half_width:,.{places}f}"
+    if not _is_lopsided(estimate):
+        places = decimals(half_width, value, two_after_one=two_after_one)
+        return f"{_rounded(value, places)} ± {half_width:,.{places}f}"
+    low, high = (end * scale for end in estimate.interval)
+    places = max(_supported((high - low) / 2), _places(abs(value), 2))
+    below, middle, above = (_rounded(number, places) for number in (low, value, high))
+    return f"{middle} ({(' to ' if '-' in below else '–').join((below, above))})"
 
 
 def percentage(estimate: Estimate | None) -> str:
@@ -91,7 +96,7 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 def time_text(estimate: Estimate) -> str:
     """Writes seconds in the unit that fits: "1.23 ± 0.04 ms"; alone, "1.23 ms"."""
-    reach = 0.0 if _both_ends(estimate) else estimate.half_width or 0.0
+    reach = 0.0 if _is_lopsided(estimate) else estimate.half_width or 0.0
     largest = max(abs(estimate.value), reach)
     if largest < CLOCK_SECONDS:
         return "0 µs"
@@ -100,16 +105,6 @@ def time_text(estimate: Estimate) -> str:
         value = estimate.value / size
         return f"{value:.3g} {unit}" if abs(value) < 999.5 else f"{value:,.0f} {unit}"
     return f"{plus_minus(estimate, scale=1 / size, two_after_one=False)} {unit}"
-
-
-def memory(value_bytes: float) -> str:
-    """Writes "297 MiB", "1.44 GiB": the third digit of a resident set is noise already."""
-    value, unit = value_bytes, "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < KIBI:
-            break
-        value, unit = value / KIBI, larger
-    return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.3g} {unit}"
 
 
 def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> int:
@@ -128,7 +123,7 @@ def quantity(estimate: Estimate | None, *, header: str = "") -> str:
     if estimate.unit == "s":
         return time_text(estimate)
     if estimate.unit == "B":
-        return memory(estimate.value)
+        return units.bytes_binary(estimate.value)
     if estimate.unit == "of linear":
         return percentage(estimate)
     if estimate.unit.endswith("/s"):
@@ -139,38 +134,24 @@ def quantity(estimate: Estimate | None, *, header: str = "") -> str:
     return significant(estimate)
 
 
+def rate_unit(seen: Iterable[str]) -> str:
+    """The unit of a column for its header, " (images/s)"; "" unless all are one rate."""
+    found = {*seen}
+    return f" ({found.pop()})" if len(found) == 1 and min(found).endswith("/s") else ""
+
+
 def sample_sizes(repetitions: tuple[int, int]) -> str:
     """Writes "5"; "5, 2" where baseline and candidate differ."""
     return ", ".join(map(str, dict.fromkeys(repetitions)))
 
 
-def _both_ends(estimate: Estimate, scale: float = 1.0) -> str | None:
-    """Writes "1.9 (0.8–4.4)"; None where ± says the same.
-
-    The nearer end counts for the digits, as it must be told from the value, but by no more than
-    one digit beyond what the farther one supports.
-    """
-    if estimate.interval is None:
-        return None
-    value, (low, high) = estimate.value * scale, (end * scale for end in estimate.interval)
-    nearer, farther = sorted((value - low, high - value))
-    if farther <= max(LOPSIDED * nearer, TIGHT * abs(value)):
-        return None
-    places = _supported(farther)
-    if nearer > 0:
-        places = max(places, min(_supported(nearer), places + 1))
-    if abs(value) > nearer:  # two digits of it at the least, however wide the interval
-        places = max(places, _places(abs(value), 2))
-    places = min(places, _places(abs(value), MOST_DIGITS))
-    middle, below, above = (round(number, places) for number in (value, low, high))
-    if math.isclose(middle - below, above - middle):
-        return None
-    far = min(places, max(_places(high, 2), 0)) if high > 3 * abs(value) else places
-    ends = _to_places(low, places), _to_places(high, far)
-    return f"{_to_places(value, places)} ({(' to ' if '-' in ends[0] else '–').join(ends)})"
+def _is_lopsided(estimate: Estimate) -> bool:
+    """Whether ± would say something else than the two ends."""
+    nearer, farther = sorted(estimate.sides)
+    return farther > max(LOPSIDED * nearer, TIGHT * abs(estimate.value))
 
 
-def _to_places(value: float, places: int) -> str:
+def _rounded(value: float, places: int) -> str:
     """Rounds to so many decimals, to tens, hundreds, … below zero; writes no sign of a zero."""
     return f"{round(value, places):z,.{max(places, 0)}f}"
 

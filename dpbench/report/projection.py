@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dpbench import units
@@ -12,20 +12,16 @@ from dpbench.analysis.projection.law import FLAT
 from dpbench.analysis.projection.row import Origin, ProjectedRow, Projection
 from dpbench.analysis.projection.track_record import band, held
 from dpbench.messages import one_line
-from dpbench.report.answer import Answer, bullets, plain_estimate
+from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text
-from dpbench.report.progress.terminal import table_width
-from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import fitted, folded
+from dpbench.report.table import MISSING, Table, column, text_column
 
-LEAVES_FIRST = "Step"
-"""The column that leaves where the table is too wide for a terminal."""
 MORE = "--verbose lists the assumptions"
 BY_LAW = "Predicted by a scaling law from the measured group sizes"
 SEVERAL_ITEMS = "items"
 INTERVALS = (
     "measured: 95 % confidence interval over repetitions; predicted: "
-    f"{units.fixed_percent(BAND_CONFIDENCE)} band"
+    f"{units.percent(BAND_CONFIDENCE)} band"
 )
 MEANINGS: dict[Origin, str] = {
     "measured": "measured at this group size",
@@ -40,16 +36,12 @@ def answer(
     projections: Sequence[Projection], *, notes: Sequence[str] = (), verbose: bool = False
 ) -> Answer:
     """A row for each series and group size; as data, every number with its unit and interval."""
-    table, left_out = fitted(_table(projections), [LEAVES_FIRST])
     lines = [*_refusals(projections), *notes, *_reading(projections, verbose=verbose)]
     lines += _assumptions(projections) if verbose else [MORE]
-    lines += [
-        f"left out to fit {table_width()} columns: {', '.join(left_out)} (see --json)"
-    ] * bool(left_out)
     networks = dict.fromkeys(one.network for one in projections if one.network is not None)
     title = f"Simulated on {', '.join(networks)}" if networks else BY_LAW
     return Answer(
-        paragraphs=(title, folded(table, ["Series"]), bullets(lines)),
+        paragraphs=(title, _table(projections), lines),
         data={
             "series": [
                 {
@@ -84,33 +76,26 @@ def item_of(projections: Sequence[Projection]) -> str:
 
 
 def _table(projections: Sequence[Projection]) -> Table:
-    """Columns without a value are left out, and so is the series of the row above."""
+    """Columns without a value are left out."""
     item = item_of(projections)
+    rows = [(one, row) for one in projections for row in one.rows if row.kind != "refused"]
 
     def speed(estimate: Estimate) -> str:
         unit = f" {estimate.unit}" if item == SEVERAL_ITEMS else ""
         return f"{plus_minus(estimate, plain_decimals=1)}{unit}"
 
-    columns: dict[str, Callable[[ProjectedRow], str]] = {
-        "Replicas": lambda row: f"{row.group_size:,}",
-        "Step": lambda row: or_missing(row.step_seconds, time_text),
-        f"{item.capitalize()}/s" if item else "Speedup": lambda row: or_missing(
-            row.throughput, speed
+    columns = (
+        text_column("Series", [one.label for one, _ in rows], folds=True),
+        column("Replicas", [f"{row.group_size:,}" for _, row in rows]),
+        column("Step", [or_missing(row.step_seconds, time_text) for _, row in rows], leaves=1),
+        column(
+            one_line(f"{item.capitalize()}/s") if item else "Speedup",
+            [or_missing(row.throughput, speed) for _, row in rows],
         ),
-        "Efficiency": lambda row: percentage(row.efficiency),
-        "Kind": lambda row: row.kind,
-    }
-    lines = [
-        [one.label if row is shown[0] else "", *(cell(row) for cell in columns.values())]
-        for one in projections
-        if (shown := [row for row in one.rows if row.kind != "refused"])
-        for row in shown
-    ]
-    headers = ("Series", *columns)
-    table = text_table(headers, lines, words=("Series", "Kind"))
-    return table.without(
-        [name for place, name in enumerate(headers) if not {*table.texts(place)} - {"", MISSING}]
+        column("Efficiency", [percentage(row.efficiency) for _, row in rows]),
+        text_column("Kind", [row.kind for _, row in rows]),
     )
+    return Table(groups=1, columns=tuple(one for one in columns if {*one.cells} - {"", MISSING}))
 
 
 def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
@@ -173,7 +158,7 @@ def _alike(one: Projection) -> str:
     """The published series that look like this one, and what they did next."""
     courses = [
         f"{other.name}: "
-        + ", ".join(f"{units.fixed_percent(value)} at {n}" for n, value in other.efficiencies)
+        + ", ".join(f"{units.percent(value)} at {n}" for n, value in other.efficiencies)
         for other in one.alike
     ]
     label = one_line(one.label)

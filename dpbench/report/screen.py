@@ -10,13 +10,10 @@ from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.environment import SYNTHETIC_NOTE
 from dpbench.records.trial import Status
-from dpbench.report.answer import bullets
 from dpbench.report.footnotes import notes, reasons, sources, unavailable, warnings
 from dpbench.report.headline import verdict
-from dpbench.report.progress.terminal import WIDTH, text_width
-from dpbench.report.tables import render
-from dpbench.report.terminal import filled, side_by_side
-from dpbench.report.torch_ddp_table import TORCH_DDP_LAYOUT
+from dpbench.report.layout import WIDTH, bullets, filled, side_by_side, text_width
+from dpbench.report.tables import rows_text
 
 MOST_REASONS = 3
 """Reasons of failures, and sources, below the table; --verbose has the others."""
@@ -38,17 +35,13 @@ def screen(
 
     Raises UnknownName or UsageError for unknown columns.
     """
-    is_seed = columns == TORCH_DDP_LAYOUT
-    table = render(subject.rows, columns=columns, width=width)
+    table, left_out = rows_text(subject.rows, columns=columns, width=width)
     failed = [row for row in subject.rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
     ends = (*reasons(failed)[:MOST_REASONS], *sources(subject.rows)[:MOST_REASONS])
-    said = [one for one in (table.notes_aside if is_seed else notes(subject)) if one not in ends]
-    headlines = {} if is_seed or subject.sweep is None else subject.headlines
-    lines = [*verdict(headlines)]
-    reasons_said = [one.reason for one in headlines.values()]
-    alerts = warnings(subject, (*reasons_said, SYNTHETIC_NOTE))
-    first, later = ((), alerts) if is_seed else (alerts[:1], alerts[1:])
-    lines += [f"Warning: {one_line(warning)}" for warning in first]
+    said = [*(one for one in notes(subject) if one not in ends), *left_out]
+    headlines = {} if subject.sweep is None else subject.headlines
+    alerts = warnings(subject, (*(one.reason for one in headlines.values()), SYNTHETIC_NOTE))
+    lines = [*verdict(headlines), *(f"Warning: {one_line(warning)}" for warning in alerts[:1])]
     narrow = min(width, WIDTH) if width else text_width()
     parts = [] if page is None else [f"Report: {page}"]
     clear = [one for one in subject.explanations if not one.is_too_noisy]
@@ -58,15 +51,15 @@ def screen(
     if verbose:
         above = {*ends, *unavailable(subject.rows)}
         others = [reason for reason in reasons(subject.rows) if reason not in above]
-        details = [*dict.fromkeys((*later, *said, *others, *table.left_out))]
+        details = [*dict.fromkeys((*alerts[1:], *said, *others))]
     else:
-        counts = {"more warning": later, "note": (*said, *table.left_out)}
+        counts = {"more warning": alerts[1:], "note": said}
         waiting = [units.counted(len(of), name) for name, of in counts.items() if of]
         if waiting:
             parts.append(f"({', '.join(waiting)}: --verbose)")
     paragraphs = (
         "\n".join(filled(line, narrow) for line in lines),
-        table.text.rstrip() if subject.rows else "",
+        table.rstrip() if subject.rows else "",
         bullets(ends, narrow),
         bullets(details, narrow),
         side_by_side(parts, narrow),

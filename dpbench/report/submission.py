@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpbench.analysis.subject import Subject
 from dpbench.errors import UsageError
 from dpbench.records.environment import environment_line
-from dpbench.report.formats import csv_text
+from dpbench.report.exports import csv_text
 from dpbench.specs.traits import SINGLE
 
 
@@ -18,7 +18,7 @@ def submission(subject: Subject) -> str:
 
     sweep = subject.sweep
     if sweep is None:
-        raise UsageError(f"{subject.name}: --submission needs a sweep's results folder")
+        raise UsageError(f"{subject.name}: --format submission needs a sweep's results folder")
     machine = environment_line(
         sweep.environments, {record.environment_id for record in sweep.records}
     )
@@ -31,7 +31,7 @@ def submission(subject: Subject) -> str:
         if trial.scaling == "strong":
             raise UsageError(
                 f"{subject.name}: published tables have a fixed batch per replica; "
-                "--submission takes no strong scaling"
+                "--format submission takes no strong scaling"
             )
         # Readers find by its name what the speedups of other rows are relative to.
         name = f"{trial.workload.architecture} {row.implementation_label}"

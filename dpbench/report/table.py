@@ -1,9 +1,10 @@
-"""A table as values, which every format is written from: terminal, Markdown, HTML, page."""
+"""A table as values, from which every format is laid out: terminal, Markdown, HTML, page."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dpbench.messages import one_line
 
@@ -13,127 +14,58 @@ MISSING = "–"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableColumn:
-    """One column: its header, what it means, how it is aligned."""
+    """One column: its header, its cells, and how it gives way where a table is too wide."""
 
     key: str
     header: str
+    cells: tuple[str, ...]
+    """Text may come from a record, so writers escape it."""
     meaning: str = ""
     """One sentence that defines it, with its unit."""
-    text: bool = False
+    is_text: bool = False
     """Text is aligned left, numbers right."""
+    sort: tuple[SortValue, ...] | None = None
+    """Values that a page sorts it by, None last in either direction; None for the cells."""
     shown: bool = True
     """False: on the page the reader has to choose it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableCell:
-    """The text of a cell, and the value it is sorted by; None is last in either direction."""
-
-    text: str
-    sort: SortValue = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableRow:
-    """One line of a table."""
-
-    cells: tuple[TableCell, ...]
-    status: str | None = None
-    """A `Status` value, if the row has one; the page highlights rows that did not complete."""
-    command: str = ""
-    """The command that measures the row again, which a page can copy; empty for others."""
+    folds: bool = False
+    """Whether its cells may take several lines on a terminal."""
+    leaves: int = 0
+    """Order in which it leaves a terminal that is too narrow; 0 stays."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Columns and rows. Text may come from a record, so writers escape it."""
+    """Columns of equal length."""
 
     columns: tuple[TableColumn, ...]
-    rows: tuple[TableRow, ...]
     caption: str = ""
     """Title above it on a page."""
     has_controls: bool = False
-    """Whether readers of a page can filter it, choose its columns and copy it."""
+    """Whether readers of a page can filter it and choose its columns."""
+    groups: int = 0
+    """First columns that a terminal leaves empty where they are those of the row above."""
+    statuses: tuple[str, ...] = ()
+    """A `Status` value for each row; the page highlights rows that did not complete."""
+    commands: tuple[str, ...] = ()
+    """The command that measures each row again, which a page can copy; "" for none."""
 
     @property
-    def has_commands(self) -> bool:
-        return any(row.command for row in self.rows)
-
-    @property
-    def headers(self) -> list[str]:
-        return [column.header for column in self.columns]
-
-    @property
-    def lines(self) -> list[list[str]]:
+    def lines(self) -> list[tuple[str, ...]]:
         """The texts, row by row."""
-        return [[cell.text for cell in row.cells] for row in self.rows]
-
-    def texts(self, place: int) -> list[str]:
-        """The texts of one column."""
-        return [row.cells[place].text for row in self.rows]
-
-    def with_texts(self, place: int, texts: Sequence[str]) -> Table:
-        """Other texts in one column."""
-        rows = []
-        for row, text in zip(self.rows, texts, strict=True):
-            cells = [*row.cells]
-            cells[place] = replace(cells[place], text=text)
-            rows.append(replace(row, cells=tuple(cells)))
-        return replace(self, rows=tuple(rows))
+        return [*zip(*(column.cells for column in self.columns), strict=True)]
 
     def without(self, keys: Collection[str]) -> Table:
         """The table without these columns."""
-        places = [k for k, column in enumerate(self.columns) if column.key not in keys]
-        rows = (replace(row, cells=tuple(row.cells[k] for k in places)) for row in self.rows)
-        return replace(self, columns=tuple(self.columns[k] for k in places), rows=tuple(rows))
-
-    def without_repeats(self, count: int = 1) -> Table:
-        """The table with the first `count` columns empty where they are those of the row above."""
-        table, firsts = self, [line[:count] for line in self.lines]
-        for place in range(count):
-            texts = [
-                "" if k and line == firsts[k - 1] else line[place] for k, line in enumerate(firsts)
-            ]
-            table = table.with_texts(place, texts)
-        return table
+        return replace(self, columns=tuple(one for one in self.columns if one.key not in keys))
 
 
-def text_table(
-    headers: Sequence[str],
-    lines: Iterable[Sequence[str]],
-    *,
-    words: Collection[str] = (),
-    keys: Sequence[str] = (),
-) -> Table:
-    """A table of texts, each on one line; columns whose key is among `words` are aligned left,
-    others right. Keys are the headers unless given."""
-    pairs = zip(keys or headers, headers, strict=True)
-    return Table(
-        columns=tuple(
-            TableColumn(key=key, header=one_line(one), text=key in words) for key, one in pairs
-        ),
-        rows=tuple(
-            TableRow(cells=tuple(TableCell(text=one_line(text)) for text in line)) for line in lines
-        ),
-    )
+def column(header: str, cells: Iterable[str], *, key: str = "", **look: Any) -> TableColumn:
+    """A column of numbers, each on one line. The key is the header unless given; `look` has other
+    fields of TableColumn."""
+    return TableColumn(key=key or header, header=header, cells=tuple(map(one_line, cells)), **look)
 
 
-def text_column(header: str, meaning: str = "") -> TableColumn:
-    """A column of `words`, whose key is the header."""
-    return TableColumn(key=header.lower(), header=header, meaning=meaning, text=True)
-
-
-def words(text: str) -> TableCell:
-    """A cell of text, sorted by itself."""
-    line = one_line(text)
-    return TableCell(text=line, sort=None if line == MISSING else line)
-
-
-def whole(number: int) -> TableCell:
-    """A cell of a whole number, sorted by it."""
-    return TableCell(text=str(number), sort=float(number))
-
-
-def longest_line(cells: Iterable[str]) -> int:
-    """Characters of the longest line of any cell."""
-    return max((len(line) for cell in cells for line in cell.split("\n")), default=0)
+def text_column(header: str, cells: Iterable[str], **look: Any) -> TableColumn:
+    """A column of words."""
+    return column(header, cells, is_text=True, **look)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpbench.analysis.metric import Metric, Value
 from dpbench.analysis.metrics import COLUMNS
@@ -11,24 +11,24 @@ from dpbench.analysis.row import Row
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.footnotes import footnotes, unavailable
-from dpbench.report.formats import csv_text, json_text
+from dpbench.report.exports import csv_text, frame_json
+from dpbench.report.footnotes import unavailable
+from dpbench.report.layout import DOCUMENTS, UNLIMITED, filled, table_document, table_text
 from dpbench.report.numbers import NOISY
-from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import DATA_FORMATS, DEFAULT, check_format, filled, fitted, write_table
-from dpbench.report.torch_ddp_table import (
-    TORCH_DDP_HEADERS,
-    TORCH_DDP_KEYS,
-    TORCH_DDP_LAYOUT,
-    torch_ddp_cells,
-    torch_ddp_notes,
-    torch_ddp_text,
-)
-from dpbench.report.values import cell, table_of
+from dpbench.report.table import MISSING, Table, text_column
+from dpbench.report.values import cell, metric_column, write
 
 Rows = Sequence[Row]
-Column = Metric
 
+TEXT = "text"
+"""The format for terminals."""
+DATA_FORMATS = ("csv", "json")
+"""Plain values for programs, under all keys."""
+FORMATS = (TEXT, *DOCUMENTS, *DATA_FORMATS)
+"""All but HTML, which notebooks show, are offered on the command line."""
+SEED = "seed"
+"""The value of --columns for the columns of torch-ddp's README, from which dpbench grew."""
+SEED_KEYS = ("backend", "group_size", "batch_size", "images_per_second")
 IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names others."""
 MOST_IMPORTANT = (
@@ -41,65 +41,63 @@ DEFAULT_COLUMNS = tuple(column for column in COLUMNS.values() if column.shown !=
 NO_ROWS = "No rows: nothing has been measured.\n"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RenderedTable:
-    """A table as text, and the notes needed to read it."""
-
-    text: str
-    notes_aside: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    """Those of the notes that are on columns of this table which were left out."""
-
-
-def render(
-    rows: Rows,
-    *,
-    format: str | None = None,
-    columns: str | None = None,
-    notes: Sequence[str] = (),
-    width: int | None = None,
-) -> RenderedTable:
-    """Writes a table; raises UnknownName for an unknown format or column.
+def rows_text(
+    rows: Rows, *, format: str | None = None, columns: str | None = None, width: int | None = None
+) -> tuple[str, tuple[str, ...]]:
+    """The rows in a format, and notes on columns that were left out.
 
     Args:
-        columns: None for the default ones, "seed" for the layout of torch-ddp's README, else
+        columns: None for the default ones, "seed" for those of torch-ddp's README, else
             comma-separated keys.
-        notes: Are added to those that the rows bring.
         width: Width of the terminal. The least important default columns are left out until the
             table fits. None keeps them all.
+
+    Raises:
+        UnknownName: The format or a column is unknown.
     """
-    name = check_format(format or DEFAULT)
+    name = format or TEXT
+    if name not in FORMATS:
+        raise UnknownName("format", name, FORMATS)
     if name in DATA_FORMATS:
-        return RenderedTable(text=_data(rows, name, columns), notes_aside=tuple(notes))
-    if columns == TORCH_DDP_LAYOUT:
-        table = text_table(TORCH_DDP_HEADERS, torch_ddp_cells(rows), words=TORCH_DDP_HEADERS)
-        text = torch_ddp_text(rows) if format is None else f"{write_table(table, name)}\n"
-        return RenderedTable(text=text, notes_aside=(*torch_ddp_notes(rows), *notes))
-    is_short = name == DEFAULT and columns is None
-    without = unavailable(rows) if is_short else {}
+        return _data(rows, name, columns), ()
+    if name == TEXT and columns is None:
+        return _for_terminal(rows, width or UNLIMITED)
+    absent: tuple[str, ...] = ()
+    if columns == SEED:
+        table = seed_table(rows)
+    else:
+        chosen, absent = usual_columns(rows) if columns is None else (_asked(columns), absent)
+        table = configurations(rows, chosen, with_reasons=name != TEXT)
+    if name != TEXT:
+        return f"{table_document(table, name)}\n", absent
+    return (f"{table_text(table, UNLIMITED)[0]}\n" if rows else NO_ROWS), absent
+
+
+def _for_terminal(rows: Rows, width: int) -> tuple[str, tuple[str, ...]]:
+    """The default columns that fit; above them what all rows have in common."""
+    if not rows:
+        return NO_ROWS, ()
+    without = unavailable(rows)
     skipped = [row for found in without.values() for row in found]
-    shown, above = [row for row in rows if row not in skipped], [*without]
-    chosen, unmeasured = usual_columns(shown) if columns is None else (_asked(columns), [])
-    table = configurations(shown, chosen, with_reasons=name != DEFAULT)
-    if is_short:
-        table, common = _without_common(table, shown)
-        above += common
-    left_out: list[str] = []
-    if unmeasured:
-        left_out.append(f"not measured, column left out: {', '.join(unmeasured)}")
-    if is_short and width is not None:
-        table, dropped = _fitted_by_importance(table, width)
-        left_out += dropped
-    said = (*footnotes(rows), *notes, *left_out)
-    if name == DEFAULT and not rows:
-        return RenderedTable(text=NO_ROWS, notes_aside=said)
-    if width is not None:
-        above = [filled(line, width) for line in above]
-    text = "\n".join([*above, write_table(table, name), ""])
-    return RenderedTable(text=text, notes_aside=said, left_out=tuple(left_out))
+    shown = [row for row in rows if row not in skipped]
+    chosen, absent = usual_columns(shown)
+    table, common = _without_common(configurations(shown, chosen))
+    keys = [column.key for column in table.columns]
+    others = [key for key in keys if key not in (*IDENTITY_COLUMNS, *MOST_IMPORTANT)]
+    order = [*reversed(others), *reversed(MOST_IMPORTANT[1:])]
+    ranked = (
+        replace(column, leaves=order.index(column.key) + 1 if column.key in order else 0)
+        for column in table.columns
+    )
+    text, left = table_text(replace(table, columns=tuple(ranked)), width)
+    if left:
+        names = ", ".join(left)
+        absent = (*absent, f"left out to fit {width} characters; --columns takes {names}")
+    above = [filled(line, width) for line in (*without, *common)]
+    return "\n".join([*above, text, ""]), absent
 
 
-def configurations(rows: Rows, columns: Sequence[Column], *, with_reasons: bool = False) -> Table:
+def configurations(rows: Rows, columns: Sequence[Metric], *, with_reasons: bool = False) -> Table:
     """A row for each configuration. Headers name the items that the rows count; if they count
     several, such as images and tokens, each speed has its unit.
 
@@ -108,35 +106,43 @@ def configurations(rows: Rows, columns: Sequence[Column], *, with_reasons: bool 
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
     item = one_line(items.pop()) if len(items) == 1 else "items"
     keys = {column.key for column in columns}
-    named = []
-    for column in columns:
-        header = column.header.replace("{Item}", item[:1].upper() + item[1:])
-        column = replace(column, header=header)
-        if column.key == "efficiency" and "speedup" in keys:
-            column = replace(column, style="share")
-        named.append(column)
-    table = table_of(named, rows)
-    for place, column in enumerate(columns):
-        if column.key == "images_per_second" and item == "items":
-            speeds = [
-                f"{text} {row.throughput.unit}" if row.throughput and text != NOISY else text
-                for text, row in zip(table.texts(place), rows, strict=True)
-            ]
-            table = table.with_texts(place, [*map(one_line, speeds)])
+
+    def text(column: Metric, row: Row) -> str:
+        found = cell(column, row)
         if column.key == "implementation" and "backend" not in keys:
-            table = table.with_texts(place, [one_line(row.series) for row in rows])
-        if column.key == "status":
-            ends = [
-                f"{row.status.words}: {row.reason}"
-                if row.reason and with_reasons
-                else row.status.words
-                for row in rows
-            ]
-            table = table.with_texts(place, [*map(one_line, ends)])
-    return table
+            return row.series
+        if column.key == "efficiency" and "speedup" in keys:
+            return write(row.efficiency, "share")
+        if column.key == "images_per_second" and item == "items":
+            return f"{found} {row.throughput.unit}" if row.throughput and found != NOISY else found
+        if column.key == "status" and with_reasons and row.reason:
+            return f"{row.status.words}: {row.reason}"
+        return found
+
+    table = [metric_column(one, rows, [text(one, row) for row in rows]) for one in columns]
+    name = item[:1].upper() + item[1:]
+    return Table(
+        columns=tuple(replace(one, header=one.header.replace("{Item}", name)) for one in table)
+    )
 
 
-def claim_columns(rows: Rows) -> tuple[Column, ...]:
+def seed_table(rows: Rows) -> Table:
+    """The four columns of torch-ddp's README, with its headers, order and number format."""
+    shown = sorted(rows, key=lambda r: (r.backend or "", r.group_size, r.batch_size or 0))
+    return Table(
+        columns=(
+            text_column("Backend", [row.backend or MISSING for row in shown]),
+            text_column("Proc Group", [str(row.group_size) for row in shown]),
+            text_column("Batch", [str(row.batch_size or MISSING) for row in shown]),
+            text_column(
+                "Images/s",
+                [f"{row.throughput.value:.1f}" if row.throughput else MISSING for row in shown],
+            ),
+        )
+    )
+
+
+def claim_columns(rows: Rows) -> tuple[Metric, ...]:
     """A column for everything that a published file claims and nobody measured."""
 
     def read(name: str) -> Callable[[Row], Value]:
@@ -161,9 +167,29 @@ def claim_columns(rows: Rows) -> tuple[Column, ...]:
     )
 
 
-def parse_columns(text: str) -> tuple[Column, ...]:
+def usual_columns(rows: Rows) -> tuple[tuple[Metric, ...], tuple[str, ...]]:
+    """The columns that every table has by default, a terminal's and the page's: those with a value,
+    the status where some row did not simply complete, and the final loss if all rows took the same
+    number of steps. Also a note on those without a value."""
+    full, empty = [], []
+    completed = rows and all(r.status is Status.COMPLETED and r.reason is None for r in rows)
+    for column in (*DEFAULT_COLUMNS, *claim_columns(rows)):
+        if completed and column.key == "status":
+            continue
+        steps = {row["timed_steps"] for row in rows if row[column.key]}
+        if column.key == "final_loss" and len(steps) > 1:
+            continue
+        if not rows or any(cell(column, row) != MISSING for row in rows):
+            full.append(column)
+        elif column.shown != "if measured":
+            empty.append(column.header.replace("{Item}", "Items"))
+    note = f"not measured, column left out: {', '.join(empty)}"
+    return tuple(full), (note,) if empty else ()
+
+
+def parse_columns(text: str) -> tuple[Metric, ...]:
     """Reads --columns a,b,c; raises UnknownName or UsageError. ("seed" is a layout of its own.)"""
-    return tuple(COLUMNS[name] for name in parse_keys(text, COLUMNS, layouts=(TORCH_DDP_LAYOUT,)))
+    return tuple(COLUMNS[name] for name in parse_keys(text, COLUMNS, layouts=(SEED,)))
 
 
 def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) -> tuple[str, ...]:
@@ -177,7 +203,7 @@ def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) 
     return names
 
 
-def _asked(columns: str) -> tuple[Column, ...]:
+def _asked(columns: str) -> tuple[Metric, ...]:
     """The columns that were asked for, after those that identify a row."""
     asked = parse_columns(columns)
     if any(column.key in IDENTITY_COLUMNS for column in asked):
@@ -185,56 +211,24 @@ def _asked(columns: str) -> tuple[Column, ...]:
     return (*(COLUMNS[key] for key in IDENTITY_COLUMNS), *asked)
 
 
-def usual_columns(rows: Rows) -> tuple[tuple[Column, ...], list[str]]:
-    """The columns that every table has by default, a terminal's and the page's: those with a value,
-    the status where some row did not simply complete, and the final loss if all rows took the same
-    number of steps. Also the headers of those without a value."""
-    full, empty = [], []
-    completed = rows and all(r.status is Status.COMPLETED and r.reason is None for r in rows)
-    for column in (*DEFAULT_COLUMNS, *claim_columns(rows)):
-        if completed and column.key == "status":
-            continue
-        if (
-            column.key == "final_loss"
-            and len({r["timed_steps"] for r in rows if r[column.key]}) > 1
-        ):
-            continue
-        if not rows or any(cell(column, row) != MISSING for row in rows):
-            full.append(column)
-        elif column.shown != "if measured":
-            empty.append(column.header.replace("{Item}", "Items"))
-    return tuple(full), empty
-
-
-def _fitted_by_importance(table: Table, width: int) -> tuple[Table, list[str]]:
-    """The table without the least important columns that do not fit, and a note that names them."""
-    keys = [column.key for column in table.columns]
-    others = [key for key in keys if key not in (*IDENTITY_COLUMNS, *MOST_IMPORTANT)]
-    narrow, _ = fitted(table, (*reversed(others), *reversed(MOST_IMPORTANT[1:])), width)
-    kept = {column.key for column in narrow.columns}
-    names = ", ".join(key for key in keys if key not in kept)
-    return narrow, [f"left out to fit {width} characters; --columns takes {names}"] * bool(names)
-
-
-def _without_common(table: Table, rows: Rows) -> tuple[Table, list[str]]:
+def _without_common(table: Table) -> tuple[Table, list[str]]:
     """Takes out columns that are equal in all rows, and says so in a line above the table."""
-    if len(rows) < 2:
-        return table, []
     taken = {
-        column.key: f"{column.key.replace('_', ' ')} {texts[0]}"
-        for place, column in enumerate(table.columns)
-        if column.key in IDENTITY_COLUMNS[1:] and len(set(texts := table.texts(place))) == 1
+        column.key: f"{column.key.replace('_', ' ')} {column.cells[0]}"
+        for column in table.columns
+        if column.key in IDENTITY_COLUMNS[1:] and len({*column.cells}) == 1 < len(column.cells)
     }
-    common = [f"All {len(rows):,} rows: {', '.join(taken.values())}"] if taken else []
+    count = len(table.lines)
+    common = [f"All {count:,} rows: {', '.join(taken.values())}"] if taken else []
     return table.without(taken), common
 
 
-def _data(rows: Rows, name: str, columns: str | None) -> str:
+def _data(rows: Rows, format: str, columns: str | None) -> str:
     """Plain values under their keys, all of them unless `columns` names some."""
     from dpbench.analysis.frames import to_frame
 
     frame = to_frame(rows)
     if columns is not None:
-        keys = TORCH_DDP_KEYS if columns == TORCH_DDP_LAYOUT else parse_keys(columns, frame.columns)
+        keys = SEED_KEYS if columns == SEED else parse_keys(columns, frame.columns)
         frame = frame[list(keys)]
-    return csv_text(frame) if name == "csv" else json_text(frame)
+    return csv_text(frame) if format == "csv" else frame_json(frame)

@@ -14,13 +14,12 @@ from dpbench.report.numbers import (
     NOISY,
     gigabytes,
     gigabytes_alone,
-    memory,
     percentage,
     plus_minus,
     significant,
     time_text,
 )
-from dpbench.report.table import MISSING, SortValue, Table, TableCell, TableColumn, TableRow
+from dpbench.report.table import MISSING, SortValue, TableColumn, column
 from dpbench.specs.shares import host_counts
 
 ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
@@ -38,7 +37,7 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
 NUMBERS: Mapping[Style, Callable[[float], str]] = {
     "duration": units.seconds,
     "time": units.seconds,
-    "memory": memory,
+    "memory": units.bytes_binary,
     "traffic": units.bytes_binary,
     "fraction": lambda value: f"{value:.3f}",
     "grouped": lambda value: f"{value:,}",
@@ -71,30 +70,15 @@ WORDS: Mapping[str, Callable[[Row], str]] = {
 """What tables write for these values of a row."""
 
 
-def table_of(metrics: Sequence[Metric], sources: Iterable[Any]) -> Table:
-    """A row for each source, a column for each metric; cells are sorted by their plain values."""
-    return Table(
-        columns=tuple(
-            TableColumn(
-                key=metric.key,
-                header=metric.header,
-                meaning=metric.meaning,
-                text=metric.is_text,
-            )
-            for metric in metrics
-        ),
-        rows=tuple(
-            TableRow(
-                cells=tuple(
-                    TableCell(
-                        text=one_line(cell(metric, source)),
-                        sort=sort_value(metric.of_row(source)),
-                    )
-                    for metric in metrics
-                )
-            )
-            for source in sources
-        ),
+def metric_column(metric: Metric, sources: Sequence[Any], cells: Iterable[str]) -> TableColumn:
+    """The column of a metric with these texts, sorted by its plain values."""
+    return column(
+        metric.header,
+        cells,
+        key=metric.key,
+        meaning=metric.meaning,
+        is_text=metric.is_text,
+        sort=tuple(sort_value(metric.of_row(source)) for source in sources),
     )
 
 

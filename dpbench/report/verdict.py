@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import groupby
 
 from dpbench import units
 from dpbench.analysis.comparisons.verdict import Assessment, MetricVerdict, RowVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.metrics import METRICS
-from dpbench.report.answer import Answer, bullets, with_ends
-from dpbench.report.comparison import plain
-from dpbench.report.numbers import decimals, quantity, sample_sizes
-from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import filled, folded_or_fewer
+from dpbench.messages import one_line
+from dpbench.report.answer import Answer, with_ends
+from dpbench.report.comparison import plain_comparison
+from dpbench.report.numbers import decimals, quantity, rate_unit, sample_sizes
+from dpbench.report.table import MISSING, Table, column, text_column
 
-LINE_OF_A_HEADER = re.compile(r" (?=\(|in|per)")
-"""Blanks at which headers are broken: Change / in time / per image."""
 LISTED = 3
 LONGEST_ADVICE_SECONDS = 3600.0
 """Repetitions that would take longer are not advised."""
@@ -30,22 +27,13 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
     """The whole answer; `notes` stand below the table. As data, ratios above 1 are worse, and None
     is not measured."""
     verdict = assessment.verdict
-    head = "\n".join(map(filled, (headline(verdict), sides(verdict.rows))))
-    below: list[str | Table] = []
-    said = [*reading(verdict.rows), *notes]
-    for title, found in tables(verdict):
-        narrow = (
-            replace(one, header=LINE_OF_A_HEADER.sub("\n", one.header)) for one in found.columns
-        )
-        table, fewer = folded_or_fewer(
-            replace(found, columns=tuple(narrow)),
-            ["Configuration"],
-            [("Runs",), ("Baseline", "Candidate")],
-        )
-        below += [title, table]
-        said += fewer
+    shown = [part for title, table in tables(verdict) for part in (title, table)]
     return Answer(
-        paragraphs=(head, *below, bullets(dict.fromkeys(said))),
+        paragraphs=(
+            f"{headline(verdict)}\n{sides(verdict.rows)}",
+            *shown,
+            [*dict.fromkeys((*reading(verdict.rows), *notes))],
+        ),
         data={
             "outcome": verdict.outcome,
             "metrics": [
@@ -53,7 +41,7 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
             ],
             "rows": [
                 {
-                    **plain(row.comparison),
+                    **plain_comparison(row.comparison),
                     "candidate_name": row.comparison.candidate_label,
                     "tolerance": row.tolerance,
                     "outcome": row.outcome,
@@ -153,25 +141,25 @@ def tables(verdict: Verdict) -> list[tuple[str, Table]]:
 
 
 def _table(rows: Sequence[RowVerdict]) -> Table:
-    seen = {row.comparison.unit for row in rows}
-    rate = f" ({min(seen)})" if len(seen) == 1 and min(seen).endswith("/s") else ""
     found = [row.comparison for row in rows]
-    header = (
-        "Change" if (subject := quantity_of(rows)) == found[0].metric else f"Change in {subject}"
-    )
-    columns = {
-        "Configuration": ("Configuration", labels(rows)),
-        "Baseline": (f"Baseline{rate}", [quantity(one.baseline, header=rate) for one in found]),
-        "Candidate": (f"Candidate{rate}", [quantity(one.candidate, header=rate) for one in found]),
-        "Change": (header, [change_of(row) for row in rows]),
-        "Runs": ("Runs", [sample_sizes(one.repetitions) for one in found]),
-        "Verdict": ("Verdict", [row.outcome for row in rows]),
-    }
-    return text_table(
-        [header for header, _ in columns.values()],
-        zip(*(cells for _, cells in columns.values()), strict=True),
-        words=("Configuration", "Verdict"),
-        keys=tuple(columns),
+    rate = one_line(rate_unit(one.unit for one in found)).replace("(", "\n(")
+    subject = one_line(quantity_of(rows))
+    change = "Change" if subject == found[0].metric else f"Change\nin {subject}"
+    return Table(
+        columns=(
+            text_column("Configuration", labels(rows), folds=True),
+            *(
+                column(
+                    f"{name}{rate}",
+                    [quantity(getattr(one, name.lower()), header=rate) for one in found],
+                    leaves=2,
+                )
+                for name in ("Baseline", "Candidate")
+            ),
+            column(change.replace(" per", "\nper"), map(change_of, rows)),
+            column("Runs", [sample_sizes(one.repetitions) for one in found], leaves=1),
+            text_column("Verdict", [row.outcome for row in rows]),
+        )
     )
 
 
@@ -183,9 +171,7 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
             "the verdict is on the mean change of all rows of a metric; one regressed row also "
             "makes it regressed, and with --strict one inconclusive row makes it inconclusive"
         )
-    lines.append(
-        f"+ is worse; ranges are {units.exact_percent(CONFIDENCE)} intervals over repetitions"
-    )
+    lines.append(f"+ is worse; ranges are {units.percent(CONFIDENCE)} intervals over repetitions")
     reasons: dict[str, dict[str, None]] = {}
     for row, label in zip(rows, labels(rows), strict=True):
         if row.comparison.reason and len(rows) > 1:  # the headline has that of a single one

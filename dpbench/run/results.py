@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpbench import store, units
 from dpbench.errors import DpbenchError, UsageError
@@ -22,8 +22,18 @@ if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.row import Row
     from dpbench.analysis.subject import Subject
-    from dpbench.report.inventory import ListedResults
     from dpbench.store import StoredSweep
+
+
+class ListedResults(NamedTuple):
+    """One results folder in a few words."""
+
+    folder: Path
+    started_utc: str
+    """Start of its first trial, ISO 8601; "" where there is none."""
+    rows: int
+    status: str
+    hardware: str
 
 
 WRITTEN = (
@@ -82,8 +92,6 @@ def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
 
 def describe_results(folder: Path) -> ListedResults:
     """The content of a results folder, or why it cannot be read."""
-    from dpbench.report.inventory import ListedResults
-
     try:
         found = _sweep(folder) if store.holds_sweep(folder) else _comm(folder)
     except (DpbenchError, OSError) as error:

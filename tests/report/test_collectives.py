@@ -53,7 +53,7 @@ def row_of(table: Table, backend: str = "gloo", ranks: str = "2") -> dict[str, s
     return next(
         row
         for row in rows
-        if (row["backend"], row["ranks"], row["nbytes"]) == (backend, ranks, "1,048,576")
+        if (row["Backend"], row["Ranks"], row["nbytes"]) == (backend, ranks, "1,048,576")
     )
 
 
@@ -81,7 +81,7 @@ def test_what_did_not_complete_has_its_reason() -> None:
 
 @pytest.mark.parametrize("spread", [0.0, 0.02, 0.3, 0.9])
 def test_the_largest_error_stays_beside_the_time_in_eighty_columns(spread: float) -> None:
-    text = stored_answer(stored_collectives(sample(spread=spread)), width=80).text
+    text = answer(sample(spread=spread)).laid_out(80)
     assert {"Time", "Error", "busbw"} <= {*text.splitlines()[0].split()}
     assert "over n = 3 repetitions" in " ".join(text.split())
 

@@ -38,5 +38,5 @@ def test_a_submitted_row_reads_back_with_its_speed_and_environment(tmp_path: Pat
 
 def test_a_published_table_is_no_submission() -> None:
     subject = read_subject(RESULTS / "published" / "weak_scaling.csv")
-    with pytest.raises(UsageError, match="--submission needs a sweep's results folder"):
+    with pytest.raises(UsageError, match="--format submission needs a sweep's results folder"):
         submission(subject)

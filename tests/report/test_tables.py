@@ -8,6 +8,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from dpbench.analysis.frames import to_frame
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status
-from dpbench.report.tables import RenderedTable, render
+from dpbench.report.footnotes import footnotes
+from dpbench.report.tables import Rows, rows_text
 from tests.analysis.builders import BACKENDS, run, trial
 from tests.report.sample import sample_records
 
@@ -31,17 +33,17 @@ verified"""
 
 @pytest.mark.parametrize("name", ["torch_ddp_rtx3090", "tabtune_tabicl"])
 def test_published_tables(name: str) -> None:
-    text = render(from_csv(PUBLISHED / f"{name}.csv")).text
+    text = written(from_csv(PUBLISHED / f"{name}.csv"))
     assert text == (GOLDEN / f"{name}.txt").read_text()
 
 
 def test_seed_table() -> None:
-    text = render(from_csv(PUBLISHED / "torch_ddp_rtx3090.csv"), columns="seed").text
+    text = written(from_csv(PUBLISHED / "torch_ddp_rtx3090.csv"), columns="seed")
     assert text == (GOLDEN / "seed.txt").read_text()
 
 
 def test_json_rows_have_exactly_the_keys() -> None:
-    rows = json.loads(render(summarize(sample_records()), format="json").text)
+    rows = json.loads(written(summarize(sample_records()), format="json"))
     assert not set(REQUIRED.split()) - {*to_frame([]).columns}
     assert all(list(row) == [*to_frame([]).columns] for row in rows)
     assert {row["item"] for row in rows} == {"images"}
@@ -51,7 +53,7 @@ def test_json_rows_have_exactly_the_keys() -> None:
 
 
 def test_csv_has_the_same_keys() -> None:
-    rows = list(csv.DictReader(io.StringIO(render(summarize(sample_records()), format="csv").text)))
+    rows = list(csv.DictReader(io.StringIO(written(summarize(sample_records()), format="csv"))))
     assert list(rows[0]) == [*to_frame([]).columns]
     assert float(rows[0]["images_per_second"]) > 0
 
@@ -62,17 +64,17 @@ def test_speeds_of_several_items_have_their_units() -> None:
         *summarize([run(trial(), 100.0, item="tokens")]),
         *summarize([run(trial(group_size=2), 200.0, item="images")]),
     ]
-    text = render(rows).text
+    text = written(rows)
     assert "100.0 tokens/s" in text
     assert "200.0 images/s" in text
     assert "Items/s" in text
-    assert "Tokens/s" in render(rows[:1]).text
+    assert "Tokens/s" in written(rows[:1])
 
 
 def test_control_characters_do_not_reach_the_table() -> None:
     rows = summarize([run(trial(), 100.0)])
     (row,) = (replace(row, reason="a\x1b[31m\nb\tc") for row in rows)
-    text = render([row], format="html").text
+    text = written([row], format="html")
     assert "\x1b" not in text
     assert "a [31m b c" in text
 
@@ -82,22 +84,26 @@ def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells(common: str) ->
     rows = [row for row in summarize(sample_records()) if row.status is Status.COMPLETED]
     if common != "none":
         rows = [row for row in rows if getattr(row, common) == getattr(rows[-1], common)]
-    every = {cell.strip() for line in body(render(rows, width=1000)) for cell in line.split("  ")}
+    every = {cell.strip() for line in body(written(rows, width=1000)) for cell in line.split("  ")}
     left_out = []
     for width in range(60, 130, 5):
-        table = render(rows, width=width)
-        lines = body(table)
+        text, notes = rows_text(rows, width=width)
+        lines = body(text)
         assert max(map(len, lines)) <= width
         assert {cell.strip() for line in lines for cell in line.split("  ")} <= every
         assert len({line.split("  ")[0] for line in lines}) == len({row.series for row in rows})
-        left_out.append(len([note for note in table.notes_aside if "left out to fit" in note]))
+        left_out.append(len([note for note in notes if "left out to fit" in note]))
     assert left_out == sorted(left_out, reverse=True)
     assert (left_out[0], left_out[-1]) == (1, 0)
 
 
-def body(table: RenderedTable) -> list[str]:
+def written(rows: Rows, **options: Any) -> str:
+    return rows_text(rows, **options)[0]
+
+
+def body(text: str) -> list[str]:
     """The lines with numbers, below the rule."""
-    return table.text.split("-\n", 1)[1].splitlines()
+    return text.split("-\n", 1)[1].splitlines()
 
 
 def test_eighty_columns_hold_the_four_quantities() -> None:
@@ -113,56 +119,54 @@ def test_eighty_columns_hold_the_four_quantities() -> None:
         for batch in (64, 128)
         for k in range(4)
     ]
-    table = render(summarize(wide), width=80)
-    header, _, first, *_ = table.text.splitlines()
+    header, _, first, *_ = written(summarize(wide), width=80).splitlines()
     assert " ".join(header.split()) == "Implementation Size Batch Images/s Speedup Eff. Loss/s"
     assert first.startswith("torch-ddp/gloo ")
-    whole = render(summarize(wide), width=80, columns="efficiency")
-    assert " ± " in whole.text, "alone it has its own interval"
+    whole = written(summarize(wide), columns="efficiency")
+    assert " ± " in whole, "alone it has its own interval"
 
 
 def test_rows_of_an_unavailable_backend_become_one_line() -> None:
-    text = render(summarize(sample_records())).text
+    text = written(summarize(sample_records()))
     assert text.startswith(
         "nccl: skipped, nccl needs a CUDA device a rank; none is visible (2 rows)\n"
     )
     assert " nccl " not in text.partition("\n")[2]
     rows = summarize(sample_records())
     usual = [row for row in rows if row.status.value in ("completed", "skipped")]
-    assert "Status" not in render(usual).text, "all rows that the table shows completed"
-    assert "nccl" in render(summarize(sample_records()), format="markdown").text
+    assert "Status" not in written(usual), "all rows that the table shows completed"
+    assert "nccl" in written(summarize(sample_records()), format="markdown")
 
 
 def test_final_losses_after_different_numbers_of_steps_are_no_usual_column() -> None:
     first, second = summarize([run(trial(), 100.0), run(trial(group_size=2), 190.0)])
-    assert "Final loss" in render([first, second]).text
+    assert "Final loss" in written([first, second])
     longer = replace(second, values={**second.values, "timed_steps": 99})
-    assert "Final loss" not in render([first, longer]).text
-    assert "Final loss" in render([first, longer], columns="final_loss").text
+    assert "Final loss" not in written([first, longer])
+    assert "Final loss" in written([first, longer], columns="final_loss")
 
 
 def test_local_sgd_is_marked_as_another_optimization() -> None:
     runs = [run(trial("local-sgd"), 100.0)]
     words = "local-sgd(4) averages parameters every 4 steps, gradients never: a different algorithm"
-    assert words not in " ".join(render(summarize(runs)).notes_aside)
+    assert words not in " ".join(footnotes(summarize(runs)))
     runs.append(run(trial("local-sgd", "gloo", sync_every=4), 120.0))
-    assert words in " ".join(render(summarize(runs)).notes_aside)
+    assert words in " ".join(footnotes(summarize(runs)))
 
 
 def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:
     """0.01 for one replica's batch: 0.0141 by the root, and 0.02 in proportion, for two."""
-    plain = render(summarize([run(trial(group_size=2), 100.0)]), columns="learning_rate")
-    assert "0.01" in plain.text
-    assert "rule" not in " ".join(plain.notes_aside)
+    plain = summarize([run(trial(group_size=2), 100.0)])
+    assert "0.01" in written(plain, columns="learning_rate")
+    assert "rule" not in " ".join(footnotes(plain))
     for rule, words in (("sqrt", "0.0141421 (sqrt)"), ("linear", "0.02 (linear)")):
         workload = replace(trial().workload, learning_rate_rule=rule)
         rows = summarize([run(trial(group_size=n, workload=workload), 100.0) for n in (1, 2)])
-        table = render(rows, columns="learning_rate")
-        assert words in table.text
+        assert words in written(rows, columns="learning_rate")
         note = f"learning rates of 0.01 to {words.split()[0]} scale with the samples"
-        assert any(note in one for one in table.notes_aside)
+        assert any(note in one for one in footnotes(rows))
         assert to_frame(rows)["learning_rate_rule"].tolist() == [rule, rule]
 
 
 def test_a_table_without_rows_is_a_sentence() -> None:
-    assert render((), width=80).text == "No rows: nothing has been measured.\n"
+    assert written((), width=80) == "No rows: nothing has been measured.\n"

@@ -82,7 +82,7 @@ def test_the_change_says_of_what_it_is() -> None:
     both = assessment({16: QUIET}, tolerances={"images_per_second": 0.1, "step_seconds_p95": 0.1})
     (first, speeds), (second, steps) = tables(both.verdict)
     assert (first, second) == ("images_per_second", "step_seconds_p95")
-    assert "Change in time per image" in [column.header for column in speeds.columns]
+    assert "Change\nin time\nper image" in [column.header for column in speeds.columns]
     assert "Change" in [column.header for column in steps.columns]
     (row, *_) = both.verdict.rows
     speech = replace(row.comparison, unit="speech/s")

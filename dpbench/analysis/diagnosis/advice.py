@@ -16,9 +16,7 @@ from dpbench.analysis.diagnosis.user_code import observed
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-NOTHING_LARGE = (
-    f"no loss is both large ({units.exact_percent(LARGE)} of a step) and beyond the noise"
-)
+NOTHING_LARGE = f"no loss is both large ({units.percent(LARGE)} of a step) and beyond the noise"
 HALF = 0.5
 """Share of a loss from which slow data loading, or slow steps, are its cause."""
 ACCUMULATE_TIMES = 4

@@ -38,9 +38,10 @@ def write_figure(figure: Figure, path: Path) -> Path:
 
 
 def svg_of(figure: Figure) -> str:
-    """The content of the SVG file that `write_figure` would write."""
-    text = io.StringIO()
-    _save(figure, "svg", text)
+    """The content of an SVG file on transparent paper, which says nothing of itself."""
+    text, nothing = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with any_letters():
+        figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     return text.getvalue()
 
 
@@ -52,6 +53,6 @@ def any_letters() -> Iterator[None]:
         yield
 
 
-def _save(figure: Figure, image: str, to: IO[bytes] | IO[str]) -> None:
+def _save(figure: Figure, image: str, to: IO[bytes]) -> None:
     with any_letters():
         figure.savefig(to, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))

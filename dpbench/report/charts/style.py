@@ -53,8 +53,6 @@ MOST_LABELS = 6
 SPREAD = 0.36
 """Width within a category over which series stand side by side."""
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
-PART = "part-"
-"""Begins the ids of a figure's panels and of its legend, which a page lays out by itself."""
 TIP = "tip:"
 """Begins the id of a point; the rest is what a page shows when the pointer is over it."""
 CHARACTERS_PER_INCH = 15.5
@@ -166,10 +164,7 @@ def draw_points(
 
 
 def finish(figure: Figure, *, title: str, caption: str) -> Figure:
-    """Puts the title above and the caption below, wrapped to the width of the figure, and names the
-    parts between them."""
-    for place, part in enumerate((*figure.axes, *figure.legends)):
-        part.set_gid(f"{PART}{place}")
+    """Puts the title above and the caption below, wrapped to the width of the figure."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     characters = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
     wrapped = textwrap.fill(caption, characters, break_on_hyphens=False)

@@ -1,1 +1,1 @@
-"""The report as one HTML file: what it says (`content`, `build`) and how it looks (`html`)."""
+"""What the report page says, as values; `templates/page.html.jinja` lays it out."""

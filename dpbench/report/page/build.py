@@ -1,4 +1,4 @@
-"""Builds the page of a report from an analyzed subject; `html` lays it out."""
+"""Builds the content of a report page from an analyzed subject."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpbench.report.headline import NO_WINNER, speed_of, verdict
 from dpbench.report.numbers import percentage
 from dpbench.report.page.content import Page, Section, Tile
 from dpbench.report.page.pictures import Pictures
-from dpbench.report.table import MISSING, Table, text_table
+from dpbench.report.table import MISSING, Table, column, text_column
 from dpbench.report.tables import claim_columns, configurations, usual_columns
 from dpbench.specs import AXES, TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -116,7 +116,7 @@ def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...]
         found = measured(subject.collectives.records)
         table = collectives_table(found)
         remarks = (*collective_notes(found), *environment_differences(subject.collectives))
-        return ((table,) if table.rows else ()), remarks
+        return ((table,) if table.lines else ()), remarks
     return (), ()
 
 
@@ -208,18 +208,14 @@ def results_table(rows: Rows, command: Sequence[str] = ()) -> Table:
     own = (column for key, column in COLUMNS.items() if key != "backend")
     fields = (*own, *claim_columns(rows))
     usual = {field.key for field in usual_columns(rows)[0]}
-    table = configurations(rows, fields)
-    columns = [replace(column, shown=column.key in usual) for column in table.columns]
-    lines = (
-        replace(line, status=row.status.value, command=command_of_row(command, row.trial))
-        for row, line in zip(rows, table.rows, strict=True)
-    )
-    return replace(
-        table,
+    columns = configurations(rows, fields).columns
+    commands = [command_of_row(command, row.trial) for row in rows]
+    return Table(
         caption="Configurations",
         has_controls=True,
-        columns=tuple(columns),
-        rows=tuple(lines),
+        columns=tuple(replace(column, shown=column.key in usual) for column in columns),
+        statuses=tuple(row.status.value for row in rows),
+        commands=tuple(commands) if any(commands) else (),
     )
 
 
@@ -230,23 +226,33 @@ def failures_table(rows: Rows) -> Table | None:
         if row.status is not Status.COMPLETED or row.reason:
             reason = one_line(row.reason or MISSING)
             groups.setdefault((row.status.words, reason), []).append(one_line(row.label))
-    lines = [
-        (status, f"{len(labels):,}", reason, units.some_of(labels, MOST_LISTED))
-        for (status, reason), labels in groups.items()
-    ]
-    headers = ("Status", "Count", "Reason", "Configurations")
-    table = text_table(headers, lines, words=("Status", "Reason", "Configurations"))
-    caption = "Configurations that failed or were skipped in some or all repetitions"
-    return replace(table, caption=caption) if lines else None
+    table = Table(
+        caption="Configurations that failed or were skipped in some or all repetitions",
+        columns=(
+            text_column("Status", [status for status, _ in groups]),
+            column("Count", [f"{len(labels):,}" for labels in groups.values()]),
+            text_column("Reason", [reason for _, reason in groups]),
+            text_column(
+                "Configurations",
+                [units.some_of(labels, MOST_LISTED) for labels in groups.values()],
+            ),
+        ),
+    )
+    return table if groups else None
 
 
 def _environment_tables(subject: Subject) -> Iterator[Table]:
     """The first environment; warnings tell how others differ."""
     stored = subject.stored
     for machine in islice(stored.environments.values() if stored else (), 1):
-        lines = [(name, one_line(value)) for name, value in machine_lines(machine)]
-        table = text_table(("Name", "Value"), lines, words=("Name", "Value"))
-        yield replace(table, caption=f"Environment {machine.environment_id}")
+        lines = [*machine_lines(machine)]
+        yield Table(
+            caption=f"Environment {machine.environment_id}",
+            columns=(
+                text_column("Name", [name for name, _ in lines]),
+                text_column("Value", [value for _, value in lines]),
+            ),
+        )
 
 
 def command_of(subject: Subject) -> str:

@@ -1,6 +1,6 @@
 """The content of a report page as values: all text is plain, and only charts contain markup.
 
-Text may come from a record, so `html` escapes it.
+Text may come from a record, so the template escapes it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class ChartImage:
 
     kind: ChartKind
     title: str
-    parts: tuple[str, ...]
-    """Markup of its panels and its legend, safe to put into a page as it is."""
-    caption: str = ""
-    """Sample sizes and environment."""
+    svg: str
+    """Markup, safe to put into a page as it is."""
+    width: int
+    """Points."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any
@@ -14,11 +15,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from dpbench import units
 from dpbench.messages import print_result, say
-from dpbench.report.progress.bar import Bar
+from dpbench.report.progress.bar import can_draw, print_line, progress_bar
 from dpbench.report.progress.trials import speed
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training.events import EpochLine, Event, Finished, Note, Started, StepLine, to_line
+from dpbench.units import counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,20 +68,63 @@ class TrainOutput:
             }
             print_result(json.dumps(sizes) + "\n")
         if self.dry_run or not (self.quiet or self.json_lines):
-            most = run.max_steps
-            end = "" if most is None else f", at most {units.counted(most, 'step')}"
+            end = "" if run.max_steps is None else f", at most {counted(run.max_steps, 'step')}"
             size = batch_line(spec, steps_per_epoch, contents)
-            self.write(f"{size}, {units.counted(spec.epochs, 'epoch')}{end}")
+            self.write(f"{size}, {counted(spec.epochs, 'epoch')}{end}")
 
+    @contextmanager
     def listener(
-        self, spec: TrainingSpec, run: TrainingRun, steps_per_epoch: int
-    ) -> TrainingListener:
-        """A listener that suits the options and the terminal."""
-        steps = steps_per_epoch * spec.epochs
-        most = steps if run.max_steps is None else min(steps, run.max_steps)
-        has_bar = self.stream.isatty() and not (self.quiet or self.json_lines)
-        console = Console(stderr=True, highlight=False) if has_bar else None
-        return TrainingListener(self, spec, most, console)
+        self,
+        spec: TrainingSpec,
+        run: TrainingRun,
+        steps_per_epoch: int,
+        console: Console | None = None,
+    ) -> Iterator[Callable[[Event], None]]:
+        """A context with what prints the events of a training as they come; notes in any case.
+
+        Lines are above a bar if the console, stderr unless given, is a terminal that can draw.
+        """
+        total = steps_per_epoch * spec.epochs
+        is_hidden = self.quiet or self.json_lines or not (console or self.stream.isatty())
+        console = console or Console(stderr=True, highlight=False, quiet=is_hidden)
+        bar = progress_bar(
+            console,
+            f"epoch {{task.fields[epoch]}}/{spec.epochs}",
+            BarColumn(),
+            MofNCompleteColumn(),
+            "steps,",
+            TimeRemainingColumn(compact=True),
+            "left",
+        )
+        task = bar.add_task("", total=min(total, run.max_steps or total), epoch=1)
+        start: list[Started] = []
+
+        def line_of(event: Event) -> str:
+            match event:
+                case Started():
+                    start[:] = [event]
+                    return started_line(event, spec)
+                case StepLine():
+                    return step_line(event, start[0])
+                case EpochLine():
+                    return epoch_line(event)
+            return ""
+
+        def hear(event: Event) -> None:
+            if self.json_lines:
+                print_result(to_line(event) + "\n")
+            elif isinstance(event, Note):
+                say(event.text)
+            elif not self.quiet and (line := line_of(event)):
+                if can_draw(console):
+                    print_line(bar, line)
+                else:
+                    self.write(line)
+            if isinstance(event, Started | StepLine):
+                bar.update(task, completed=event.step, epoch=event.epoch)
+
+        with bar:
+            yield hear
 
     def conclude(self, finished: Finished, spec: TrainingSpec, folder: Path) -> None:
         """Print the result."""
@@ -92,51 +137,6 @@ class TrainOutput:
             print_result(json.dumps({**asdict(finished), "folder": str(folder)}) + "\n")
 
 
-class TrainingListener(Bar):
-    """Prints the events of a training as they come."""
-
-    def __init__(
-        self, output: TrainOutput, spec: TrainingSpec, steps: int, console: Console | None = None
-    ) -> None:
-        """Prints lines above a bar of so many steps if there is a `console`."""
-        super().__init__(
-            console,
-            f"epoch {{task.fields[epoch]}}/{spec.epochs}",
-            BarColumn(),
-            MofNCompleteColumn(),
-            "steps,",
-            TimeRemainingColumn(compact=True),
-            "left",
-            total=steps,
-            epoch=1,
-        )
-        self._output = output
-        self._spec = spec
-        self._started: Started | None = None
-
-    def hear(self, event: Event) -> None:
-        """Print one event; notes are printed in any case."""
-        if self._output.json_lines:
-            print_result(to_line(event) + "\n")
-        elif isinstance(event, Note):
-            say(event.text)
-        elif self._output.quiet:
-            pass
-        elif isinstance(event, Started):
-            self._started = event
-            self._line(started_line(event, self._spec))
-            self.update(completed=event.step, epoch=event.epoch)
-        elif isinstance(event, StepLine) and self._started is not None:
-            self._line(step_line(event, self._started))
-            self.update(completed=event.step, epoch=event.epoch)
-        elif isinstance(event, EpochLine):
-            self._line(epoch_line(event))
-
-    def _line(self, line: str) -> None:
-        write = self.print if self.draws else self._output.write
-        write(line)
-
-
 UNEVEN_MEMORY = 1.2
 """Largest ÷ mean of the ranks, above which one of them holds the others back."""
 
@@ -144,12 +144,12 @@ UNEVEN_MEMORY = 1.2
 def batch_line(spec: TrainingSpec, steps_per_epoch: int, contents: str = "") -> str:
     """Writes "batch 64 × 2 replicas × accumulation 4 = 512 samples per step, 3 steps per epoch",
     with `contents` behind the samples."""
-    factors = [f"batch {spec.batch_size:,}", units.counted(spec.group_size, "replica")]
+    factors = [f"batch {spec.batch_size:,}", counted(spec.group_size, "replica")]
     if spec.accumulation_steps > 1:
         factors.append(f"accumulation {spec.accumulation_steps:,}")
     return (
-        f"{' × '.join(factors)} = {units.counted(spec.effective_batch_size, 'sample')}{contents} "
-        f"per step, {units.counted(steps_per_epoch, 'step')} per epoch"
+        f"{' × '.join(factors)} = {counted(spec.effective_batch_size, 'sample')}{contents} "
+        f"per step, {counted(steps_per_epoch, 'step')} per epoch"
     )
 
 
@@ -189,7 +189,7 @@ def step_line(event: StepLine, started: Started) -> str:
     if event.data_wait_share >= 0.01:
         parts.append(f"{units.percent(event.data_wait_share)} waiting for data")
     if event.skipped_steps:
-        parts.append(f"{units.counted(event.skipped_steps, 'step')} skipped")
+        parts.append(f"{counted(event.skipped_steps, 'step')} skipped")
     return "  ".join(parts)
 
 
@@ -201,7 +201,7 @@ def epoch_line(event: EpochLine) -> str:
         parts.append(f"test loss {event.test_loss:.4f}")
     if event.test_accuracy is not None:
         of = f"{event.test_correct:,}/{event.test_total:,}"
-        parts.append(f"accuracy {of} ({_percent(event.test_accuracy)})")
+        parts.append(f"accuracy {of} ({100 * event.test_accuracy:.1f} %)")
     parts += [f"lr {event.learning_rate:.1e}", units.seconds(event.epoch_seconds)]
     if event.evaluation_seconds is not None:
         parts[-1] += f" + {units.seconds(event.evaluation_seconds)} evaluation"
@@ -217,9 +217,9 @@ def finished_line(event: Finished, epochs: int, folder: str) -> str:
     with evaluation; state 0123456789ab; in runs/x"; or "stopped: …" before all `epochs`."""
     reached = f"final loss {event.final_loss:.4f}"
     if event.test_accuracy is not None:
-        reached = f"test accuracy {_percent(event.test_accuracy)}, {reached}"
+        reached = f"test accuracy {100 * event.test_accuracy:.1f} %, {reached}"
     how = "finished" if event.epochs >= epochs else "stopped"
-    line = f"{how}: {reached}; {units.counted(event.steps, 'step')}"
+    line = f"{how}: {reached}; {counted(event.steps, 'step')}"
     if event.skipped_steps:
         line += f" ({event.skipped_steps:,} skipped: gradients overflowed in float16)"
     if event.samples and event.elapsed_seconds:
@@ -245,8 +245,3 @@ def memory_lines(event: Finished, devices: Sequence[str]) -> Iterator[str]:
         if len(held) > 1:
             flag = f", above {UNEVEN_MEMORY:g}: uneven" if ratio > UNEVEN_MEMORY else ""
             yield f"{of} memory, largest ÷ mean of ranks: {ratio:.2f}{flag}"
-
-
-def _percent(share: float) -> str:
-    """The share to a tenth of a percent, as accuracies are compared."""
-    return f"{100 * share:.1f} %"

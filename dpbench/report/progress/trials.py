@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from operator import attrgetter
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from dpbench import units
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.report.progress.bar import Bar
+from dpbench.report.progress.bar import can_draw, print_line, progress_bar
 from dpbench.specs import TrialSpec
 
 Spec = TrialSpec | CollectiveSpec
@@ -80,8 +81,8 @@ class TimeLeft:
         )
 
 
-class Reporter(Bar):
-    """Hears of every trial of a sweep, or measurement of a collective."""
+class Reporter:
+    """Hears of every trial of a sweep, or measurement of a collective; use it as a context."""
 
     def __init__(
         self,
@@ -93,26 +94,35 @@ class Reporter(Bar):
     ) -> None:
         """Prints to the console, stderr unless given; a trial is called `noun`, and `label` names
         its configuration."""
-        super().__init__(
-            None if quiet else console or Console(stderr=True, highlight=False),
+        console = console or Console(stderr=True, highlight=False, quiet=quiet)
+        self._draws = can_draw(console)
+        self._label = label
+        self._bar = progress_bar(
+            console,
             BarColumn(),
             MofNCompleteColumn(),
             f"{noun}s{{task.fields[rest]}}",
             TextColumn("{task.description}", style="cyan"),
-            rest="",
         )
-        self._label = label
+        self._task = self._bar.add_task("", total=None, rest="")
         self._done = self._total = 0
         self._time_left = TimeLeft()
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
 
     def planned(self, specs: Sequence[Spec]) -> None:
         """These run next, and nothing else until they have ended."""
         self._done, self._total = 0, len(specs)
         self._time_left = TimeLeft(specs)
-        self.update(total=self._total, completed=0, rest="")
+        self._bar.update(self._task, total=self._total, completed=0, rest="")
 
     def started(self, spec: Spec) -> None:
-        self.update(description=self._label(spec).replace("[", r"\["))
+        self._bar.update(self._task, description=escape(self._label(spec)))
 
     def finished(self, record: Record) -> None:
         self._done += 1
@@ -120,9 +130,10 @@ class Reporter(Bar):
         seconds = self._time_left.seconds()
         is_last = self._done == self._total
         rest = f", {units.seconds(ceil(seconds))} left" if seconds and not is_last else ""
-        self.update(completed=self._done, rest=rest)
-        failed = record.status not in (Status.COMPLETED, Status.SKIPPED)
-        if not self.draws:
-            self.print(f"[{self._done}/{self._total}] {describe(record, self._label)}{rest}")
-        elif failed:
-            self.print(describe(record, self._label))
+        self._bar.update(self._task, completed=self._done, rest=rest)
+        if not self._draws:
+            print_line(
+                self._bar, f"[{self._done}/{self._total}] {describe(record, self._label)}{rest}"
+            )
+        elif record.status not in (Status.COMPLETED, Status.SKIPPED):
+            print_line(self._bar, describe(record, self._label))

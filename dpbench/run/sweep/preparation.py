@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpbench import store, units
 from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
@@ -19,7 +19,6 @@ from dpbench.messages import say, warn
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.report.plan import Planned
 from dpbench.run.results import results_folder
 from dpbench.run.sweep.grid import missing, plan_trials
 from dpbench.run.sweep.measuring import (
@@ -45,6 +44,16 @@ FIRST_BATCH = 1
 """The batch size of a plan in which only `max` is asked for."""
 FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
 """Statuses with which a sweep ends with exit status 1."""
+
+
+class Planned(NamedTuple):
+    """One configuration of a plan."""
+
+    spec: TrialSpec
+    runs: int
+    """Number of its trials that are left; 0 if it is skipped."""
+    reason: str | None
+    """Why it is skipped; None if it is measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

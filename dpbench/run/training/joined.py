@@ -184,7 +184,7 @@ def lead(launch: Launch, request: TrainRequest, output: TrainOutput) -> tuple[Pa
             log = run.follow()
             log.new()  # what was said before the resumption
             listener = output.listener(spec, plan.run, ready.steps_per_epoch)
-            with listener, _signals(request), following(log, listener.hear):
+            with listener as hear, _signals(request), following(log, hear):
                 finished = _train(launch, spec, request, place)
         set_ending(plan, run, finished)
     if not request.embedded:

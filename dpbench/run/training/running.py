@@ -6,7 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial
 from itertools import count
@@ -27,7 +27,7 @@ from dpbench.launch.machine import inspect_machine
 from dpbench.launch.ranks import RanksFailed, remove_scratch, run_ranks
 from dpbench.messages import say
 from dpbench.records.environment import Environment
-from dpbench.report.progress.training import TrainingListener, TrainOutput
+from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import environment_here
 from dpbench.run.training.arguments import TrainRequest
@@ -50,10 +50,12 @@ SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
 }
 """Errors by the name of what a rank raised, whose message needs no addition."""
 POLL_SECONDS = 0.1
+Listener = AbstractContextManager[Callable[[Event], None]]
+"""A context with what hears the events of a training."""
 
 
 def run_here(
-    plan: TrainPlan, samples: Samples, environment: Environment, listener: TrainingListener
+    plan: TrainPlan, samples: Samples, environment: Environment, listener: Listener
 ) -> Finished:
     """Train in processes of its own, and store what happens in the run folder.
 
@@ -71,12 +73,12 @@ def run_here(
     ranks = folder_inside(folder.path, RANKS, make=True)
     scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
     scratch.mkdir()
-    with ended_well(plan, folder, scratch), listener:
+    with ended_well(plan, folder, scratch), listener as hear:
         log = folder.follow()
         log.new()  # skips the events before the resumption
         with (
             nullcontext() if plan.request.embedded else as_exceptions(),
-            following(log, listener.hear),
+            following(log, hear),
         ):
             work = partial(train_rank, job)
             finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)

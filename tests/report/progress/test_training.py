@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dpbench.report.progress import training as words
-from dpbench.report.progress.training import TrainingListener, TrainOutput
+from dpbench.report.progress.training import TrainOutput
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Note
@@ -111,9 +111,9 @@ def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
 
 
 def printed(output: TrainOutput, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    with output.listener(SPEC, TrainingRun(), 60) as listener:
+    with output.listener(SPEC, TrainingRun(), 60) as hear:
         for event in EVENTS:
-            listener.hear(event)
+            hear(event)
     captured = capsys.readouterr()
     return captured.out, captured.err
 
@@ -137,9 +137,9 @@ def test_a_terminal_shows_the_lines_above_a_bar(monkeypatch: pytest.MonkeyPatch)
     screen = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     console = Console(file=screen, force_terminal=True, width=160, color_system=None)
-    with TrainingListener(TrainOutput(), SPEC, 60, console) as listener:
+    with TrainOutput().listener(SPEC, TrainingRun(), 30, console) as hear:
         for event in EVENTS:
-            listener.hear(event)
+            hear(event)
     shown = screen.getvalue()
     assert STEP_LINE in shown
     assert EPOCH_LINE in shown

@@ -1,0 +1,65 @@
+"""Fills in the templates of pages, JUnit and Markdown, in which no text of a record is markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from markupsafe import escape as escape_html
+
+from dpbench.report.layout import escape, table_document
+from dpbench.report.table import SortValue
+
+TEMPLATES = Path(__file__).parent / "templates"
+_CODE = re.compile(r"`([^`\n]+)`|(?<![\w-])(--[a-z][a-z-]+(?: \d+)?)")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but not tabs and line ends
+    "\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069"  # these change the direction of writing
+    "\ud800-\udfff\ufffe\uffff]"  # no encoding has these
+)
+
+
+def render_template(name: str, **content: Any) -> str:
+    """The text of the template of this name."""
+    return _environment().get_template(f"{name}.jinja").render(**content)
+
+
+def visible(text: str) -> str:
+    """The text with a replacement character for each one that is invisible or reverses text."""
+    return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    environment.filters |= {
+        "prose": lambda text: Markup(
+            _CODE.sub(r"<code>\1\2</code>", str(escape_html(visible(text))))
+        ),
+        "sort_key": _sort_key,
+        "asset": lambda name: Markup((TEMPLATES / name).read_text(encoding="utf-8")),
+        "markdown": lambda text: Markup(escape(text)),
+        "markdown_table": lambda table: Markup(table_document(table, "markdown")),
+    }
+    return environment
+
+
+def _sort_key(sort: Sequence[SortValue] | None, row: int) -> Markup | str:
+    """The attribute of a cell that sorting reads, if it differs from the text."""
+    value = "" if sort is None else sort[row]
+    if isinstance(value, str):
+        return ""
+    return Markup(' data-v="{}"').format("" if value is None else f"{value:.9g}")

@@ -1,0 +1,83 @@
+"""Tables and sentences at any width, in which hostile texts stay texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from dpbench.report.layout import filled, table_document, table_text
+from dpbench.report.table import Table, column, text_column
+
+HOSTILE = "@channel <img src=x onerror=alert(1)> [a](b) | `c` *d* 5 % a_b"
+TABLE = Table(columns=(text_column("Name", [HOSTILE]), column("n", ["1,000 ± 3"])))
+
+
+def lines(table: Table, width: int) -> list[str]:
+    return table_text(table, width)[0].splitlines()
+
+
+def test_headers_stand_above_a_rule_and_repeated_groups_are_blank() -> None:
+    table = Table(
+        groups=1,
+        columns=(text_column("Name", ["a", "a", "b"]), column("Time\n(s)", ["1", "20", "3"])),
+    )
+    assert lines(table, 80) == [
+        "Name  Time",
+        "       (s)",
+        "----  ----",
+        "a        1",
+        "        20",
+        "b        3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cells", "width", "expected"),
+    [
+        (["ddp/gloo ×2, batch 16", "dp ×1, batch 16"], 26, ["ddp/gloo ×2, batch 16"]),
+        (["ddp/gloo ×2, batch 16", "dp ×1, batch 16"], 20, ["ddp/gloo ×2,", "batch 16"]),
+        (["an unbreakableword"], 10, ["an", "unbreakableword"]),
+        (["inconclusive (detects 8.2 %)"], 19, ["inconclusive", "(detects 8.2 %)"]),
+    ],
+)
+def test_a_cell_folds_between_words_only_where_it_is_too_wide(
+    cells: Sequence[str], width: int, expected: Sequence[str]
+) -> None:
+    table = Table(columns=(text_column("", cells, folds=True), column("n", ["1"] * len(cells))))
+    first = [line[: max(map(len, expected))].rstrip() for line in lines(table, width)[2:]]
+    assert first[: len(expected)] == expected
+
+
+def test_a_percentage_is_not_broken() -> None:
+    assert filled("a tolerance of 3 % holds", 16) == "a tolerance of\n3 % holds"
+
+
+def test_columns_leave_in_their_order_before_a_number_is_broken() -> None:
+    cells = ["ddp/gloo ×2, batch 16", "1,200 (900–1,600)", "1,100 (800–1,500)", "0.007", "faster"]
+    looks = ({"folds": True}, {"leaves": 2}, {"leaves": 2}, {"leaves": 1}, {})
+    table = Table(
+        columns=tuple(
+            column(header, [cell], **look)
+            for header, cell, look in zip(("Row", "A", "B", "p", "Is"), cells, looks, strict=True)
+        )
+    )
+    assert table_text(table, 75)[1] == []
+    assert table_text(table, 60)[1] == ["p"]
+    assert table_text(table, 40)[1] == ["A", "B", "p"]
+    for width in (75, 60, 40):
+        assert max(map(len, lines(table, width))) <= width
+
+
+def test_a_markdown_cell_is_no_markup() -> None:
+    header, rule, line = table_document(TABLE, "markdown").splitlines()
+    assert line.startswith(r"| @​channel \<img src=x onerror=alert(1)\> \[a\](b) \| \`c\` \*d\*")
+    assert rule.startswith("|:--")
+    assert rule.endswith("-:|")
+    assert len({len(header), len(rule), len(line)}) == 1
+
+
+def test_an_html_cell_is_escaped() -> None:
+    text = table_document(TABLE, "html")
+    assert "&lt;img src=x onerror=alert(1)&gt;" in text
+    assert "1,000\u00a0±\u00a03" in text
