@@ -5,7 +5,6 @@ registers the backend "shm" with torch.distributed; it starts no thread and does
 
     DataParallel              replicas in threads of this process: all on GPUs, or all on the CPU
     accumulate                its gradient of several micro-batches, weighted by their sizes
-    fit, predict              train it on batches, and apply it to them
     scatter, gather           split a batch over devices and put outputs together again
     NoScatter                 marks an input that every replica gets whole
     balanced_split            the sizes of the chunks
@@ -28,8 +27,7 @@ import torch.distributed as dist
 
 from dpbench.parallel.agreement import RanksDiffer, check_sync
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
-from dpbench.parallel.dp.data_parallel import DataParallel
-from dpbench.parallel.dp.fitting import accumulate, fit, predict
+from dpbench.parallel.dp.data_parallel import DataParallel, accumulate
 from dpbench.parallel.dp.scatter_gather import NoScatter, balanced_split, gather, scatter
 from dpbench.parallel.groups import any_rank
 from dpbench.parallel.hierarchical import HierarchicalState, hierarchical
@@ -50,10 +48,8 @@ __all__ = [
     "balanced_split",
     "broadcast_checkpoint",
     "check_sync",
-    "fit",
     "gather",
     "hierarchical",
-    "predict",
     "scatter",
     "sync_gradients",
 ]

@@ -8,7 +8,7 @@ hold, so that each of them can name the difference. `require_agreement` compares
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -57,17 +57,12 @@ def require_agreement(
     Args:
         caller: names the function in messages.
         mine: what this rank holds, from `describe`.
-        group: the ranks.
         device: see `groups.carrier`.
 
     Raises:
-        RuntimeError: on every rank, with the first difference and the ranks that differ from rank
-            0.
+        RuntimeError: on every rank, with the first difference and the ranks that differ from rank 0
     """
-    if len(set(gather_bytes(_hash(repr(mine)), group, device=device))) == 1:
-        return
-    everyone = gather_values(mine, group, device=device)
-    for lines in zip_longest(*everyone, fillvalue="nothing more"):
+    for lines in zip_longest(*_unless_equal(mine, group, device), fillvalue="nothing more"):
         different = [rank for rank, line in enumerate(lines) if line != lines[0]]
         if different:
             raise RuntimeError(
@@ -77,8 +72,13 @@ def require_agreement(
             )
 
 
-def _hash(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
+def _unless_equal(mine: Any, group: dist.ProcessGroup, device: torch.device | None) -> list[Any]:
+    """What each rank holds, by rank; empty if all hold the same, of which a hash tells them."""
+    text = repr(mine).encode(errors="backslashreplace")
+    digest = hashlib.blake2b(text, digest_size=16).digest()
+    if len(set(gather_bytes(digest, group, device=device))) == 1:
+        return []
+    return gather_values(mine, group, device=device)
 
 
 def tensors_sha256(named: Iterable[tuple[str, Tensor]]) -> str:
@@ -124,14 +124,13 @@ def check_sync(
             tensor that a rank does not have, and another shape or dtype, count as different.
     """
     group = member_group(process_group, "check_sync")
-    tensors = dict(_named_tensors(module, gradients=gradients))
+    tensors = dict(sorted(_named_tensors(module, gradients=gradients)))
     digests = {
         name: (f"{tuple(tensor.shape)} {tensor.dtype}", tensors_sha256([("", tensor)]))
         for name, tensor in tensors.items()
     }
-    mine = _hash(repr(sorted(digests.items())))
-    if len(set(gather_bytes(mine, group, device=first_device(tensors.values())))) > 1:
-        raise RanksDiffer(_tensor_differences(tensors, digests, group))
+    if everyone := _unless_equal(digests, group, first_device(tensors.values())):
+        raise RanksDiffer(_tensor_differences(tensors, everyone, group))
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
@@ -147,10 +146,11 @@ def _named_tensors(module: nn.Module, *, gradients: bool) -> Iterator[tuple[str,
 
 
 def _tensor_differences(
-    tensors: dict[str, Tensor], digests: dict[str, tuple[str, str]], group: dist.ProcessGroup
+    tensors: dict[str, Tensor],
+    everyone: Sequence[dict[str, tuple[str, str]]],
+    group: dist.ProcessGroup,
 ) -> str:
-    """The error message, the same on all ranks; a collective."""
-    everyone = gather_values(digests, group, device=first_device(tensors.values()))
+    """The error message for the digests of all ranks, the same on all ranks; a collective."""
     names = dict.fromkeys(chain(*everyone))
     different = [n for n in names if any(h.get(n) != everyone[0].get(n) for h in everyone)]
     lines = []

@@ -8,9 +8,8 @@ each host sums the results over gloo, and sends them to the others of its host (
 sends a bucket once, where gloo's ring with g ranks on each of two hosts sends it 2 (2g − 1) / 2g
 times. No precision is lost.
 
-Every rank has two threads: one sums inside the host, one waits for the network and sends the result
-to the host. So the network carries one bucket while the next is summed, and both threads take the
-buckets in the order of the calls, which is the same on all ranks.
+A thread of each rank does this, while backward goes on. It takes the buckets in the order of the
+calls, which is the same on all ranks.
 """
 
 # No `from __future__ import annotations`: torch compares the hook's annotations with its classes.
@@ -23,11 +22,11 @@ from torch import Tensor
 from torch.futures import Future
 
 from dpbench.parallel.groups import gather_values, member_group
-from dpbench.parallel.shm.creation import host_key
+from dpbench.parallel.shm.process_group import host_key
 
 
 class HierarchicalState:
-    """The groups and threads of one rank, for any number of models.
+    """The groups and the thread of one rank, for any number of models.
 
     Attributes:
         size: number of ranks.
@@ -54,13 +53,10 @@ class HierarchicalState:
         self.size = dist.get_world_size()
         self._leader = by_host[own][0]
         self.is_leader = self._leader == dist.get_rank()
-        # Two groups, as one's operations would be in another order on a leader than elsewhere.
-        make_group_of_own: Any = dist.new_subgroups_by_enumeration
-        self._sums, _ = make_group_of_own(hosts, backend="shm")
-        self._results, _ = make_group_of_own(hosts, backend="shm")
+        make_own_group: Any = dist.new_subgroups_by_enumeration
+        self._inside, _ = make_own_group(hosts, backend="shm")
         self._leaders = dist.new_group([ranks[0] for ranks in hosts], backend="gloo")
-        self._inside = ThreadPoolExecutor(1, "dpbench-hierarchical-inside")
-        self._between = ThreadPoolExecutor(1, "dpbench-hierarchical-between")
+        self._thread = ThreadPoolExecutor(1, "dpbench-hierarchical")
 
     def average(self, flat: Tensor) -> "Future[Tensor]":
         """Begin to average a tensor over all ranks, in place.
@@ -78,35 +74,24 @@ class HierarchicalState:
         if not flat.is_cpu:
             raise ValueError(f"hierarchical averages CPU tensors, got {flat.device}; use nccl")
         ended: Future[None] = Future()
-        error: list[BaseException] = []
+
+        def reduce() -> None:
+            flat.div_(self.size)
+            dist.all_reduce(flat, group=self._inside)
+            if self.is_leader:
+                dist.all_reduce(flat, group=self._leaders)
+            dist.broadcast(flat, self._leader, group=self._inside)
+
+        done = self._thread.submit(reduce)
 
         def result(_: "Future[None]") -> Tensor:
             # Raised here, and not passed to `ended.set_exception`, which torch's C++ code would
             # take for a result.
-            if error:
-                raise error[0]
+            done.result()
             return flat
 
-        def inside() -> Any:
-            flat.div_(self.size)
-            dist.all_reduce(flat, group=self._sums)
-            if not self.is_leader:
-                return None
-            return dist.all_reduce(flat, group=self._leaders, async_op=True)
-
-        def between() -> None:
-            try:
-                work = summed.result()
-                if work is not None:
-                    work.wait()
-                dist.broadcast(flat, self._leader, group=self._results)
-            except BaseException as raised:
-                error.append(raised)
-            ended.set_result(None)
-
         future = ended.then(result)
-        summed = self._inside.submit(inside)
-        self._between.submit(between)
+        done.add_done_callback(lambda _: ended.set_result(None))
         return future
 
 

@@ -34,8 +34,6 @@ PARALLEL_ALONE = {
     "accumulate": "wrapper batches",
     "any_rank": "flag * process_group",
     "balanced_split": "n parts",
-    "fit": "wrapper batches optimizer loss * epochs",
-    "predict": "wrapper batches",
     "sync_gradients": "module * process_group",
 }
 """Callables that only `dpbench.parallel` exports."""

@@ -35,7 +35,7 @@ def test_cuda_without_an_index_is_the_current_device(monkeypatch: pytest.MonkeyP
         ([2], ValueError, "2"),
         (["cuda:2"], ValueError, "cuda:2"),
         ([0, "cuda:0"], ValueError, "cuda:0"),
-        (["cuda:0", "cpu"], ValueError, r"\['cuda:0', 'cpu'\], expected CUDA devices only or the"),
+        (["cuda:0", "cpu"], ValueError, r"\['cuda:0', 'cpu'\], expected CUDA devices, each"),
         (["gpu"], ValueError, "gpu"),
         (["mps"], ValueError, "mps"),
         ([True], TypeError, "True"),

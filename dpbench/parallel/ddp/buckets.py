@@ -153,7 +153,8 @@ class Reduction:
         are_new = not any(map(is_, gradients, repeat(None))) and not any(map(is_, gradients, grads))
         if are_new and not unused and not self._copied:
             copy_all(views, gradients)
-            bucket.flat.mul_(scale)
+            if scale != 1.0:
+                bucket.flat.mul_(scale)
             if not bucket.as_view:
                 self._copy_back = list(zip(gradients, views, strict=True))
             elif bucket.all_fit():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from types import FunctionType
 from typing import Any
 
@@ -13,22 +15,18 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.join import Joinable
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
+from torch.nn.parameter import is_lazy
 
 from dpbench.parallel.agreement import describe, require_agreement
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp import join
 from dpbench.parallel.ddp.buckets import MEBIBYTE, caps_in_bytes
 from dpbench.parallel.ddp.comm_hooks import Hook
-from dpbench.parallel.ddp.preconditions import (
-    chosen_group,
-    input_device,
-    refuse,
-    refuse_lazy,
-)
 from dpbench.parallel.ddp.reducer import Reducer
 from dpbench.parallel.ddp.sparse import sparse_weights
-from dpbench.parallel.devices import DeviceLike
-from dpbench.parallel.state_dicts import load_all_or_nothing
+from dpbench.parallel.devices import DeviceLike, parse_device
+from dpbench.parallel.groups import member_group
+from dpbench.parallel.state_dicts import load_unwrapped
 from dpbench.parallel.torch_private import (
     NoLoggingData,
     broadcast_coalesced,
@@ -109,14 +107,23 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
     ) -> None:
         nn.Module.__init__(self)
         Joinable.__init__(self)
-        refuse({"dim": dim, "check_reduction": check_reduction, **not_offered})
-        refuse_lazy(module)
+        _refuse({"dim": dim, "check_reduction": check_reduction, **not_offered})
+        if any(map(is_lazy, chain(module.parameters(), module.buffers()))):
+            raise RuntimeError(
+                "Modules with uninitialized parameters can't be used with `DistributedDataParallel`"
+                ". Run a dummy forward pass to correctly initialize the modules"
+            )
         broadcasts = broadcast_buffers is not False
         forwards = broadcasts if forward_sync_buffers is None else forward_sync_buffers
-        self.process_group = chosen_group(process_group, device_mesh)
         if device_mesh is not None:
+            if process_group is not None:
+                raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
+            if device_mesh.ndim != 1:
+                raise RuntimeError(f"Only 1D device mesh is supported, but got {device_mesh}.")
             self.device_mesh = device_mesh
-        self._input_device = input_device(module, device_ids)
+            process_group = device_mesh.get_group(mesh_dim=0)
+        self.process_group = member_group(process_group, "DistributedDataParallel")
+        self._input_device = _input_device(module, device_ids)
         self.device_ids = [self._input_device.index] if self._input_device else None
         self.output_device = self.device_ids[0] if self.device_ids else None
         devices = {parameter.device for parameter in module.parameters()}
@@ -220,9 +227,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         Raises:
             ValueError: for assign=True, which would replace the parameters that are hooked.
         """
-        if assign:
-            raise ValueError("got assign=True, which would replace the wrapped parameters")
-        return load_all_or_nothing(self.module, state_dict, strict=strict, assign=False)
+        return load_unwrapped(self.module, state_dict, strict=strict, assign=assign)
 
     @property
     def device(self) -> torch.device:
@@ -327,9 +332,50 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         nn.Module.__setstate__(self, state)  # type: ignore[no-untyped-call]
-        self.process_group = chosen_group(None, None)
+        self.process_group = member_group(None, "DistributedDataParallel")
         self.modules_buffers, self._buffer_versions = [], {}
         self._build_reducer()
+
+
+def _refuse(arguments: Mapping[str, Any]) -> None:
+    """Check the arguments of torch's class that this one does not offer.
+
+    Raises:
+        ValueError: one of them is set.
+        TypeError: neither class has such an argument.
+    """
+    for name, value in arguments.items():
+        if name not in inspect.signature(TorchDdp).parameters:
+            raise TypeError(f"DistributedDataParallel got an unexpected keyword argument {name!r}")
+        if value:
+            raise ValueError(
+                f"got {name}={value!r}, which dpbench's DistributedDataParallel does not offer"
+            )
+
+
+def _input_device(
+    module: nn.Module, device_ids: Sequence[DeviceLike] | None
+) -> torch.device | None:
+    """The device to move inputs to; None leaves them where they are.
+
+    Raises:
+        ValueError: there are several device ids, or one that is not the module's GPU.
+    """
+    if not device_ids:
+        return None
+    if len(device_ids) > 1:
+        raise ValueError(
+            "device_ids can only be None or contain a single element, but got "
+            f"{list(device_ids)!r}; start one process per device."
+        )
+    device = parse_device(device_ids[0])
+    devices = {parameter.device for parameter in module.parameters()}
+    if device.type == "cpu" or devices != {device}:
+        raise ValueError(
+            "DistributedDataParallel's device_ids only work with a module on that one GPU, but got "
+            f"device_ids {list(device_ids)!r} and parameters on {sorted(map(str, devices))}."
+        )
+    return device
 
 
 def _not_offered(name: str) -> Callable[..., Any]:

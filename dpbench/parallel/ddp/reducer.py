@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +36,6 @@ from torch.autograd.graph import get_gradient_edge
 from dpbench.parallel.ddp.buckets import Bucket, Reduction, assign_buckets
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.ddp.sparse import SparseBucket, SparseReduction
-from dpbench.parallel.ddp.static_graph import StaticGraph
 from dpbench.parallel.groups import gather_values
 from dpbench.parallel.torch_private import at_end_of_backward
 from dpbench.parallel.tree import map_tensors, tensors
@@ -61,6 +61,8 @@ class Backward:
     """One for each bucket, in the order in which they are sent."""
     waits_for_end: bool = False
     """Whether only the end of backward tells which gradients are missing."""
+    fires_left: list[int] | None = None
+    """How often each hook will still fire; None unless it is known, as with a static graph."""
     fired: list[int] = field(default_factory=list)
     """Indices of the parameters whose hooks fired, in that order."""
     sent: int = 0
@@ -115,7 +117,11 @@ class Reducer:
         self._sparse = {i for i, name in enumerate(self._names) if name in sparse}
         self._group, self._size, self._caps = group, dist.get_world_size(group), caps
         self._as_view, self._overlap = as_view, overlap
-        self._static = StaticGraph() if static else None
+        self._static = static
+        # What the first backward of a static graph shows of all later ones: how often each hook
+        # fires, and which parameters some rank uses.
+        self._fires: list[int] | None = None
+        self._static_used: set[int] | None = None
         self._finds_unused = find_unused and not static
         self._may_be_unused = find_unused or static
         self._hook: Hook | None = None
@@ -210,12 +216,15 @@ class Reducer:
 
     def arm(self, output: Any) -> Any:
         """Have the next backward reduce; returns the forward's output, to hand to the user."""
-        graph = self._static
-        idle = graph.begin() if graph is not None and graph.is_known else set()
-        waits = self._finds_unused or (graph is not None and not graph.is_known)
-        reductions = [bucket.begin(idle) for bucket in self._buckets]
-        self._backward = Backward(by_bucket=reductions, waits_for_end=waits)
-        return self._through_sink(output) if waits else output
+        fires = self._fires
+        idle = {index for index, count in enumerate(fires or ()) if not count}
+        backward = Backward(
+            by_bucket=[bucket.begin(idle) for bucket in self._buckets],
+            waits_for_end=self._finds_unused or (self._static and fires is None),
+            fires_left=None if fires is None else fires.copy(),
+        )
+        self._backward = backward
+        return self._through_sink(output) if backward.waits_for_end else output
 
     @property
     def _others_hear(self) -> bool:
@@ -249,13 +258,17 @@ class Reducer:
         # Behind a sink, hooks also fire for outputs outside the loss, without a gradient. A static
         # graph has a sink in its first backward only, so it never counts such calls.
         backward = self._backward
-        if backward is None or (self._static is not None and not has_gradient):
+        if backward is None or (self._static and not has_gradient):
             return
         backward.fired.append(index)
         if backward.waits_for_end and not backward.end_is_queued:
             self.start_of_backward()  # the loss did not come through the sink
-        if self._static is not None and not self._static.is_last(index):
-            return
+        if self._static:
+            if backward.fires_left is None:
+                return  # the end of this backward sends everything
+            backward.fires_left[index] -= 1
+            if backward.fires_left[index] > 0:
+                return
         reduction = backward.by_bucket[self._bucket_of[index]]
         try:
             reduction.pending.remove(index)
@@ -325,8 +338,9 @@ class Reducer:
             backward = self._backward
             if backward is None:
                 return
-            if self._static is not None and not self._static.is_known:
-                self._static.record(backward.fired, len(self._parameters))
+            if self._static and self._fires is None:
+                fired = Counter(backward.fired)
+                self._fires = [fired[index] for index in range(len(self._parameters))]
             for reduction in backward.by_bucket:
                 reduction.pending.clear()
             self._send_up_to(backward, len(backward.by_bucket))
@@ -360,15 +374,15 @@ class Reducer:
         unused; of a static graph only the first time."""
         if not self._may_be_unused:
             return None
-        if self._static is not None and self._static.used is not None:
-            return self._static.used
+        if self._static_used is not None:
+            return self._static_used
         flags = torch.zeros(len(self._parameters), dtype=torch.int32)
         flags[list(self._used)] = 1
         flags = flags.to(self._parameters[0].device)
         dist.all_reduce(flags, group=self._group)
         used = set(flags.nonzero().flatten().tolist())
-        if self._static is not None:
-            self._static.used = used
+        if self._static:
+            self._static_used = used
         return used
 
     def _raise_unfinished(self, missing: Sequence[int]) -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal
@@ -14,13 +14,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
-from dpbench.parallel.dp.parallel_apply import Call, parallel_apply
-from dpbench.parallel.dp.phases import StepMeter
+from dpbench.parallel.dp.parallel_apply import Call, StepMeter, parallel_apply
 from dpbench.parallel.dp.random_streams import ForwardProfile
 from dpbench.parallel.dp.replicate import Replicator, check_location
-from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
+from dpbench.parallel.dp.scatter_gather import (
+    batch_size,
+    gather_outputs,
+    scatter_shards,
+    weighted_sum,
+)
 from dpbench.parallel.dp.workers import WorkerPool
-from dpbench.parallel.state_dicts import load_all_or_nothing
+from dpbench.parallel.state_dicts import load_unwrapped
 from dpbench.parallel.tree import children, tensors
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -252,8 +256,12 @@ class DataParallel(nn.Module):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """Load into `module`, all or nothing, with or without "module." before the keys."""
-        return load_all_or_nothing(self.module, state_dict, strict=strict, assign=assign)
+        """Load into `module`, all or nothing, with or without "module." before the keys.
+
+        Raises:
+            ValueError: for assign=True, which would replace the parameters.
+        """
+        return load_unwrapped(self.module, state_dict, strict=strict, assign=assign)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """The parameters of `module`: the names have no prefix."""
@@ -309,3 +317,39 @@ def _find_loss(output: Any, key: str | int | None) -> Tensor:
     if not loss.requires_grad:
         raise LookupError("the last forward recorded no gradients (no_grad, or none to train)")
     return loss
+
+
+def accumulate(wrapper: DataParallel, batches: Iterable[Any]) -> Tensor:
+    """Run forward and `wrapper.backward` on each micro-batch; the gradients add up.
+
+    With a loss that is a mean, micro-batch i of n_i samples weighs n_i / Σ n_i, so that the
+    gradients are those of one batch of all samples, whatever the sizes; with
+    loss_reduction="sum" each weighs 1. Does not clear `.grad` before.
+
+    Args:
+        wrapper: around a module that returns its loss.
+        batches: the arguments of each call: a tuple of positional ones, a dict of keyword ones, or
+            a single argument.
+
+    Returns:
+        The loss of the whole batch, 0-dim, without graph.
+
+    Raises:
+        ValueError: there are no batches, or one has no samples to count; raised before anything
+            runs.
+        RuntimeError: an output has no loss, see DataParallel.backward.
+    """
+    listed = list(batches)
+    sizes = [batch_size(batch, wrapper.dim) for batch in listed]
+    if not all(sizes) or not sizes:
+        raise ValueError(f"got batches of {sizes} samples, expected at least one in each of them")
+    total = sum(size for size in sizes if size)
+    losses = []
+    for batch, size in zip(listed, sizes, strict=True):
+        weight = (size or 0) / total if wrapper.loss_reduction == "mean" else 1.0
+        if isinstance(batch, dict):
+            wrapper(**batch)
+        else:
+            wrapper(*(batch if isinstance(batch, tuple) else (batch,)))
+        losses.append(weight * wrapper.backward(weight))
+    return torch.stack(losses).sum()

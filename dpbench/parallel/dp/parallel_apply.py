@@ -13,25 +13,57 @@ outputs, and its backward runs every replica's graph in that replica's worker:
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from itertools import chain, islice
+from time import perf_counter
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import disable_saved_tensors_hooks
 
-from dpbench.parallel.dp.phases import StepMeter
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.tree import map_tensors, tensors
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Gradients = list[Tensor | None]
+Phase = Literal["scatter", "replicate", "forward", "gather", "backward", "reduce"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+class StepMeter:
+    """What the steps of a DataParallel have cost since its construction.
+
+    Seconds are those of the calling thread, on the host's clock. "forward" and "backward" last
+    until the slowest replica is done.
+    """
+
+    def __init__(self, devices: Sequence[torch.device]) -> None:
+        self._on_cuda = [device for device in devices if device.type == "cuda"]
+        self.waits = False
+        """Whether each phase waits for the CUDA devices at its end, so that it has the time that it
+        takes, not the time to queue its work. This makes steps slower."""
+        self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
+        self.reduced_bytes = 0
+        """Bytes of dense gradients summed over replicas."""
+        self.reductions = 0
+        """Backward passes in which gradients were summed."""
+
+    @contextmanager
+    def time(self, phase: Phase) -> Iterator[None]:
+        start = perf_counter()
+        try:
+            yield
+            if self.waits:
+                for device in self._on_cuda:
+                    torch.cuda.synchronize(device)
+        finally:
+            self.seconds[phase] += perf_counter() - start
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +138,7 @@ def parallel_apply(
     sources: list[Tensor] = []
     if torch.is_grad_enabled():
         calls = [_cut(call, mine, sources) for call, mine in zip(calls, leaves, strict=True)]
-    entered = _carried_modes(replica.device for replica in replicas)
+    entered = _modes_of_caller(replica.device for replica in replicas)
 
     def forward(index: int) -> Any:
         replica, (args, kwargs) = replicas[index], calls[index]
@@ -121,7 +153,7 @@ def parallel_apply(
         return outputs
     counts, device = [len(mine) for mine in recorded], replicas[0].device
     step = _Step(leaves, counts, trained, device, workers, meter, in_turn, reduces)
-    nodes = _AllReplicas.apply(step, list(itertools.chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
+    nodes = _AllReplicas.apply(step, list(chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
     attached: Iterator[Tensor] = iter(_Outlet.apply(step, *nodes))  # type: ignore[no-untyped-call]
     return map_tensors(lambda t: next(attached) if t.requires_grad else t, outputs)  # type: ignore[no-any-return]
 
@@ -170,20 +202,20 @@ class _AllReplicas(torch.autograd.Function):
         step: _Step = ctx.step
         meter, retain = step.meter, step.retains_graph()
         all_ends = zip(ctx.saved_tensors, received, strict=True)
-        ends = [list(itertools.islice(all_ends, count)) for count in step.output_counts]
+        ends = [list(islice(all_ends, count)) for count in step.output_counts]
         with meter.time("backward"):
             if step.device.type == "cuda":
                 # A worker would wait for its device's autograd thread, which may be the thread that
                 # waits here. A nested backward is served, on all devices at the same time.
-                every_end, every_leaf = itertools.chain(*ends), itertools.chain(*step.leaves)
-                together = iter(_gradients(list(every_end), list(every_leaf), [], retain))
-                found = [list(itertools.islice(together, len(mine))) for mine in step.leaves]
+                every_end, every_leaf = list(chain(*ends)), list(chain(*step.leaves))
+                together = iter(_gradients(every_end, every_leaf, [], retain))
+                found = [list(islice(together, len(mine))) for mine in step.leaves]
             else:
                 pairs = zip(ends, step.leaves, strict=True)
                 jobs = [partial(_gradients, *pair, step.originals, retain) for pair in pairs]
                 found = step.workers.run(jobs, in_turn=step.in_turn)
         trained = len(step.originals)
-        of_inputs = itertools.chain.from_iterable(one[trained:] for one in found)
+        of_inputs = chain.from_iterable(one[trained:] for one in found)
         of_parameters = [one[:trained] for one in found]
         if not step.reduces:
             return (None, None, *of_parameters[0], *of_inputs)
@@ -257,9 +289,9 @@ def sum_over_replicas(
     return total
 
 
-def _carried_modes(
+def _modes_of_caller(
     devices: Iterable[torch.device],
-) -> Callable[[torch.device], AbstractContextManager[None]]:
+) -> Callable[[torch.device], AbstractContextManager[Any]]:
     """Capture grad mode, inference mode, autocast and CUDA streams of the calling thread.
 
     Returns:
@@ -270,13 +302,12 @@ def _carried_modes(
     cache = torch.is_autocast_cache_enabled()
     autocast = {
         kind: torch.get_autocast_dtype(kind)
-        for kind in {"cpu"} | {device.type for device in used}
+        for kind in {"cpu", *(device.type for device in used)}
         if torch.is_autocast_enabled(kind)
     }
     streams = {d: torch.cuda.current_stream(d) for d in used if d.type == "cuda"}
 
-    @contextmanager
-    def entered(device: torch.device) -> Iterator[None]:
+    def entered(device: torch.device) -> AbstractContextManager[Any]:
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode(inference))
             stack.enter_context(torch.set_grad_enabled(gradients))
@@ -285,6 +316,6 @@ def _carried_modes(
             if stream := streams.get(device):
                 # Entering a stream also makes its device the current one.
                 stack.enter_context(torch.cuda.stream(stream))
-            yield
+            return stack.pop_all()
 
     return entered

@@ -13,15 +13,17 @@ from torch import Tensor, nn, optim
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from torch.optim import Optimizer
 
+from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.ddp.reducer import UnfinishedReduction
 from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.groups import gather_tensors, gather_values
 from dpbench.parallel.sharded.shares import (
+    SINGLE,
     BucketShare,
     Layout,
-    ParameterPart,
+    ShareReduction,
     layout_of,
-    reduce_scatter,
+    messenger_for,
 )
 
 ELEMENTWISE = (
@@ -29,11 +31,6 @@ ELEMENTWISE = (
     *(optim.NAdam, optim.RAdam, optim.RMSprop, optim.Rprop),
 )
 """Optimizers that step each element by itself, so that a parameter can be divided anywhere."""
-_FUSED = (optim.SGD, optim.Adam, optim.AdamW)
-"""Optimizers with one kernel for the whole step, on the CPU and on CUDA."""
-_SINGLE = ("step", "mu_product")
-"""Names of state that is one number for a whole parameter. Its shape is no proof of that, as a
-parameter may be a single number too."""
 
 State = dict[str, Any]
 """An optimizer's state of one parameter: tensors like it or flat parts of them, and numbers."""
@@ -48,7 +45,8 @@ class ShardedOptimizer(Optimizer):
     A communication hook sums each bucket so that a rank gets its share only. `step` steps that
     share, and then the ranks give each other the parameters. That moves as many bytes as to average
     all gradients, but each rank makes only its part of the step and holds only that part of the
-    optimizer's state (Rajbhandari et al., arXiv:1910.02054).
+    optimizer's state (Rajbhandari et al., arXiv:1910.02054). With our DistributedDataParallel the
+    sums overlap with backward; torch's class waits for each of them.
 
     - After a backward `.grad` holds, in this rank's share, the sum over the ranks, and zero in the
       others, so its mean over the ranks is the average gradient. Setting it to None or to zero
@@ -110,14 +108,15 @@ class ShardedOptimizer(Optimizer):
         # The same dictionaries, so that a scheduler of the plain optimizer acts here too.
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self._kind: Any = type(optimizer)
+        self._overlaps = isinstance(model, DistributedDataParallel)
         self._shares: list[BucketShare] = []
         # The buckets of the last backward: torch's class and ours learn a better order once.
         self._layouts: dict[int, Layout] = {}
+        self._messenger = messenger_for(self._group, self._parameters[0].device)
+        self._reductions: dict[int, ShareReduction] = {}
         self._has_reduced = False
-        # Steps the parts of this rank's shares; None while it has none.
-        self._inner: Optimizer | None = None
-        # State of whole parameters that waits for the first shares.
-        self._whole: dict[int, State] | None = self._by_index(optimizer.state)
+        # State of full parameters that waits for the first shares.
+        self._loaded: dict[int, State] | None = self._by_index(optimizer.state)
         optimizer.state.clear()
         optimizer.register_step_pre_hook(_refuse)
         optimizer.register_state_dict_pre_hook(_refuse)
@@ -154,12 +153,11 @@ class ShardedOptimizer(Optimizer):
         if [share.layout for share in self._shares] != list(self._layouts.values()):
             self._lay_out()
         for share in self._shares:
-            share.collect(self._parameters)
-        if self._inner is not None:
-            self._take_settings(self._inner)
-            self._inner.step()
-        for work in [share.gather() for share in self._shares]:
-            work.wait()
+            share.require_in_place()
+        # The shares of a bucket travel while the next bucket is stepped.
+        waits = [share.step(self._parameters, self.param_groups) for share in self._shares]
+        for wait in waits:
+            wait()
         torch.autograd.graph.increment_version(self._parameters)
         return loss
 
@@ -200,8 +198,8 @@ class ShardedOptimizer(Optimizer):
 
         Every rank gets all of it, from the first step on in new tensors on the CPU.
         """
-        whole = self._whole_states()
-        self.state.update({self._parameters[index]: state for index, state in whole.items()})
+        full = self._full_states()
+        self.state.update({self._parameters[index]: state for index, state in full.items()})
         try:
             return super().state_dict()
         finally:
@@ -216,7 +214,7 @@ class ShardedOptimizer(Optimizer):
             group.clear()
             group.update(loaded)
         self.param_groups = groups
-        self._whole = self._by_index(self.state)
+        self._loaded = self._by_index(self.state)
         self.state.clear()
         if self._shares:
             self._lay_out()
@@ -230,28 +228,27 @@ class ShardedOptimizer(Optimizer):
             )
         super().add_param_group(param_group)
 
-    def _reduce(self, bucket: Any) -> torch.futures.Future[Tensor]:
-        """Sum a bucket over the ranks, each rank's share for that rank only."""
+    def _reduce(self, bucket: Any) -> Any:
+        """Begin to sum a bucket over the ranks, each rank's share for that rank only.
+
+        Returns:
+            What our wrapper waits for, and for torch's a future that is done.
+        """
         buffer: Tensor = bucket.buffer()
         if not bucket.index():
             self._layouts = {}
         indices = [self._index_of[id(parameter)] for parameter in bucket.parameters()]
         self._layouts[bucket.index()] = layout_of(indices, buffer, bucket.gradients())
         self._has_reduced = True
-        length = -(-buffer.numel() // self._size)
-        begin = dist.get_rank(self._group) * length
-        source = buffer
-        if length * self._size != buffer.numel():
-            source = torch.cat([buffer, buffer.new_zeros(length * self._size - buffer.numel())])
-        own = buffer.new_empty(length)
-        # Without overlap: gloo gives no future for this collective.
-        reduce_scatter(own, source, group=self._group)
-        buffer.zero_()
-        mine = buffer[begin : begin + length]
-        mine.copy_(own[: mine.numel()])
+        reduction = self._reductions.setdefault(
+            bucket.index(), ShareReduction(self._group, self._messenger)
+        )
+        reduction.begin(buffer)
+        if self._overlaps:
+            return reduction
         devices: list[Any] | None = [buffer.device] if buffer.is_cuda else None
         done: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
-        done.set_result(buffer)
+        done.set_result(reduction.wait())
         return done
 
     def _by_index(self, states: Mapping[Any, State]) -> dict[int, State]:
@@ -260,70 +257,42 @@ class ShardedOptimizer(Optimizer):
 
     def _lay_out(self) -> None:
         """Divide the parameters and the state by the buckets of the last backward; a collective."""
-        whole, self._whole = self._whole_states(), None
+        full, self._loaded = self._full_states(), None
         self._shares = []  # before the new ones need memory
         for layout in self._layouts.values():
-            self._shares.append(BucketShare(layout, self._parameters, self._group))
-        groups: dict[int, list[Tensor]] = {}
-        for part in self._parts():
-            groups.setdefault(self._group_of[part.place.number], []).append(part.values)
-        self._groups = list(groups)
-        self._inner = self._kind([{"params": g} for g in groups.values()]) if groups else None
-        for part in self._parts():
-            for name, value in whole.get(part.place.number, {}).items():
-                if _is_elementwise(name, value):
-                    own = part.place.part(value, part.begin, part.end)
-                    self._state_of(part)[name] = own.to(part.values.device, copy=True)
-                else:
-                    self._state_of(part)[name] = copy.deepcopy(value)
-
-    def _parts(self) -> list[ParameterPart]:
-        return [part for share in self._shares for part in share.parts]
-
-    def _state_of(self, part: ParameterPart) -> State:
-        assert self._inner is not None
-        state: State = self._inner.state[part.values]
-        return state
-
-    def _take_settings(self, inner: Optimizer) -> None:
-        """Give the optimizer of the parts the learning rates and other settings of this one.
-
-        The fused kernel is the fastest. In torch 2.13 that of SGD makes wrong steps in bfloat16 on
-        the CPU, takes only one dtype, and cannot begin to have momentum for some of the tensors.
-        """
-        for number, group in zip(self._groups, inner.param_groups, strict=True):
-            outer, parts = self.param_groups[number], group["params"]
-            group.update({k: v for k, v in outer.items() if k not in ("params", "param_names")})
-            if outer.get("fused") is None and outer.get("foreach") is None:
-                started = {bool(inner.state.get(p)) for p in parts if p.grad is not None}
-                group["fused"] = (
-                    self._kind in _FUSED
-                    and {part.dtype for part in parts} in ({torch.float32}, {torch.float64})
-                    and parts[0].device.type in ("cpu", "cuda")
-                    and not (self._kind is optim.SGD and len(started) > 1)
-                )
-            if parts[0].is_cuda and (group.get("fused") or group.get("capturable")):
-                for part in parts:  # such a kernel reads these numbers on the GPU
-                    state = inner.state.get(part, {})
-                    for name in state.keys() & _SINGLE:
-                        state[name] = state[name].to(part.device, torch.float32)
+            share = BucketShare(
+                layout,
+                self._parameters,
+                self._group_of,
+                self._kind,
+                self._group,
+                self._messenger,
+            )
+            self._shares.append(share)
+            for part in share.parts:
+                for name, value in full.get(part.place.number, {}).items():
+                    if _is_elementwise(name, value):
+                        own = part.place.part(value, part.begin, part.end)
+                        share.state_of(part)[name] = own.to(part.values.device, copy=True)
+                    else:
+                        share.state_of(part)[name] = copy.deepcopy(value)
 
     @torch.no_grad()
-    def _whole_states(self) -> dict[int, State]:
+    def _full_states(self) -> dict[int, State]:
         """The state of all parameters, by index, in new tensors on the CPU; a collective."""
-        if self._whole is not None:
-            return self._whole
-        whole: dict[int, State] = {}
+        if self._loaded is not None:
+            return self._loaded
+        full: dict[int, State] = {}
         for share in self._shares:
             mine = [
                 (part.place.number, part.begin, state)
                 for part in share.parts
-                if (state := self._state_of(part))
+                if (state := share.state_of(part))
             ]
             place_of = {place.number: place for place in share.layout}
             everyone = gather_values(mine, self._group, device=self._parameters[0].device)
             for number, begin, state in chain(*everyone):
-                found, place = whole.setdefault(number, {}), place_of[number]
+                found, place = full.setdefault(number, {}), place_of[number]
                 for name, value in state.items():
                     if not _is_elementwise(name, value):
                         found[name] = value
@@ -333,7 +302,7 @@ class ShardedOptimizer(Optimizer):
                             place.size, place.stride, dtype=value.dtype
                         )
                     place.part(found[name], begin, begin + len(value)).copy_(value)
-        return whole
+        return full
 
 
 def _reduce_share(state, bucket):  # type: ignore[no-untyped-def] # torch reads annotations as types
@@ -342,7 +311,7 @@ def _reduce_share(state, bucket):  # type: ignore[no-untyped-def] # torch reads 
 
 def _is_elementwise(name: str, value: object) -> bool:
     """Whether a value in an optimizer's state has an element for each of the parameter's."""
-    return isinstance(value, Tensor) and name not in _SINGLE
+    return isinstance(value, Tensor) and name not in SINGLE
 
 
 def _refuse(*_: object) -> NoReturn:

@@ -4,9 +4,9 @@ dist.init_process_group("shm")        after `import dpbench.parallel`
 ShmProcessGroup                       such a group
 zeros                                 a tensor that a group reduces without copying it
 
-Read `all_reduce` first: it explains how ranks wait for each other. `memory` has the layout of what
-they share, `member` one rank's view of it, `queue` the threads that run collectives, and
-`process_group` the interface to torch.
+Read `collectives` first: it explains how ranks wait for each other. `memory` has the layout of what
+they share, `rank` one rank's view of it, `allocations` the tensors that are reduced in place,
+`queue` the thread that runs collectives, and `process_group` the interface to torch.
 
 A group has the collectives of data-parallel training only: no messages between two ranks, no
 all_to_all, no sparse tensors. It takes CPU and CUDA tensors, the latter through the host, and is
@@ -15,7 +15,6 @@ the group of all devices: for "shm" on the CPU and nccl on GPUs make two groups.
 
 from __future__ import annotations
 
-from dpbench.parallel.shm.creation import create
-from dpbench.parallel.shm.process_group import ShmProcessGroup, zeros
+from dpbench.parallel.shm.process_group import ShmProcessGroup, create, zeros
 
 __all__ = ["ShmProcessGroup", "create", "zeros"]

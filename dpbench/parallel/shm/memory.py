@@ -7,7 +7,7 @@ maps them, however that process ends. The memory of a group holds
     left          per rank: whether it has left the group
     semaphores    per ordered pair of ranks: one
     slots         per rank: two for small operations, used in turn
-    staging       for large ones, used in turn: two times a buffer per rank and one for results
+    buffers       for large ones, used in turn: two times a buffer per rank and one for results
     allocations   of all ranks; each extends the memory
 
 Pages are taken when they are first touched: two chunks per rank, and two more, once a group has
@@ -23,8 +23,6 @@ import os
 import torch
 from torch import Tensor
 
-from dpbench.parallel.shm import semaphores
-
 DESCRIPTOR_BYTES = 128
 SLOT_BYTES = 64 * 1024
 """Largest operand of an operation that needs only one barrier."""
@@ -33,7 +31,8 @@ SMALLEST_CHUNK = 1024 * 1024
 SMALLEST_SHARE = 64 * 1024
 """Smallest share of a chunk that a rank reduces; for less, calls take longer than computing."""
 LINE_BYTES = 64
-"""A cache line; shares of staged chunks begin at one, so that no two ranks write to the same."""
+"""A cache line; shares of staged chunks begin at one, so that no two ranks write to the same. Each
+semaphore has one of its own; glibc's sem_t has 32 bytes."""
 PAGE = mmap.PAGESIZE
 MFD_CLOEXEC = 1  # of linux/memfd.h
 # Not os.memfd_create, which a Python that was built for older systems lacks, such as uv's.
@@ -53,7 +52,9 @@ def create(layout: Layout) -> int:
     mapped = as_bytes(mmap.mmap(descriptor, layout.nbytes))
     for poster in range(layout.size):
         for taker in range(layout.size):
-            semaphores.initialize(mapped.data_ptr() + layout.semaphore(poster, taker))
+            semaphore = ctypes.c_void_p(mapped.data_ptr() + layout.semaphore(poster, taker))
+            if _libc.sem_init(semaphore, 1, 0):
+                raise OSError("sem_init failed: this system has no semaphores between processes")
     return descriptor
 
 
@@ -76,7 +77,7 @@ class Layout:
 
     Attributes:
         size: ranks.
-        chunk_bytes: of a staging buffer.
+        chunk_bytes: of a buffer for large operations.
         nbytes: of all.
     """
 
@@ -84,17 +85,17 @@ class Layout:
         self.size = size
         self.chunk_bytes = pages(max(SMALLEST_CHUNK, size * SMALLEST_SHARE))
         self._semaphores = pages(size)
-        self._slots = self._semaphores + pages(size * size * semaphores.SIZE)
+        self._slots = self._semaphores + pages(size * size * LINE_BYTES)
         # A slot holds the descriptor and the operand, on pages of its own.
         self._slot_bytes = PAGE + SLOT_BYTES
-        self._staging = self._slots + 2 * size * self._slot_bytes
-        self.nbytes = self._staging + 2 * (size + 1) * self.chunk_bytes
+        self._buffers = self._slots + 2 * size * self._slot_bytes
+        self.nbytes = self._buffers + 2 * (size + 1) * self.chunk_bytes
 
     def left_of(self, rank: int) -> int:
         return rank
 
     def semaphore(self, poster: int, taker: int) -> int:
-        return self._semaphores + (poster * self.size + taker) * semaphores.SIZE
+        return self._semaphores + (poster * self.size + taker) * LINE_BYTES
 
     def descriptor_of(self, rank: int, turn: int) -> int:
         return self._slots + (2 * rank + turn) * self._slot_bytes
@@ -102,9 +103,9 @@ class Layout:
     def operand_of(self, rank: int, turn: int) -> int:
         return self.descriptor_of(rank, turn) + PAGE
 
-    def staging_of(self, rank: int, turn: int) -> int:
+    def buffer_of(self, rank: int, turn: int) -> int:
         """Offset of a buffer for one chunk; `rank=size` means the buffer for results."""
-        return self._staging + (2 * rank + turn) * self.chunk_bytes
+        return self._buffers + (2 * rank + turn) * self.chunk_bytes
 
 
 def pages(nbytes: int) -> int:

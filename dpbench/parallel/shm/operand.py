@@ -45,8 +45,6 @@ class Operand:
             raise ValueError(
                 f"shm takes dense CPU and CUDA tensors, got {tensor.layout} on {tensor.device}"
             )
-        if tensor.is_quantized:
-            raise ValueError(f"shm takes no quantized tensors, got {tensor.dtype}")
         if write and not tensor.is_contiguous() and _repeats(tensor):
             raise ValueError(
                 f"shm cannot write to a tensor whose elements share memory, got shape "

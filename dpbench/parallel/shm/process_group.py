@@ -15,23 +15,28 @@ shm lacks these two there.
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.compiled import leave_uncompiled
-from dpbench.parallel.shm import collectives
-from dpbench.parallel.shm.all_reduce import all_reduce
-from dpbench.parallel.shm.allocation import Allocations
-from dpbench.parallel.shm.member import Member
+from dpbench.parallel.shm import collectives, memory
+from dpbench.parallel.shm.allocations import Allocations
+from dpbench.parallel.shm.collectives import operator_for
 from dpbench.parallel.shm.operand import Operand, only
-from dpbench.parallel.shm.operators import operator_for
 from dpbench.parallel.shm.queue import Queue, Work
+from dpbench.parallel.shm.rank import ShmRank
 
 # What callers of the group itself leave out; torch.distributed gives all options.
 _SUM, _BARRIER = dist.AllreduceOptions(), dist.BarrierOptions()
@@ -41,23 +46,17 @@ _NO_TIMEOUT = timedelta(0)
 class ShmProcessGroup(dist.ProcessGroup):
     """A process group of ranks on one Linux host, which exchange data through shared memory."""
 
-    def __init__(self, member: Member, store: Any, timeout: timedelta) -> None:
-        """Use `torch.distributed.init_process_group("shm")` or `new_group(backend="shm")`.
-
-        Args:
-            member: this rank.
-            store: used by this group alone.
-            timeout: for operations that name none.
-        """
-        super().__init__(member.rank, member.size)
+    def __init__(self, rank: ShmRank, store: Any, timeout: timedelta) -> None:
+        """Called by torch.distributed for the backend "shm"; the store is this group's alone."""
+        super().__init__(rank.rank, rank.size)
         leave_uncompiled(ShmProcessGroup)
         leave_uncompiled(Queue, "run_until")
-        self._member = member
+        self._rank = rank
         self._store = store
         self._timeout = timeout.total_seconds()
         self._name = ""
-        self._allocations = Allocations(member)
-        self._queue = Queue(member)
+        self._allocations = Allocations(rank)
+        self._queue = Queue(rank)
         self._is_checked = False
 
     def allocate(self, nbytes: int) -> Tensor:
@@ -72,21 +71,23 @@ class ShmProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: list[Tensor], opts: Any = _SUM) -> dist.Work:
         operands = [Operand(tensor, write=True) for tensor in tensors]
-        runs = [self._all_reduce_of(operand, opts) for operand in operands]
+        runs = [
+            partial(
+                collectives.all_reduce,
+                self._rank,
+                self._allocations,
+                operand.flat,
+                operator_for(opts.reduceOp, operand.flat.dtype),
+            )
+            for operand in operands
+        ]
         return self._start("all_reduce", runs, opts, operands, tensors)
-
-    def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        root, tensor = self._root(opts), only(tensors)
-        is_root = root == self._member.rank
-        # The others keep theirs.
-        operand = Operand(tensor if is_root else tensor.clone(), write=is_root)
-        return self._start("reduce", [self._all_reduce_of(operand, opts)], opts, [operand], tensors)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         root = self._root(opts)
-        is_root = root == self._member.rank
+        is_root = root == self._rank.rank
         operand = Operand(only(tensors), read=is_root, write=not is_root)
-        run = partial(collectives.broadcast, self._member, operand.flat, root)
+        run = partial(collectives.broadcast, self._rank, operand.flat, root)
         return self._start("broadcast", [run], opts, [operand], tensors)
 
     def allgather(
@@ -97,8 +98,8 @@ class ShmProcessGroup(dist.ProcessGroup):
     def gather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
     ) -> dist.Work:
-        is_root = self._root(opts) == self._member.rank
-        results = only(output_tensors) if is_root else None
+        is_root = self._root(opts) == self._rank.rank
+        results = only(output_tensors) if is_root else []
         return self._gather("gather", results, only(input_tensors), opts)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
@@ -109,24 +110,14 @@ class ShmProcessGroup(dist.ProcessGroup):
     ) -> dist.Work:
         sources = [Operand(tensor) for tensor in inputs]
         targets = [Operand(tensor, read=False, write=True) for tensor in outputs]
-        runs = [
-            partial(
-                collectives.all_gather,
-                self._member,
-                self._split_evenly(target, source),
-                source.flat,
+        runs = []
+        for full, part in zip(targets, sources, strict=True):
+            self._require_one_each(full.flat.tensor_split(self._rank.size), part.flat)
+            tensors = (full.flat, part.flat)
+            runs.append(
+                partial(collectives.all_gather_single, self._rank, self._allocations, *tensors)
             )
-            for source, target in zip(sources, targets, strict=True)
-        ]
         return self._start("all_gather", runs, opts, [*sources, *targets], outputs)
-
-    def reduce_scatter(
-        self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
-    ) -> dist.Work:
-        output, inputs = only(output_tensors), only(input_tensors)
-        self._require_one_each(inputs, output)
-        whole = torch.cat([tensor.reshape(-1) for tensor in inputs])
-        return self.reduce_scatter_single(output, whole, opts)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
         return self.reduce_scatter_single_coalesced([output], [input], opts)
@@ -136,31 +127,14 @@ class ShmProcessGroup(dist.ProcessGroup):
     ) -> dist.Work:
         sources = [Operand(tensor) for tensor in inputs]
         targets = [Operand(tensor, read=False, write=True) for tensor in outputs]
-        runs = [
-            partial(
-                collectives.reduce_scatter,
-                self._member,
-                self._split_evenly(source, target),
-                target.flat,
-                operator_for(opts.reduceOp, target.flat.dtype),
+        runs = []
+        for full, part in zip(sources, targets, strict=True):
+            self._require_one_each(full.flat.tensor_split(self._rank.size), part.flat)
+            tensors = (full.flat, part.flat, operator_for(opts.reduceOp, part.flat.dtype))
+            runs.append(
+                partial(collectives.reduce_scatter, self._rank, self._allocations, *tensors)
             )
-            for source, target in zip(sources, targets, strict=True)
-        ]
         return self._start("reduce_scatter", runs, opts, [*sources, *targets], outputs)
-
-    def scatter(
-        self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
-    ) -> dist.Work:
-        output, root = only(output_tensors), self._root(opts)
-        operands = [Operand(output, read=False, write=True)]
-        if root == self._member.rank:
-            inputs = only(input_tensors)
-            self._require_one_each(inputs, output)
-            operands.append(Operand(torch.cat([tensor.reshape(-1) for tensor in inputs])))
-        run = partial(
-            collectives.scatter, self._member, *(operand.flat for operand in operands), root=root
-        )
-        return self._start("scatter", [run], opts, operands, output_tensors)
 
     # Other names of these, used before torch 2.13 or by its C++ code (functional collectives).
     allreduce_coalesced = allreduce
@@ -168,15 +142,17 @@ class ShmProcessGroup(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def barrier(self, opts: Any = _BARRIER) -> dist.Work:
-        return self._start("barrier", [partial(collectives.barrier, self._member)], opts, [], [])
+        return self._start("barrier", [partial(collectives.barrier, self._rank)], opts, [], [])
 
     def send(self, *_: Any) -> dist.Work:
         """Raise NotImplementedError: data-parallel training needs none of these."""
         raise NotImplementedError(
-            "shm has no messages between two ranks and no all_to_all; use gloo"
+            "shm has no messages between two ranks, all_to_all, reduce, scatter, nor "
+            "reduce_scatter to lists; use gloo"
         )
 
     recv = recv_anysource = alltoall = alltoall_base = all_to_all_single = send
+    reduce = scatter = reduce_scatter = send
 
     def shutdown(self) -> None:
         """Leave the group; torch calls it in destroy_process_group.
@@ -184,7 +160,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         Pending operations fail, here and on the ranks that need this one for them.
         """
         self._queue.close()
-        self._member.close()
+        self._rank.close()
 
     abort = shutdown
 
@@ -211,17 +187,16 @@ class ShmProcessGroup(dist.ProcessGroup):
         """Run collectives if they are synchronous and nothing is queued, otherwise queue them.
 
         Args:
-            name: the collective's name, for messages.
+            name: for messages.
             runs: one or more collectives that are one operation to the caller.
             opts: torch's options, with `timeout` and `asyncOp`.
-            operands: all that they read or write.
-            results: value of the operation's future.
+            operands, results: see Work.
 
         Raises:
             RuntimeError: the group belongs to another process, or is broken.
             ValueError: torch was asked for a group with another backend beside this one.
         """
-        self._member.require_usable()
+        self._rank.require_usable()
         if not self._is_checked:
             # Not when the group is made, as torch does not tell then what else it was asked for.
             config = dist.get_backend_config(self)
@@ -232,51 +207,34 @@ class ShmProcessGroup(dist.ProcessGroup):
             self._is_checked = True
         seconds = opts.timeout.total_seconds() if opts.timeout > _NO_TIMEOUT else self._timeout
         work = Work(name, runs, seconds, operands, results, self._queue)
-        self._queue.start(work, later=opts.asyncOp)
+        self._queue.submit(work, later=opts.asyncOp)
         return work
 
-    def _gather(
-        self, name: str, results: list[Tensor] | None, tensor: Tensor, opts: Any
-    ) -> dist.Work:
-        """Gather a tensor of each rank into `results`, which are None where none are wanted."""
-        if results is not None:
+    def _gather(self, name: str, results: list[Tensor], tensor: Tensor, opts: Any) -> dist.Work:
+        """Gather a tensor of each rank into `results`, which are empty where none are wanted."""
+        if results:
             self._require_one_each(results, tensor)
         source = Operand(tensor)
-        targets = [Operand(result, read=False, write=True) for result in results or ()]
+        targets = [Operand(result, read=False, write=True) for result in results]
         outputs = [target.flat for target in targets]
-        run = partial(collectives.all_gather, self._member, outputs, source.flat)
-        return self._start(name, [run], opts, [source, *targets], results or [])
-
-    def _all_reduce_of(self, operand: Operand, opts: Any) -> Callable[[], object]:
-        """The all-reduce of one operand."""
-        operator = operator_for(opts.reduceOp, operand.flat.dtype)
-        return partial(all_reduce, self._member, self._allocations, operand.flat, operator)
+        run = partial(collectives.all_gather, self._rank, outputs, source.flat)
+        return self._start(name, [run], opts, [source, *targets], results)
 
     def _root(self, opts: Any) -> int:
         """The rank that sends or receives alone, which torch takes unchecked as a group's rank."""
-        root, size = int(opts.rootRank), self._member.size
+        root, size = int(opts.rootRank), self._rank.size
         if not 0 <= root < size:
             raise ValueError(f"got rank {root} as the root, expected one from 0 to {size - 1}")
         return root
 
     def _require_one_each(self, tensors: Sequence[Tensor], like: Tensor) -> None:
         """Check that there is one tensor for each rank, of the size and type of `like`."""
-        size, expected = self._member.size, (like.numel(), like.dtype)
-        if [(tensor.numel(), tensor.dtype) for tensor in tensors] != [expected] * size:
+        size, got = self._rank.size, [(tensor.numel(), tensor.dtype) for tensor in tensors]
+        if got != [(like.numel(), like.dtype)] * size:
             raise ValueError(
-                f"got {len(tensors)} tensors, expected one of {expected[0]} × {expected[1]} for "
+                f"got {len(tensors)} tensors, expected one of {like.numel()} × {like.dtype} for "
                 f"each of the {size} ranks"
             )
-
-    def _split_evenly(self, whole: Operand, part: Operand) -> list[Tensor]:
-        """Split the operand of all ranks into one part for each, like `part`."""
-        size, all_, one = self._member.size, whole.flat, part.flat
-        if (all_.numel(), all_.dtype) != (size * one.numel(), one.dtype):
-            raise ValueError(
-                f"got {all_.numel()} × {all_.dtype} for all ranks and {one.numel()} × {one.dtype} "
-                f"for one, expected {size} times as many elements, of the same type"
-            )
-        return list(all_.view(size, one.numel()).unbind())
 
 
 def zeros(group: dist.ProcessGroup, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -295,3 +253,65 @@ def zeros(group: dist.ProcessGroup, numel: int, dtype: torch.dtype, device: torc
         with torch.inference_mode(False):
             return group.allocate(numel * dtype.itemsize).view(dtype)
     return torch.zeros(numel, dtype=dtype, device=device)
+
+
+def create(options: Any, backend_options: Any) -> ShmProcessGroup:
+    """Create a group, as torch.distributed's callback for this backend; a collective.
+
+    Raises:
+        OSError: rank 0 could not create the memory.
+        RuntimeError: a rank is missing; on every rank: they are not on one host, or one of them
+            could not open the memory.
+        ValueError: backend options are given, but this backend has none.
+    """
+    if backend_options is not None:
+        raise ValueError(f"backend 'shm' has no options, got {backend_options!r}")
+    if sys.platform != "linux":
+        raise RuntimeError(f"backend 'shm' needs Linux (memfd), got {sys.platform}; use gloo")
+    rank, layout = options.group_rank, memory.Layout(options.group_size)
+    names = [f"rank {number}" for number in options.global_ranks_in_group or range(layout.size)]
+    shm_rank, descriptor, problem = None, -1, ""
+    with ExitStack() as on_error:
+        if rank == 0:
+            descriptor = memory.create(layout)
+            on_error.callback(os.close, descriptor)
+        own = json.dumps([os.getpid(), descriptor, host_key(), os.uname().nodename])
+        identities = map(json.loads, _exchange("identity", own, options))
+        pids, descriptors, hosts, nodes = zip(*identities, strict=True)
+        for name, host, node in zip(names, hosts, nodes, strict=True):
+            if host != hosts[0]:
+                raise RuntimeError(
+                    "backend 'shm' joins processes of one host and one PID namespace, but "
+                    f"{name} is on another host or in another container ({node}) than {names[0]} "
+                    f"({nodes[0]}); use gloo or nccl"
+                )
+        try:
+            if rank > 0:
+                descriptor = memory.open_of(pids[0], descriptors[0])
+                on_error.callback(os.close, descriptor)
+            shm_rank = ShmRank(layout, descriptor, rank, pids, names)
+        except (OSError, psutil.NoSuchProcess) as error:
+            problem = f"{names[rank]}: {error}"
+        # When this passes, all ranks have opened the memory, so rank 0 may leave.
+        problems = "; ".join(filter(None, _exchange("problem", problem, options)))
+        if shm_rank is None or problems:
+            raise RuntimeError(f"backend 'shm' could not share memory: {problems}")
+        on_error.pop_all()
+    return ShmProcessGroup(shm_rank, options.store, options.timeout)
+
+
+def _exchange(topic: str, own: str, options: Any) -> list[str]:
+    """The texts of all ranks on a topic, in the store that only this group uses."""
+    keys = [f"{topic}/{peer}" for peer in range(options.group_size)]
+    options.store.set(keys[options.group_rank], own)
+    options.store.wait(keys, options.timeout)
+    return [options.store.get(key).decode() for key in keys]
+
+
+def host_key() -> str:
+    """Equal for processes of one host and one container, which can open each other's memory.
+
+    The kernel's boot id is the same for all containers of a machine, the PID namespace is not.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

@@ -1,12 +1,9 @@
 """The queue of a group: it runs one operation after the other, in the order of issue.
 
-An operation is a function that blocks. Who runs it?
-
-- A synchronous call runs in the caller's thread, if nothing is queued: no thread has to wake up.
-- An asynchronous one is queued. The thread that waits for it runs it, with all those before it.
-- What nobody waits for within 2 ms is run by the group's thread, so that a rank that computes does
-  not keep the others waiting; at once, if somebody asked for a future, since a wait for a future
-  runs nothing.
+An operation is a function that blocks. A synchronous call runs in the caller's thread, if nothing
+is queued: no thread has to wake up. An asynchronous one is queued for the group's thread, so that a
+rank that computes does not keep the others waiting; a thread that waits for an operation runs those
+that are still queued itself.
 
 Callbacks of futures may wait for operations of the group, so its thread starts another one for
 them.
@@ -15,11 +12,11 @@ them.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -29,11 +26,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from dpbench.parallel.shm.member import Member
 from dpbench.parallel.shm.operand import Operand
+from dpbench.parallel.shm.rank import ShmRank
 
-# Seconds that a queued operation is left to the thread that will wait for it.
-_GRACE = 0.002
 # Guards the ends and the futures of all operations, which take a moment.
 _completion = threading.Lock()
 # Seconds that the thread gets to leave an operation when the group is destroyed.
@@ -46,7 +41,7 @@ class Work(dist.Work):
     Attributes:
         name: for messages.
         functions: do it, in order; the last returns when no other rank needs this one any more.
-        limit_seconds: see `Member.begin`. Its name is not `timeout`, which torch 2.14 reads itself.
+        limit_seconds: see `ShmRank.begin`. Its name is not `timeout`, which torch 2.14 reads.
         operands: all that it reads or writes.
         done: whether it has ended, with or without an error.
         error: the error with which it ended, or None.
@@ -61,12 +56,7 @@ class Work(dist.Work):
         results: list[Tensor],
         queue: Queue,
     ) -> None:
-        """
-        Args:
-            name, functions, limit_seconds, operands: see the attributes.
-            results: value of the future.
-            queue: runs the operation.
-        """
+        """`results` are the value of the future; `queue` runs the operation."""
         super().__init__()
         self.name, self.functions, self.limit_seconds = name, functions, limit_seconds
         self.operands = operands
@@ -122,8 +112,6 @@ class Work(dist.Work):
                 self._future = self._ended.then(self._outcome)
                 if self.done:
                     self._ended.set_result(None)
-        if not self.done:
-            self._queue.serve(at_once=True)
         return self._future
 
     def end(self, error: BaseException | None) -> Callable[[], None] | None:
@@ -143,107 +131,73 @@ class Work(dist.Work):
 class Queue:
     """The operations of one group on this rank."""
 
-    def __init__(self, member: Member) -> None:
-        """
-        Args:
-            member: this rank; the queue gives it up when an operation fails.
-        """
-        self._member = member
+    def __init__(self, rank: ShmRank) -> None:
+        self._rank = rank
         # Operations that have not ended; the first may be running.
         self._pending: deque[Work] = deque()
         # Held by the thread that runs an operation, but not while callbacks run.
         self._running = threading.Lock()
-        # Guards the two below.
-        self._guard = threading.Lock()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._waiters = 0
+        self._wake = threading.Event()
         self._is_closed = False
-        self._wake, self._hurry = threading.Event(), threading.Event()
         _queues.add(self)
 
-    def start(self, work: Work, *, later: bool) -> None:
-        """Run an operation in this thread, unless others wait for their turn; queue it otherwise.
-
-        Args:
-            work: the operation.
-            later: queue it in any case.
-        """
-        if later or self._pending or not self._running.acquire(blocking=False):
-            self._pending.append(work)
-            self.serve()
+    def submit(self, work: Work, *, later: bool) -> None:
+        """Run an operation in this thread, unless others wait for their turn or it is for later."""
+        if not later and not self._pending and self._running.acquire(blocking=False):
+            try:
+                self._run(work, spin=True)
+            finally:
+                self._running.release()
+            work.done = True
             return
-        try:
-            self._run(work, spin=True)
-        finally:
-            self._running.release()
-        work.done = True
+        self._pending.append(work)
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="dpbench-shm", daemon=True)
+                self._thread.start()
+        self._wake.set()
 
     def run_until(self, work: Work) -> None:
         """Run operations in this thread until this one, which is queued here, is done."""
         while not work.done:
-            complete = None
-            with self._guard:
-                self._waiters += 1
-            try:
-                with self._running:
-                    if self._pending and not work.done:
-                        complete = self._run_first(spin=True)
-            finally:
-                with self._guard:
-                    self._waiters -= 1
-                if self._pending:
-                    self.serve()
+            with self._running:
+                complete = None if work.done else self._run_first(spin=True)
             if complete is not None:
-                # This thread does not count as a waiter now: a callback may wait for a future of
-                # the group, which only the group's thread can complete.
                 complete()
-
-    def serve(self, *, at_once: bool = False) -> None:
-        """Let the group's thread run what is queued, if nobody else does it within a moment."""
-        if at_once:
-            self._hurry.set()
-        if self._thread is None:
-            with self._guard:
-                if self._thread is None:
-                    name = "dpbench-shm"
-                    self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-                    self._thread.start()
-        self._wake.set()
 
     def close(self) -> None:
         """Fail all operations, and wait until no thread runs one; a forked child does nothing."""
-        if not self._member.is_own_process:
+        if not self._rank.is_own_process:
             return
-        self._member.broken = self._member.broken or "it has been destroyed"
+        self._rank.broken = self._rank.broken or "it has been destroyed"
         # Another thread may end the last operation first.
-        with contextlib.suppress(IndexError):
+        with suppress(IndexError):
             while True:
                 self.run_until(self._pending[0])
         self._is_closed = True
         if self._thread is not None:
-            self.serve(at_once=True)
+            self._wake.set()
             self._thread.join(_LAST_STEP)
 
     def _run(self, work: Work, *, spin: bool) -> None:
         """Run one operation; call it with `_running` held."""
-        if torch.is_inference_mode_enabled():
-            # Views made here are used again outside of the mode.
-            with torch.inference_mode(False):
-                self._run(work, spin=spin)
-            return
-        member = self._member
-        member.require_usable()
+        self._rank.require_usable()
         try:
             for operand in work.operands:
                 operand.wait()
-            member.begin(work.name, work.limit_seconds, spin=spin)
-            for function in work.functions:
-                function()
+            self._rank.begin(work.name, work.limit_seconds, spin=spin)
+            # Views made here are used again outside of inference mode.
+            inferring = torch.is_inference_mode_enabled()
+            with torch.inference_mode(False) if inferring else nullcontext():
+                for function in work.functions:
+                    function()
             for operand in work.operands:
                 operand.store()
         except BaseException as error:
             # The others may have heard of it, so later operations would not match theirs.
-            member.give_up(error)
+            self._rank.abort(error)
             raise
 
     def _run_first(self, *, spin: bool) -> Callable[[], None] | None:
@@ -268,11 +222,8 @@ class Queue:
         """Run queued operations, in the thread of the group, until it is closed."""
         while not self._is_closed:
             self._wake.wait()
-            self._hurry.wait(_GRACE)
-            self._hurry.clear()
             self._wake.clear()
-            # A thread that waits goes on by itself.
-            while self._pending and not self._waiters:
+            while self._pending:
                 with self._running:
                     complete = self._run_first(spin=False) if self._pending else None
                 if complete is not None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dpbench.parallel import accumulate
 from tests.parallel.dp.modules import (
     F64,
     Losses,
@@ -104,3 +105,38 @@ def test_the_two_routes_together_would_count_twice_and_are_refused(replicas: int
     with pytest.raises(RuntimeError, match="second time"):
         loss.backward()
     assert_same(gradients(module), once)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("sizes", [(4, 4, 2), (1, 9), (10,)])
+def test_unequal_micro_batches_equal_the_large_batch(
+    reduction: Any, sizes: tuple[int, ...]
+) -> None:
+    module = Losses(reduction)
+    expected_loss = module(X, targets=Y)[1]
+    expected_loss.backward()
+    expected = gradients(module)
+    wrapper = parallel(module, 3, loss_reduction=reduction)
+    parts = zip(X.split(sizes), Y.split(sizes), strict=True)
+    batches = [{"x": x, "targets": y} for x, y in parts]
+    for _ in range(2):
+        module.zero_grad()
+        loss = accumulate(wrapper, batches)
+        torch.testing.assert_close(loss, expected_loss.detach(), rtol=1e-12, atol=1e-12)
+        assert not loss.requires_grad
+        assert_same(gradients(module), expected)
+    with pytest.raises(ValueError, match=r"got batches of \[10, 0\] samples"):
+        accumulate(wrapper, [batches[0] | {"x": X, "targets": Y}, {"x": X[:0], "targets": Y[:0]}])
+
+
+def test_equal_steps_by_hand_equal_the_large_batch() -> None:
+    module, steps = Losses(), 5
+    wrapper = parallel(module, 2)
+    module(X, targets=Y)[1].backward()
+    expected = gradients(module)
+    for _ in range(2):
+        module.zero_grad()
+        for part, targets in zip(X.chunk(steps), Y.chunk(steps), strict=True):
+            wrapper(part, targets=targets)
+            wrapper.backward(scale=1.0 / steps)
+        assert_same(gradients(module), expected)

@@ -1,4 +1,9 @@
-"""This rank's place in a group: its semaphores, its buffers, and how ranks meet."""
+"""One rank of a group: its semaphores, its buffers, and how it waits for the other ranks.
+
+`sem_post` releases and `sem_wait` acquires (POSIX.1-2017, 4.12 Memory Synchronization): what a rank
+wrote before it posted is visible to the rank that took the token, on Arm as well as on x86. No
+other fence is needed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.shm.memory import DESCRIPTOR_BYTES, SLOT_BYTES, Layout, as_bytes
-from dpbench.parallel.shm.semaphores import has_token, post, take_within, try_take
 
 SPINS = 160
 """Tries before a thread blocks: some tens of microseconds."""
@@ -29,27 +33,27 @@ _TOKEN_DELAY = 0.005
 # Number of sizes of small operands, and of chunks, whose views are cached.
 _CACHED_VIEWS = 256
 
-# The place of the operand, and the operation as text.
+# The offset of the operand, and the operation as text.
 _DESCRIPTOR = struct.Struct(f"<q{DESCRIPTOR_BYTES - 8}s")
-NOWHERE = -1
-"""The place of an operand outside the memory that the group has allocated."""
+OUTSIDE = -1
+"""The offset of an operand outside the memory that the group has allocated."""
+
+# Posting and trying are faster than releasing the interpreter lock, so PyDLL keeps it. Blocking
+# must release it, as CDLL does.
+_quick, _blocking = ctypes.PyDLL(None), ctypes.CDLL(None)
+_post, _try_wait = _quick.sem_post, _quick.sem_trywait
 
 
-def describe(kind: str, tensor: Tensor, operator: str = "", root: int = -1) -> str:
-    """A collective as text, as in "all_reduce(SUM, 12 × torch.float32)"; -1 means no root."""
-    details = [operator] if operator else []
-    details.append(f"{tensor.numel()} × {tensor.dtype}")
-    if root >= 0:
-        details.append(f"root {root}")
-    return f"{kind}({', '.join(details)})"
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-Staging = tuple[list[list[Tensor]], list[Tensor], int]
+Buffers = tuple[list[list[Tensor]], list[Tensor], int]
 """Buffers for one chunk each: the operands' by rank and turn, those of results by turn, of which
 each rank fills its share, and the number of elements in each."""
 
 
-class Member:
+class ShmRank:
     """One rank of a group; only one thread at a time may run operations on it.
 
     Attributes:
@@ -62,19 +66,14 @@ class Member:
     def __init__(
         self, layout: Layout, descriptor: int, rank: int, pids: Sequence[int], names: Sequence[str]
     ) -> None:
-        """
-        Args:
-            layout, descriptor, rank, names: see the attributes; `close` closes the descriptor.
-            pids: process ids of the ranks.
+        """`pids` are the process ids of the ranks; `close` closes the descriptor.
 
         Raises:
             OSError: the process has no address space left.
             psutil.NoSuchProcess: a rank has ended.
         """
-        self.rank = rank
-        self.size = layout.size
-        self.layout, self.descriptor = layout, descriptor
-        self.names = names
+        self.rank, self.size = rank, layout.size
+        self.layout, self.descriptor, self.names = layout, descriptor, names
         self.broken = ""
         self._views: dict[Any, Any] = {}
         self._processes = [psutil.Process(pid) for pid in pids]
@@ -86,15 +85,16 @@ class Member:
         self._spins = SPINS
         self._pid = os.getpid()
         start = self._bytes.data_ptr()
-        others = [peer for peer in range(self.size) if peer != rank]
+        everyone = range(self.size)
+        others = [peer for peer in everyone if peer != rank]
         self._posted = [ctypes.c_void_p(start + layout.semaphore(rank, peer)) for peer in others]
         self._awaited = [
             (ctypes.c_void_p(start + layout.semaphore(peer, rank)), peer) for peer in others
         ]
         self._descriptors = [
             [
-                self._memory[offset : offset + DESCRIPTOR_BYTES]
-                for offset in (layout.descriptor_of(peer, turn) for peer in range(self.size))
+                self._memory[layout.descriptor_of(peer, turn) :][:DESCRIPTOR_BYTES]
+                for peer in everyone
             ]
             for turn in (0, 1)
         ]
@@ -118,23 +118,23 @@ class Member:
             torch.distributed.DistBackendError: a rank is missing: it is gone, or late.
         """
         for semaphore in self._posted:
-            post(semaphore)
+            _post(semaphore)
         for position, (semaphore, _) in enumerate(self._awaited):
-            if try_take(semaphore):
-                self._take(position)
+            if _try_wait(semaphore):
+                self._wait_for(position)
 
-    def meet(self, operation: str, place: int = NOWHERE) -> bool:
-        """Start a collective: a barrier at which the ranks compare their operations.
+    def enter(self, operation: str, offset: int = OUTSIDE) -> bool:
+        """Enter a collective: a barrier at which the ranks compare their operations.
 
-        When it passes, all ranks have ended their previous collective: the staging buffers are
-        free, and so is the other slot, which the next collective uses.
+        When it passes, all ranks have ended their previous collective: the large buffers are free,
+        and so is the other slot, which the next collective uses.
 
         Args:
             operation: as from `describe`.
-            place: of the operand.
+            offset: of the operand, in the memory of the group.
 
         Returns:
-            Whether the place is the same on all ranks.
+            Whether the operands of all ranks lie at this offset, in memory of the group.
 
         Raises:
             torch.distributed.DistBackendError: on every rank: the operations differ; see also
@@ -142,12 +142,12 @@ class Member:
         """
         turn, self._turn = self._turn, 1 - self._turn
         views = self._descriptors[turn]
-        own = _DESCRIPTOR.pack(place, operation.encode())
+        own = _DESCRIPTOR.pack(offset, operation.encode())
         views[self.rank][:] = own
         self.barrier()
         descriptors = [bytes(view) for view in views]
         if descriptors.count(own) == self.size:
-            return True
+            return offset != OUTSIDE
         texts = [_DESCRIPTOR.unpack(each)[1].rstrip(b"\0").decode() for each in descriptors]
         for name, text in zip(self.names, texts, strict=True):
             if text != texts[0]:
@@ -156,10 +156,10 @@ class Member:
                 )
         return False
 
-    def operands(self, dtype: torch.dtype, numel: int) -> list[Tensor]:
-        """The memory for small operands, at most SLOT_BYTES, one tensor per rank.
+    def small_buffers(self, dtype: torch.dtype, numel: int) -> list[Tensor]:
+        """The memory for operands of at most SLOT_BYTES, one tensor per rank.
 
-        Fill this rank's before `meet`, and read the others' after it.
+        Fill this rank's before `enter`, and read the others' after it.
         """
         key = (dtype, numel, self._turn)
         views: list[Tensor] | None = self._views.get(key)
@@ -169,21 +169,18 @@ class Member:
             self._cache(key, views)
         return views
 
-    def staging(self, dtype: torch.dtype) -> Staging:
-        """The buffers for large operations, free from `meet` on."""
-        staging: Staging | None = self._views.get(dtype)
-        if staging is None:
-            nbytes = self.layout.chunk_bytes
-            buffers = [
-                [
-                    self._bytes[start : start + nbytes].view(dtype)
-                    for start in (self.layout.staging_of(rank, turn) for turn in (0, 1))
-                ]
+    def large_buffers(self, dtype: torch.dtype) -> Buffers:
+        """The buffers for large operations, free after `enter`."""
+        buffers: Buffers | None = self._views.get(dtype)
+        if buffers is None:
+            nbytes, at = self.layout.chunk_bytes, self.layout.buffer_of
+            by_rank = [
+                [self._bytes[at(rank, turn) :][:nbytes].view(dtype) for turn in (0, 1)]
                 for rank in range(self.size + 1)
             ]
-            staging = buffers[:-1], buffers[-1], nbytes // dtype.itemsize
-            self._cache(dtype, staging)
-        return staging
+            buffers = by_rank[:-1], by_rank[-1], nbytes // dtype.itemsize
+            self._cache(dtype, buffers)
+        return buffers
 
     def _cache(self, key: Any, views: Any) -> None:
         """Keep views of the buffers, as every training step makes the same ones."""
@@ -191,7 +188,7 @@ class Member:
             self._views.clear()
         self._views[key] = views
 
-    def give_up(self, error: BaseException) -> None:
+    def abort(self, error: BaseException) -> None:
         """Mark the group as broken by an error, and leave it."""
         if not self.broken:
             interrupted = f"{self._operation} was interrupted by {type(error).__name__}"
@@ -204,10 +201,7 @@ class Member:
         return os.getpid() == self._pid
 
     def require_usable(self) -> None:
-        """
-        Raises:
-            RuntimeError: the group belongs to another process, or is broken.
-        """
+        """Raise RuntimeError if the group belongs to another process or is broken."""
         if not self.is_own_process:
             raise RuntimeError(
                 f"this 'shm' group belongs to process {self._pid}; process {os.getpid()}, forked "
@@ -223,36 +217,41 @@ class Member:
             os.close(self.descriptor)
             self.descriptor = -1
 
-    def _take(self, position: int) -> None:
-        """Take the token of an awaited rank, which has not come yet."""
+    def _wait_for(self, position: int) -> None:
+        """Wait for the token of an awaited rank, which has not come yet."""
         semaphore, _ = self._awaited[position]
         for number in range(1, self._spins):
-            if not try_take(semaphore):
+            if not _try_wait(semaphore):
                 return
             if number % YIELD_EVERY == 0:
                 os.sched_yield()
         self._deadline = self._deadline or time.monotonic() + self._timeout
-        while not take_within(semaphore, min(LOOK_EVERY, self._deadline - time.monotonic())):
+        while True:
+            # sem_timedwait takes the system's clock, whose changes lengthen or shorten one turn.
+            until = time.time() + min(LOOK_EVERY, self._deadline - time.monotonic())
+            timespec = _Timespec(int(until), int(until % 1 * 1e9))
+            if not _blocking.sem_timedwait(semaphore, ctypes.byref(timespec)):
+                return
             if self.broken:
                 raise dist.DistBackendError(f"{self._operation} was aborted: {self.broken}")
             self._require_present(self._awaited[position:])
 
     def _require_present(self, awaited: Sequence[tuple[ctypes.c_void_p, int]]) -> None:
-        """
-        Raises:
-            torch.distributed.DistBackendError: the deadline has passed, or an awaited rank is gone.
-        """
+        """Raise DistBackendError if the deadline has passed or an awaited rank is gone."""
         is_late = time.monotonic() >= self._deadline
         reasons = {peer: self._why_absent(peer) for _, peer in awaited}
         if not is_late and not any(reasons.values()):
             return
         # The last token of a rank may not be visible yet, though its end is.
         time.sleep(_TOKEN_DELAY)
-        who = ", ".join(
-            f"{self.names[peer]} (pid {self._processes[peer].pid}{reasons[peer]})"
-            for semaphore, peer in awaited
-            if not has_token(semaphore) and (is_late or reasons[peer])
-        )
+        missing = []
+        for semaphore, peer in awaited:
+            tokens = ctypes.c_int()
+            _quick.sem_getvalue(semaphore, ctypes.byref(tokens))
+            if not tokens.value and (is_late or reasons[peer]):
+                pid = self._processes[peer].pid
+                missing.append(f"{self.names[peer]} (pid {pid}{reasons[peer]})")
+        who = ", ".join(missing)
         if who and is_late:
             # In the words of torch's backends, which scripts look for.
             limit = f"{self._timeout * 1000:.0f}ms"
@@ -272,14 +271,23 @@ class Member:
         return "" if runs else ", has ended"
 
 
-def pipelined(member: Member, chunks: int, *stages: Callable[[int], None]) -> None:
+def describe(kind: str, tensor: Tensor, operator: str = "", root: int = -1) -> str:
+    """A collective as text, as in "all_reduce(SUM, 12 × torch.float32)"; -1 means no root."""
+    details = [operator] if operator else []
+    details.append(f"{tensor.numel()} × {tensor.dtype}")
+    if root >= 0:
+        details.append(f"root {root}")
+    return f"{kind}({', '.join(details)})"
+
+
+def pipelined(rank: ShmRank, chunks: int, *stages: Callable[[int], None]) -> None:
     """Run every stage on every chunk; a stage sees what all ranks did in the stage before it.
 
     In step t, stage s works on chunk t − s. With two alternating buffers, stage s + 1 reads from
     one what stage s wrote in the step before, while stage s writes to the other.
 
     Args:
-        member: this rank, after `meet`.
+        rank: this rank, after `enter`.
         chunks: how many; equal on all ranks, as is the number of stages.
         stages: each called with the numbers of the chunks, in order.
     """
@@ -289,4 +297,4 @@ def pipelined(member: Member, chunks: int, *stages: Callable[[int], None]) -> No
             if 0 <= step - number < chunks:
                 stage(step - number)
         if step < steps - 1:
-            member.barrier()
+            rank.barrier()

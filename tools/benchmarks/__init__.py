@@ -1,1 +1,0 @@
-"""Benchmarks of dpbench itself: `python -m tools.benchmarks [NAME …]`."""
