@@ -21,7 +21,7 @@ ALPHA = 0.05
 """Level of a test of data that is looked at once."""
 POWER = 0.8
 """Probability with which a detectable change is detected."""
-MOST_REPETITIONS = 200
+MOST_ADVISED = 200
 """Most repetitions that are advised."""
 ROUNDING = 1e-12
 """Logarithms that differ by less are equal."""
@@ -33,12 +33,17 @@ Costs = Mapping[int, float]
 class Change:
     """Costs of the candidate ÷ costs of the baseline; above 1 the candidate is worse."""
 
+    baseline: Costs
+    candidate: Costs
+    is_paired: bool
+    """Whether repetitions are compared one by one, as both sides ran in the same passes."""
     mean: LogMean
     """The ratio of the geometric means; without an error if a side has one run."""
-    ratios: tuple[float, ...]
-    """The ratio in each repetition; empty if the sides were not measured in the same ones."""
-    repetitions: tuple[int, int]
-    """Number of compared repetitions of the baseline and of the candidate."""
+
+    @property
+    def repetitions(self) -> tuple[int, int]:
+        """Number of compared repetitions of the baseline and of the candidate."""
+        return len(self.baseline), len(self.candidate)
 
     @property
     def estimate(self) -> Estimate:
@@ -66,17 +71,22 @@ class Change:
     def is_above(self, limit: float, level: float) -> bool:
         """Whether the change is surely above the limit: by Student's t or by an exact sign test of
         the repetitions, each at half the level."""
-        more = sum(ratio > limit for ratio in self.ratios)
+        more = sum(ratio > limit for ratio in self._ratios)
         return min(self.p_above(limit), self._sign_test(more)) < level / 2
 
     def is_below(self, limit: float, level: float) -> bool:
         """Whether it is surely below the limit, by the same tests."""
-        fewer = sum(ratio < limit for ratio in self.ratios)
+        fewer = sum(ratio < limit for ratio in self._ratios)
         return min(self.p_below(limit), self._sign_test(fewer)) < level / 2
+
+    @property
+    def _ratios(self) -> list[float]:
+        """The ratio in each repetition; empty if the sides were not measured in the same ones."""
+        return [self.candidate[n] / self.baseline[n] for n in self.baseline if self.is_paired]
 
     def _sign_test(self, successes: int) -> float:
         """p-value of so many successes in as many fair tosses as there are ratios."""
-        return float(bdtrc(successes - 1, len(self.ratios), 0.5)) if self.ratios else 1.0
+        return float(bdtrc(successes - 1, len(self.baseline), 0.5)) if self.is_paired else 1.0
 
     @property
     def detectable(self) -> float | None:
@@ -86,6 +96,28 @@ class Change:
         error, freedom = math.sqrt(self.mean.squared_error), self.mean.degrees_of_freedom
         logarithm = detectable_logarithm(error, freedom, ALPHA / 2)
         return math.expm1(logarithm) if logarithm <= LARGEST_REACH else None
+
+    def repetitions_to_settle(self, limit: float, level: float) -> int | None:
+        """The fewest runs per side that settle it in 4 of 5 cases, if the candidate is unchanged or
+        slower by twice the tolerance; None if out of reach, or if the spread is not known.
+
+        Args:
+            limit: 1 + the tolerance.
+            level: the level of each one-sided test.
+        """
+        if self.mean.squared_error is None:
+            return None
+        first, second = self.repetitions
+        spread = math.sqrt(self.mean.squared_error / (1 / first + 1 / second))
+
+        def suffices(count: int) -> bool:
+            freedom = float(count - 1) * (1 if self.is_paired else 2)
+            error = spread * math.sqrt(2 / count)
+            return detectable_logarithm(error, freedom, level) <= math.log(limit)
+
+        counts = range(2, MOST_ADVISED + 1)
+        place = bisect_left(counts, True, key=suffices)  # more runs never detect less
+        return counts[place] if place < len(counts) else None
 
 
 def change(baseline: Costs, candidate: Costs, *, paired: bool) -> Change | None:
@@ -100,15 +132,12 @@ def change(baseline: Costs, candidate: Costs, *, paired: bool) -> Change | None:
         baseline, candidate = ({n: side[n] for n in shared} for side in (baseline, candidate))
     if not baseline or not candidate:
         return None
-    ratios = [candidate[n] / baseline[n] for n in baseline] if paired else []
-    before, now = [*baseline.values()], [*candidate.values()]
-    return Change(
-        mean=LogMean.of_runs(ratios)
-        if paired
-        else LogMean.of_runs(now).over(LogMean.of_runs(before)),
-        ratios=tuple(ratios),
-        repetitions=(len(before), len(now)),
-    )
+    if paired:
+        mean = LogMean.of_runs([candidate[n] / baseline[n] for n in baseline])
+    else:
+        before, now = (LogMean.of_runs([*side.values()]) for side in (baseline, candidate))
+        mean = now.over(before)
+    return Change(baseline=baseline, candidate=candidate, is_paired=paired, mean=mean)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -130,26 +159,3 @@ def detectable_logarithm(standard_error: float, degrees_of_freedom: float, level
     probability `POWER`."""
     critical = stdtrit(degrees_of_freedom, 1 - level)
     return float(nctdtrinc(degrees_of_freedom, 1 - POWER, critical)) * standard_error
-
-
-def repetitions_to_settle(found: Change, limit: float, level: float) -> int | None:
-    """The fewest runs per side that settle it in 4 of 5 cases, if the candidate is unchanged or
-    slower by twice the tolerance; None if out of reach, or if the spread is not known.
-
-    Args:
-        limit: 1 + the tolerance.
-        level: the level of each one-sided test.
-    """
-    if found.mean.squared_error is None:
-        return None
-    first, second = found.repetitions
-    spread = math.sqrt(found.mean.squared_error / (1 / first + 1 / second))
-
-    def suffices(count: int) -> bool:
-        freedom = float(count - 1) * (1 if found.ratios else 2)
-        error = spread * math.sqrt(2 / count)
-        return detectable_logarithm(error, freedom, level) <= math.log(limit)
-
-    counts = range(2, MOST_REPETITIONS + 1)
-    place = bisect_left(counts, True, key=suffices)  # more runs never detect less
-    return counts[place] if place < len(counts) else None

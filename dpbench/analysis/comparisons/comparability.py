@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import chain
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
 
 from dpbench import units
 from dpbench.analysis.comparisons.matching import Matched, NotComparable
@@ -89,26 +87,42 @@ def _oversubscribed(
 def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, ...]:
     """Notes on the environments of the two sides; () if all are alike.
 
-    Raises NotComparable if they differ in a way that forbids a comparison, unless `force`.
+    Raises NotComparable if they differ in a way that forbids a comparison, unless `force`. The
+    commit and the host may differ, and so may sides that mix the same environments.
     """
-    notes = [*_files(matched)]
+    notes = [*_changed_files(matched)]
     sides = (matched.baseline, matched.candidate)
-    ids = [_identifiers(matched, "baseline"), _identifiers(matched, "candidate")]
+    ids = [
+        _identifiers(records for pair in matched.pairs for records in getattr(pair, name))
+        for name in ("baseline", "candidate")
+    ]
     before, after = (
-        [side.environments[name] for name in names.values() if name in side.environments]
+        {name: side.environments[name] for name in names.values() if name in side.environments}
         for side, names in zip(sides, ids, strict=True)
     )
-    if any(there.launcher == SYNTHETIC for there in (*before, *after)):
+    if any(there.launcher == SYNTHETIC for there in (*before.values(), *after.values())):
         notes.insert(0, SYNTHETIC_NOTE)
     # Another commit is the reason for most comparisons.
     for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
         first, second = (
-            dict.fromkeys(getattr(environment, name) or "not known" for environment in side)
+            dict.fromkeys(
+                getattr(environment, name) or "not known" for environment in side.values()
+            )
             for side in (before, after)
         )
         if first and second and first.keys() != second.keys():
             notes.append(f"{words} differ: {', '.join(first)} -> {', '.join(second)}")
-    differences = environment_differences(matched)
+    if not all(ids) or ids[0].keys() == ids[1].keys():
+        return tuple(notes)
+    differences = dict.fromkeys(
+        f"environment {name} of {side.label} is not stored"
+        for side, names in zip(sides, ids, strict=True)
+        for name in names.values()
+        if name not in side.environments
+    )
+    for one in before.values():
+        for other in after.values():
+            differences |= dict.fromkeys(other.differences_from(one))
     if differences:
         labels = " and ".join(side.label for side in sides)
         found = f"{labels} come from different environments: {'; '.join(differences)}"
@@ -118,45 +132,18 @@ def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, .
     return tuple(notes)
 
 
-def environment_differences(matched: Matched) -> tuple[str, ...]:
-    """Differences between the environments of the pairs: "cpu: A -> B"; () if there are none.
-
-    The commit and the host may differ, and so may sides that mix the same environments.
-    """
-    first, second = _identifiers(matched, "baseline"), _identifiers(matched, "candidate")
-    if not first or not second or first.keys() == second.keys():
-        return ()
-    missing = [
-        f"environment {name} of {side.label} is not stored"
-        for side, names in ((matched.baseline, first), (matched.candidate, second))
-        for name in names.values()
-        if name not in side.environments
-    ]
-    different = (
-        matched.candidate.environments[now].differences_from(matched.baseline.environments[before])
-        for one, before in first.items()
-        for other, now in second.items()
-        if one != other
-        and before in matched.baseline.environments
-        and now in matched.candidate.environments
-    )
-    return tuple(dict.fromkeys([*missing, *chain.from_iterable(different)]))
-
-
-def _identifiers(matched: Matched, side: Literal["baseline", "candidate"]) -> dict[str, str]:
+def _identifiers(records: Iterable[TrialRecord]) -> dict[str, str]:
     """The comparable part of every environment's id, with one full id that has it."""
-    records = (record for pair in matched.pairs for record in getattr(pair, side).values())
     return {comparable(name): name for record in records for name in record.environment_ids}
 
 
-def _files(matched: Matched) -> dict[str, None]:
+def _changed_files(matched: Matched) -> dict[str, None]:
     """Changes in the content of the user's files, for pairs that name the same files."""
     found: dict[str, None] = {}
     for pair in matched.pairs:
-        sides = (pair.baseline.values(), pair.candidate.values())
-        before, now = (next((record.trial.workload for record in side), None) for side in sides)
-        if before is None or now is None or before.files_sha256 == now.files_sha256:
+        if not pair.baseline or not pair.candidate:
             continue
-        if named_files(now) == named_files(before):
+        before, now = pair.baseline[0].trial.workload, pair.candidate[0].trial.workload
+        if before.files_sha256 != now.files_sha256 and named_files(now) == named_files(before):
             found[f"{named_files(now)} has changed between the two"] = None
     return found

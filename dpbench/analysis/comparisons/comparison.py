@@ -8,21 +8,18 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change, holm
-from dpbench.analysis.comparisons.matching import Group, Matched, Pair
+from dpbench.analysis.comparisons.change import ALPHA, Change, change, holm
+from dpbench.analysis.comparisons.matching import Matched, Pair
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.metric import Metric
 from dpbench.analysis.scaling import efficiency_reader
 from dpbench.records.trial import TrialRecord
 
-Reading = Callable[[TrialRecord], Any]
 ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
-Values = dict[int, float]
-"""Values by repetition."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,22 +37,22 @@ class Comparison:
     candidate: Estimate | None
     repetitions: tuple[int, int]
     """Number of compared repetitions of the baseline and of the candidate."""
-    seconds: float = 0.0
+    seconds: float
     """Duration of the trials of both sides together."""
-    slowdown: Estimate | None = None
+    slowdown: Estimate | None
     """Ratio by which the candidate takes longer, or needs more: above 1 it is worse."""
-    change: Change | None = None
+    change: Change | None
     """The tests of the slowdown; None if it has no interval."""
     p_value_corrected: float | None = None
     """p-value, corrected for the number of rows (Holm)."""
     outcome: ComparisonOutcome = "inconclusive"
-    reason: str | None = None
+    reason: str | None
     """Reason why it is inconclusive."""
-    paired: bool = False
-    """True where runs were compared repetition by repetition."""
-    baseline_costs: Costs = field(default_factory=dict)
-    """The values of the baseline, or 1 ÷ them if more is better; empty without a change."""
-    candidate_costs: Costs = field(default_factory=dict)
+
+    @property
+    def paired(self) -> bool:
+        """Whether runs were compared repetition by repetition."""
+        return self.change is not None and self.change.is_paired
 
     @property
     def p_value(self) -> float | None:
@@ -77,51 +74,56 @@ def compare(matched: Matched, metric: Metric, *, within: float) -> tuple[Compari
     1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else it
     is inconclusive.
     """
-    first, second = (
+    readers = [
         efficiency_reader(side.records) if metric.is_relative else metric.of_trial
         for side in (matched.baseline, matched.candidate)
-    )
-    found = (_compared(pair, matched, metric, first, second) for pair in matched.pairs)
-    rows = [row for row in found if row is not None]
+    ]
+    rows = []
+    for pair in matched.pairs:
+        baseline, candidate = (
+            _values(records, read)
+            for records, read in zip((pair.baseline, pair.candidate), readers, strict=True)
+        )
+        if baseline or candidate or not (pair.baseline or pair.candidate):
+            rows.append(_compared(pair, matched, metric, baseline, candidate))
+    corrected = holm([row.p_value for row in rows])
     return tuple(
         row
-        if corrected is None
-        else replace(
-            row,
-            p_value_corrected=corrected,
-            outcome=_outcome(row, corrected, metric, within),
-        )
-        for row, corrected in zip(rows, holm([row.p_value for row in rows]), strict=True)
+        if p is None
+        else replace(row, p_value_corrected=p, outcome=_outcome(row, p, metric, within))
+        for row, p in zip(rows, corrected, strict=True)
     )
+
+
+def _values(records: Sequence[TrialRecord], read: Callable[[TrialRecord], Any]) -> dict[int, float]:
+    """The values by repetition."""
+    found = ((record.trial.repetition, read(record)) for record in records)
+    return {repetition: float(value) for repetition, value in found if value is not None}
 
 
 def _compared(
-    pair: Pair, matched: Matched, metric: Metric, first: Reading, second: Reading
-) -> Comparison | None:
-    """A pair with its change, or the reason why it has none; None if the pair completed and neither
-    side has the metric.
-
-    `first` and `second` read it from runs of the baseline and of the candidate.
-    """
-    baseline, candidate = _values(pair.baseline, first), _values(pair.candidate, second)
-    if (pair.baseline or pair.candidate) and not (baseline or candidate):
-        return None
+    pair: Pair,
+    matched: Matched,
+    metric: Metric,
+    baseline: Mapping[int, float],
+    candidate: Mapping[int, float],
+) -> Comparison:
+    """A pair with its change, or the reason why it has none."""
     shared = baseline.keys() & candidate.keys()
     paired = matched.same_sweep and len(shared) >= FEWEST_PAIRS
-    reason = _obstacle(pair, baseline, candidate)
-    costs: list[Costs] = [{}, {}]
+    found, reason = None, _obstacle(pair, baseline, candidate)
     if reason is None:
         costs = [
             {n: 1 / value if metric.higher_is_better else value for n, value in side.items()}
             for side in (baseline, candidate)
         ]
-    found = change(*costs, paired=paired)
+        found = change(*costs, paired=paired)
     slowdown = None if found is None else found.estimate
     if slowdown is not None and slowdown.interval is None:
-        names = zip(("baseline", "candidate"), costs, strict=True)
+        names = (("baseline", baseline), ("candidate", candidate))
         few = [name for name, values in names if len(values) == 1]
         reason = f"one repetition of the {' and the '.join(few)}" if few else "too wild a spread"
-        found, costs = None, [{}, {}]
+        found = None
     unit = metric.unit.replace("items", pair.item)
     return Comparison(
         label=pair.label,
@@ -133,17 +135,10 @@ def _compared(
         baseline=metric.average([*baseline.values()], unit) if baseline else None,
         candidate=metric.average([*candidate.values()], unit) if candidate else None,
         repetitions=(len(shared),) * 2 if paired else (len(baseline), len(candidate)),
-        seconds=sum(
-            record.duration_seconds
-            for group in (pair.baseline, pair.candidate)
-            for record in group.values()
-        ),
+        seconds=sum(record.duration_seconds for record in (*pair.baseline, *pair.candidate)),
         slowdown=slowdown,
         change=found,
         reason=reason,
-        paired=paired,
-        baseline_costs=costs[0],
-        candidate_costs=costs[1],
     )
 
 
@@ -159,12 +154,9 @@ def _outcome(row: Comparison, corrected: float, metric: Metric, within: float) -
     return "worse" if row.slowdown.value > 1 else "better"
 
 
-def _values(records: Group, read: Reading) -> Values:
-    values = {repetition: read(record) for repetition, record in records.items()}
-    return {repetition: float(value) for repetition, value in values.items() if value is not None}
-
-
-def _obstacle(pair: Pair, baseline: Values, candidate: Values) -> str | None:
+def _obstacle(
+    pair: Pair, baseline: Mapping[int, float], candidate: Mapping[int, float]
+) -> str | None:
     """Why the two sides have no ratio; None if they have one."""
     sides = (("baseline", pair.baseline, baseline), ("candidate", pair.candidate, candidate))
     for name, records, values in sides:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from dpbench.analysis.repetitions import usable_repetitions
 from dpbench.codec import differing_fields
@@ -16,14 +16,13 @@ from dpbench.specs import SETTINGS, WORKLOAD_SETTINGS, Labels, TrialSpec, plain_
 from dpbench.specs.shares import host_counts, on_hosts
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, implementation_order
 
-Value = str | int | float
-Group = Mapping[int, TrialRecord]
-"""The trials of a configuration, by repetition."""
-Groups = Mapping[tuple[Value, ...], Group]
-"""The configurations of a side, by what identifies them."""
+if TYPE_CHECKING:
+    import pandas as pd
+
+Typed = str | int | float
 
 
-def _setting(name: str) -> Callable[[TrialSpec], Value]:
+def _setting(name: str) -> Callable[[TrialSpec], Typed]:
     """A reader of a setting in the form in which it is typed; numbers of steps and the like stay
     numbers."""
     return lambda trial: (
@@ -31,7 +30,7 @@ def _setting(name: str) -> Callable[[TrialSpec], Value]:
     )
 
 
-IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
+IDENTITY: dict[str, Callable[[TrialSpec], Typed]] = {
     "implementation": attrgetter("implementation"),
     **{name: _setting(name) for name in SETTINGS if name not in WORKLOAD_SETTINGS},
     "backend": attrgetter("backend"),
@@ -77,26 +76,24 @@ class Side:
         for key, text in self.where.items():
             if key not in IDENTITY:
                 raise UnknownName(f"key in {self.label}:", key, IDENTITY)
-            values = [str(IDENTITY[key](record.trial)) for record in chosen]
-            chosen = tuple(
-                record for record, value in zip(chosen, values, strict=True) if value == text
-            )
+            known = {str(IDENTITY[key](record.trial)) for record in chosen}
+            chosen = tuple(one for one in chosen if str(IDENTITY[key](one.trial)) == text)
             if not chosen:
-                known = ", ".join(sorted({*values}))
-                raise UsageError(f"{self.label}: no trial has {key} {text!r}; there is {known}")
+                there = ", ".join(sorted(known))
+                raise UsageError(f"{self.label}: no trial has {key} {text!r}; there is {there}")
         return chosen
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """A configuration that ran on both sides: its valid trials by repetition."""
+    """A configuration that ran on both sides, with its usable repetitions."""
 
     label: str
     """Name on both sides; if they differ, the part in common."""
     candidate_configuration: str
     """Name on the candidate's side."""
-    baseline: Group
-    candidate: Group
+    baseline: tuple[TrialRecord, ...]
+    candidate: tuple[TrialRecord, ...]
     item: str
 
 
@@ -123,49 +120,55 @@ def match(baseline: Side, candidate: Side) -> Matched:
     nothing in common, and UsageError if a side has two configurations that the matching cannot
     distinguish, or if the sides share trials.
     """
+    import pandas as pd
+
     ours, theirs = baseline.selected(), candidate.selected()
-    same_sweep = baseline.source is not None and baseline.source == candidate.source
     measured = {record.trial: record for record in ours}
-    if same_sweep and any(measured.get(record.trial) == record for record in theirs):
+    is_shared = any(measured.get(record.trial) == record for record in theirs)
+    if is_shared and baseline.source is not None and baseline.source == candidate.source:
         raise UsageError(
             f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
             "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
         )
-    left_out = _fixed(baseline, candidate)
-    compared = {name: read for name, read in IDENTITY.items() if name not in left_out}
-    first, second = (
-        _groups(side.label, records, compared)
-        for side, records in ((baseline, ours), (candidate, theirs))
-    )
+    fixed = _fixed(baseline, candidate)
+    keys = [name for name in IDENTITY if name not in fixed]
+    first, second = _configurations(baseline, keys), _configurations(candidate, keys)
+    merged = pd.merge(first, second, on=keys, how="outer", indicator=True)
     labels = Labels.among(record.trial for record in (*ours, *theirs))
-    place = partial(_place, labels)
-    common = sorted(first.keys() & second.keys(), key=lambda key: place(first[key]))
-    if not common:
+
+    def place(trial: TrialSpec) -> tuple[object, ...]:
+        order = implementation_order(trial.implementation, labels.implementation(trial))
+        return order, trial.backend, trial.group_size, trial.batch_size
+
+    groups: dict[str, list[tuple[list[TrialRecord], list[TrialRecord]]]] = {}
+    for before, now, where in zip(
+        merged["records_x"], merged["records_y"], merged["_merge"], strict=True
+    ):
+        groups.setdefault(where, []).append((before, now))
+    if "both" not in groups:
         raise NotComparable(
             f"no configuration is in both {baseline.label} and {candidate.label}; "
-            + _differences(
-                {name: (_values(name, ours), _values(name, theirs)) for name in compared}
+            + _differences(first, second, keys)
+        )
+    only = [
+        tuple(
+            map(
+                labels.configuration,
+                sorted((pair[k][0].trial for pair in groups.get(name, ())), key=place),
             )
         )
+        for k, name in enumerate(("left_only", "right_only"))
+    ]
     return Matched(
         baseline=baseline,
         candidate=candidate,
-        pairs=tuple(_pair(first[key], second[key], labels) for key in common),
-        only_in_baseline=_labels(first, second, labels),
-        only_in_candidate=_labels(second, first, labels),
+        pairs=tuple(
+            _pair(*sides, labels)
+            for sides in sorted(groups["both"], key=lambda s: place(s[0][0].trial))
+        ),
+        only_in_baseline=only[0],
+        only_in_candidate=only[1],
     )
-
-
-def _differences(values: Mapping[str, tuple[list[Value], list[Value]]]) -> str:
-    """The fields in which two sides have nothing in common."""
-    listed = [
-        f"{name}: {', '.join(map(str, one))} -> {', '.join(map(str, other))}"
-        for name, (one, other) in values.items()
-        if not {*one} & {*other}
-    ]
-    if not listed:
-        return "each setting occurs on both sides, but never in the same combination"
-    return f"they differ in {'; '.join(listed)}"
 
 
 def _fixed(baseline: Side, candidate: Side) -> set[str]:
@@ -184,45 +187,51 @@ def _fixed(baseline: Side, candidate: Side) -> set[str]:
     return fixed
 
 
-def _values(name: str, records: Collection[TrialRecord]) -> list[Value]:
-    return [*dict.fromkeys(IDENTITY[name](record.trial) for record in records)]
+def _configurations(side: Side, keys: Sequence[str]) -> pd.DataFrame:
+    """A row for each configuration of a side: the keys, and its `records`, the last one of each
+    repetition."""
+    import pandas as pd
 
-
-def _groups(
-    label: str,
-    records: Collection[TrialRecord],
-    compared: Mapping[str, Callable[[TrialSpec], Value]],
-) -> Groups:
-    """Repetitions per configuration; if a trial was run again, its last record counts."""
-    groups: dict[tuple[Value, ...], dict[int, TrialRecord]] = {}
-    for record in records:
-        key = tuple(read(record.trial) for read in compared.values())
-        group = groups.setdefault(key, {})
-        other = group.get(record.trial.repetition)
-        if other is not None and other.trial != record.trial:
+    groups: dict[tuple[Typed, ...], dict[int, TrialRecord]] = {}
+    for record in side.selected():
+        group = groups.setdefault(tuple(IDENTITY[key](record.trial) for key in keys), {})
+        other = next(iter(group.values()), record)
+        if other.trial.configuration != record.trial.configuration:
             labels = " and ".join(dict.fromkeys(map(plain_label, (other.trial, record.trial))))
             raise UsageError(
-                f"{label} has more than one configuration that could be meant ({labels}); they "
-                f"differ in {'; '.join(differing_fields(record.trial, other.trial))}; "
+                f"{side.label} has more than one configuration that could be meant ({labels}); "
+                f"they differ in {'; '.join(differing_fields(record.trial, other.trial))}; "
                 "select one with DIR:key=value"
             )
         group[record.trial.repetition] = record
-    return groups
+    rows = [(*values, [*group.values()]) for values, group in groups.items()]
+    return pd.DataFrame(rows, columns=[*keys, "records"], dtype=object)
 
 
-def _pair(baseline: Group, candidate: Group, labels: Labels) -> Pair:
-    first, second = next(iter(baseline.values())), next(iter(candidate.values()))
-    measured = [r for r in (*candidate.values(), *baseline.values()) if r.ranks]
-    usable = (
-        {r.trial.repetition: r for r in usable_repetitions([*group.values()])}
-        for group in (baseline, candidate)
-    )
+def _differences(first: pd.DataFrame, second: pd.DataFrame, keys: Sequence[str]) -> str:
+    """The fields in which two sides have nothing in common."""
+    values = {key: (first[key].unique(), second[key].unique()) for key in keys}
+    listed = [
+        f"{key}: {', '.join(map(str, one))} -> {', '.join(map(str, other))}"
+        for key, (one, other) in values.items()
+        if not {*one} & {*other}
+    ]
+    if not listed:
+        return "each setting occurs on both sides, but never in the same combination"
+    return f"they differ in {'; '.join(listed)}"
+
+
+def _pair(
+    baseline: Sequence[TrialRecord], candidate: Sequence[TrialRecord], labels: Labels
+) -> Pair:
+    before, now = baseline[0].trial, candidate[0].trial
+    measured = [record for record in (*candidate, *baseline) if record.ranks]
     return Pair(
-        label=_common_label(first.trial, second.trial, labels),
-        candidate_configuration=labels.configuration(second.trial),
-        baseline=next(usable),
-        candidate=next(usable),
-        item=(measured[0] if measured else second).item,
+        label=_common_label(before, now, labels),
+        candidate_configuration=labels.configuration(now),
+        baseline=usable_repetitions(baseline),
+        candidate=usable_repetitions(candidate),
+        item=(measured or candidate)[0].item,
     )
 
 
@@ -236,30 +245,14 @@ def _common_label(first: TrialSpec, second: TrialSpec, labels: Labels) -> str:
     name, other = labels.configuration(first), labels.configuration(second)
     if name == other:
         return name
-    backend = first.backend if first.backend == second.backend else None
-    label = backend or ""
-    if first.implementation == second.implementation:
-        settings = {labels.implementation(trial) for trial in (first, second)}
-        common = first.implementation if len(settings) > 1 else settings.pop()
-        label = series_name(common, backend)
-    if first.group_size == second.group_size:
-        hosts = on_hosts(first.nodes) if first.nodes == second.nodes else ""
+    common = {key for key, read in IDENTITY.items() if read(first) == read(second)}
+    label = first.backend if "backend" in common else ""
+    if "implementation" in common:
+        is_same = labels.implementation(first) == labels.implementation(second)
+        told = labels.implementation(first) if is_same else first.implementation
+        label = series_name(told, label or None)
+    if "group_size" in common:
+        hosts = on_hosts(first.nodes) if "nodes" in common else ""
         label = f"{label} ×{first.group_size}{hosts}".strip()
-    batch = f"batch {first.batch_size}" if first.batch_size == second.batch_size else ""
-    batch = "" if not first.batch_size else batch
+    batch = f"batch {first.batch_size}" if "batch_size" in common and first.batch_size else ""
     return ", ".join(filter(None, (label, batch))) or f"{name} -> {other}"
-
-
-def _place(labels: Labels, group: Group) -> tuple[object, ...]:
-    """Sort key of tables: implementation as registered, backend, group size, batch size."""
-    trial = next(iter(group.values())).trial
-    order = implementation_order(trial.implementation, labels.implementation(trial))
-    return order, trial.backend, trial.group_size, trial.batch_size
-
-
-def _labels(groups: Groups, others: Groups, labels: Labels) -> tuple[str, ...]:
-    alone = [group for key, group in groups.items() if key not in others]
-    trials = (
-        next(iter(group.values())).trial for group in sorted(alone, key=partial(_place, labels))
-    )
-    return tuple(map(labels.configuration, trials))

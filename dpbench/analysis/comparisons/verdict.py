@@ -28,14 +28,7 @@ from itertools import groupby
 from statistics import geometric_mean
 from typing import Literal
 
-from dpbench.analysis.comparisons.change import (
-    ALPHA,
-    Change,
-    Costs,
-    change,
-    holm,
-    repetitions_to_settle,
-)
+from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change, holm
 from dpbench.analysis.comparisons.comparability import check_environments
 from dpbench.analysis.comparisons.comparison import Comparison, compare
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side, match
@@ -122,101 +115,84 @@ def judge(
 
     A `strict` verdict passes only if no row is inconclusive.
     """
-    groups = [list(g) for _, g in groupby(comparisons, lambda c: (c.metric, c.candidate_label))]
+    groups = [[*g] for _, g in groupby(comparisons, lambda c: (c.metric, c.candidate_label))]
     rows: list[RowVerdict] = []
     metrics: list[MetricVerdict] = []
     for group in groups:
-        tolerance, regressed = tolerances[group[0].metric], alpha / len(groups)
-        judged = _judge_rows(group, tolerance, alpha, regressed)
-        rows += judged
-        metrics.append(_judge_mean(judged, tolerance, alpha, regressed, strict=strict))
-    outcomes = [one.outcome for one in metrics]
-    worst: VerdictOutcome = "inconclusive" if "inconclusive" in outcomes else "pass"
+        first, tolerance, level = group[0], tolerances[group[0].metric], alpha / len(groups)
+        limit, mean = 1 + tolerance, mean_change(group)
+        found = _decide(mean, limit, alpha, level)
+        # A single row is its own mean.
+        outcomes = [found] if len(group) == 1 else _judge_rows(group, limit, alpha, level)
+        own = [
+            RowVerdict(comparison=row, tolerance=tolerance, outcome=one)
+            for row, one in zip(group, outcomes, strict=True)
+        ]
+        is_open = [row.comparison.change for row in own if row.is_open]
+        # Where the mean passes, what is left to settle are the rows.
+        needed = [
+            one.repetitions_to_settle(limit, level / 2)
+            for one in (is_open if found == "pass" else [mean])
+            if one
+        ]
+        if "regressed" in outcomes:
+            found = "regressed"
+        elif strict and is_open and found == "pass":
+            found = "inconclusive"
+        rows += own
+        metrics.append(
+            MetricVerdict(
+                metric=first.metric,
+                candidate=first.candidate_label,
+                outcome=found,
+                tolerance=tolerance,
+                slowdown=None if mean is None else mean.estimate,
+                repetitions=mean.repetitions if mean else (0, 0),
+                repetitions_needed=max(filter(None, needed), default=None) if all(needed) else None,
+            )
+        )
+    every = {one.outcome for one in metrics}
+    worst: tuple[VerdictOutcome, ...] = ("regressed", "inconclusive", "pass")
     return Verdict(
-        outcome="regressed" if "regressed" in outcomes else worst,
+        outcome=next(outcome for outcome in worst if outcome in every),
         metrics=tuple(metrics),
         rows=tuple(rows),
     )
 
 
-def _judge_rows(
-    group: Sequence[Comparison], tolerance: float, alpha: float, alpha_of_regressions: float
-) -> list[RowVerdict]:
-    """Each row by itself; the only one by the tests of the mean, which is its own."""
-    limit = 1 + tolerance
-    if len(group) == 1:
-        outcomes = [_decide(group[0].change, limit, alpha, alpha_of_regressions)]
-    else:
-        p_values = holm(
-            [None if row.change is None else row.change.p_above(limit) for row in group]
-        )
-        outcomes = [
-            "regressed"
-            if p_value is not None and p_value < alpha_of_regressions / 2
-            else "pass"
-            if row.change is not None and row.change.is_below(limit, alpha)
-            else "inconclusive"
-            for row, p_value in zip(group, p_values, strict=True)
-        ]
-    return [
-        RowVerdict(comparison=row, tolerance=tolerance, outcome=outcome)
-        for row, outcome in zip(group, outcomes, strict=True)
-    ]
-
-
-def _decide(
-    found: Change | None, limit: float, alpha: float, alpha_of_regressions: float
-) -> VerdictOutcome:
-    """The verdict on one change; inconclusive also if too few runs were measured."""
+def _decide(found: Change | None, limit: float, alpha: float, level: float) -> VerdictOutcome:
+    """The verdict on one change, with the `level` of regressions; inconclusive also if too few runs
+    were measured."""
     if found is None or found.estimate.interval is None:
         return "inconclusive"
-    if found.is_above(limit, alpha_of_regressions):
+    if found.is_above(limit, level):
         return "regressed"
     return "pass" if found.is_below(limit, alpha) else "inconclusive"
 
 
-def _judge_mean(
-    rows: Sequence[RowVerdict],
-    tolerance: float,
-    alpha: float,
-    alpha_of_regressions: float,
-    *,
-    strict: bool,
-) -> MetricVerdict:
-    """All rows together; one that regressed decides, and in a `strict` verdict an open one, too."""
-    first = rows[0].comparison
-    found = mean_change([row.comparison for row in rows])
-    limit = 1 + tolerance
-    outcome = _decide(found, limit, alpha, alpha_of_regressions)
-    # Where the mean passes, what is left to settle are the rows.
-    is_open = [row.comparison.change for row in rows if row.is_open]
-    unsettled = is_open if outcome == "pass" else [found]
-    needed = [
-        repetitions_to_settle(one, limit, alpha_of_regressions / 2) for one in unsettled if one
+def _judge_rows(
+    group: Sequence[Comparison], limit: float, alpha: float, level: float
+) -> list[VerdictOutcome]:
+    """Each row by itself."""
+    p_values = holm([None if row.change is None else row.change.p_above(limit) for row in group])
+    return [
+        "regressed"
+        if p_value is not None and p_value < level / 2
+        else "pass"
+        if row.change is not None and row.change.is_below(limit, alpha)
+        else "inconclusive"
+        for row, p_value in zip(group, p_values, strict=True)
     ]
-    if any(row.outcome == "regressed" for row in rows):
-        outcome = "regressed"
-    elif strict and is_open and outcome == "pass":
-        outcome = "inconclusive"
-    return MetricVerdict(
-        metric=first.metric,
-        candidate=first.candidate_label,
-        outcome=outcome,
-        tolerance=tolerance,
-        slowdown=None if found is None else found.estimate,
-        repetitions=found.repetitions if found else (0, 0),
-        repetitions_needed=max(filter(None, needed), default=None) if all(needed) else None,
-    )
 
 
 def mean_change(group: Sequence[Comparison]) -> Change | None:
     """The change of the mean cost over all measured rows, in the repetitions that all of them have;
     None if there are none."""
-    measured = [row for row in group if row.change is not None]
+    measured = [row.change for row in group if row.change is not None]
     return change(
-        _mean_costs([row.baseline_costs for row in measured]),
-        _mean_costs([row.candidate_costs for row in measured]),
-        paired=any(row.paired for row in measured),
+        _mean_costs([one.baseline for one in measured]),
+        _mean_costs([one.candidate for one in measured]),
+        paired=any(one.is_paired for one in measured),
     )
 
 
@@ -273,10 +249,10 @@ def assess(
             (both.candidate, both.only_in_candidate),
         ):
             notes += [f"only in {side.label}, not judged: {'; '.join(alone)}"] if alone else []
-    verdict = judge(comparisons, tolerances, alpha=alpha, strict=strict)
     measured = [side.selected() for both in matched for side in (both.baseline, both.candidate)]
     trials = {id(record): record for records in measured for record in records}.values()
     repetitions = 1 + max(record.trial.repetition for record in trials)
+    verdict = judge(comparisons, tolerances, alpha=alpha, strict=strict)
     return Assessment(
         verdict=replace(verdict, is_untrustworthy=any(map(is_untrustworthy, measured))),
         matched=matched,

@@ -152,9 +152,9 @@ def test_memory_is_better_or_worse_and_equal_memory_the_same() -> None:
     matched = throughputs({16: QUIET}, {16: QUIET})
     assert only(matched, "peak_memory_bytes").outcome == "same"
     (pair,) = matched.pairs
-    doubled = {
-        i: replace(r, ranks=(replace(r.ranks[0], peak_host_memory_bytes=2**30 + i),))
-        for i, r in pair.candidate.items()
-    }
+    doubled = tuple(
+        replace(r, ranks=(replace(r.ranks[0], peak_host_memory_bytes=2**30 + i),))
+        for i, r in enumerate(pair.candidate)
+    )
     row = only(replace(matched, pairs=(replace(pair, candidate=doubled),)), "peak_memory_bytes")
     assert row.outcome == "worse"

@@ -46,10 +46,7 @@ def rows_of(before: Floats, after: Floats, candidate: str, metric: str) -> list[
                 ROW,
                 candidate_label=candidate,
                 metric=metric,
-                paired=True,
                 change=change(first, second, paired=True),
-                baseline_costs=first,
-                candidate_costs=second,
             )
         )
     return found
