@@ -1,0 +1,1 @@
+"""Benchmarks of dpbench itself: `python -m tools.benchmarks [NAME …]`."""
