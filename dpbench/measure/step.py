@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import torch
 
-from dpbench.architecture import Architecture
 from dpbench.data.batch import Samples
 from dpbench.measure.implementations import ParallelModel
 from dpbench.measure.precision import FLOAT32, AmpState
@@ -22,6 +21,9 @@ from dpbench.specs import RunSpec, WorkloadSpec
 StepPhase = Literal["data", "forward", "backward", "optimizer"]
 Enter = Callable[[StepPhase | None], None]
 """Called at every change of phase within a step, and with None at its end."""
+
+LossFunction = Callable[[Any, Any], torch.Tensor]
+"""The mean loss of outputs and targets."""
 
 LoadBatch = Callable[[torch.Tensor], tuple[Samples, Samples]]
 """Gives inputs and targets of the samples at some indices, on the device, in the model's layout."""
@@ -69,7 +71,7 @@ def _unobserved(phase: StepPhase | None) -> None:
 
 def accumulate_gradients(
     model: ParallelModel,
-    loss_function: Callable[[Any, Any], torch.Tensor],
+    loss_function: LossFunction,
     micro_steps: Iterable[MicroStep],
     count: int,
     amp: AmpState,
@@ -107,7 +109,7 @@ class Trainer:
         self,
         model: ParallelModel,
         optimizer: torch.optim.Optimizer,
-        architecture: Architecture,
+        loss_function: LossFunction,
         load: LoadBatch,
         accumulation_steps: int,
         amp: AmpState = FLOAT32,
@@ -121,7 +123,7 @@ class Trainer:
         """Number of steps so far, without those that left out synchronization."""
         self.reduces_each_micro_step = False
         """True after a step of a user's that reduced gradients in several micro-steps."""
-        self._loss = architecture.loss
+        self._loss = loss_function
         self._accumulation_steps = accumulation_steps
 
     def step(

@@ -158,7 +158,7 @@ class _Run:
         self.trainer = trainer_of(trial.workload.step)(
             self.model,
             self.model.optimizer(build_optimizer(self.module, trial)),
-            architecture,
+            architecture.loss,
             load,
             trial.accumulation_steps,
             AmpState(device, trial.workload.dtype, dist.group.WORLD if local else None),

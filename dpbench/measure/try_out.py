@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -219,8 +218,8 @@ def _take_step(
     with user_errors_in(title, f"a step on {SAMPLES} samples", code):
         sgd = torch.optim.SGD(module.parameters())
         # A step of the user's may also compute losses that it does not train on.
-        tried = SimpleNamespace(loss=loss if step is None else architecture.loss)
-        taken = trainer(Plain(module), sgd, tried, samples.take, accumulation_steps=1)
+        function = loss if step is None else architecture.loss
+        taken = trainer(Plain(module), sgd, function, samples.take, accumulation_steps=1)
         taken.step([torch.arange(SAMPLES)])
     expect_gradients(module, title)
     return module

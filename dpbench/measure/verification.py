@@ -50,7 +50,7 @@ TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}
 wrong scale, a lost shard or a late reduction are above 1e-2 in both."""
 MOST_IN_DOUBLE = 2**26
 """Most parameters compared in float64. Every rank holds the model and its reference with gradients,
-and the reference's first parameters and averages: 3 GiB for this many."""
+and the gradients before a step and their means: 3 GiB for this many."""
 LEAST_STEPS = 2
 VANISHING = 1e-4
 """Gradients below this share of the model's largest are compared with that share instead: a
@@ -84,7 +84,7 @@ def verify(
 
     def make_trainer(model: ParallelModel, optimizer: torch.optim.Optimizer) -> Trainer:
         optimizer = model.optimizer(optimizer)
-        return make(model, optimizer, architecture, samples.take, trial.accumulation_steps)
+        return make(model, optimizer, architecture.loss, samples.take, trial.accumulation_steps)
 
     averages = IMPLEMENTATIONS[trial.implementation].averages_parameters
     reference_of = ReplicaReference if averages else ShardReference

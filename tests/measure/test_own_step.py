@@ -24,7 +24,7 @@ def trainer(own: Any, model: Plain | None = None) -> OwnTrainer:
     model = model or Plain(Healthy().build_model())
     samples = Dataset(inputs=torch.ones(8, 4), targets=torch.ones(8, 2))
     sgd = torch.optim.SGD(model.module.parameters(), lr=0.1)
-    return OwnTrainer("step 's'", own, model, sgd, Healthy(), samples.take, 2)
+    return OwnTrainer("step 's'", own, model, sgd, Healthy().loss, samples.take, 2)
 
 
 BATCHES = [torch.arange(0, 4), torch.arange(4, 8)]
