@@ -28,13 +28,7 @@ from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
-from dpbench.training.state import (
-    ForwardTimer,
-    StepOutcome,
-    TrainState,
-    largest_parameter,
-    learning_rate,
-)
+from dpbench.training.state import ForwardTimer, StepOutcome, TrainState, learning_rate
 
 REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max norm"
 
@@ -201,14 +195,9 @@ class TrainingLoop:
         """Add up the losses that the steps since the last reading have left on the device."""
         at = self.at
         outcomes, self._unread = self._unread, []
-        loss_sums, self._gradient_norm = read_outcomes(
-            outcomes,
-            largest_parameter(self.state.module),
-            self.ranks,
-            epoch=at.epoch + 1,
-            step=at.step,
-            may_skip=self.state.amp.scaler.is_enabled(),
-        )
+        largest = torch.nn.utils.get_total_norm(self.state.module.parameters(), math.inf)
+        may_skip = self.state.amp.scaler.is_enabled()
+        loss_sums, self._gradient_norm = read_outcomes(outcomes, largest, self.ranks, at, may_skip)
         for loss_sum in loss_sums:
             at.epoch_loss_sum += loss_sum
             at.line_loss_sum += loss_sum
@@ -325,9 +314,7 @@ def read_outcomes(
     outcomes: Sequence[StepOutcome],
     largest: torch.Tensor,
     ranks: RankGroup,
-    *,
-    epoch: int,
-    step: int,
+    at: Progress,
     may_skip: bool,
 ) -> tuple[list[float], float | None]:
     """Read the outcomes of these steps, with one wait for the device; a collective.
@@ -336,8 +323,8 @@ def read_outcomes(
     None without clipping, or if it is not finite.
 
     Args:
-        largest: the largest magnitude of a parameter after the last step.
-        epoch, step: of the last step, both from 1.
+        largest: the largest magnitude of a parameter after the last step, NaN if one is.
+        at: the position after the last step, in the same epoch.
         may_skip: losses that are not finite are no error, as such steps are skipped.
 
     Raises NotFinite, the same on all ranks, with the first step and rank.
@@ -351,10 +338,11 @@ def read_outcomes(
             if math.isfinite(row[place]):
                 continue
             if place == count:  # a finite loss may have gradients that are not
-                where = f"after epoch {epoch}, step {step}, on rank {rank}"
+                where = f"after epoch {at.epoch + 1}, step {at.step}, on rank {rank}"
                 raise NotFinite(f"a parameter is {row[place]} {where}; {REMEDY}")
             if not may_skip:
-                where = f"in epoch {epoch}, step {step - count + 1 + place}, on rank {rank}"
+                number = at.step - count + 1 + place
+                where = f"in epoch {at.epoch + 1}, step {number}, on rank {rank}"
                 raise NotFinite(f"the loss is {row[place]} {where}; {REMEDY}")
     norm = rows[0][-1] if norms and math.isfinite(rows[0][-1]) else None
     return [sum(row[place] for row in rows) for place in range(count)], norm

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from statistics import median
 from time import perf_counter
@@ -186,8 +185,3 @@ class ForwardTimer:
             synchronize(self._device)
             seconds = perf_counter() - self._begun
             self._seconds_per_sample.append(seconds / sample_count(inputs=(inputs, keywords)))
-
-
-def largest_parameter(module: torch.nn.Module) -> Tensor:
-    """The largest magnitude of all parameters, NaN if one is; it stays on the device."""
-    return torch.nn.utils.get_total_norm(module.parameters(), math.inf)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from dpbench.training.checkpoint import Progress
 from dpbench.training.loop import NotFinite, read_outcomes
 from dpbench.training.state import StepOutcome
 from tests.training.jobs import ALONE
@@ -33,7 +34,7 @@ def read(
     *outcomes: StepOutcome, ranks: Any = ALONE, largest: float = 2.0, may_skip: bool = False
 ) -> tuple[list[float], float | None]:
     parameter = torch.tensor(largest)
-    return read_outcomes(outcomes, parameter, ranks, epoch=3, step=8, may_skip=may_skip)
+    return read_outcomes(outcomes, parameter, ranks, Progress(epoch=2, step=8), may_skip)
 
 
 def test_losses_are_added_up_over_ranks_step_by_step() -> None:
