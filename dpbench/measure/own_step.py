@@ -70,7 +70,6 @@ class OwnStepOptimizer:
 
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Scale reduced gradients down to this norm; returns the norm before."""
-        self._trainer.model.finish()
         return clip_gradients(self._trainer.optimizer, max_norm)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -80,7 +79,6 @@ class OwnStepOptimizer:
     def step(self) -> None:
         """Step on reduced gradients; with float16 only if they did not overflow."""
         self.steps += 1
-        self._trainer.model.finish()
         self._enter("optimizer")
         self._trainer.amp.step(self._trainer.optimizer)
 

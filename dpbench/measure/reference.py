@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -28,16 +30,18 @@ class Reduced(Plain):
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(module)
-        self.reduce: Callable[[], None] = lambda: None
-        self._unreduced = False
+        self.reduce: Callable[[], object] = list
+        self._reduces = True
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        outside, self._reduces = self._reduces, False
+        yield
+        self._reduces = outside
 
     def backward(self, loss: torch.Tensor) -> None:
         super().backward(loss)
-        self._unreduced = True
-
-    def finish(self) -> None:
-        if self._unreduced:
-            self._unreduced = False
+        if self._reduces:
             self.reduce()
 
 
@@ -45,8 +49,8 @@ class ShardReference:
     """One module that takes the shards of all ranks in turn, and steps on their mean gradient.
 
     The step may be the user's, which clips reduced gradients and steps itself. So it is taken for
-    every shard with an optimizer that changes nothing, to record the gradients at the reduction,
-    and then once more, with their mean in place of the reduction.
+    every shard with an optimizer that changes nothing, to record the gradients at each reduction,
+    and then once more, with their means in place of the reductions.
     """
 
     def __init__(
@@ -69,28 +73,42 @@ class ShardReference:
     def step(self, batches: Sequence[torch.Tensor]) -> None:
         """Take a step on the global batch of each micro-step."""
         before = [parameter.grad for parameter in self._parameters]
-        means: Gradients = [None] * len(before)
-
-        def record() -> None:
-            for place, parameter in enumerate(self._parameters):
-                if parameter.grad is not None:
-                    part, total = parameter.grad / len(self._shards), means[place]
-                    means[place] = part if total is None else total + part
-
-        self._model.reduce = record
+        means: list[Gradients] = []
         for shard, weight in self._shards:
-            self._set_gradients(before)
+            found: list[Gradients] = []
+            self._model.reduce = partial(self._record, found)
             self._model.loss_weight = weight
+            self._set_gradients(before)
             self._recorder.step([batch.narrow(0, *shard) for batch in batches])
-        self._model.reduce = lambda: self._set_gradients(means)
+            if not found:
+                self._record(found)
+            means = (
+                [[*map(_sum, *pair)] for pair in zip(means, found, strict=True)] if means else found
+            )
+        reduced = iter(means)
+        self._model.reduce = lambda: self._set_gradients(next(reduced))
         self._set_gradients(before)
         first, self._model.loss_weight = self._shards[0]
         self._trainer.step([batch.narrow(0, *first) for batch in batches])
+        for gradients in reduced:  # the step never reduced, which has to show
+            self._set_gradients(gradients)
+
+    def _record(self, found: list[Gradients]) -> None:
+        """Add the part that the gradients have in the mean over the shards."""
+        gradients = [parameter.grad for parameter in self._parameters]
+        found.append([None if one is None else one / len(self._shards) for one in gradients])
 
     def _set_gradients(self, gradients: Gradients) -> None:
         """Give each parameter a copy of its gradient."""
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = None if gradient is None else gradient.clone()
+
+
+def _sum(total: torch.Tensor | None, part: torch.Tensor | None) -> torch.Tensor | None:
+    """Their sum; a gradient that is not there counts as zero."""
+    if total is None or part is None:
+        return part if total is None else total
+    return total + part
 
 
 class ReplicaReference:

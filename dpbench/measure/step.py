@@ -98,7 +98,6 @@ def accumulate_gradients(
             enter("backward")
             model.backward(amp.scaler.scale(weighted))
         losses.append(loss.detach())
-    model.finish()
     return losses
 
 

@@ -38,8 +38,5 @@ class Recorded(Plain):
     def without_sync(self) -> AbstractContextManager[None]:
         return self._noted("without_sync")
 
-    def finish(self) -> None:
-        self.events.append("finish")
-
     def after_step(self, steps: int) -> None:
         self.events.append("after_step")

@@ -84,7 +84,8 @@ class SlowSGD(torch.optim.SGD):
 class Slow(Plain):
     """Waits 32 s for gradients, and 128 s after a step with synchronization."""
 
-    def finish(self) -> None:
+    def backward(self, loss: torch.Tensor) -> None:
+        super().backward(loss)
         self.module.clock.now += 32
 
     def after_step(self, steps: int) -> None:

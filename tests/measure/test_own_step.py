@@ -13,7 +13,9 @@ from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
 from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import OwnTrainer
+from dpbench.measure.reference import ShardReference
 from dpbench.measure.try_out import try_step
+from tests.builders import trial_spec
 from tests.launch.faulty import Healthy
 from tests.measure.implementations.steps import whole
 from tests.measure.recorded import Recorded
@@ -33,14 +35,14 @@ BATCHES = [torch.arange(0, 4), torch.arange(4, 8)]
 def test_gradients_are_reduced_once_and_finished_before_the_optimizer_steps() -> None:
     model = Recorded(Healthy().build_model())
     trainer(whole, model).step(BATCHES)
-    expected = "no_sync( forward backward ) forward backward finish after_step"
+    expected = "no_sync( forward backward ) forward backward after_step"
     assert " ".join(model.events) == expected
 
 
 def test_without_synchronization_nothing_inside_of_the_step_turns_it_on_again() -> None:
     model = Recorded(Healthy().build_model())
     trainer(whole, model).step(BATCHES, sync=False)
-    expected = "without_sync( forward backward forward backward finish )"
+    expected = "without_sync( forward backward forward backward )"
     assert " ".join(model.events) == expected
 
 
@@ -68,7 +70,6 @@ def test_a_step_that_reduces_in_each_micro_step_is_noted() -> None:
 def test_clipping_sees_reduced_gradients() -> None:
     model = Recorded(Healthy().build_model())
     trainer(partial(whole, max_norm=1e-3), model).step(BATCHES)
-    assert model.events.index("finish") < len(model.events) - 2
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.module.parameters()])  # type: ignore[misc]
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)
 
@@ -179,3 +180,26 @@ def broken(model, optimizer, batches, loss):
 
 def forgetful(model, optimizer, batches): ...
 """
+
+
+def never_reduces(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
+    with model.no_sync():
+        return whole(model, optimizer, batches, loss)
+
+
+@pytest.mark.parametrize("own", [whole, reduces_each, never_reduces])
+def test_the_proof_compares_with_the_mean_over_all_shards_however_a_step_reduces(own: Any) -> None:
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(8, 4), torch.randn(8, 2)
+    samples = Dataset(inputs=inputs, targets=targets)
+
+    def make_trainer(model: Any, optimizer: Any) -> OwnTrainer:
+        return OwnTrainer("step 's'", own, model, optimizer, Healthy().loss, samples.take, 2)
+
+    module = Healthy().build_model()
+    reference = ShardReference(module, trial_spec(implementation="ddp"), 0, make_trainer)
+    reference.step(BATCHES)
+    Healthy().loss(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
+    for parameter, proved in zip(module.parameters(), reference.module.parameters(), strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(proved.grad, parameter.grad)

@@ -117,8 +117,8 @@ def test_nothing_is_read_back_from_the_device_during_a_step(
 @pytest.mark.parametrize(
     ("sync", "expected"),
     [
-        (True, f"{'no_sync( forward backward ) ' * 2}forward backward finish after_step"),
-        (False, f"{'without_sync( forward backward ) ' * 3}finish"),
+        (True, f"{'no_sync( forward backward ) ' * 2}forward backward after_step"),
+        (False, f"{'without_sync( forward backward ) ' * 3}".strip()),
     ],
 )
 def test_gradients_are_reduced_in_the_last_micro_step_or_not_at_all(

@@ -91,7 +91,8 @@ def test_ours_passes_with_any_replicas_shards_and_accumulation(
 class HalfAsLarge(Plain):
     """Divides by the number of replicas what is a mean already."""
 
-    def finish(self) -> None:
+    def backward(self, loss: torch.Tensor) -> None:
+        super().backward(loss)
         for tensor in self.module.parameters():
             assert tensor.grad is not None
             tensor.grad.div_(2)
@@ -115,12 +116,14 @@ class LeavesOutAShard(Plain):
 
 
 class NotANumber(Plain):
-    def finish(self) -> None:
+    def backward(self, loss: torch.Tensor) -> None:
+        super().backward(loss)
         gradient_of(self.module, "bias")[0] = math.nan
 
 
 class Misses(Plain):
-    def finish(self) -> None:
+    def backward(self, loss: torch.Tensor) -> None:
+        super().backward(loss)
         parameter(self.module, "bias").grad = None
 
 
@@ -131,7 +134,8 @@ class OneStepLate(Plain):
         super().__init__(module)
         self.before: list[torch.Tensor] = []
 
-    def finish(self) -> None:
+    def backward(self, loss: torch.Tensor) -> None:
+        super().backward(loss)
         now = [tensor.grad for tensor in self.module.parameters()]
         for tensor, late in zip(self.module.parameters(), self.before, strict=False):
             tensor.grad = late.clone()
@@ -218,7 +222,8 @@ def test_the_error_is_relative_to_the_largest_gradient_of_its_parameter(
     """The bias off by an eighth of its largest entry, the weight by a quarter of its own."""
 
     class Off(Plain):
-        def finish(self) -> None:
+        def backward(self, loss: torch.Tensor) -> None:
+            super().backward(loss)
             for name, share in (("bias", 0.125), ("weight", 0.25)):
                 gradient = gradient_of(self.module, name)
                 gradient.view(-1)[0] += share * gradient.abs().max()

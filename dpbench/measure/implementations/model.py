@@ -50,7 +50,8 @@ class ParallelModel:
         return call(self.module, inputs)
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of `loss`, this process's mean loss times its weight."""
+        """Add the gradients of `loss`, this process's mean loss times its weight; reduced ones when
+        this returns outside of `no_sync`."""
         loss.backward()  # type: ignore[no-untyped-call]
 
     def no_sync(self) -> AbstractContextManager[None]:
@@ -59,9 +60,6 @@ class ParallelModel:
     def without_sync(self) -> AbstractContextManager[None]:
         """A context only for timing: steps in it exchange nothing and have wrong gradients."""
         return self.no_sync()
-
-    def finish(self) -> None:
-        """Return when the gradients are ready for the optimizer."""
 
     def after_step(self, steps: int) -> None:
         """Do what follows the optimizer's step number `steps`, counted from 1."""
