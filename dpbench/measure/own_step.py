@@ -69,7 +69,8 @@ class OwnStepOptimizer:
         self._trainer, self._enter = trainer, enter
 
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
-        """Scale reduced gradients down to this norm; returns the norm before."""
+        """Scale reduced gradients down to this norm, once in a step; returns the norm before."""
+        self._trainer.amp.scaler.unscale_(self._trainer.optimizer)
         return clip_gradients(self._trainer.optimizer, max_norm)
 
     def zero_grad(self, set_to_none: bool = True) -> None:

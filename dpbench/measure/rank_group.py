@@ -52,11 +52,7 @@ class RankGroup:
 
     def largest(self, value: float) -> float:
         """The largest `value` of all ranks."""
-        if self.control is None:
-            return value
-        tensor = torch.tensor([value], dtype=torch.float64)
-        dist.all_reduce(tensor, dist.ReduceOp.MAX, self.control)
-        return float(tensor.item())
+        return max(map(float, self.gather(value)))
 
     def gather(self, value: Any) -> list[Any]:
         """The `value` of every rank, by rank: anything that JSON has, and floats that are not

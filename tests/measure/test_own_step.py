@@ -13,6 +13,7 @@ from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
 from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import OwnTrainer
+from dpbench.measure.precision import AmpState
 from dpbench.measure.reference import ShardReference
 from dpbench.measure.try_out import try_step
 from tests.builders import trial_spec
@@ -72,6 +73,14 @@ def test_clipping_sees_reduced_gradients() -> None:
     trainer(partial(whole, max_norm=1e-3), model).step(BATCHES)
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.module.parameters()])  # type: ignore[misc]
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_clipping_under_a_loss_scale_is_of_the_true_gradients() -> None:
+    training = trainer(partial(whole, max_norm=1e-3))
+    training.amp = AmpState(torch.device("cpu"), "f16")
+    training.step(BATCHES)
+    gradients = [p.grad for p in training.model.module.parameters() if p.grad is not None]
+    assert torch.nn.utils.get_total_norm(gradients).item() == pytest.approx(1e-3, rel=1e-2)
 
 
 def goes_around(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
@@ -190,7 +199,7 @@ def never_reduces(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.
 @pytest.mark.parametrize("own", [whole, reduces_each, never_reduces])
 def test_the_proof_compares_with_the_mean_over_all_shards_however_a_step_reduces(own: Any) -> None:
     torch.manual_seed(0)
-    inputs, targets = torch.randn(8, 4), torch.randn(8, 2)
+    inputs, targets = torch.randn(16, 4), torch.randn(16, 2)
     samples = Dataset(inputs=inputs, targets=targets)
 
     def make_trainer(model: Any, optimizer: Any) -> OwnTrainer:
@@ -198,7 +207,7 @@ def test_the_proof_compares_with_the_mean_over_all_shards_however_a_step_reduces
 
     module = Healthy().build_model()
     reference = ShardReference(module, trial_spec(implementation="ddp"), 0, make_trainer)
-    reference.step(BATCHES)
+    reference.step([*torch.arange(16).chunk(2)])
     Healthy().loss(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
     for parameter, proved in zip(module.parameters(), reference.module.parameters(), strict=True):
         assert parameter.grad is not None
