@@ -29,16 +29,16 @@ def call(module: Callable[..., Any], inputs: Samples) -> Any:
     return module(inputs)
 
 
-def take(samples: Samples, indices: torch.Tensor | slice) -> Samples:
+def select(samples: Samples, indices: torch.Tensor | slice) -> Samples:
     """The samples at `indices`: a copy for a tensor of indices, a view for a slice."""
 
-    def taken(leaf: Any) -> Any:
+    def chosen(leaf: Any) -> Any:
         if not is_own_batch(leaf):
             return leaf[indices]
         selected = torch.arange(len(leaf))[indices] if isinstance(indices, slice) else indices
         return leaf.select(selected)
 
-    return map_leaves(taken, samples)
+    return map_leaves(chosen, samples)
 
 
 def sample_count(**batch: Samples) -> int:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from dpbench.data import registry
-from dpbench.data.batch import Samples, named_leaves, sample_count, take
+from dpbench.data.batch import Samples, named_leaves, sample_count, select
 from dpbench.errors import DataError
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.tree import is_own_batch, map_leaves, tensors
@@ -59,9 +59,9 @@ class Dataset:
         """Device of the samples, of which at least one part is a tensor."""
         return tensors([self.inputs, self.targets])[0].device
 
-    def take(self, indices: torch.Tensor | slice) -> tuple[Samples, Samples]:
+    def select(self, indices: torch.Tensor | slice) -> tuple[Samples, Samples]:
         """Inputs and targets of the samples at `indices`: copies, or views for a slice."""
-        return take(self.inputs, indices), take(self.targets, indices)
+        return select(self.inputs, indices), select(self.targets, indices)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Dataset:
         """These samples on `device`, the floating-point ones in `dtype` if it is given."""
@@ -82,7 +82,7 @@ class Dataset:
 
     def part(self, first: int, end: int) -> Dataset:
         """Samples `first` to `end` - 1, sharing their memory."""
-        inputs, targets = self.take(slice(first, end))
+        inputs, targets = self.select(slice(first, end))
         return Dataset(inputs=inputs, targets=targets)
 
 

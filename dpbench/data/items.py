@@ -20,7 +20,7 @@ from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
 
 
-class Items(Protocol):
+class MapDataset(Protocol):
     """A map-style dataset, in the form that torch's DataLoader takes."""
 
     def __len__(self) -> int: ...
@@ -28,18 +28,18 @@ class Items(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-class Collated:
+class CollatedDataset:
     """Batches of items, in host memory."""
 
     device = torch.device("cpu")
 
-    def __init__(self, items: Items) -> None:
+    def __init__(self, items: MapDataset) -> None:
         self._items = items
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
+    def select(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
         """Inputs and targets of the items at `indices`.
 
         As in torch's DataLoader, a dataset with `__getitems__` fetches them all at once.
@@ -51,11 +51,11 @@ class Collated:
         return inputs, targets
 
 
-Source = Dataset | Collated
+Source = Dataset | CollatedDataset
 """Samples that batches can be taken from."""
 
 
-def load_items(name: str, *, seed: int) -> Items:
+def load_items(name: str, *, seed: int) -> MapDataset:
     """The dataset that the user's function `name` returns.
 
     Global random numbers are seeded for it, so that every rank gets the same dataset. Raises

@@ -165,7 +165,7 @@ def load_epoch(
     def windows() -> Iterator[list[Batch]]:
         for number in range(first_window, plan.steps):
             yield [
-                Batch(*dataset.take(part.indices), part.weight, len(part.indices))
+                Batch(*dataset.select(part.indices), part.weight, len(part.indices))
                 for part in plan.window(epoch, number, process)
             ]
 
@@ -182,7 +182,7 @@ class _Batches(TorchDataset[Any]):
         """The samples, or the words of an error, whose class may not be picklable."""
         try:
             with user_errors_in("a data worker", "taking samples"):
-                return self._source.take(torch.tensor(indices))
+                return self._source.select(torch.tensor(indices))
         except UsageError as error:
             return str(error)
 

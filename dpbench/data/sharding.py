@@ -45,7 +45,7 @@ class SampleOrder:
         self._shuffle = shuffle
         self._cached = (0, self._order_of(0))
 
-    def take(self, begin: int, end: int, *, epoch: int = 0) -> torch.Tensor:
+    def positions(self, begin: int, end: int, *, epoch: int = 0) -> torch.Tensor:
         """Indices at the positions begin..end, counted from the start of `epoch`; int64 (n,)."""
         pieces = []
         while begin < end:
@@ -83,7 +83,7 @@ def global_batches(
         )
     order = SampleOrder(dataset_size, seed=seed)
     begins = itertools.count(first, global_batch_size)
-    return (order.take(begin, begin + count) for begin in begins)
+    return (order.positions(begin, begin + count) for begin in begins)
 
 
 class BalancedSampler(Sampler[int]):
@@ -132,7 +132,7 @@ class BalancedSampler(Sampler[int]):
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._order.take(*self._part, epoch=self._epoch).tolist())
+        return iter(self._order.positions(*self._part, epoch=self._epoch).tolist())
 
     def __len__(self) -> int:
         begin, end = self._part
@@ -214,7 +214,7 @@ class EpochPlan:
         samples = micro_steps[-1][1] - micro_steps[0][0]
         batches = []
         for begin, end in micro_steps:
-            indices = self._order.take(*part(begin, end, self._shares, process), epoch=epoch)
+            indices = self._order.positions(*part(begin, end, self._shares, process), epoch=epoch)
             weight = len(indices) * len(self._shares) / samples
             batches.append(MicroBatch(indices=indices, weight=weight))
         return tuple(batches)

@@ -22,7 +22,7 @@ def flops_per_item(architecture: Architecture, source: Source, device: torch.dev
     gradient of the model's input, which a step does not compute, is left out; attention is split
     into its products, because the counter does not know the CPU's fused kernel.
     """
-    inputs, targets = source.take(torch.arange(min(SAMPLES, len(source))))
+    inputs, targets = source.select(torch.arange(min(SAMPLES, len(source))))
     batch = Dataset(inputs=inputs, targets=targets)
     try:  # on meta tensors: computing a large model takes seconds and gigabytes
         operations = _count(architecture, batch, torch.device("meta"))
@@ -34,7 +34,7 @@ def flops_per_item(architecture: Architecture, source: Source, device: torch.dev
 def _count(architecture: Architecture, batch: Dataset, device: torch.device) -> int:
     with device:
         module = architecture.build_model().to(device).eval()  # batch norm accepts one item
-    inputs, targets = batch.to(device).take(slice(None))
+    inputs, targets = batch.to(device).select(slice(None))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         architecture.loss(call(module, inputs), targets).backward()  # type: ignore[no-untyped-call]
     return int(counter.get_total_flops())

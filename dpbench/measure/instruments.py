@@ -23,8 +23,8 @@ from typing import Any, get_args
 
 import torch
 
+from dpbench.measure.batches import StepBatches
 from dpbench.measure.device import clock_of, seconds_between, synchronize
-from dpbench.measure.feed import StepBatches
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import StepPhase, Trainer
 from dpbench.measure.window import between_barriers

@@ -23,8 +23,9 @@ import torch.distributed as dist
 from dpbench import architecture as architectures
 from dpbench.architecture import Architecture
 from dpbench.data import datasets
-from dpbench.data.items import Collated, Source, load_items
+from dpbench.data.items import CollatedDataset, Source, load_items
 from dpbench.data.registry import SYNTHETIC, is_function
+from dpbench.measure.batches import BatchSampler, StepBatches, loading_batches
 from dpbench.measure.device import (
     memory_in_use_bytes,
     peak_device_memory,
@@ -32,7 +33,6 @@ from dpbench.measure.device import (
     reset_peak_device_memory,
     set_device_and_threads,
 )
-from dpbench.measure.feed import BatchQueue, StepBatches, feeding
 from dpbench.measure.flops import flops_per_item
 from dpbench.measure.implementations import wrap
 from dpbench.measure.instruments import time_phases, trace_gradients
@@ -88,14 +88,14 @@ def measure(
     set_tf32(trial.workload.dtype)
     architecture = architectures.load(trial.workload.architecture)
     source = _source(trial, architecture, prepared)
-    batches = BatchQueue(trial, rank, len(source), device if trial.prefetch is None else HOST)
+    batches = BatchSampler(trial, rank, len(source), device if trial.prefetch is None else HOST)
     verification = None
     with (
-        feeding(trial, rank, source, device) as load,
+        loading_batches(trial, rank, source, device) as load,
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
         run = _Run(trial, rank, architecture, load, batches, device, ranks)
-        warmup = batches.take(trial.warmup_steps)
+        warmup = batches.steps(trial.warmup_steps)
         reset_peak_device_memory(device)
         setup_seconds = perf_counter() - started
         with unused_parameters_named(run.module):
@@ -121,7 +121,7 @@ def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None)
     """The samples in host memory."""
     workload = trial.workload
     if is_function(workload.dataset):
-        return Collated(load_items(workload.dataset, seed=workload.seed))
+        return CollatedDataset(load_items(workload.dataset, seed=workload.seed))
     samples = trial.global_batch_size
     if workload.dataset == SYNTHETIC:
         samples = max(samples, datasets.synthetic_samples(architecture))
@@ -139,7 +139,7 @@ class _Run:
         rank: int,
         architecture: Architecture,
         load: LoadBatch,
-        batches: BatchQueue,
+        batches: BatchSampler,
         device: torch.device,
         ranks: RankGroup,
     ) -> None:
@@ -190,7 +190,7 @@ class _Run:
         before = self.model.communication()  # steps without synchronization add nothing to it
         peaks: tuple[int, int | None, int | None] | None = None
         for steps in segment_sizes(self.timed_steps):
-            batches = self.batches.take(steps)
+            batches = self.batches.steps(steps)
             taken += batches
             for sync in turns:
                 segments[sync].append(self._time_segment(batches, sync=sync))
@@ -257,16 +257,16 @@ class _Run:
         if trial.traces_gradients and trial.repetition == 0:
             # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
             # micro-steps itself.
-            steps = [[batch] for batch in self.batches.take_micro(trial.gradient_steps)]
+            steps = [[batch] for batch in self.batches.micro_steps(trial.gradient_steps)]
             trace = trace_gradients(trainer, self.module, steps, device, ranks)
             measurement = replace(measurement, gradient_trace=trace)
         if trial.phase_steps == 0:
             return measurement
-        batches = self.batches.take(trial.phase_steps)
+        batches = self.batches.steps(trial.phase_steps)
         phases, of_replicas = time_phases(trainer, batches, device, ranks, sync=True)
         bare = None
         if trial.times_without_sync:
-            batches = self.batches.take(trial.phase_steps)
+            batches = self.batches.steps(trial.phase_steps)
             bare, _ = time_phases(trainer, batches, device, ranks, sync=False)
         return replace(
             measurement, phases=phases, replica_phases=of_replicas, phases_without_sync=bare

@@ -219,7 +219,7 @@ def _take_step(
         sgd = torch.optim.SGD(module.parameters())
         # A step of the user's may also compute losses that it does not train on.
         function = loss if step is None else architecture.loss
-        taken = trainer(Plain(module), sgd, function, samples.take, accumulation_steps=1)
+        taken = trainer(Plain(module), sgd, function, samples.select, accumulation_steps=1)
         taken.step([torch.arange(SAMPLES)])
     expect_gradients(module, title)
     return module

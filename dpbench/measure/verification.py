@@ -84,7 +84,7 @@ def verify(
 
     def make_trainer(model: ParallelModel, optimizer: torch.optim.Optimizer) -> Trainer:
         optimizer = model.optimizer(optimizer)
-        return make(model, optimizer, architecture.loss, samples.take, trial.accumulation_steps)
+        return make(model, optimizer, architecture.loss, samples.select, trial.accumulation_steps)
 
     averages = IMPLEMENTATIONS[trial.implementation].averages_parameters
     reference_of = ReplicaReference if averages else ShardReference
@@ -136,7 +136,7 @@ def _shrunk(trial: TrialSpec) -> TrialSpec:
 
 def _samples(dataset: Source, wanted: int, device: torch.device, dtype: torch.dtype) -> Dataset:
     """The first samples of the dataset, with floating-point ones converted to `dtype`."""
-    inputs, targets = dataset.take(torch.arange(wanted, device=dataset.device) % len(dataset))
+    inputs, targets = dataset.select(torch.arange(wanted, device=dataset.device) % len(dataset))
     return Dataset(inputs=inputs, targets=targets).to(device, dtype)
 
 
@@ -148,7 +148,7 @@ def _is_sample_mean(
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
 
     def loss(first: int, count: int) -> torch.Tensor:
-        inputs, targets = samples.take(slice(first, first + count))
+        inputs, targets = samples.select(slice(first, first + count))
         return architecture.loss(call(module, inputs), targets)
 
     def gradients(loss: torch.Tensor) -> Gradients:

@@ -58,8 +58,8 @@ def take_steps(step: str | None) -> tuple[float, ...]:
     trainer = trainer_of(step)(
         Plain(module, 0.5),
         torch.optim.SGD(module.parameters(), lr=0.1),
-        made,
-        Dataset(inputs=inputs, targets=targets).take,
+        made.loss,
+        Dataset(inputs=inputs, targets=targets).select,
         2,
     )
     for first in range(0, 12, 4):

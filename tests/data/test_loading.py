@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from dpbench.data.datasets import Dataset
-from dpbench.data.items import Collated
+from dpbench.data.items import CollatedDataset
 from dpbench.data.loading import Batch, Prefetcher, load_epoch, loaded_by_workers
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DataError
@@ -98,7 +98,7 @@ class Theirs:
 
 def taken(batches: list[torch.Tensor], workers: int, seed: int = 0) -> list[Any]:
     with loaded_by_workers(
-        Collated(Theirs()), batches, workers=workers, prefetch=2, seed=seed
+        CollatedDataset(Theirs()), batches, workers=workers, prefetch=2, seed=seed
     ) as answers:
         return list(answers)
 
@@ -116,7 +116,9 @@ def test_batches_come_in_their_order_with_their_samples_from_other_processes() -
 
 def test_an_error_comes_in_its_place_with_the_line_and_leaves_no_process() -> None:
     batches = [torch.tensor([1]), torch.tensor([12, 13]), torch.tensor([2])]
-    with loaded_by_workers(Collated(Theirs()), batches, workers=2, prefetch=1, seed=0) as answers:
+    with loaded_by_workers(
+        CollatedDataset(Theirs()), batches, workers=2, prefetch=1, seed=0
+    ) as answers:
         next(answers)
         with pytest.raises(DataError, match=r"KeyError: 'no label for 13'.*test_loading"):
             next(answers)
@@ -125,7 +127,7 @@ def test_an_error_comes_in_its_place_with_the_line_and_leaves_no_process() -> No
 
 def start_and_tell(answer: Connection) -> None:
     hanging = [torch.tensor([14])]
-    with loaded_by_workers(Collated(Theirs()), hanging, workers=1, prefetch=1, seed=0):
+    with loaded_by_workers(CollatedDataset(Theirs()), hanging, workers=1, prefetch=1, seed=0):
         answer.send(multiprocessing.active_children()[0].pid)
         time.sleep(3600)
 

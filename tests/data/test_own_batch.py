@@ -37,7 +37,7 @@ def graphs_of(recipe: dict[str, Any]) -> Any:
 def test_samples_are_selected_by_the_object(recipe: dict[str, Any]) -> None:
     data = Dataset(inputs={"graphs": graphs_of(recipe)}, targets=torch.arange(5))
     assert len(data) == 5
-    inputs, targets = data.take(torch.tensor([3, 1]))
+    inputs, targets = data.select(torch.tensor([3, 1]))
     assert inputs["graphs"].sizes.tolist() == [SIZES[3], SIZES[1]]
     assert inputs["graphs"].edges[-1].tolist() == [7, 7]
     assert targets.tolist() == [3, 1]

@@ -26,7 +26,7 @@ quick = settings(max_examples=100, deadline=None)
 
 
 def order(samples: int, *, seed: int = 0, epoch: int = 0) -> list[int]:
-    indices: list[int] = SampleOrder(samples, seed=seed).take(0, samples, epoch=epoch).tolist()
+    indices: list[int] = SampleOrder(samples, seed=seed).positions(0, samples, epoch=epoch).tolist()
     return indices
 
 
@@ -42,11 +42,11 @@ def test_an_order_has_every_index_once_and_belongs_to_its_seed_and_epoch() -> No
 def test_a_stretch_over_the_end_of_an_epoch_goes_on_in_the_next_and_is_a_copy() -> None:
     endless = SampleOrder(5, seed=3)
     stream = order(5, seed=3) + order(5, seed=3, epoch=1) + order(5, seed=3, epoch=2)
-    taken = endless.take(3, 12)
+    taken = endless.positions(3, 12)
     assert (taken.tolist(), taken.dtype) == (stream[3:12], torch.int64)
     taken.zero_()
-    assert endless.take(0, 5).tolist() == stream[:5]
-    assert endless.take(2, 4, epoch=1).untyped_storage().nbytes() == 2 * 8
+    assert endless.positions(0, 5).tolist() == stream[:5]
+    assert endless.positions(2, 4, epoch=1).untyped_storage().nbytes() == 2 * 8
 
 
 @st.composite

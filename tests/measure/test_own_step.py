@@ -27,7 +27,7 @@ def trainer(own: Any, model: Plain | None = None) -> OwnTrainer:
     model = model or Plain(Healthy().build_model())
     samples = Dataset(inputs=torch.ones(8, 4), targets=torch.ones(8, 2))
     sgd = torch.optim.SGD(model.module.parameters(), lr=0.1)
-    return OwnTrainer("step 's'", own, model, sgd, Healthy().loss, samples.take, 2)
+    return OwnTrainer("step 's'", own, model, sgd, Healthy().loss, samples.select, 2)
 
 
 BATCHES = [torch.arange(0, 4), torch.arange(4, 8)]
@@ -203,7 +203,7 @@ def test_the_proof_compares_with_the_mean_over_all_shards_however_a_step_reduces
     samples = Dataset(inputs=inputs, targets=targets)
 
     def make_trainer(model: Any, optimizer: Any) -> OwnTrainer:
-        return OwnTrainer("step 's'", own, model, optimizer, Healthy().loss, samples.take, 2)
+        return OwnTrainer("step 's'", own, model, optimizer, Healthy().loss, samples.select, 2)
 
     module = Healthy().build_model()
     reference = ShardReference(module, trial_spec(implementation="ddp"), 0, make_trainer)

@@ -50,7 +50,7 @@ def trainer(
     module: torch.nn.Module, dataset: Dataset, accumulation_steps: int = 1, weight: float = 1.0
 ) -> Trainer:
     sgd = torch.optim.SGD(module.parameters(), lr=RATE)
-    return Trainer(Plain(module, weight), sgd, Healthy().loss, dataset.take, accumulation_steps)
+    return Trainer(Plain(module, weight), sgd, Healthy().loss, dataset.select, accumulation_steps)
 
 
 def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
@@ -126,7 +126,9 @@ def test_gradients_are_reduced_in_the_last_micro_step_or_not_at_all(
 ) -> None:
     recorded = Recorded(model())
     sgd = torch.optim.SGD(recorded.module.parameters(), lr=RATE)
-    Trainer(recorded, sgd, Healthy().loss, samples().take, 3).step([torch.arange(2)] * 3, sync=sync)
+    Trainer(recorded, sgd, Healthy().loss, samples().select, 3).step(
+        [torch.arange(2)] * 3, sync=sync
+    )
     assert " ".join(recorded.events) == expected
 
 

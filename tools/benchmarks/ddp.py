@@ -137,6 +137,6 @@ def training_step(case: Case, wrap: Callable[[nn.Module], nn.Module], replicas: 
     data = datasets.load("synthetic", None, loaded, seed=dist.get_rank(), samples=samples)
     model = wrap(loaded.build_model())
     sgd = torch.optim.SGD(model.parameters(), lr=1e-3)
-    trainer = Trainer(Plain(model), sgd, loaded.loss, data.take, accumulation_steps=1)
+    trainer = Trainer(Plain(model), sgd, loaded.loss, data.select, accumulation_steps=1)
     indices = [torch.arange(samples)]
     return lambda: trainer.step(indices)

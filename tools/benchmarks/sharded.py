@@ -87,6 +87,6 @@ def training_step(case: Case, make: Callable[[nn.Module], Trained]) -> Step:
     data = datasets.load("synthetic", None, loaded, seed=dist.get_rank(), samples=case.batch)
     torch.manual_seed(0)
     model, optimizer = make(loaded.build_model())
-    trainer = Trainer(Plain(model), optimizer, loaded.loss, data.take, accumulation_steps=1)
+    trainer = Trainer(Plain(model), optimizer, loaded.loss, data.select, accumulation_steps=1)
     indices = [torch.arange(case.batch)]
     return lambda: trainer.step(indices)

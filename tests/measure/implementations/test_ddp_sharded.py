@@ -22,7 +22,7 @@ def one_step(rank: int) -> tuple[int, Communication | None]:
     module = Rows().build_model()
     model = wrap(module, trial_spec(implementation="ddp-sharded"), rank)
     optimizer: Any = model.optimizer(torch.optim.AdamW(module.parameters()))
-    trainer = Trainer(model, optimizer, Rows().loss, samples(Rows()).take, 1)
+    trainer = Trainer(model, optimizer, Rows().loss, samples(Rows()).select, 1)
     stepped = OwnStepOptimizer(trainer, lambda phase: None)
     model.backward(model.forward(torch.randn(3, 4)).sum())
     norm = stepped.clip_grad_norm_(1e-3)

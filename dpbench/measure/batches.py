@@ -34,8 +34,8 @@ def rank_batches(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[tor
     )
 
 
-class BatchQueue:
-    """The batches of one rank, each taken once, on the device that holds the samples."""
+class BatchSampler:
+    """The batches of one rank, each loaded once, on the device that holds the samples."""
 
     def __init__(
         self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
@@ -44,11 +44,11 @@ class BatchQueue:
         self._per_step = trial.accumulation_steps
         self._device = device
 
-    def take(self, steps: int) -> list[StepBatches]:
-        """The batches of the next `steps` steps. It copies to the device: not for timed windows."""
-        return [self.take_micro(self._per_step) for _ in range(steps)]
+    def steps(self, count: int) -> list[StepBatches]:
+        """The batches of the next `count` steps. It copies to the device: not for timed windows."""
+        return [self.micro_steps(self._per_step) for _ in range(count)]
 
-    def take_micro(self, count: int) -> StepBatches:
+    def micro_steps(self, count: int) -> StepBatches:
         """The next `count` micro-batches, which need not be whole steps."""
         return [indices.to(self._device) for indices in islice(self._batches, count)]
 
@@ -71,7 +71,7 @@ SEEDS_PER_RANK = 2**32
 
 
 @contextmanager
-def feeding(
+def loading_batches(
     trial: TrialSpec, rank: int, source: Source, device: torch.device
 ) -> Iterator[LoadBatch]:
     """The samples of one rank, from `source` in host memory; nothing of it keeps running after the
@@ -81,15 +81,15 @@ def feeding(
     """
     if trial.prefetch is None:
         assert isinstance(source, Dataset)
-        yield source.to(device).take
+        yield source.to(device).select
         return
     if trial.prefetch == 0:
         copy = DeviceCopy(device)
-        yield lambda indices: copy.finish(*copy.start(source.take(indices)))
+        yield lambda indices: copy.finish(*copy.start(source.select(indices)))
         return
     stream, depth = batches_in_use(trial, rank, len(source)), trial.prefetch
     with ExitStack() as stack:
-        taken: Iterator[tuple[Samples, Samples]] = map(source.take, stream)
+        loaded: Iterator[tuple[Samples, Samples]] = map(source.select, stream)
         if trial.data_workers:
             by_workers = loaded_by_workers(
                 source,
@@ -98,9 +98,9 @@ def feeding(
                 prefetch=trial.prefetch,
                 seed=trial.workload.seed + rank * SEEDS_PER_RANK,
             )
-            taken = stack.enter_context(by_workers)
+            loaded = stack.enter_context(by_workers)
             # Workers already load ahead; for CUDA a copy still has to run beside the step.
             depth = 1 if device.type == "cuda" else 0
-        ahead = Prefetcher(taken, depth * trial.accumulation_steps, device)
+        ahead = Prefetcher(loaded, depth * trial.accumulation_steps, device)
         batches = stack.enter_context(ahead)
         yield lambda indices: next(batches)

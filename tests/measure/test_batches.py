@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.data.datasets import Dataset
-from dpbench.data.items import Collated
+from dpbench.data.items import CollatedDataset
 from dpbench.data.sharding import global_batches
 from dpbench.errors import DataError
-from dpbench.measure.feed import BatchQueue, feeding
+from dpbench.measure.batches import BatchSampler, loading_batches
 from dpbench.measure.step import LoadBatch
 from tests.builders import trial_spec
 
@@ -51,9 +51,11 @@ def _nothing_stays() -> Iterator[None]:
     assert multiprocessing.active_children() == []
 
 
-def taken(feed: LoadBatch, queue: BatchQueue, portions: list[int]) -> list[Any]:
+def taken(load: LoadBatch, sampler: BatchSampler, portions: list[int]) -> list[Any]:
     """Inputs and targets of every micro-step of every window."""
-    return [feed(indices) for steps in portions for step in queue.take(steps) for indices in step]
+    return [
+        load(indices) for steps in portions for step in sampler.steps(steps) for indices in step
+    ]
 
 
 @given(
@@ -74,8 +76,8 @@ def test_steps_get_the_same_samples_as_from_the_device(
             batch_size=batch_size,
             prefetch=ahead,
         )
-        with feeding(trial, rank, DATASET, CPU) as feed:
-            batches.append(taken(feed, BatchQueue(trial, rank, SAMPLES, CPU), portions))
+        with loading_batches(trial, rank, DATASET, CPU) as load:
+            batches.append(taken(load, BatchSampler(trial, rank, SAMPLES, CPU), portions))
     resident, loaded = batches
     assert len(loaded) == sum(portions) * accumulation_steps
     for (inputs, targets), (same_inputs, same_targets) in zip(resident, loaded, strict=True):
@@ -86,8 +88,8 @@ def test_steps_get_the_same_samples_as_from_the_device(
 
 def test_a_segment_without_synchronization_gets_the_samples_of_the_one_before() -> None:
     trial = trial_spec(warmup_steps=2, timed_steps=10, accumulation_steps=2, prefetch=2)
-    with feeding(trial, 1, DATASET, CPU) as feed:
-        found = [feed(torch.empty(0))[0]["i"].tolist() for _ in range(2 * (2 + 4 * 5 + 1))]
+    with loading_batches(trial, 1, DATASET, CPU) as load:
+        found = [load(torch.empty(0))[0]["i"].tolist() for _ in range(2 * (2 + 4 * 5 + 1))]
     batches = global_batches(SAMPLES, 8, first=4, count=4, seed=0)
     expected = [batch.tolist() for batch in islice(batches, 26)]
     warmup, first, second, after = (expected[a:b] for a, b in ((0, 4), (4, 14), (14, 24), (24, 26)))
@@ -99,8 +101,8 @@ def test_workers_give_the_same_samples_too() -> None:
     found = []
     for settings in ({}, {"prefetch": 2, "data_workers": 2}):
         trial = trial_spec(implementation="fsdp2", accumulation_steps=2, **settings)
-        with feeding(trial, 1, images, CPU) as feed:
-            found.append(taken(feed, BatchQueue(trial, 1, SAMPLES, CPU), [2, 0, 5]))
+        with loading_batches(trial, 1, images, CPU) as load:
+            found.append(taken(load, BatchSampler(trial, 1, SAMPLES, CPU), [2, 0, 5]))
     for (inputs, targets), (same_inputs, same_targets) in zip(*found, strict=True):
         assert inputs.equal(same_inputs)
         assert inputs.stride() == same_inputs.stride()
@@ -119,6 +121,9 @@ def test_an_error_of_an_item_reaches_the_step(
     settings: dict[str, int], kind: type[Exception]
 ) -> None:
     trial = trial_spec(**settings)
-    source = Collated(Damaged())
-    with feeding(trial, 0, source, CPU) as feed, pytest.raises(kind, match="item 7 is damaged"):
-        taken(feed, BatchQueue(trial, 0, SAMPLES, CPU), [20])
+    source = CollatedDataset(Damaged())
+    with (
+        loading_batches(trial, 0, source, CPU) as load,
+        pytest.raises(kind, match="item 7 is damaged"),
+    ):
+        taken(load, BatchSampler(trial, 0, SAMPLES, CPU), [20])
