@@ -8,7 +8,7 @@ which suits a best that was picked out of many. A best that ran only once is tie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench.analysis.estimate import Estimate
@@ -61,69 +61,51 @@ def headline(rows: Rows, *, synthetic: bool = False, load: str = "") -> Headline
         and row.verified is not False
         and row.implementation != INDEPENDENT
     ]
+    # Published times have no throughput; the least is the fastest.
+    fastest = _best(usable, "images_per_second") or _best(usable, "duration_seconds", least=True)
     if load and any(row.throughput for row in usable):
         return Headline(reason=load, synthetic=synthetic)
-    units = sorted({row.throughput.unit for row in usable if row.throughput})
-    fastest = _fastest(usable)
-    reason = ""
-    if len(units) > 1:
-        reason = f"speeds are in different units: {', '.join(units)}"
-    elif fastest is None:
-        reason = _why_no_speed(rows)
-    elif all(row.implementation == SINGLE for row in usable) and (
-        ends := _ends(row for row in rows if row.implementation != SINGLE)
-    ):
-        reason = f"no configuration but {SINGLE} completed ({ends})"
-    elif fastest.value.is_too_noisy:
+    if reason := _why_no_speed(rows, usable):
+        fastest = None
+    elif fastest is not None and fastest.value.is_too_noisy:
         return Headline(reason=NOISE, synthetic=synthetic)
     scaled = [row for row in usable if row.efficiency and row.group_size > 1]
     largest = max((row.group_size for row in scaled), default=0)
-    scaled = [row for row in scaled if row.group_size == largest]
-    scaling = _best(scaled, lambda row: row.efficiency)
+    scaling = _best([row for row in scaled if row.group_size == largest], "efficiency")
     return Headline(
-        fastest=None if reason else fastest,
+        fastest=fastest,
         scaling=None if scaling is None or scaling.value.is_too_noisy else scaling,
         reason=reason,
         synthetic=synthetic,
     )
 
 
-def _fastest(rows: Rows) -> Best | None:
-    """The fastest row by throughput; for published times, by the least time."""
-    return _best(rows, lambda row: row.throughput) or _best(
-        rows, lambda row: row.duration, least=True
-    )
-
-
-def _ends(rows: Iterable[Row]) -> str:
-    """How those that did not complete ended; empty if all completed."""
+def _why_no_speed(rows: Rows, usable: Rows) -> str:
+    """Why no row can be the fastest; empty if one can."""
     ends = {row.status.words for row in rows if row.status is not Status.COMPLETED}
-    return ", ".join(sorted(ends))
-
-
-def _why_no_speed(rows: Rows) -> str:
+    ended = f" ({', '.join(sorted(ends))})" if ends else ""
+    units = sorted({row.throughput.unit for row in usable if row.throughput})
+    if len(units) > 1:
+        return f"speeds are in different units: {', '.join(units)}"
+    if any(row.throughput or row.duration for row in usable):
+        is_alone = all(row.implementation == SINGLE for row in usable)
+        return f"no configuration but {SINGLE} completed{ended}" if is_alone and ends else ""
     if not rows:
         return "no trial was recorded"
-    if ends := _ends(rows):
-        return f"no configuration completed ({ends})"
+    if ends:
+        return f"no configuration completed{ended}"
     has_speed = any(row.throughput for row in rows)
     return f"{INDEPENDENT} is not ranked" if has_speed else "no speed is known"
 
 
-def _best(
-    rows: Rows, read: Callable[[Row], Estimate | None], *, least: bool = False
-) -> Best | None:
-    measured = [(value, row) for row in rows if (value := read(row)) is not None]
-    measured.sort(key=lambda one: one[0].value, reverse=not least)
+def _best(rows: Rows, key: str, *, least: bool = False) -> Best | None:
+    """The row with the highest value of a metric, or the least, and those that tie with it."""
+    measured = [row for row in rows if row[key] is not None]
+    measured.sort(key=lambda row: row[key].value, reverse=not least)
     if not measured:
         return None
-    (value, row), *rest = measured
+    best, *rest = measured
+    value: Estimate = best[key]
     low, high = value.ends
-    return Best(
-        value=value,
-        row=row,
-        rivals=tuple(
-            other for theirs, other in rest if low <= theirs.ends[1] and theirs.ends[0] <= high
-        ),
-        others=len(rest),
-    )
+    rivals = (row for row in rest if low <= row[key].ends[1] and row[key].ends[0] <= high)
+    return Best(value=value, row=best, rivals=tuple(rivals), others=len(rest))

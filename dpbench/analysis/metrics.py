@@ -176,7 +176,7 @@ DECLARED: tuple[Metric, ...] = (
         kind="text",
         meaning="What images_per_second counts: images, tokens or rows.",
         row=attrgetter("item"),
-        trial=lambda record: record.item,
+        trial=attrgetter("item"),
     ),
     Metric(
         key="images_per_second",
@@ -199,7 +199,7 @@ DECLARED: tuple[Metric, ...] = (
         header="Time",
         style="duration",
         shown="if measured",
-        trial=lambda record: record.duration_seconds,
+        trial=attrgetter("duration_seconds"),
     ),
     Metric(
         key="speedup",
@@ -346,7 +346,7 @@ DECLARED: tuple[Metric, ...] = (
         header="Memory",
         style="memory",
         shown="always",
-        trial=lambda record: resources.peak_memory([record]),
+        trial=resources.peak_memory,
         scale="largest",
         better="lower",
         is_speed=False,
@@ -354,7 +354,7 @@ DECLARED: tuple[Metric, ...] = (
     trial_metric(
         "memory_imbalance",
         "Largest ÷ mean peak memory over ranks; missing for a single rank.",
-        lambda record: resources.memory_imbalance([record]),
+        resources.memory_imbalance,
     ),
     *(
         Metric(
@@ -388,7 +388,7 @@ DECLARED: tuple[Metric, ...] = (
         unit="B",
         header="Reduced/step",
         style="traffic",
-        trial=lambda record: resources.reduced_bytes_per_step([record]),
+        trial=resources.reduced_bytes_per_step,
         scale="largest",
     ),
     Metric(
@@ -449,7 +449,7 @@ DECLARED: tuple[Metric, ...] = (
         kind="text",
         meaning="Why a trial did not complete.",
         row=attrgetter("reason"),
-        trial=lambda record: record.reason,
+        trial=attrgetter("reason"),
     ),
 )
 """Metrics in the order of a table's columns."""

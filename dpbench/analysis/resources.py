@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.records.environment import Environment
-from dpbench.records.trial import RankMeasurement, TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec, WorkloadSpec
 
 UNBALANCED = 1.2
@@ -26,49 +26,33 @@ UNITS = {
     "f16": "float16",
 }
 
-N = TypeVar("N", int, float)
 
-
-def peak_memory(records: Sequence[TrialRecord]) -> int | None:
-    """The largest peak in bytes over ranks and repetitions: allocated on the device, else resident
-    on the host.
+def peak_memory(record: TrialRecord) -> int | None:
+    """The largest peak in bytes over ranks: allocated on the device, else resident on the host.
 
     The two are never mixed: one rank with device memory makes it device memory.
     """
-    device = largest(records, lambda rank: rank.peak_device_memory_bytes)
-    if device is not None:
-        return device
-    return largest(records, lambda rank: rank.peak_host_memory_bytes)
+    device = [rank.peak_device_memory_bytes for rank in record.ranks]
+    host = [rank.peak_host_memory_bytes for rank in record.ranks]
+    return max(filter(None, device), default=None) or max(filter(None, host), default=None)
 
 
-def memory_imbalance(records: Sequence[TrialRecord]) -> float | None:
+def memory_imbalance(*records: TrialRecord) -> float | None:
     """The worst trial's largest ÷ mean peak memory over its ranks; None for a single rank."""
     ratios = []
     for record in records:
-        peaks = [
-            rank.peak_host_memory_bytes
-            if rank.peak_device_memory_bytes is None
-            else rank.peak_device_memory_bytes
-            for rank in record.ranks
-        ]
+        peaks = [r.peak_device_memory_bytes or r.peak_host_memory_bytes for r in record.ranks]
         known = [peak for peak in peaks if peak is not None]
         if len(known) > 1:
             ratios.append(max(known) * len(known) / sum(known))
     return max(ratios, default=None)
 
 
-def reduced_bytes_per_step(records: Sequence[TrialRecord]) -> int | None:
+def reduced_bytes_per_step(record: TrialRecord) -> int | None:
     """Bytes of gradients (or parameters) that a rank gives to all-reduce; the largest over
     ranks."""
-    return largest(records, lambda rank: rank.reduced_bytes_per_step)
-
-
-def largest(
-    records: Sequence[TrialRecord], read: Callable[[RankMeasurement], N | None]
-) -> N | None:
-    """The largest over ranks and repetitions; None where no rank has it."""
-    found = (read(rank) for record in records for rank in record.ranks)
-    return max((value for value in found if value is not None), default=None)
+    found = (rank.reduced_bytes_per_step for rank in record.ranks)
+    return max((nbytes for nbytes in found if nbytes is not None), default=None)
 
 
 def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:

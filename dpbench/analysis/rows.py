@@ -173,6 +173,6 @@ def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Itera
             f"gradients were compared with one process in float32 (tolerance {tolerance:g}), as "
             "the model is too large for float64"
         )
-    imbalance = memory_imbalance(usable)
+    imbalance = memory_imbalance(*usable)
     if imbalance is not None and imbalance > UNBALANCED:
         yield f"one rank holds {imbalance:.2f} × the mean peak memory of the ranks"

@@ -171,8 +171,8 @@ def test_memory_of_devices_goes_before_memory_of_the_host() -> None:
     device = rank(1, window([0.1], 32), peak_device_memory_bytes=300, peak_host_memory_bytes=999)
     spec = trial(group_size=2)
     for ranks, expected in (([host, device], 300), ([host], 900)):
-        assert peak_memory([record(spec, ranks)]) == expected
-    assert peak_memory([record(spec, [rank(0, window([0.1], 32))])]) is None
+        assert peak_memory(record(spec, ranks)) == expected
+    assert peak_memory(record(spec, [rank(0, window([0.1], 32))])) is None
 
 
 def test_efficiency_is_against_one_replica_of_the_same_repetition() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dpbench import units
-from dpbench.analysis.communication.network import Network
+from dpbench.analysis.communication.network import Topology
 from dpbench.analysis.estimate import Estimate, Floats, geometric_mean, single_value
 from dpbench.analysis.projection.law import error_scale
 from dpbench.analysis.projection.row import ProjectedRow, reach
@@ -41,7 +41,7 @@ class Simulation:
     """A series, and all that its steps are simulated from."""
 
     series: Series
-    network: Network
+    network: Topology
     trace: StepTrace
     """Scaled so that one replica takes its measured mean step."""
     traces: int
@@ -167,7 +167,7 @@ def _ends(value: Estimate) -> tuple[float, float]:
     return value.ends[0] / value.value, value.ends[1] / value.value
 
 
-def simulation_of(series: Series, network: Network) -> Simulation:
+def simulation_of(series: Series, network: Topology) -> Simulation:
     """Put together the simulation of one series; raises UsageError if it cannot be simulated."""
     trial = series.trial
     assert trial is not None, "simulations are of sweeps"

@@ -15,7 +15,13 @@ INTER = Link(latency_us=10, gigabytes_per_second=10)
 
 
 def topology(**changes: object) -> Topology:
-    values = {"ranks_per_node": 4, "intra": INTRA, "inter": INTER, "source": "a test"}
+    values = {
+        "name": "made up",
+        "ranks_per_node": 4,
+        "intra": INTRA,
+        "inter": INTER,
+        "source": "a test",
+    }
     return Topology(**{"date": "2026-01-31", **values, **changes})
 
 
@@ -34,14 +40,13 @@ def topology(**changes: object) -> Topology:
     ],
 )
 def test_times_are_the_sums_of_the_models(algorithm: str, n: int, expected: float) -> None:
-    network = topology(algorithm=algorithm).network("made up")
-    assert network.seconds(100 * MB, n) == pytest.approx(expected)
-    launched = topology(algorithm=algorithm, launch_us=14).network("made up")
+    assert topology(algorithm=algorithm).seconds(100 * MB, n) == pytest.approx(expected)
+    launched = topology(algorithm=algorithm, launch_us=14)
     assert launched.seconds(100 * MB, n) == pytest.approx(expected + 14e-6)
 
 
 def test_one_rank_sends_nothing_and_a_single_node_has_an_end() -> None:
-    network = topology(inter=None).network("a box")
+    network = topology(name="a box", inter=None)
     assert network.seconds(MB, 1) == network.seconds(0, 4) == 0
     assert network.refusal(4) is None
     assert "a box is one node of 4 ranks" in (network.refusal(5) or "")

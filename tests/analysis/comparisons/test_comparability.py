@@ -69,8 +69,8 @@ def test_memory_imbalance_is_the_largest_rank_over_the_mean() -> None:
             replace(second, peak_host_memory_bytes=100),
         ),
     )
-    assert memory_imbalance([record(), uneven]) == 1.5
-    assert memory_imbalance([replace(uneven, ranks=uneven.ranks[:1])]) is None
+    assert memory_imbalance(record(), uneven) == 1.5
+    assert memory_imbalance(replace(uneven, ranks=uneven.ranks[:1])) is None
 
 
 HERE = replace(capture(), git_commit="abc", hostname="here")

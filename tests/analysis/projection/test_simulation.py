@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
-from dpbench.analysis.communication.network import Network, flat_network
+from dpbench.analysis.communication.network import Link, Topology, flat_network
 from dpbench.analysis.projection.law import error_scale
 from dpbench.analysis.projection.simulation import Simulation, project, simulation_of
 from dpbench.analysis.projection.track_record import band
@@ -15,15 +16,29 @@ from dpbench.errors import UsageError
 from tests.analysis.builders import trial
 from tests.analysis.projection.sweeps import GRADIENT_BYTES, GRADIENTS, ddp_series, swept
 
-FREE = Network(name="free", all_reduce=lambda nbytes, n: 0.0, assumption="")
+
+def network(gigabytes_per_second: float = 1e6, **changes: float) -> Topology:
+    """One node, in which messages take no time but for their bytes."""
+    return Topology(
+        name="a box",
+        ranks_per_node=64,
+        intra=Link(latency_us=0, gigabytes_per_second=gigabytes_per_second),
+        algorithm="ring",
+        source="a test",
+        date=date(2026, 1, 31),
+        **changes,
+    )
+
+
+FREE = network()
 SLOWEST_OF_TWO = 1 + (2**0.5 / 27) / 2
 """Two replicas of 13 and 14 ms: the larger ratio in three of four draws."""
 
 
-def simulation(network: Network = FREE, **changes: float) -> Simulation:
+def simulation(on: Topology = FREE, **changes: float) -> Simulation:
     records = swept(**changes)
     [series] = ddp_series(records)
-    return simulation_of(series, network)
+    return simulation_of(series, on)
 
 
 def test_one_replica_takes_its_measured_mean_step() -> None:
@@ -42,17 +57,16 @@ def test_contention_and_stragglers_come_from_steps_without_synchronization() -> 
 
 def test_communication_adds_what_the_backward_pass_does_not_hide() -> None:
     """One bucket of 1 MiB, one of 7: the second is sent when the backward pass ends."""
-    network = replace(FREE, all_reduce=lambda nbytes, n: nbytes / 2e9)
-    exposed = simulation(network).step_seconds(2) - simulation().step_seconds(2)
-    assert exposed == pytest.approx((GRADIENTS - 1) * GRADIENT_BYTES / 2e9)
-    one, row = project(simulation(network), [2, 1])
+    slow = network(2)
+    exposed = simulation(slow).step_seconds(2) - simulation().step_seconds(2)
+    assert exposed == pytest.approx((GRADIENTS - 1) * GRADIENT_BYTES / 2e9, rel=1e-5)
+    one, row = project(simulation(slow), [2, 1])
     assert (one.kind, row.kind) == ("measured", "projected")
 
 
 def test_the_band_moves_the_network_to_its_ends() -> None:
     """With nothing else uncertain: the error of laws, and a factor of 2 on collectives."""
-    network = replace(FREE, all_reduce=lambda nbytes, n: 0.010, ends=(0.5, 2.0))
-    found = simulation(network)
+    found = simulation(network(launch_us=5_000, uncertainty=2))
     [row] = project(found, [8])
     assert row.step_seconds is not None
     step = found.step_seconds(8)
