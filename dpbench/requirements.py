@@ -22,7 +22,10 @@ def check_requirements() -> None:
     reason = python_reason(sys.version_info[:3]) or torch_reason()
     if reason is None:
         return
-    if _is_command(sys.argv[0] if sys.argv else "", sys.orig_argv):
+    # `dpbench` or `python -m dpbench`, and not a program that imports it.
+    program, words = sys.argv[0] if sys.argv else "", sys.orig_argv
+    as_module = program == "-m" and "dpbench" in words[1:] and "-m" in words
+    if as_module or Path(program).name == "dpbench":
         sys.exit(f"dpbench: {reason}")
     raise ImportError(reason)
 
@@ -60,13 +63,6 @@ def untried_torch(version: str) -> str | None:
 
 def _first_two(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
-
-
-def _is_command(program: str, command_line: list[str]) -> bool:
-    """Whether `dpbench` or `python -m dpbench` runs, and not a program that imports dpbench."""
-    return Path(program).name == "dpbench" or (
-        program == "-m" and "dpbench" in command_line[1:] and "-m" in command_line
-    )
 
 
 def version_words(version: tuple[int, ...]) -> str:

@@ -30,7 +30,7 @@ computes in torch."""
 
 _REDUCERS = _DPBENCH / "parallel" / "ddp"
 
-FROM_OUTSIDE = (signal.SIGKILL, *ENDING)
+KILLING = (signal.SIGKILL, *ENDING)
 """Signals sent from outside; all others come from the program itself."""
 
 SERVER_GONE = 255
@@ -38,7 +38,7 @@ SERVER_GONE = 255
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stuck:
+class Hang:
     """Position of a rank at the time limit."""
 
     place: str | None
@@ -60,7 +60,7 @@ class RankTrace:
     failure: Failure | None = None
     exit_code: int | None = None
     """Exit code of a rank that ended without a result or a failure; negative: the signal."""
-    stuck: Stuck | None = None
+    hang: Hang | None = None
 
 
 def explain(
@@ -81,8 +81,17 @@ def explain(
         return _raised(*raised[0])
     if outside:
         return TrialOutcome(status=Status.FAILED, reason=outside)
-    if stuck := [(name(trace.rank), trace.stuck) for trace in traces if trace.stuck]:
-        return _hung(stuck, time_limit_seconds)
+    if hangs := [(name(trace.rank), trace.hang) for trace in traces if trace.hang]:
+        # The ranks that others waited for; all of them if every rank waited.
+        missing = [one for one in hangs if not one[1].waiting]
+        where = [
+            f"{who} was in {at.place}" if at.place else f"{who} did not respond"
+            for who, at in missing or hangs
+        ]
+        if missing:
+            where += [f"{who} waited in {at.collective}" for who, at in hangs if at.collective]
+        reason = f"no result after {units.seconds(time_limit_seconds)}: {'; '.join(where)}"
+        return TrialOutcome(status=Status.TIMED_OUT, reason=reason)
     ends = [(trace.exit_code, name(trace.rank)) for trace in traces if trace.exit_code is not None]
     if ends:
         # NCCL's watchdog aborts a process that has lost its peer on another host.
@@ -93,7 +102,7 @@ def explain(
         return TrialOutcome(
             status=Status.FAILED,
             reason=f"{who} {words}",
-            from_outside=-code in FROM_OUTSIDE or code == SERVER_GONE,
+            killed=-code in KILLING or code == SERVER_GONE,
         )
     if raised:
         return _raised(*raised[0])
@@ -111,27 +120,14 @@ def _raised(failure: Failure, who: str) -> TrialOutcome:
     return TrialOutcome(status=Status.FAILED, reason=reason, raised=failure)
 
 
-def _hung(stuck: Sequence[tuple[str, Stuck]], limit: float) -> TrialOutcome:
-    """Name the ranks that others waited for; all of them if every rank waited."""
-    missing = [one for one in stuck if not one[1].waiting]
-    where = [
-        f"{who} was in {at.place}" if at.place else f"{who} did not respond"
-        for who, at in missing or stuck
-    ]
-    if missing:
-        where += [f"{who} waited in {at.collective}" for who, at in stuck if at.collective]
-    reason = f"no result after {units.seconds(limit)}: {'; '.join(where)}"
-    return TrialOutcome(status=Status.TIMED_OUT, reason=reason)
-
-
-def stuck_at(scratch: Path, rank: int) -> Stuck:
+def hang_of(scratch: Path, rank: int) -> Hang:
     """Position of a rank of this host that the time limit ended."""
     stack = main_thread_stack(scratch, rank)
     if not stack:
-        return Stuck(place=None, waiting=False)
+        return Hang(place=None, waiting=False)
     frame = _FRAME.search(stack)
     if frame is None:
-        return Stuck(place="an unknown place", waiting=True)
+        return Hang(place="an unknown place", waiting=True)
     file = Path(frame["file"])
     waiting = any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS)
     collective = None
@@ -141,7 +137,7 @@ def stuck_at(scratch: Path, rank: int) -> Stuck:
             collective = outer["function"]
         elif collective is None and Path(outer["file"]).is_relative_to(_REDUCERS):
             collective = "the all-reduce of gradients"
-    return Stuck(
+    return Hang(
         place=f"{frame['function']} ({file.name}:{frame['line']})",
         waiting=waiting,
         collective=collective,

@@ -45,7 +45,7 @@ class HostCollectives:
             return CollectiveOutcome(
                 status=failed.outcome.status,
                 reason=failed.outcome.reason,
-                from_outside=failed.outcome.from_outside,
+                killed=failed.outcome.killed,
             )
         measured = tuple(report for report in reports if isinstance(report, RankCollectives))
         if len(measured) == len(reports):

@@ -26,7 +26,7 @@ class ProcessOutcome:
 
     status: Status
     reason: str | None = None
-    from_outside: bool = False
+    killed: bool = False
     """True if something outside ended it, such as kill -9: another try may succeed."""
 
 
@@ -87,7 +87,7 @@ def attempts(
         first_reason: str | None = None
         if (outcome := refuse(item)) is None:
             outcome = run(item)
-            if outcome.from_outside:
+            if outcome.killed:
                 first_reason = outcome.reason or "it was ended from outside"
                 say(f"{label(item)}: {first_reason}; it is tried once more")
                 outcome = run(item)
@@ -108,7 +108,24 @@ def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> TrialOutcome
     proofs = [report.verification for report in reports if report.verification is not None]
     worst = max(proofs, key=lambda proof: proof.max_relative_error, default=None)
     ranks = tuple(report.measurement for report in reports if report.measurement is not None)
-    status, reason = _verdict(trial, worst, ranks)
+    one_process = IMPLEMENTATIONS[trial.implementation].one_process
+    checksums = {rank.final_checksum for rank in ranks}
+    losses = ((step, loss) for rank in ranks for step, loss in enumerate(rank.timed.losses, 1))
+    diverged = [step for step, loss in losses if not math.isfinite(loss)]
+    status, reason = Status.COMPLETED, None
+    if worst is not None and not worst.passed:
+        status = Status.WRONG_GRADIENTS
+        reason = (
+            f"gradients differ from one process by {worst.max_relative_error:.2g} relative "
+            f"(tolerance {worst.tolerance:.0e}), worst in {worst.worst_parameter}"
+            + ("; no layer may mix samples of different replicas" if one_process else "")
+        )
+    elif IMPLEMENTATIONS[trial.implementation].communicates and len(checksums) > 1:
+        status = Status.WRONG_GRADIENTS
+        reason = "replicas hold different parameters after the timed window"
+    elif diverged:
+        status = Status.DIVERGED
+        reason = f"the loss is not finite at timed step {min(diverged)}"
     return TrialOutcome(
         status=status,
         reason=reason,
@@ -118,22 +135,3 @@ def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> TrialOutcome
         verification=worst,
         flops_per_item=reports[0].flops_per_item,
     )
-
-
-def _verdict(
-    trial: TrialSpec, proof: Verification | None, ranks: Sequence[RankMeasurement]
-) -> tuple[Status, str | None]:
-    if proof is not None and not proof.passed:
-        one_process = IMPLEMENTATIONS[trial.implementation].one_process
-        return Status.WRONG_GRADIENTS, (
-            f"gradients differ from one process by {proof.max_relative_error:.2g} relative "
-            f"(tolerance {proof.tolerance:.0e}), worst in {proof.worst_parameter}"
-            + ("; no layer may mix samples of different replicas" if one_process else "")
-        )
-    alike = len({rank.final_checksum for rank in ranks}) <= 1
-    if IMPLEMENTATIONS[trial.implementation].communicates and not alike:
-        return Status.WRONG_GRADIENTS, "replicas hold different parameters after the timed window"
-    losses = ((step, loss) for rank in ranks for step, loss in enumerate(rank.timed.losses, 1))
-    if diverged := [step for step, loss in losses if not math.isfinite(loss)]:
-        return Status.DIVERGED, f"the loss is not finite at timed step {min(diverged)}"
-    return Status.COMPLETED, None

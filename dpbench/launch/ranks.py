@@ -29,7 +29,7 @@ from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
 from dpbench.errors import LaunchError
 from dpbench.launch import rank
-from dpbench.launch.causes import SERVER_GONE, RankTrace, explain, stuck_at
+from dpbench.launch.causes import SERVER_GONE, RankTrace, explain, hang_of
 from dpbench.launch.fork_server import end_fork_server, fork_server, start_method_unchanged
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.rendezvous.launch_variables import OF_WORKERS, rank_variables
@@ -178,7 +178,7 @@ def run_host_ranks(
                 break
             if left <= 0:
                 late = [one.rank for one in waiting]
-                traces = [RankTrace(rank=n, stuck=stuck_at(scratch, n)) for n in late]
+                traces = [RankTrace(rank=n, hang=hang_of(scratch, n)) for n in late]
                 break
             handles = [
                 handle for one in waiting for handle in (one.connection, one.process.sentinel)

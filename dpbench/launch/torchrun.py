@@ -245,21 +245,15 @@ def first_cause(failures: Mapping[int, ProcessFailure], logs: Path) -> WorkersFa
     causes = []
     for rank, failure in failures.items():
         if failure is earliest or failure.exitcode not in ENDED_BY_LAUNCHER:
-            lines = _last_lines(logs, failure.local_rank)
+            # torchrun writes it to LOGS/RUN/attempt_N/LOCAL_RANK.
+            kept = logs.glob(f"*/attempt_*/{failure.local_rank}/stderr.log")
+            latest = max(kept, key=lambda path: path.stat().st_mtime_ns, default=None)
+            text = "" if latest is None else latest.read_text(errors="replace")
+            lines = tuple(text.splitlines()[-LAST_LINES:])
             lost_peer = speaks_of_lost_peer("\n".join(lines))
             causes.append((lost_peer, failure.timestamp, rank, failure.exitcode, lines))
     _, _, rank, exit_code, lines = min(causes)
     return WorkersFailed(f"rank {rank} {end_in_words(exit_code)}", lines)
-
-
-def _last_lines(logs: Path, local_rank: int) -> tuple[str, ...]:
-    """Last lines of the last attempt's stderr; torchrun writes it to
-    LOGS/RUN/attempt_N/LOCAL_RANK."""
-    kept = logs.glob(f"*/attempt_*/{local_rank}/stderr.log")
-    latest = max(kept, key=lambda path: path.stat().st_mtime_ns, default=None)
-    if latest is None:
-        return ()
-    return tuple(latest.read_text(errors="replace").splitlines()[-LAST_LINES:])
 
 
 def prepared_for(chosen: Namespace, folder: Path) -> Namespace:

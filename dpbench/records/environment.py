@@ -9,7 +9,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,8 +31,6 @@ the first hash of an id."""
 PAIRS = ("versions", "variables")
 """Fields that hold (name, value) pairs."""
 GIT_SECONDS = 5.0
-Read = Callable[[str], str | None]
-"""Reads a small file; tests give the files of another machine."""
 RECORDED_PREFIXES = (
     *("OMP_", "MKL_", "KMP_", "CUDA_VISIBLE_DEVICES", "NCCL_", "TORCH_NCCL_", "GLOO_"),
     *("TORCH_DISTRIBUTED_DEBUG", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD"),
@@ -145,6 +143,10 @@ def capture(
     launcher: str = PROCESSES,
 ) -> Environment:
     """Describe this machine and process as they are now."""
+    cores = core_numbers()
+    starts = (str(core) for core in cores if core - 1 not in cores)
+    ends = (str(core) for core in cores if core + 1 not in cores)
+    ranges = zip(starts, ends, strict=True)
     versions = [(name, _version(name)) for name in PACKAGES]
     if nccl is not None:
         versions.append(("nccl", nccl))
@@ -154,7 +156,7 @@ def capture(
         kernel=platform.release(),
         python=platform.python_version(),
         cpu=_cpu_model(),
-        cores=len(core_numbers()),
+        cores=len(cores),
         memory_bytes=psutil.virtual_memory().total,
         accelerators=tuple(accelerators),
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
@@ -163,7 +165,7 @@ def capture(
         git_commit=_git_commit(),
         cuda=cuda,
         launcher=launcher,
-        affinity=_ranges(core_numbers()),
+        affinity=",".join(first if first == last else f"{first}-{last}" for first, last in ranges),
         quota_cores=quota_cores(),
         boost=boost(),
         gpu_driver=read_text("/sys/module/nvidia/version"),
@@ -192,10 +194,10 @@ def read_text(path: str) -> str | None:
         return None
 
 
-def usable_cores(read: Read = read_text) -> int:
+def usable_cores() -> int:
     """Cores that this process may keep busy, by its affinity mask and by the quota of its cgroup,
     as in a container."""
-    return within_quota(len(core_numbers()), quota_cores(read))
+    return within_quota(len(core_numbers()), quota_cores())
 
 
 def within_quota(cores: int, quota: float | None) -> int:
@@ -203,34 +205,32 @@ def within_quota(cores: int, quota: float | None) -> int:
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
-def quota_cores(read: Read = read_text) -> float | None:
+def quota_cores() -> float | None:
     """CPU time per second that the tightest cgroup (version 2) around this process allows, in
     cores; None without a limit."""
-    own = [line[3:] for line in (read("/proc/self/cgroup") or "").splitlines() if line[:3] == "0::"]
+    own = [
+        line[3:]
+        for line in (read_text("/proc/self/cgroup") or "").splitlines()
+        if line[:3] == "0::"
+    ]
     limits = []
     for path in map(PurePosixPath, own):
         for group in (path, *path.parents):
-            quota, _, period = (read(f"/sys/fs/cgroup/{group}/cpu.max") or "max").partition(" ")
+            quota, _, period = (read_text(f"/sys/fs/cgroup/{group}/cpu.max") or "max").partition(
+                " "
+            )
             if quota != "max":
                 limits.append(int(quota) / int(period))
     return min(limits, default=None)
 
 
-def boost(read: Read = read_text) -> bool | None:
+def boost() -> bool | None:
     """Whether the cores may exceed their nominal frequency; None if that is not readable."""
-    on = read("/sys/devices/system/cpu/cpufreq/boost")
-    off = read("/sys/devices/system/cpu/intel_pstate/no_turbo")
+    on = read_text("/sys/devices/system/cpu/cpufreq/boost")
+    off = read_text("/sys/devices/system/cpu/intel_pstate/no_turbo")
     if on is None and off is None:
         return None
     return on == "1" or off == "0"
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Write 0, 1, 2, 5 as "0-2,5"."""
-    starts = [n for n in numbers if n - 1 not in numbers]
-    ends = [n for n in numbers if n + 1 not in numbers]
-    pairs = zip(starts, ends, strict=True)
-    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in pairs)
 
 
 def _cpu_model() -> str:

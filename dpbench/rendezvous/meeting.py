@@ -52,7 +52,12 @@ def meet(store: Store, rank: int, size: int, label: str, timeout: timedelta) -> 
         if missing:
             found = f"{label!r}: {name_ranks(missing)} did not come within {seconds:g} s"
         else:
-            found = _compare([store.get(key).decode() for key in labels])
+            told = [store.get(key).decode() for key in labels]
+            others = [each for each in range(size) if told[each] != told[0]]
+            found = PASSED
+            if others:
+                at = told[others[0]]
+                found = f"rank 0 is at {told[0]!r}, but {name_ranks(others)} at {at!r}"
         store.compare_set(outcome, "", found)  # the first one counts
     found = store.get(outcome).decode()
     if found != PASSED:
@@ -63,14 +68,6 @@ def meet(store: Store, rank: int, size: int, label: str, timeout: timedelta) -> 
     if rank == 0:
         store.delete_key(f"meeting {number - 1}, outcome")
     return None
-
-
-def _compare(labels: list[str]) -> str:
-    """The outcome of a meeting at which ranks with these labels have come."""
-    apart = [rank for rank, label in enumerate(labels) if label != labels[0]]
-    if not apart:
-        return PASSED
-    return f"rank 0 is at {labels[0]!r}, but {name_ranks(apart)} at {labels[apart[0]]!r}"
 
 
 def _pause_seconds(waited_seconds: float) -> float:

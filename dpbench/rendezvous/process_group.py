@@ -106,7 +106,13 @@ def process_group(
         device = local_device(variables.rank, variables.world_size, os.environ)
     chosen = parse_device(device)
     name = backend or BACKEND_OF[chosen.type]
-    _check_backend(name, chosen)
+    known = available_backends()
+    if name not in known:
+        raise ValueError(f"process_group: got backend={name!r}, expected one of {', '.join(known)}")
+    if reason := known[name].reason:
+        raise RuntimeError(f"process_group: backend {name!r} cannot be used here: {reason}")
+    if name == "nccl" and chosen.type != "cuda":
+        raise ValueError(f"process_group: nccl reduces CUDA tensors only, got device={chosen}")
     try:
         with _logging_more() if debug else nullcontext():
             try:
@@ -146,18 +152,6 @@ def _find_store(
         f"process_group: got init_method={init_method!r}, expected 'env://', 'tcp://HOST:PORT' "
         "or 'file:///PATH'"
     )
-
-
-def _check_backend(backend: str, device: torch.device) -> None:
-    known = available_backends()
-    if backend not in known:
-        raise ValueError(
-            f"process_group: got backend={backend!r}, expected one of {', '.join(known)}"
-        )
-    if reason := known[backend].reason:
-        raise RuntimeError(f"process_group: backend {backend!r} cannot be used here: {reason}")
-    if backend == "nccl" and device.type != "cuda":
-        raise ValueError(f"process_group: nccl reduces CUDA tensors only, got device={device}")
 
 
 def _join(

@@ -63,32 +63,26 @@ def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: 
         store = FileStore(path)
     else:
         key = (os.getpid(), variables.address, variables.port)
-        if key not in _stores:
-            _stores[key] = _tcp_store(variables, environ, timeout)
+        of_launcher = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        if key not in _stores and (variables.rank > 0 or of_launcher):
+            holder = "the launcher" if of_launcher else "rank 0"
+            _stores[key] = reach_store(variables.address, variables.port, holder, timeout)
+        elif key not in _stores:
+            at_loopback = variables.address in (LOOPBACK, "localhost")
+            try:
+                _stores[key] = serve_store(variables.port, at_loopback=at_loopback, timeout=timeout)
+            except OSError as error:
+                raise RuntimeError(
+                    f"rank 0 cannot listen at {endpoint_text(variables.address, variables.port)} "
+                    f"({error.strerror}); another process has RANK=0 too, or another program has "
+                    "the port: then choose another MASTER_PORT"
+                ) from None
         store = _stores[key]
     store.set_timeout(timeout)
     # A launcher that restarts its ranks keeps the store, with the keys of the first ones.
     attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     prefix = environ.get(STORE_PREFIX, "process_group")
     return PrefixStore(f"{prefix}, attempt {attempt}", store)
-
-
-def _tcp_store(
-    variables: LaunchVariables, environ: Mapping[str, str], timeout: timedelta
-) -> TCPStore:
-    of_launcher = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    if variables.rank > 0 or of_launcher:
-        holder = "the launcher" if of_launcher else "rank 0"
-        return reach_store(variables.address, variables.port, holder, timeout)
-    at_loopback = variables.address in (LOOPBACK, "localhost")
-    try:
-        return serve_store(variables.port, at_loopback=at_loopback, timeout=timeout)
-    except OSError as error:
-        raise RuntimeError(
-            f"rank 0 cannot listen at {endpoint_text(variables.address, variables.port)} "
-            f"({error.strerror}); another process has RANK=0 too, or another program has the port: "
-            "then choose another MASTER_PORT"
-        ) from None
 
 
 def serve_store(

@@ -41,7 +41,7 @@ class Axis:
     kind: Literal["text", "integer", "number"] = "text"
     none: str | None = None
     """The word for None, where that is a value of its own."""
-    apart: bool = False
+    changes_work: bool = False
     """Whether its values are different work, so that speeds are not compared across them; a row's
     name has it where the sweep has several, and only there."""
     position: int = 0
@@ -62,12 +62,14 @@ class Axis:
 
 
 AXES = {
-    "architecture": Axis(name="arch", shown=str, meaning="The model.", apart=True, position=-2),
+    "architecture": Axis(
+        name="arch", shown=str, meaning="The model.", changes_work=True, position=-2
+    ),
     "scaling": Axis(
         name="scaling",
         shown=str,
         meaning="weak: each replica keeps its batch; strong: they share one.",
-        apart=True,
+        changes_work=True,
         position=-1,
     ),
     "optimizer": Axis(

@@ -10,7 +10,9 @@ from dpbench.specs.shares import on_hosts
 from dpbench.specs.traits import OWN_BACKEND
 from dpbench.specs.trial import DEFAULTS, TrialSpec
 
-ONLY_IF_SEVERAL = tuple(name for name, axis in AXES.items() if name not in DEFAULTS or axis.apart)
+ONLY_IF_SEVERAL = tuple(
+    name for name, axis in AXES.items() if name not in DEFAULTS or axis.changes_work
+)
 """Settings that names tell only where trials have several values of them; of all others, names
 tell each value that is not the default."""
 
@@ -36,13 +38,13 @@ class Labels:
     def work(self, trial: TrialSpec) -> str:
         """The settings that make a trial's work another one than that of others, in words: "gpt,
         strong"; "" if all have the same work."""
-        apart = (name for name, axis in BY_POSITION if axis.apart and name in self.several)
-        return ", ".join(SETTINGS[name].text(trial.setting(name)) for name in apart)
+        work = (name for name, axis in BY_POSITION if axis.changes_work and name in self.several)
+        return ", ".join(SETTINGS[name].text(trial.setting(name)) for name in work)
 
     @property
     def within_work(self) -> Labels:
         """Names without what `work` says."""
-        return Labels(tuple(name for name in self.several if not SETTINGS[name].apart))
+        return Labels(tuple(name for name in self.several if not SETTINGS[name].changes_work))
 
     def implementation(self, trial: TrialSpec) -> str:
         """The implementation with the settings that are told: "ddp(bf16, 5 MiB)", "local-sgd(4)"
@@ -51,7 +53,8 @@ class Labels:
             setting.shown(value)
             for name, setting in BY_POSITION
             for value in (trial.setting(name),)
-            if name in self.several or not (setting.apart or value == DEFAULTS.get(name, value))
+            if name in self.several
+            or not (setting.changes_work or value == DEFAULTS.get(name, value))
         ]
         told = ", ".join(filter(None, words))
         return f"{trial.implementation}({told})" if told else trial.implementation

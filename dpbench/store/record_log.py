@@ -88,7 +88,9 @@ def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
         is_taken = isinstance(error, BlockingIOError)
         reason = f"is in use: {writer} is writing to it" if is_taken else f"has no locks: {error}"
         raise StoreError(f"{path.parent} {reason}") from None
-    _end_at_a_line(lines)
+    lines.seek(0)
+    lines.truncate(lines.read().rfind(b"\n") + 1)
+    lines.seek(0, os.SEEK_END)
     return lines
 
 
@@ -96,13 +98,6 @@ def write_line(lines: IO[bytes], line: bytes) -> None:
     rest = line + b"\n"
     while rest:  # unbuffered, so that nothing is left to be written at close
         rest = rest[lines.write(rest) :]
-
-
-def _end_at_a_line(lines: IO[bytes]) -> None:
-    lines.seek(0)
-    content = lines.read()
-    lines.truncate(content.rfind(b"\n") + 1)
-    lines.seek(0, os.SEEK_END)
 
 
 def write_object(path: Path, content: dict[str, Any]) -> None:

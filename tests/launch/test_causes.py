@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dpbench.launch import causes
-from dpbench.launch.causes import RankTrace, Stuck, explain, stuck_at
+from dpbench.launch.causes import Hang, RankTrace, explain, hang_of
 from dpbench.launch.rank import Failure, describe, stack_path
 from dpbench.measure import device
 from dpbench.records.trial import Status
@@ -45,7 +45,7 @@ def trace(rank: int, **changes: object) -> RankTrace:
 
 
 LOST = trace(0, failure=failure(lost=True))
-WAITING = trace(0, stuck=Stuck(place="all_reduce (c10d.py:1)", waiting=True))
+WAITING = trace(0, hang=Hang(place="all_reduce (c10d.py:1)", waiting=True))
 GONE = "node 1 (host1) was lost: no sign of life for 10 s"
 
 
@@ -85,7 +85,7 @@ def test_the_first_cause_is_named(
 ) -> None:
     outcome = explain(traces, 3, outside=outside)
     assert outcome.reason == reason
-    assert outcome.from_outside == ("SIGKILL" in reason or "SIGTERM" in reason)
+    assert outcome.killed == ("SIGKILL" in reason or "SIGTERM" in reason)
     assert (outcome.status is Status.TIMED_OUT) == reason.startswith("no result")
 
 
@@ -106,7 +106,7 @@ def test_of_hung_ranks_the_one_outside_a_collective_is_named(
         (HUNG_IN_USER_CODE, "was in loss (model.py:12)"),
     ):
         stack_path(tmp_path, 1).write_text(second)
-        traces = [trace(rank, stuck=stuck_at(tmp_path, rank)) for rank in range(2)]
+        traces = [trace(rank, hang=hang_of(tmp_path, rank)) for rank in range(2)]
         first = "rank 0 did not respond; " if not stack else ""
         reason = f"no result after 3 s: {first}rank 1 {place}{waited}"
         assert explain(traces, 3).reason == reason

@@ -121,7 +121,7 @@ def test_a_server_that_is_killed_takes_its_ranks_along(launcher: HostLauncher) -
     outcome = launcher.run(faulty("Hangs"), 60)
     killing.join()
     assert outcome.status is Status.FAILED
-    assert outcome.from_outside
+    assert outcome.killed
     assert "the server that ranks are forked from was killed" in (outcome.reason or "")
     assert len(ranks) == 2
     _, left = psutil.wait_procs(ranks, timeout=30)
@@ -219,7 +219,7 @@ def test_a_server_that_is_killed_while_a_rank_starts_is_a_cause_from_outside(
     monkeypatch.setattr(forkserver, "read_signed", killed)
     with pytest.raises(RanksFailed) as failed:
         run_ranks(sleeps, 1, tmp_path, LONG_SECONDS)
-    assert failed.value.outcome.from_outside
+    assert failed.value.outcome.killed
     assert "the server that ranks are forked from was killed" in str(failed.value)
 
 

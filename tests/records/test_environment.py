@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -146,6 +147,12 @@ V2 = {"/proc/self/cgroup": "0::/user/me"}
 MINE, OUTER = "/sys/fs/cgroup/user/me/cpu.max", "/sys/fs/cgroup/user/cpu.max"
 
 
+def have_files(monkeypatch: pytest.MonkeyPatch, files: Mapping[str, str]) -> None:
+    """The machine has these small files, and no others."""
+    read = {path.replace("//", "/"): text for path, text in files.items()}
+    monkeypatch.setattr(environment, "read_text", lambda path: read.get(path.replace("//", "/")))
+
+
 @pytest.mark.parametrize(
     ("files", "cores"),
     [
@@ -159,9 +166,10 @@ MINE, OUTER = "/sys/fs/cgroup/user/me/cpu.max", "/sys/fs/cgroup/user/cpu.max"
     ids=["own", "outer", "max", "no file", "version 1", "none"],
 )
 def test_the_tightest_quota_around_the_process_counts(
-    files: dict[str, str], cores: float | None
+    files: dict[str, str], cores: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert quota_cores(lambda path: files.get(path.replace("//", "/"))) == cores
+    have_files(monkeypatch, files)
+    assert quota_cores() == cores
 
 
 @pytest.mark.parametrize(
@@ -171,8 +179,8 @@ def test_a_quota_of_time_limits_the_cores_that_are_planned_with(
     quota: str, cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5, 7, 8})
-    files = {**V2, MINE: quota}
-    assert usable_cores(lambda path: files.get(path.replace("//", "/"))) == cores
+    have_files(monkeypatch, {**V2, MINE: quota})
+    assert usable_cores() == cores
 
 
 @pytest.mark.parametrize(
@@ -182,9 +190,13 @@ def test_a_quota_of_time_limits_the_cores_that_are_planned_with(
         *(("intel_pstate/no_turbo", "0", True), ("intel_pstate/no_turbo", "1", False)),
     ],
 )
-def test_boost_is_told_by_either_driver(name: str, text: str, on: bool) -> None:
-    assert boost({f"/sys/devices/system/cpu/{name}": text}.get) is on
-    assert boost({}.get) is None
+def test_boost_is_told_by_either_driver(
+    name: str, text: str, on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have_files(monkeypatch, {f"/sys/devices/system/cpu/{name}": text})
+    assert boost() is on
+    have_files(monkeypatch, {})
+    assert boost() is None
 
 
 def git(folder: Path, *arguments: str) -> str:

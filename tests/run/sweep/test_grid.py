@@ -143,8 +143,8 @@ def test_another_node_finds_a_trial_by_its_number() -> None:
 
 def test_what_something_outside_has_ended_is_tried_again_once() -> None:
     """A crash of the trial's own is not, nor is a second kill."""
-    killed = TrialOutcome(status=Status.FAILED, reason="killed", from_outside=True)
-    again = TrialOutcome(status=Status.FAILED, reason="killed again", from_outside=True)
+    killed = TrialOutcome(status=Status.FAILED, reason="killed", killed=True)
+    again = TrialOutcome(status=Status.FAILED, reason="killed again", killed=True)
     completed = TrialOutcome(status=Status.COMPLETED)
     crashed = TrialOutcome(status=Status.FAILED, reason="crashed")
     answers = [killed, completed, crashed, killed, again]
