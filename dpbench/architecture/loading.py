@@ -17,7 +17,7 @@ from typing import Any
 from dpbench import shipped
 from dpbench.architecture.naming import TORCHVISION, Name, parse_name
 from dpbench.architecture.options import Option, convert, options_of
-from dpbench.architecture.protocol import Architecture, missing_members
+from dpbench.architecture.protocol import Architecture
 from dpbench.architecture.user_errors import described, user_errors_in
 from dpbench.errors import UnknownName, UsageError
 
@@ -92,7 +92,9 @@ def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture
     returned = f"{name.title}: {name.factory}() returned {described(made)}"
     if not (hasattr(made, "build_model") or hasattr(made, "synthetic_batch")):
         raise UsageError(f"{returned}{EXPECTED}")
-    if missing := missing_members(made):
+    methods = [member for member in vars(Architecture) if not member.startswith("_")]
+    members = [*Architecture.__annotations__, *methods]
+    if missing := [member for member in members if not hasattr(made, member)]:
         raise UsageError(
             f"{returned} without {', '.join(missing)}; see dpbench.architecture.Architecture"
         )

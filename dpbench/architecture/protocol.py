@@ -56,10 +56,3 @@ def notes(architecture: Architecture) -> tuple[str, ...]:
 def sparse_gradients(architecture: Architecture) -> bool:
     """Whether some of its model's gradients are sparse tensors."""
     return bool(getattr(architecture, "sparse_gradients", False))
-
-
-def missing_members(candidate: object) -> list[str]:
-    """The required members of an architecture that `candidate` does not have."""
-    methods = [name for name in vars(Architecture) if not name.startswith("_")]
-    members = [*Architecture.__annotations__, *methods]
-    return [member for member in members if not hasattr(candidate, member)]

@@ -11,6 +11,8 @@ Gradients: the time at which each gradient of a step is ready, the input for sim
 clock is read in a hook of every parameter. DistributedDataParallel, torch's and dpbench's, handles
 gradients after these hooks. At group size 1 it waits for nobody, but its copies into buckets are in
 the trace.
+
+Operations: the floating-point operations of the plain model, counted without timing anything.
 """
 
 from __future__ import annotations
@@ -22,13 +24,21 @@ from time import perf_counter
 from typing import Any, get_args
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
+from dpbench.architecture import Architecture, items_per_sample
+from dpbench.data.batch import call
+from dpbench.data.datasets import Dataset
+from dpbench.data.items import Source
 from dpbench.measure.batches import StepBatches
 from dpbench.measure.device import clock_of, seconds_between, synchronize
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import StepPhase, Trainer
 from dpbench.measure.window import between_barriers
 from dpbench.records.trial import GradientTrace, Phases, ReplicaPhases
+
+COUNTED_SAMPLES = 2
 
 
 def time_phases(
@@ -131,3 +141,29 @@ def trace_gradients(
         step_seconds=tuple(seconds_between(step[0][1], step[-1][1]) for step in marks),
         buffer_bytes=sum(buffer.nbytes for buffer in module.buffers()),
     )
+
+
+def flops_per_item(architecture: Architecture, source: Source, device: torch.device) -> float:
+    """Count the operations of forward and backward of the plain model for one item, 2 per
+    multiply-add.
+
+    Matrix products, convolutions and attention count, as torch's FlopCounterMode sees them run. The
+    gradient of the model's input, which a step does not compute, is left out; attention is split
+    into its products, because the counter does not know the CPU's fused kernel.
+    """
+    inputs, targets = source.select(torch.arange(min(COUNTED_SAMPLES, len(source))))
+    batch = Dataset(inputs=inputs, targets=targets)
+    try:  # on meta tensors: computing a large model takes seconds and gigabytes
+        operations = _count(architecture, batch, torch.device("meta"))
+    except Exception:  # a model that reads values needs real tensors
+        operations = _count(architecture, batch, device)
+    return operations / (len(batch) * items_per_sample(architecture))
+
+
+def _count(architecture: Architecture, batch: Dataset, device: torch.device) -> int:
+    with device:
+        module = architecture.build_model().to(device).eval()  # batch norm accepts one item
+    inputs, targets = batch.to(device).select(slice(None))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        architecture.loss(call(module, inputs), targets).backward()  # type: ignore[no-untyped-call]
+    return int(counter.get_total_flops())

@@ -1,19 +1,8 @@
 """A user's own training step, run between the batches of a trial and its parallel model.
 
-    def step(model, optimizer, batches, loss):
-        optimizer.zero_grad()
-        total = 0.0
-        for inputs, targets in batches:  # one, or as many as --accumulate says
-            with model.no_sync() if batches.left else nullcontext():
-                value = loss(model(inputs), targets) / len(batches)
-                model.backward(value)  # instead of value.backward()
-            total = total + value.detach()
-        optimizer.step()
-        return total
-
 The objects passed to it do what dpbench's own step does: they weigh uneven shards, compute in the
 trial's precision, scale the loss of float16, and report each change of phase. A step that bypasses
-them would not be measured as what it is, and is refused.
+them would not be measured as what it is, and is refused. docs/models.md shows one.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import torch
 
 from dpbench.data.batch import Samples
+from dpbench.measure.device import FLOAT32, AmpState
 from dpbench.measure.implementations import ParallelModel
-from dpbench.measure.precision import FLOAT32, AmpState
 from dpbench.parallel import ShardedOptimizer
 from dpbench.specs import RunSpec, WorkloadSpec
 

@@ -27,17 +27,17 @@ from dpbench.data.items import CollatedDataset, Source, load_items
 from dpbench.data.registry import SYNTHETIC, is_function
 from dpbench.measure.batches import BatchSampler, StepBatches, loading_batches
 from dpbench.measure.device import (
+    AmpState,
     memory_in_use_bytes,
     peak_device_memory,
     peak_host_memory_bytes,
     reset_peak_device_memory,
     set_device_and_threads,
+    set_tf32,
 )
-from dpbench.measure.flops import flops_per_item
 from dpbench.measure.implementations import wrap
-from dpbench.measure.instruments import time_phases, trace_gradients
+from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.own_step import trainer_of
-from dpbench.measure.precision import AmpState, set_tf32
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.step import LoadBatch, Trainer, build_optimizer, prepare
 from dpbench.measure.unused import unused_parameters_named

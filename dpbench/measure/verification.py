@@ -31,10 +31,10 @@ from dpbench.architecture.user_errors import seeded
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
+from dpbench.measure.device import full_float32
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.implementations.comm_hooks import is_lossless
 from dpbench.measure.own_step import expect_gradients, trainer_of
-from dpbench.measure.precision import full_float32
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.reference import Gradients, ReplicaReference, ShardReference, sgd
 from dpbench.measure.step import Trainer, prepare

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from dpbench.architecture import Architecture, CountsCorrect
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
-from dpbench.measure.precision import autocast
+from dpbench.measure.device import autocast
 from dpbench.measure.rank_group import RankGroup
 
 BLOCK_SAMPLES = 256

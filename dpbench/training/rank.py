@@ -25,8 +25,8 @@ from dpbench.measure.device import (
     peak_host_memory_bytes,
     reset_peak_device_memory,
     set_device_and_threads,
+    set_tf32,
 )
-from dpbench.measure.precision import set_tf32
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.parallel.agreement import tensors_sha256

@@ -15,9 +15,8 @@ from dpbench.architecture import Architecture
 from dpbench.data.batch import sample_count
 from dpbench.data.loading import Batch
 from dpbench.errors import UsageError
-from dpbench.measure.device import synchronize
+from dpbench.measure.device import AmpState, synchronize
 from dpbench.measure.implementations import wrap
-from dpbench.measure.precision import AmpState
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import accumulate_gradients, build_optimizer, clip_gradients, prepare
 from dpbench.parallel.torch_private import broadcast_coalesced

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ import torch
 from dpbench.launch.machine import in_child
 from dpbench.measure import device
 from dpbench.measure.device import (
+    full_float32,
     memory_in_use_bytes,
     peak_device_memory,
     peak_host_memory_bytes,
     reset_peak_device_memory,
+    set_tf32,
 )
 from tests.measure.recording_cuda import GPU, RecordingCuda
 
@@ -57,3 +60,33 @@ def test_every_call_of_cuda_in_a_trial_is_in_one_module() -> None:
     folder = Path(device.__file__).parent
     calling = {path.name for path in folder.glob("*.py") if "torch.cuda." in path.read_text()}
     assert calling <= {"device.py"}
+
+
+@pytest.fixture(autouse=True)
+def _torchs_defaults() -> Iterator[None]:
+    """As in a new process, whatever earlier tests did; and so for later ones."""
+    _set_defaults()
+    yield
+    _set_defaults()
+
+
+def _set_defaults() -> None:
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+def products() -> tuple[str, bool]:
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+
+def test_f32_is_what_a_script_without_settings_gets() -> None:
+    before = products()
+    set_tf32("f32")
+    assert products() == before == ("highest", True)
+
+
+def test_tf32_covers_products_and_convolutions_and_the_proof_can_forbid_it() -> None:
+    set_tf32("tf32")
+    assert products() == ("high", True)
+    full_float32()
+    assert products() == ("highest", False)

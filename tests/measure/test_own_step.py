@@ -11,9 +11,9 @@ import torch
 
 from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
+from dpbench.measure.device import AmpState
 from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import OwnTrainer
-from dpbench.measure.precision import AmpState
 from dpbench.measure.reference import ShardReference
 from dpbench.measure.try_out import try_step
 from tests.builders import trial_spec
