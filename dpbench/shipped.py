@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_PACKAGE = Path(__file__).parent
-_IN_WHEEL = _PACKAGE / "_shipped"
+PACKAGE = Path(__file__).parent
+_IN_WHEEL = PACKAGE / "_shipped"
 """Their folder in a wheel, according to `tool.setuptools.package-dir` in pyproject.toml."""
 
 ARCHITECTURES = _IN_WHEEL / "architectures"
 RESULTS = _IN_WHEEL / "results"
 """Holds a measured sweep, `examples`, and scaling tables that others have published."""
 if not _IN_WHEEL.is_dir():
-    ARCHITECTURES = _PACKAGE.with_name("architectures")
-    RESULTS = _PACKAGE.with_name("results")
+    ARCHITECTURES = PACKAGE.with_name("architectures")
+    RESULTS = PACKAGE.with_name("results")

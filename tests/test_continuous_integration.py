@@ -18,7 +18,7 @@ from dpbench.cli.init import TEMPLATE
 from dpbench.options.bridge import file_layers, read
 from dpbench.options.check import CheckOptions
 from dpbench.run import presets
-from dpbench.run.gate.thresholds import thresholds_of
+from dpbench.run.gate.judging import tolerances_of
 from tests.launch import synthetic
 
 ROOT = Path(__file__).parent.parent
@@ -39,9 +39,8 @@ def test_the_file_of_thresholds_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "check.toml"
     path.write_text(content)
     options = read(CheckOptions, *file_layers(CheckOptions, {"config": path}, presets.find))
-    found = thresholds_of(options)
-    assert found.tolerances == {"images_per_second": 0.03, "peak_memory_bytes": 0.1}
-    assert found.strict
+    assert tolerances_of(options) == {"images_per_second": 0.03, "peak_memory_bytes": 0.1}
+    assert options.strict
 
 
 def test_the_workflow_to_copy_checks_out_what_it_installs() -> None:

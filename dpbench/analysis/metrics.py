@@ -106,7 +106,7 @@ DECLARED: tuple[Metric, ...] = (
         header="Batch",
         shown="always",
         row=attrgetter("batch_size"),
-        trial=lambda record: record.trial.batch_size,
+        trial=lambda record: record.trial.batch_size or None,
     ),
     trial_metric(
         "repetition",
@@ -126,7 +126,7 @@ DECLARED: tuple[Metric, ...] = (
         kind="integer",
         meaning="Samples of all replicas together in a micro-step.",
         header="Global batch",
-        trial=lambda record: record.trial.global_batch_size,
+        trial=lambda record: record.trial.global_batch_size or None,
     ),
     Metric(
         key="learning_rate",

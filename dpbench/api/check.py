@@ -48,8 +48,9 @@ def check(arch: Any = None, **options: Any) -> CheckVerdict:
         >>> dpbench.check("my_model.py:make", against_ref="origin/main").outcome
         >>> dpbench.check(candidate="results/new", baseline="results/old").rows
 
-    Give `against_ref` to compare your code with a Git revision, `against` to compare
-    `implementations` with another one, or `candidate` and `baseline` to compare stored sweeps.
+    Give `against_ref` to compare your code with a Git revision, `against_python` to compare this
+    environment with another one, `against` to compare `implementations` with another one, or
+    `candidate` and `baseline` to compare stored sweeps. A `candidate` may be a training script.
     """
     (progress,) = take_flags(options, PROGRESS)
     given = keyed(CheckOptions, "dpbench.check", {"arch": arch, **options}, of_python=True)

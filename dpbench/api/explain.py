@@ -64,7 +64,7 @@ def explain(folder: str | PathLike[str] | None = None, **options: Any) -> Explai
         host_program.listening(progress=progress),
     ):
         asked = read(ExplainOptions, Layer("", given))
-        if asked.script:
+        if asked.script_words:
             asked = asked.model_copy(update={"quiet": not progress})
         from dpbench.run import explaining
 

@@ -23,7 +23,7 @@ from dpbench.cli.launch import Verbatim, launch
 from dpbench.cli.plot import plot
 from dpbench.cli.project import project
 from dpbench.cli.report import report
-from dpbench.cli.script import ScriptCommand
+from dpbench.cli.script import LongScriptCommand, ScriptCommand
 from dpbench.cli.sweep import sweep
 from dpbench.cli.train import train
 from dpbench.errors import DpbenchError
@@ -43,6 +43,7 @@ LONG: dict[str, Any] = {
     "context_settings": {"help_option_names": [*HELP_NAMES, DESCRIBE_ALL]},
 }
 """What `app.command` gets for a command with many options."""
+LONG_WITH_SCRIPT = LONG | {"cls": LongScriptCommand}
 
 
 app = typer.Typer(
@@ -58,11 +59,11 @@ def _add(panel: str, function: Callable[..., Any], name: str | None = None, **mo
     app.command(name=name, rich_help_panel=panel, **{"cls": Command} | more)(function)
 
 
-_add(USUAL, sweep, **LONG)
+_add(USUAL, sweep, **LONG_WITH_SCRIPT)
 _add(USUAL, report)
 _add(USUAL, explain, cls=ScriptCommand)
 _add(USUAL, compare)
-_add(USUAL, check, **LONG)
+_add(USUAL, check, **LONG_WITH_SCRIPT)
 _add(MORE, init)
 _add(MORE, inventory, "list")
 _add(MORE, doctor)

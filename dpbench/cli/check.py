@@ -14,9 +14,10 @@ def check(given: dict[str, Any]) -> int:
     """Check for a performance regression, in CI or by hand.
 
     dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
+    dpbench check --against-python ../torch-2.15/bin/python train.py --epochs 1
 
-    Compares your code with a Git revision (--against-ref), implementations with
-    another one (--against), or two stored sweeps (CANDIDATE --baseline DIR).
+    Compares your code with a Git revision (--against-ref) or another Python
+    (--against-python), implementations (--against), or stored sweeps (--baseline).
 
     Exit status: 0 pass, or inconclusive without --strict; 1 some row failed;
     2 usage; 3 regressed; 4 inconclusive with --strict; 5 no baseline, or one

@@ -27,7 +27,10 @@ def compare(typed: dict[str, Any]) -> None:
 
     for name in options.metric:
         read_value("--metric", Annotated[str, Choice(tuple(METRICS))], name)
-    from dpbench.analysis.comparisons.comparability import check_environments
+    from dpbench.analysis.comparisons.comparability import (
+        check_environments,
+        environment_differences,
+    )
     from dpbench.analysis.comparisons.comparison import compare as compare_metric
     from dpbench.analysis.comparisons.matching import NotComparable, match
     from dpbench.report.comparison import answer, comparisons_csv
@@ -38,6 +41,7 @@ def compare(typed: dict[str, Any]) -> None:
         baseline, candidate = map(str, latest_folders("compare", 2))
     matched = match(*load_sides(baseline, candidate))
     notes = [*check_environments(matched, force=options.force)]
+    notes += [f"environments differ: {one}" for one in environment_differences(matched)]
     within = options.within
     found = {name: compare_metric(matched, METRICS[name], within=within) for name in options.metric}
     for name, rows in found.items():

@@ -73,7 +73,11 @@ class Group(TyperGroup):
 
 def _options_by_panel(options: Sequence[Any]) -> dict[str, Rows]:
     arguments = [one for one in options if one.param_type_name == "argument"]
-    found = {"Arguments": [(one.metavar, _text(one)) for one in arguments]} if arguments else {}
+    found = (
+        {"Arguments": [(one.metavar, _text(one)) for one in arguments if not one.hidden]}
+        if arguments
+        else {}
+    )
     for option in options:
         if option not in arguments and not option.hidden:
             panel = getattr(option, "rich_help_panel", None) or "Options"

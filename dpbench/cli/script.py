@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from dpbench.cli.help import Command
+from dpbench.cli.help import Command, LongCommand
+from dpbench.options.script import is_script
 
 
 class ScriptCommand(Command):
@@ -14,8 +15,17 @@ class ScriptCommand(Command):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.allow_interspersed_args = False
+        first = next(one.name for one in self.params if one.param_type_name == "argument")
+        named, is_module = "", False
         with suppress(Exception):  # a usage error, which the second parser raises again
             found, _, _ = self.make_parser(ctx).parse_args(args=[*args])
-            first = str(found.get("folder"))
-            ctx.allow_interspersed_args = not (found.get("module") or first.endswith(".py"))
+            named, is_module = str(found.get(first) or ""), bool(found.get("module"))
+        measures_script = is_module or is_script(named)
+        if named and first == "script" and not measures_script:
+            ctx.fail(f"Got unexpected extra argument ({named})")
+        ctx.allow_interspersed_args = not measures_script
         return super().parse_args(ctx, args)
+
+
+class LongScriptCommand(ScriptCommand, LongCommand):
+    """The same for a command with many options."""

@@ -22,6 +22,7 @@ def sweep(typed: dict[str, Any]) -> int:
     """Benchmark implementations, backends, group sizes and batch sizes.
 
     dpbench sweep --backends gloo,nccl --batch-sizes 32,64 --gpus 2
+    dpbench sweep --backends gloo,shm --gpus 2 train.py --epochs 1
 
     Exit status: 0 all rows completed or skipped, at least one that you asked for
     completed; 1 some row failed, or only the baseline completed; 2 usage;

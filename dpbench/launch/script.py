@@ -16,29 +16,25 @@ from typing import Any
 
 import psutil
 
+from dpbench.codec import decode
 from dpbench.errors import DpbenchError
 from dpbench.launch.rank import stack_path
 from dpbench.launch.worker import tied_to_this_process
 from dpbench.measure.script import inside
 from dpbench.measure.trial import RankReport
-from dpbench.measure.window import joined
-from dpbench.records.trial import RankMeasurement, ScriptFacts, Window
-from dpbench.rendezvous.launch_variables import GLOO_INTERFACE
+from dpbench.records.trial import RankMeasurement
+from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, OF_WORKERS, rank_variables
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 MOST_ROUND_MODES = 3
-ALONE = {
-    **dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), "0"),
-    **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), "1"),
-    "MASTER_PORT": "0",  # it holds its own store, at a free port
+WITHOUT_WORKERS = {
+    "persistent_workers": False,
+    **dict.fromkeys(("prefetch_factor", "multiprocessing_context")),
+    "timeout": 0,
 }
-"""The variables of a rank that trains alone."""
-OF_RANK = (
-    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
-    *("MASTER_ADDR", "MASTER_PORT"),
-)
+"""Arguments that a DataLoader without workers must have."""
 
 
 class ScriptFailed(DpbenchError):
@@ -63,6 +59,8 @@ def measure_script(
         "steps": trial.timed_steps,
         "seconds": trial.window_seconds or 0.0,
         "varies": _is_together(trial),
+        "replaced": replaced_arguments(trial),
+        "takes_ours": trial.implementation == "ddp",
         "peers": {
             "rank": rank,
             "size": trial.group_size,
@@ -74,10 +72,10 @@ def measure_script(
         "stack": str(stack_path(scratch, rank)),
         "deadline": deadline,
     }
-    python = [sys.executable, "-u", inside.__file__, json.dumps(plan), *trial.workload.script]
+    python = [sys.executable, "-u", inside.__file__, json.dumps(plan), *trial.script]
     process = subprocess.Popen(
         tied_to_this_process(python),
-        env=variables(trial, rank, environ, os.environ),
+        env=variables(trial, rank, environ, int(os.environ["MASTER_PORT"])),
         stdin=subprocess.DEVNULL,
     )
     code = process.wait()
@@ -85,39 +83,51 @@ def measure_script(
     if not result.exists():
         if code < 0:
             os.kill(os.getpid(), -code)  # so that the launcher sees how the script ended
-        raise _failure("", f"the script ended its process with status {code}")
+        raise ScriptFailed(f"the script ended its process with status {code}")
     found = json.loads(result.read_text())
-    if "failure" in found:
-        raise _failure(**found["failure"])
-    return _report(trial, rank, found["measured"])
+    if failure := found.get("failure"):
+        failed: type[ScriptFailed] = type(failure["kind"], (ScriptFailed,), {})
+        raise failed(failure["text"])
+    return RankReport(
+        item=found["item"],
+        items_per_sample=1,
+        measurement=decode(RankMeasurement, found["measurement"]),
+    )
 
 
-def variables(
-    trial: TrialSpec, rank: int, environ: Mapping[str, str], of_rank: Mapping[str, str]
-) -> dict[str, str]:
+def replaced_arguments(trial: TrialSpec) -> dict[str, dict[str, Any]]:
+    """The values of a row in the place of the script's own, by call and argument."""
+    found: dict[str, dict[str, Any]] = {}
+    if trial.data_workers is not None:
+        found["DataLoader"] = {"num_workers": trial.data_workers}
+        found["DataLoader"] |= {} if trial.data_workers else WITHOUT_WORKERS
+    if BACKENDS[trial.backend].process_group:
+        found["init_process_group"] = {"backend": trial.backend}
+    finds = None if trial.find_unused is None else trial.find_unused == "on"
+    wrapper = {"bucket_cap_mb": trial.bucket_cap_mb, "find_unused_parameters": finds}
+    chosen = {name: value for name, value in wrapper.items() if value is not None}
+    return found | ({"DistributedDataParallel": chosen} if chosen else {})
+
+
+def variables(trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int) -> dict[str, str]:
     """The environment of the script as `rank`, as torchrun would set it.
 
-    A rank without communication is alone in its world, and sees its own GPU only.
+    A rank without communication is alone in its world, and sees its own GPU only. `port` is the one
+    where all ranks meet.
     """
+    together = _is_together(trial)
+    number, size = (rank, trial.group_size) if together else (0, 1)
     found = {
         **environ,
-        **{name: of_rank[name] for name in OF_RANK},
-        "ROLE_RANK": of_rank["RANK"],
-        "ROLE_WORLD_SIZE": of_rank["WORLD_SIZE"],
-        "ROLE_NAME": "default",
-        "GROUP_WORLD_SIZE": "1",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_RUN_ID": "dpbench",
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        **rank_variables(rank=number, size=size, local_rank=number, local_size=size, port=port),
+        **OF_WORKERS,
         "OMP_NUM_THREADS": str(trial.threads_per_replica),
         "DPBENCH": "1",
     }
     found.setdefault(GLOO_INTERFACE, "lo")
     devices: Sequence[str] = trial.devices
-    if not _is_together(trial):
-        found |= ALONE
+    if not together:
+        found["MASTER_PORT"] = "0"  # it holds its own store, at a free port
         del found["TORCHELASTIC_USE_AGENT_STORE"]
         devices = devices[rank : rank + 1]
     if devices[0] != "cpu":
@@ -143,56 +153,3 @@ def _end_children() -> None:
     with suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)
-
-
-def _failure(kind: str, text: str) -> ScriptFailed:
-    failed: type[ScriptFailed] = type(kind, (ScriptFailed,), {})
-    return failed(text)
-
-
-def _report(trial: TrialSpec, rank: int, found: dict[str, Any]) -> RankReport:
-    """The measurement as records have it."""
-    left_out = 0
-    windows: dict[str, list[Window]] = {}
-    counts = found["counts_samples"]
-    repeated = sum(one["repeated"] for one in found["segments"])
-    for one in found["segments"]:
-        steps = len(one["step_seconds"])
-        interrupted = {*one["interrupted"]}
-        kept = [k for k in range(steps) if k not in interrupted] or [*range(steps)]
-        left_out += (steps - len(kept)) * (one["mode"] == "as-is")
-        seconds = [one["step_seconds"][k] for k in kept]
-        # On CUDA the host times the segment and the device its steps.
-        share = sum(seconds) / sum(one["step_seconds"])
-        windows.setdefault(one["mode"], []).append(
-            Window(
-                start_seconds=one["start"],
-                seconds=one["seconds"] * share,
-                step_seconds=tuple(seconds),
-                samples=sum(one["samples"][k] for k in kept) if counts else len(kept),
-                cpu_seconds=one["cpu_seconds"] * share,
-            )
-        )
-    timed = joined(windows["as-is"])
-    without, cached = windows.get("no-sync"), windows.get("cached")
-    return RankReport(
-        item="samples" if counts else "steps",
-        items_per_sample=1,
-        measurement=RankMeasurement(
-            rank=rank,
-            pid=found["pid"],
-            device=found["device"],
-            timed=timed,
-            without_sync=joined(without) if without else None,
-            cached=joined(cached) if cached and repeated else None,
-            script=ScriptFacts(**found["facts"], left_out_steps=left_out),
-            threads=found["threads"],
-            sync_batch_norms=found["sync_batch_norms"],
-            setup_seconds=found["setup_seconds"],
-            peak_host_memory_bytes=found["host_bytes"],
-            peak_device_memory_bytes=found["device_bytes"],
-            peak_reserved_memory_bytes=found["reserved_bytes"],
-            warmup_steps=trial.warmup_steps,
-            timed_steps=len(timed.step_seconds),
-        ),
-    )

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
@@ -22,7 +22,9 @@ from torch import cuda
 from torch.amp.grad_scaler import GradScaler
 
 from dpbench import units
-from dpbench.specs import RunSpec
+
+if TYPE_CHECKING:
+    from dpbench.specs import RunSpec
 
 
 def peak_host_memory_bytes() -> int:
@@ -88,6 +90,11 @@ def set_device(device: torch.device) -> None:
     """Make a GPU the current one of this process."""
     if device.type == "cuda":
         cuda.set_device(device)
+
+
+def gpu_uuid(device: torch.device) -> str | None:
+    """The UUID of a GPU; None for another device."""
+    return str(cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
 
 
 def current_cuda_device() -> str:

@@ -55,6 +55,11 @@ class OptionInfo:
     repeated: bool = False
     """Whether it may be given more than once."""
 
+    @property
+    def takes_the_rest(self) -> bool:
+        """Whether it is all words after the other positional arguments."""
+        return self.argument and self.repeated
+
 
 def option(default: Any, help: str, metavar: str | None = None, **more: Any) -> Any:
     """Declares a field of a model as an option; `more` are fields of OptionInfo."""
@@ -78,16 +83,20 @@ class Options(BaseModel):
         return self.model_dump(mode="json", include=kept)
 
     def words(self) -> list[str]:
-        """The words to type for the options that were given."""
-        found: list[str] = []
+        """The words to type for the options that were given; positional arguments are last."""
+        found, arguments = list[str](), list[str]()
         for name, value in self.model_dump(mode="json", exclude_unset=True).items():
             declared = options_of(type(self))[name]
             on, _, off = option_names(declared, name)[0].partition("/")
-            if isinstance(value, bool):
+            if declared.takes_the_rest:
+                arguments += value
+            elif declared.argument:
+                arguments[:0] = [] if value is None else [as_typed(value)]
+            elif isinstance(value, bool):
                 found += [on] if value else [off] if off else []
             elif value is not None:
-                found += [as_typed(value)] if declared.argument else [on, as_typed(value)]
-        return found
+                found += [on, as_typed(value)]
+        return found + arguments
 
 
 class Layer(NamedTuple):
@@ -277,7 +286,9 @@ def command(
         def wrapper(**typed: Any) -> Any:
             return function({name: value for name, value in typed.items() if value is not None})
 
-        parameters = [_parameter(model, name) for name in model.model_fields]
+        declared = options_of(model)
+        in_order = sorted(declared, key=lambda name: declared[name].takes_the_rest)
+        parameters = [_parameter(model, name) for name in in_order]
         wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {one.name: one.annotation for one in parameters}
         del wrapper.__wrapped__  # typer would read the annotations of what is wrapped
@@ -291,7 +302,9 @@ def _parameter(model: type[Options], name: str) -> inspect.Parameter:
     shown = option.usual or _shown(field.default, option_names(option, name)[0])
     kind: Any = bool if field.annotation in (bool, bool | None) else str
     if option.argument:
-        how = typer.Argument(metavar=option.metavar, help=option.help, show_default=shown)
+        how = typer.Argument(
+            metavar=option.metavar, help=option.help, show_default=shown, hidden=option.hidden
+        )
     else:
         how = typer.Option(
             *option_names(option, name),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from dpbench.options.bridge import Options, option
+from dpbench.options.script import ScriptArguments
 from dpbench.options.shared import (
     ARCH_HELP,
     ARCHITECTURE,
@@ -16,8 +17,8 @@ from dpbench.options.shared import (
     USUAL_THREADS,
     DataOptions,
     FolderOptions,
-    Implementation,
     MachineOptions,
+    MeasuredImplementation,
     RowOptions,
     Size,
     config_option,
@@ -37,7 +38,7 @@ class ArchitectureOption(Options):
 class CheckedOptions(RowOptions):
     """The checked rows: few by default."""
 
-    implementations: CommaList[Implementation] = option(
+    implementations: CommaList[MeasuredImplementation] = option(
         ("ddp",), "Implementations to check.", "A,B", also=("--implementation",)
     )
     batch_sizes: CommaList[Size] = option(
@@ -95,19 +96,28 @@ class MeasuringOptions(Options):
 
 
 class CheckOptions(
-    FolderOptions, MachineOptions, MeasuringOptions, VerdictOptions, RepeatedOptions
+    FolderOptions,
+    MachineOptions,
+    MeasuringOptions,
+    VerdictOptions,
+    RepeatedOptions,
+    ScriptArguments,
 ):
     """Every option of `dpbench check`."""
 
+    first: ClassVar[str] = "candidate"
     candidate: str | None = option(
         None,
-        "Stored sweep to check, with --baseline.",
-        "CANDIDATE",
+        "Stored sweep to check, with --baseline; or a training script to measure.",
+        "CANDIDATE|SCRIPT",
         argument=True,
     )
     baseline: str | None = option(None, "Stored sweep to compare CANDIDATE with.", "DIR")
     against: str | None = option(None, "Compare with this implementation.", "NAME")
     against_ref: str | None = option(None, "Compare with this Git revision of your code.", "REV")
+    against_python: FilePath | None = option(
+        None, "Compare with this Python, which has another torch or other packages.", "PATH"
+    )
     config: FilePath | None = config_option()
     name: str | None = name_option("Name of the results folder.", "the time and the command")
     as_json: bool = json_option("Print the verdict as JSON on stdout.")

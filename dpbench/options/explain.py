@@ -2,67 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import ClassVar
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import model_validator
 
-from dpbench.options.bridge import option, option_name
-from dpbench.options.script import ScriptOptions
-from dpbench.options.shared import RowFilter, json_option, printed, refuse_if, results_argument
-from dpbench.options.types import FilePath
+from dpbench.options.bridge import Options, option, option_name
+from dpbench.options.script import FEWEST_STEPS, WARMUP, ScriptArguments
+from dpbench.options.shared import (
+    MEASUREMENT_PANEL,
+    THREADS_HELP,
+    FolderOptions,
+    GpuOptions,
+    MachineOptions,
+    Repetitions,
+    RowFilter,
+    json_option,
+    name_option,
+    printed,
+    refuse_if,
+    results_argument,
+)
+from dpbench.options.types import Count, Duration, FilePath
 
-Words = Annotated[tuple[str, ...], BeforeValidator(tuple)]
+
+class ScriptRunOptions(FolderOptions, MachineOptions, GpuOptions, Options):
+    """How a training script is measured; `dpbench sweep` has all of them."""
+
+    panel = MEASUREMENT_PANEL
+    repetitions: Repetitions = option(4, "Runs of the script on one rank, on copies, on all.", "N")
+    warmup: Count = option(WARMUP, "Warm-up steps.", "N")
+    steps: Count | None = option(
+        None, "Timed steps.", "N", usual=f"enough for one second, at least {FEWEST_STEPS}"
+    )
+    threads: Count | None = option(
+        None, THREADS_HELP, "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
+    )
+    time_limit: Duration = option(300.0, "Time limit of each run.", "TIME", usual="5m")
+    name: str | None = name_option("Name of the results folder.", "the time and the script")
 
 
-class ExplainOptions(ScriptOptions, RowFilter):
+class ExplainOptions(ScriptRunOptions, RowFilter, ScriptArguments):
     """A training script to measure, or the rows of a sweep; and how much to print."""
 
+    first: ClassVar[str] = "folder"
     folder: FilePath | None = results_argument(
         "Results folder of a sweep, or a training script to measure.", "DIR|SCRIPT"
-    )
-    arguments: Words = option(
-        (), "Arguments of the script.", "ARGUMENTS", argument=True, repeated=True
-    )
-    module: bool = option(
-        False, "The script is a module, as in python -m.", names=("--module",), also=("-m",)
     )
     as_json: bool = json_option("Print one JSON object with all rows.")
     verbose: bool = printed(
         "Also print the phases of a step and how to read the numbers.", "--verbose", "-v"
     )
 
-    @property
-    def script(self) -> tuple[str, ...]:
-        """The script and its arguments; () to explain a results folder."""
-        if self.folder is None or not (self.module or self.folder.suffix == ".py"):
-            return ()
-        return (*("-m",) * self.module, str(self.folder), *self.arguments)
-
     @model_validator(mode="after")
     def _go_together(self) -> ExplainOptions:
         """Raises UsageError for options that have no effect."""
-        given = self.model_fields_set
-        refuse_if(self.module and self.folder is None, "-m: expected the name of a module")
-        own = ScriptOptions if not self.script else RowFilter
-        for name in own.model_fields:
-            if name in given:
-                shown = option_name(type(self), name)
-                refuse_if(
-                    not self.script,
-                    f"{shown}: it is for measuring a script, as in dpbench explain {shown} … "
-                    "train.py; a results folder is measured already",
-                    name,
-                )
-                refuse_if(
-                    bool(self.script),
-                    f"{shown}: a script has no rows to choose from; for a results folder, name it "
-                    "in place of the script",
-                    name,
-                )
-        refuse_if(
-            bool(self.arguments) and not self.script,
-            f"unexpected argument {self.arguments[0] if self.arguments else ''}; after a results "
-            "folder there are options only",
-            "arguments",
+        self.require_script_or_nothing("a results folder")
+        wrong: type[Options] = RowFilter
+        reason = (
+            "a script has no rows to choose from; for a results folder, name it in the place of "
+            "the script"
         )
+        if not self.script_words:
+            wrong, reason = (
+                ScriptRunOptions,
+                "it is for measuring a script, as in dpbench explain --gpus 2 train.py; a results "
+                "folder is measured already",
+            )
+        for name in wrong.model_fields.keys() & self.model_fields_set:
+            refuse_if(True, f"{option_name(type(self), name)}: {reason}", name)
         return self

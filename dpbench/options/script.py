@@ -1,34 +1,90 @@
-"""Options of a command that measures a training script: what is the script's follows its name."""
+"""A training script on the command line: it follows the options of dpbench's command, and all that
+follows it is its own."""
 
 from __future__ import annotations
 
-from dpbench.options.bridge import Options, option
-from dpbench.options.shared import (
-    MEASUREMENT_PANEL,
-    THREADS_HELP,
-    FolderOptions,
-    GpuOptions,
-    MachineOptions,
-    Repetitions,
-    name_option,
-)
-from dpbench.options.types import Count, Duration
+from pathlib import Path
+from typing import Annotated, ClassVar
 
+from pydantic import BeforeValidator
+
+from dpbench.options.bridge import Options, option, option_name
+from dpbench.options.shared import MEASUREMENT_PANEL, refuse_if
+from dpbench.specs.axes import AXES, PLACEHOLDERS
+from dpbench.specs.trial import PLACEHOLDER
+
+Words = Annotated[tuple[str, ...], BeforeValidator(tuple)]
+WARMUP = 10
+"""Warm-up steps of a script: torch's wrapper and loader workers settle in the first ones."""
 FEWEST_STEPS = 20
 """Fewest steps that are timed as they are: two segments of a round."""
+FOREIGN = frozenset(
+    {
+        *("arch", "data", "data_dir", "step", "preset", "nnodes", "node_rank", "rdzv_endpoint"),
+        *("scaling", "sync_every", "comm_hook", "overlap", "prefetch", "lr_scaling"),
+    }
+)
+"""Options that say nothing of a script, by their fields."""
 
 
-class ScriptOptions(FolderOptions, MachineOptions, GpuOptions, Options):
-    """How a training script is measured."""
+def is_script(word: str) -> bool:
+    """Whether a word names a training script, and no results folder."""
+    return word.endswith(".py") and not Path(word).is_dir()
 
-    panel = MEASUREMENT_PANEL
-    repetitions: Repetitions = option(4, "Runs of the script on one rank, on copies, on all.", "N")
-    warmup: Count = option(10, "Warm-up steps.", "N")
-    steps: Count | None = option(
-        None, "Timed steps.", "N", usual=f"enough for one second, at least {FEWEST_STEPS}"
+
+class ScriptArguments(Options):
+    """The arguments of a script, which the first positional argument of the command names."""
+
+    first: ClassVar[str] = "script"
+    """The field of that argument."""
+    arguments: Words = option(
+        (), "Arguments of the script.", "ARGUMENTS", argument=True, repeated=True, hidden=True
     )
-    threads: Count | None = option(
-        None, THREADS_HELP, "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
+    module: bool = option(
+        False,
+        "The script is a module, as in python -m.",
+        names=("--module",),
+        also=("-m",),
+        panel=MEASUREMENT_PANEL,
     )
-    time_limit: Duration = option(300.0, "Time limit of each run.", "TIME", usual="5m")
-    name: str | None = name_option("Name of the results folder.", "the time and the script")
+
+    @property
+    def script_words(self) -> tuple[str, ...]:
+        """The script and its arguments, or "-m", the module and its arguments; () without one."""
+        named = getattr(self, self.first)
+        if named is None or not (self.module or is_script(str(named))):
+            return ()
+        return (*("-m",) * self.module, str(named), *self.arguments)
+
+    def require_script_or_nothing(self, after: str) -> None:
+        """Raises UsageError for -m without a module, and for words `after` what is no script."""
+        refuse_if(self.module and not self.script_words, "-m: expected the name of a module")
+        extra = self.arguments[0] if self.arguments and not self.script_words else ""
+        refuse_if(
+            bool(extra),
+            f"unexpected argument {extra}; after {after} there are options only",
+            "arguments",
+        )
+
+    def require_settings_of_scripts(self) -> None:
+        """Raises UsageError for options that have no effect on a script, and for placeholders
+        without values."""
+        places = {place for word in self.script_words for place in PLACEHOLDER.findall(word)}
+        given = self.model_fields_set
+        for name in sorted(given & FOREIGN):
+            shown = option_name(type(self), name)
+            refuse_if(True, f"{shown}: a training script decides that itself; leave it out", name)
+        for place, setting in PLACEHOLDERS.items():
+            name = AXES[setting].name if setting in AXES else f"{setting}s"
+            shown = option_name(type(self), name)
+            refuse_if(
+                name in given and place not in places,
+                f"{shown}: the script does not read it; write its place into the arguments of the "
+                f"script, as in train.py --{place.replace('_', '-')} {{{place}}}",
+                name,
+            )
+            refuse_if(
+                place in places and name not in given,
+                f"{{{place}}} in the arguments of the script: expected its values in {shown}",
+                name,
+            )

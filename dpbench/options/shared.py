@@ -51,6 +51,8 @@ USUAL_BACKEND = "nccl with CUDA, else gloo"
 
 Repetitions = Annotated[int, WholeNumber(least=1, most=MOST_REPETITIONS)]
 Implementation = Annotated[str, Choice(tuple(BUILT_IN))]
+MeasuredImplementation = Annotated[str, Choice(tuple(IMPLEMENTATIONS))]
+"""An implementation of rows, of which `script` is a training script as it is."""
 Backend = Annotated[str, Choice({**{b: b for b in PROCESS_GROUP_BACKENDS}, "cpu": "shm"})]
 """A backend with a process group; "cpu" is the name in other tools for staging through the host."""
 Size = Annotated[int | str, OrWord(WholeNumber(least=1), LARGEST, LARGEST)]
@@ -118,7 +120,7 @@ class GpuOptions(Options):
 class RowOptions(GpuOptions):
     """The measured rows: every combination of these."""
 
-    implementations: CommaList[Implementation] | None = option(
+    implementations: CommaList[MeasuredImplementation] | None = option(
         None,
         "Implementations; see 'dpbench list implementations'.",
         "A,B",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import model_validator
 
 from dpbench.options.bridge import Options, Scope, option
+from dpbench.options.script import FEWEST_STEPS, ScriptArguments
 from dpbench.options.shared import (
     ACCUMULATE_HELP,
     ARCH_HELP,
@@ -53,11 +55,11 @@ from dpbench.options.types import (
     WholeNumber,
 )
 from dpbench.specs import COMM_HOOKS, COMPILE_MODES, OPTIMIZERS, SCALINGS
-from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
+from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OF_SCRIPTS, SCRIPT, SINGLE
 from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
-WINDOW_SECONDS, FEWEST_STEPS = 1.0, 20
-"""Time that a window fills where --steps is not given, and its fewest steps."""
+WINDOW_SECONDS = 1.0
+"""Time that a window fills where --steps is not given; it has at least FEWEST_STEPS."""
 STEPS = 50
 """Steps where the samples of a window must be known before it begins."""
 REPETITIONS = 4
@@ -66,6 +68,8 @@ DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
 # A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
 BucketCap = Annotated[float | None, OrWord(PositiveNumber(most=1e6), "auto")]
+FindUnused = Annotated[str | None, OrWord(Choice(("on", "off")), "auto")]
+DataWorkers = Annotated[int | None, OrWord(WholeNumber(most=256), "auto")]
 Prefetch = Annotated[int | None, OrWord(WholeNumber(most=1024), "resident")]
 
 
@@ -102,6 +106,12 @@ class AxisOptions(Options):
     bucket_cap_mb: CommaList[BucketCap] = option(
         (None,), "Bucket size in MiB, or auto (ddp, torch-ddp).", "X,X", usual="auto: 1, then 25"
     )
+    find_unused: CommaList[FindUnused] = option(
+        (None,),
+        "Look for unused parameters: on, off or auto (ddp, torch-ddp).",
+        "on,off",
+        usual="auto",
+    )
     comm_hook: CommaList[Annotated[str, Choice(COMM_HOOKS)]] = option(
         ("none",),
         "Communication hook: none, bf16, powersgd or hierarchical.",
@@ -117,8 +127,11 @@ class AxisOptions(Options):
         "N,N",
         usual="resident; 0 with your own dataset",
     )
-    data_workers: CommaList[Annotated[int, WholeNumber(most=256)]] = option(
-        (0,), "DataLoader workers per rank (with --prefetch).", "N,N"
+    data_workers: CommaList[DataWorkers] = option(
+        (None,),
+        "DataLoader workers per rank (with --prefetch, or of a script).",
+        "N,N",
+        usual="auto: none, or the script's own",
     )
     threads: CommaList[Count] | None = option(None, THREADS_HELP, "N,N", usual=USUAL_THREADS)
     warmup: CommaList[Number] = option((5,), "Warm-up steps.", "N,N")
@@ -176,9 +189,13 @@ class SweepOptions(
     AxisOptions,
     RowOptions,
     ArchitecturesOption,
+    ScriptArguments,
 ):
     """Every option of a sweep; None leaves it to dpbench, which decides by machine and data."""
 
+    script: str | None = option(
+        None, "A training script to measure in the place of --arch.", "SCRIPT", argument=True
+    )
     preset: str | None = option(
         None, "Start from a preset: quick, ci, full or paper.", "NAME", scope="call"
     )
@@ -189,7 +206,8 @@ class SweepOptions(
     @property
     def measured_implementations(self) -> tuple[str, ...]:
         """The implementations that are asked for, or the default ones."""
-        return self.implementations or (*DEFAULT_IMPLEMENTATIONS, INDEPENDENT)
+        usual = (SCRIPT,) if self.script_words else DEFAULT_IMPLEMENTATIONS
+        return self.implementations or (*usual, INDEPENDENT)
 
     @property
     def timed_steps(self) -> tuple[int, ...]:
@@ -230,7 +248,8 @@ class SweepOptions(
     def _go_together(self) -> SweepOptions:
         """Raises UsageError for options that contradict each other, or would have no effect."""
         names = self.measured_implementations
-        for field in ("sync_every", "bucket_cap_mb", "comm_hook", "overlap"):
+        self._check_script(names)
+        for field in ("sync_every", "bucket_cap_mb", "find_unused", "comm_hook", "overlap"):
             if (values := getattr(self, field)) != type(self).model_fields[field].default:
                 asked = f"--{field.replace('_', '-')} {','.join(map(str, values))}"
                 require_setting(field, asked, names, chosen="implementations")
@@ -255,7 +274,7 @@ class SweepOptions(
             *("prefetch", "data"),
         )
         refuse_if(
-            any(self.data_workers) and not any(self.loading),
+            any(self.data_workers) and not any(self.loading) and not self.script_words,
             f"--data-workers {','.join(map(str, self.data_workers))}: workers need "
             "--prefetch of 1 or more, such as --prefetch 2",
             *("data_workers", "prefetch"),
@@ -266,3 +285,27 @@ class SweepOptions(
             "resume",
         )
         return self
+
+    def _check_script(self, names: Sequence[str]) -> None:
+        """Raises UsageError for options that a script does not have, or that only a script has."""
+        refuse_if(
+            self.script is not None and not self.script_words,
+            f"script: got {self.script!r}; expected a training script, whose name ends in .py, or "
+            "-m and a module",
+            "script",
+        )
+        self.require_script_or_nothing("the options")
+        if self.script_words:
+            self.require_settings_of_scripts()
+            refuse_if(
+                self.searches_batch,
+                f"--batch-sizes {LARGEST}: it is not looked for with a script; expected numbers",
+                "batch_sizes",
+            )
+        for name in names:
+            refuse_if(
+                name not in OF_SCRIPTS if self.script_words else name == SCRIPT,
+                f"--implementations {name}: a training script can be measured with "
+                f"{', '.join(OF_SCRIPTS)}, and only a training script with {SCRIPT}",
+                "implementations",
+            )

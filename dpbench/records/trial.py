@@ -159,9 +159,6 @@ class ScriptFacts:
     """The first parameter that differs between ranks after the warm-up."""
     gpu: str | None = None
     """The UUID of the GPU with its parameters."""
-    left_out_steps: int = 0
-    """Steps that are in no window, since an epoch ended in them or another loader was read, as in
-    an evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

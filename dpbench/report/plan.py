@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dpbench import units
 from dpbench.report.answer import Answer
-from dpbench.report.table import Table, column, text_column
+from dpbench.report.table import MISSING, Table, column, text_column
 from dpbench.specs import Labels, TrialSpec
 from dpbench.specs.shares import on_hosts
 
@@ -25,9 +25,11 @@ def plan_answer(planned: Sequence[tuple[TrialSpec, int, str | None]], summary: s
                     text_column("Implementation", map(labels.implementation, specs)),
                     text_column("Backend", [spec.backend for spec in specs]),
                     column("Size", [f"{spec.group_size}{on_hosts(spec.nodes)}" for spec in specs]),
-                    column("Batch", [str(spec.batch_size) for spec in specs]),
+                    column("Batch", [str(spec.batch_size or MISSING) for spec in specs]),
                     column(
-                        "Global batch", [str(spec.global_batch_size) for spec in specs], leaves=2
+                        "Global batch",
+                        [str(spec.global_batch_size or MISSING) for spec in specs],
+                        leaves=2,
                     ),
                     text_column("Devices", [", ".join(spec.devices) for spec in specs], leaves=1),
                     column("Runs", ["skip" if why else str(runs) for _, runs, why in planned]),
@@ -42,8 +44,8 @@ def plan_answer(planned: Sequence[tuple[TrialSpec, int, str | None]], summary: s
                 "implementation": spec.implementation,
                 "backend": spec.backend,
                 "group_size": spec.group_size,
-                "batch_size": spec.batch_size,
-                "global_batch_size": spec.global_batch_size,
+                "batch_size": spec.batch_size or None,
+                "global_batch_size": spec.global_batch_size or None,
                 "nodes": list(spec.nodes),
                 "devices": list(spec.devices),
                 "runs": runs,

@@ -48,6 +48,7 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
                 }
                 for row in verdict.rows
             ],
+            "environment_differences": list(verdict.differences),
             "notes": list(notes),
             "exit_status": exit_status,
         },
@@ -88,6 +89,9 @@ def headline(verdict: Verdict) -> str:
             if verdict.is_untrustworthy
             else _what_would_decide(worst, rows)
         )
+    if verdict.differences:
+        changed = ", ".join(one.removeprefix("versions: ") for one in verdict.differences)
+        parts.append(f"differs: {changed.replace(' -> ', ' → ')}")
     if len(verdict.metrics) > 1:
         parts.append(f"{len(verdict.metrics)} verdicts in all: see below")
     return f"{word}: {'; '.join(parts)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import (
@@ -16,15 +17,22 @@ from dpbench.analysis.diagnosis.user_code import code_notes
 from dpbench.analysis.load import load_notes
 from dpbench.analysis.row import Row, noise_note
 from dpbench.analysis.subject import of_folder
-from dpbench.errors import UsageError
-from dpbench.messages import warn
-from dpbench.options.explain import ExplainOptions
-from dpbench.options.shared import RowFilter
+from dpbench.errors import DpbenchError, UsageError
+from dpbench.messages import say, warn
+from dpbench.options.explain import ExplainOptions, ScriptRunOptions
+from dpbench.options.shared import LARGEST, RowFilter
+from dpbench.options.sweep import SweepOptions
+from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.explanation import answer
 from dpbench.report.numbers import plus_minus
 from dpbench.run.results import filter_choices, latest_folder
-from dpbench.store import load
+from dpbench.specs.traits import SCRIPT
+from dpbench.store import LOGS_FOLDER, load
+
+
+class ScriptUnmeasured(DpbenchError):
+    """The script could not be measured on all ranks; the text says why."""
 
 
 def explain(options: ExplainOptions, *, embedded: bool = False) -> Answer:
@@ -33,10 +41,8 @@ def explain(options: ExplainOptions, *, embedded: bool = False) -> Answer:
     `embedded` leaves the signal handlers of the calling program alone. Raises UsageError if no row
     can be explained, StoreError, and ScriptUnmeasured.
     """
-    if options.script:
-        from dpbench.run.script import measure_script
-
-        folder = measure_script(options, options.script, embedded=embedded).folder
+    if options.script_words:
+        folder = _measure(options, embedded=embedded)
     else:
         folder = options.folder or latest_folder("explain")
     if folder.is_file():
@@ -78,6 +84,31 @@ def explain(options: ExplainOptions, *, embedded: bool = False) -> Answer:
         ),
         verbose=options.verbose,
     )
+
+
+def _measure(options: ExplainOptions, *, embedded: bool) -> Path:
+    """Measure the script as `dpbench sweep` does, in the largest group only, and return the folder.
+
+    A row that fails has no further repetitions. Raises ScriptUnmeasured if all ranks together do.
+    """
+    from dpbench.run.sweep.preparation import measure_sweep
+
+    given = {*ScriptRunOptions.model_fields} & options.model_fields_set
+    asked = SweepOptions(
+        script=str(options.folder),
+        arguments=options.arguments,
+        module=options.module,
+        group_sizes=(LARGEST,),
+        stop_after_failure=True,
+        **{name: getattr(options, name) for name in given},
+    )
+    stored = measure_sweep(asked, embedded=embedded)
+    say(f"records are in {stored.folder}")
+    for record in stored.records:
+        if record.status is not Status.COMPLETED and record.trial.implementation == SCRIPT:
+            kept = f"; its output is in {stored.folder / LOGS_FOLDER}"
+            raise ScriptUnmeasured(f"{record.trial.workload.architecture}: {record.reason}{kept}")
+    return stored.folder
 
 
 def _too_noisy(one: Explanation, rows: Sequence[Row]) -> str:

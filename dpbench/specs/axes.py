@@ -115,6 +115,14 @@ AXES = {
         none="auto",
         position=4,
     ),
+    "find_unused": Axis(
+        name="find_unused",
+        shown=lambda value: f"find-unused {value}",
+        meaning="Whether the wrapper looks for unused parameters in each step; missing where the "
+        "script or the implementation chose.",
+        none="auto",
+        position=4,
+    ),
     "comm_hook": Axis(
         name="comm_hook",
         shown=lambda hook: f"{hook} hook",
@@ -139,8 +147,10 @@ AXES = {
     "data_workers": Axis(
         name="data_workers",
         shown=partial(counted, noun="worker"),
-        meaning="Processes of each rank that load samples.",
+        meaning="Processes of each rank that load samples; missing where there are none, or the "
+        "script chose.",
         kind="integer",
+        none="auto",
         position=8,
     ),
     "warmup_steps": Axis(
@@ -172,4 +182,15 @@ SETTINGS = {
     ),
 }
 """The axes, and what rows show although a sweep has one value of it."""
+PLACEHOLDERS = {
+    "batch_size": "batch_size",
+    "lr": "learning_rate",
+    "seed": "seed",
+    "optimizer": "optimizer",
+    "dtype": "dtype",
+    "compile": "compile",
+    "accumulate": "accumulation_steps",
+}
+"""The words in braces that stand for a setting in the arguments of a training script, each with its
+field of a TrialSpec or its workload."""
 BY_POSITION = sorted(SETTINGS.items(), key=lambda item: item[1].position)

@@ -74,7 +74,8 @@ class SweepSpec(TrialSettings):
         own = next(one for one in self.workloads if one.architecture == workload.architecture)
         workload = replace(workload, dataset=own.dataset, files_sha256=own.files_sha256)
         varied = replace(trial, workload=workload, **of_trial).with_own_settings
-        return varied if varied.prefetch else replace(varied, data_workers=0)
+        loads = varied.prefetch or workload.script
+        return varied if loads else replace(varied, data_workers=None)
 
     def values_of(self, name: str) -> tuple[Any, ...]:
         """Every value that rows have of a setting, in their order."""

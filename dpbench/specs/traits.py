@@ -136,18 +136,23 @@ SCRIPT = "script"
 """The user's training script, unchanged."""
 OWN_BACKEND = "own"
 """Stands for the backend that a script chooses itself."""
+OWN_BATCH_SIZE = 0
+"""Stands for the batch size that a script chooses itself."""
 IMPLEMENTATIONS = BUILT_IN | {
     SCRIPT: ImplementationTraits(
         name=SCRIPT,
         order=200,
         description="your training script as it is",
         can_leave_out_sync=True,
+        settings=("bucket_cap_mb", "find_unused"),
     )
 }
 SINGLE = "single"
 """The plain module on one device, which others are compared with."""
 INDEPENDENT = "independent"
 """Plain copies at once that do not train together."""
+OF_SCRIPTS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)
+"""The implementations that a training script can be measured with."""
 OPTIONAL_SETTINGS = frozenset(
     name for traits in IMPLEMENTATIONS.values() for name in traits.settings
 )

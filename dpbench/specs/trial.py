@@ -7,15 +7,18 @@ without the fields that are at their default, so a new option orphans no old res
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 from dpbench.codec import content_hash
-from dpbench.specs.axes import WIRE_SHARES, Scaling
+from dpbench.specs.axes import PLACEHOLDERS, WIRE_SHARES, Scaling
 from dpbench.specs.shares import Replicas, split_evenly
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
 
+PLACEHOLDER = re.compile(f"{{({'|'.join(PLACEHOLDERS)})}}")
+"""A placeholder in the arguments of a script."""
 BASELINE = SINGLE
 """The implementation that speedups are relative to."""
 MOST_REPETITIONS = 10_000
@@ -36,6 +39,9 @@ class StepSettings:
     bucket_cap_mb: float | None = None
     """MiB of gradients in one collective, where the implementation has buckets; None leaves it to
     the implementation."""
+    find_unused: str | None = None
+    """Whether the wrapper looks for unused parameters, "on" or "off"; None leaves it to the script,
+    or is off."""
     comm_hook: str = "none"
     """Communication hook on the implementation's buckets, if it supports hooks."""
     overlap: str = "on"
@@ -52,8 +58,8 @@ class RunSpec(StepSettings):
     group_size: Replicas
     """Number of replicas, over all hosts."""
     batch_size: int
-    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong); 0 for
-    a script that chooses them itself."""
+    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong);
+    OWN_BATCH_SIZE where the script chooses."""
     devices: tuple[str, ...]
     """The device of each replica on its own host: ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
 
@@ -108,8 +114,9 @@ class TrialSettings(StepSettings):
     prefetch: int | None = None
     """Steps whose samples a thread loads ahead from host memory; 0: each step loads its own; None:
     all samples lie on the device."""
-    data_workers: int = 0
-    """Processes of each rank that take the samples one by one, as torch's DataLoader has them."""
+    data_workers: int | None = None
+    """Processes of each rank that take the samples one by one, as torch's DataLoader has them; None
+    leaves their number to the script, or is none."""
     window_seconds: float | None = None
     """Seconds that the timed window fills. It then has `timed_steps` or more, up to
     MOST_FILLING_STEPS, as the warm-up steps suggest; the record says how many."""
@@ -150,6 +157,16 @@ class TrialSpec(TrialSettings, RunSpec):
         """The steps of its timed window, if that fills a time and a step takes so long."""
         wanted = math.ceil((self.window_seconds or 0.0) / step_seconds)
         return max(self.timed_steps, min(wanted, MOST_FILLING_STEPS))
+
+    @property
+    def script(self) -> tuple[str, ...]:
+        """The script and its arguments, with the values of this trial for PLACEHOLDERS; () without
+        one."""
+
+        def value(found: re.Match[str]) -> str:
+            return str(self.setting(PLACEHOLDERS[found[1]])).removesuffix(".0")
+
+        return tuple(PLACEHOLDER.sub(value, word) for word in self.workload.script)
 
     @property
     def times_without_sync(self) -> bool:

@@ -46,6 +46,12 @@ class WorkloadSpec:
     """Hash of the user's files that architecture, step, dataset or script name, and of the training
     text."""
 
+    @property
+    def positional_words(self) -> tuple[str, ...]:
+        """The script and its arguments as they stand behind the options of a command, which has
+        --module among them."""
+        return self.script[1:] if self.script[:1] == ("-m",) else self.script
+
     def __post_init__(self) -> None:
         # 1 and 1.0 are equal, so they must not give two trial ids.
         object.__setattr__(self, "learning_rate", float(self.learning_rate))

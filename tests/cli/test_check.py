@@ -111,8 +111,8 @@ def test_another_environment_is_refused_unless_forced(
     assert run(["check", str(new), "--baseline", str(old)]) == 5
     assert f"cores: {HERE.cores + 1} -> {HERE.cores}" in capsys.readouterr().err
     assert run(["check", str(new), "--baseline", str(old), "--force"]) == 0
-    said = capsys.readouterr().out.replace("\n ", "")
-    assert f"cores: {HERE.cores + 1} -> {HERE.cores}" in said
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"; differs: cores: {HERE.cores + 1} → {HERE.cores}" in said
     assert "--against-ref REV measures both versions of your code in turn" in said
 
 

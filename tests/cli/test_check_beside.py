@@ -156,6 +156,48 @@ def test_an_unchanged_revision_is_said_runs_no_hook_and_leaves_no_worktree(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("synthetic")
+@pytest.mark.timeout(LIMIT_SECONDS)
+def test_a_script_is_measured_as_it_is_and_as_it_was(project: Path, check: Check) -> None:
+    (project / "train.py").write_text("'before'")
+    git("add", ".", cwd=project)
+    git("commit", "-qm", "two", cwd=project)
+    (project / "train.py").write_text("'after'")
+    options = ("--gpus", "1", "--steps", "4", "--repetitions", "2", "--budget", "1s")
+    script = ("train.py", "--epochs", "1")
+    done = check("check", *options, "--name", "now", "--against-ref", "HEAD", *script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "train.py has changed between the two" in done.stdout
+    now, before = (load(project / "results" / name) for name in ("now", "now-baseline"))
+    for one in (*now.records, *before.records):
+        assert one.trial.script == script
+        assert (one.trial.implementation, one.trial.timed_steps) == ("script", 4)
+    stored = check("check", "results/now", "--baseline", "results/now-baseline")
+    assert stored.returncode == 0, stored.stdout + stored.stderr
+    done = check("check", *options, "--against", "ddp", *script)
+    assert "script (candidate) against ddp (baseline)" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("synthetic")
+@pytest.mark.timeout(LIMIT_SECONDS)
+def test_another_python_is_the_baseline_and_what_differs_is_in_the_verdict(
+    project: Path, check: Check, tmp_path: Path
+) -> None:
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nOMP_NUM_THREADS=7 exec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    options = [one for one in OPTIONS if one not in ("--arch", "model.py:build")]
+    done = check(*options, "--arch", "mlp", "--against-python", str(other))
+    assert done.returncode == 0, done.stderr
+    head = " ".join(done.stdout.split())
+    assert "; differs: variables: OMP_NUM_THREADS 7 → not there" in head
+    assert f"this Python (candidate) against {other} (baseline)" in head
+    now, before = (load(project / "results" / name) for name in ("now", "now-baseline"))
+    assert len(now.records) == len(before.records) == 2
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(LIMIT_SECONDS)
 def test_an_interrupted_check_keeps_what_it_measured_and_leaves_no_worktree(project: Path) -> None:
     stored = project / "results" / "now" / "trials.jsonl"  # after that of the baseline
@@ -233,12 +275,15 @@ def test_a_sweep_that_stores_no_trial_ends_the_check_with_its_message(
         (["--against-ref", "HEAD", "--arch", "new.py:build"], "has no package/new.py; expected"),
         (["--against-ref", "HEAD", "--arch", "mlp"], "--arch mlp is not a file in this repository"),
         (["--against-ref", "HEAD", "--against", "dp"], "expected one of --against-ref"),
+        (["--against-python", "nowhere"], "--against-python nowhere: no such program"),
+        (["--against-python", "/bin/false"], "expected a Python that has torch and what dpbench"),
+        (["--against-ref", "HEAD", "{project}/model.py"], "expected a path relative to"),
     ],
 )
 def test_what_cannot_be_compared_takes_one_line(
     arguments: list[str], words: str, project: Path, check: Check
 ) -> None:
     (project / "new.py").write_text(MODEL)
-    done = check("check", *arguments, "--gpus", "1")
+    done = check("check", "--gpus", "1", *(one.format(project=project) for one in arguments))
     assert done.returncode == 2
     assert words in done.stderr

@@ -16,7 +16,7 @@ COMMANDS = GROUP.commands
 LONGEST = 80
 MOST_LINES = {"sweep": 110, "train": 100, "check": 80}
 """Lines of the whole help of long commands on a terminal of 80 columns."""
-MOST_LINES_OF_SHORT_HELP = 45
+MOST_LINES_OF_SHORT_HELP = 50
 
 
 def printed(capsys: Capture, *words: str) -> str:

@@ -11,6 +11,8 @@ import psutil
 import pytest
 
 from dpbench.cli.app import run
+from dpbench.options.sweep import SweepOptions
+from dpbench.records.trial import Status
 from dpbench.store import load
 from tests.analysis.builders import weak_sweep
 from tests.cli.command import dpbench, start
@@ -23,25 +25,26 @@ def parsed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[str, ...]:
     """The script and its arguments, as the command line has them."""
     found: list[tuple[str, ...]] = []
 
-    def measure(_: object, script: tuple[str, ...], **_more: object) -> None:
-        found.append(script)
+    def measure(options: SweepOptions, *_: object, **_more: object) -> None:
+        found.append(options.script_words)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpbench.run.script.measure_script", measure)
-    assert run(["explain", *words]) == 130
+    monkeypatch.setattr("dpbench.run.sweep.preparation.measure_sweep", measure)
+    assert run([*words]) == 130
     return found[0]
 
 
+@pytest.mark.parametrize("command", ["explain", "sweep"])
 @pytest.mark.parametrize(
     "rest",
     [[], ["--epochs", "1"], ["--ep", "1", "--help"], ["--", "--gpus", "3"], ["-m", "x", "-q"]],
 )
 def test_everything_after_the_script_is_the_scripts(
-    monkeypatch: pytest.MonkeyPatch, rest: list[str]
+    monkeypatch: pytest.MonkeyPatch, command: str, rest: list[str]
 ) -> None:
-    assert parsed(monkeypatch, "--gpus", "2", "-q", "train.py", *rest) == ("train.py", *rest)
-    words = ("--gpus", "2", "-m", "pkg.train", *rest)
-    assert parsed(monkeypatch, *words) == ("-m", "pkg.train", *rest)
+    options = (command, "--gpus", "2", "-q")
+    assert parsed(monkeypatch, *options, "train.py", *rest) == ("train.py", *rest)
+    assert parsed(monkeypatch, *options, "-m", "pkg.train", *rest) == ("-m", "pkg.train", *rest)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +56,35 @@ def test_everything_after_the_script_is_the_scripts(
         (["--backends", "gloo", "train.py"], "--backends: a script has no rows to choose from"),
         (["--gpus", "2"], "--gpus: it is for measuring a script"),
         (["{folder}", "more"], "unexpected argument more"),
+        (["{folder}/x.py"], "x.py has no sweep.json"),
     ],
 )
 def test_a_command_line_without_a_meaning_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     folder = stored(tmp_path / "demo", weak_sweep(0))
+    (folder / "x.py").mkdir()  # a folder, not a script
     assert run(["explain", *(word.format(folder=folder) for word in words)]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--lr 0.1 train.py", "--lr: the script does not read it; write its place into"),
+        ("train.py --lr {lr}", "{lr} in the arguments of the script: expected its values in --lr"),
+        ("--scaling strong train.py", "--scaling: a training script decides that itself"),
+        ("--arch mlp train.py", "--arch: a training script decides that itself"),
+        ("--batch-sizes max train.py {batch_size}", "--batch-sizes max: it is not looked for"),
+        ("--implementations dp train.py", "dp: a training script can be measured with script, ddp"),
+        ("--implementations script", "and only a training script with script"),
+        ("mlp", "unexpected argument mlp; did you mean --arch mlp?"),
+    ],
+)
+def test_a_setting_without_an_effect_on_the_script_is_refused(
+    capsys: pytest.CaptureFixture[str], words: str, message: str
+) -> None:
+    assert run(["sweep", "--gpus", "1", *words.split()]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -100,6 +125,43 @@ def test_a_script_that_fails_ends_the_command_with_its_reason(tmp_path: Path) ->
     assert done.stdout == ""
     last = done.stderr.splitlines()[-1]
     assert last.startswith("dpbench: training_script.py: rank 1 raised ValueError: the loss is a")
+
+
+@pytest.mark.slow
+def test_a_sweep_gives_the_script_each_value_and_is_resumed_and_compared(tmp_path: Path) -> None:
+    words = (
+        *("sweep", "--gpus", "2", "--group-sizes", "2", "--implementations", "script,ddp"),
+        *("--backends", "shm", "--batch-sizes", "8,16", "--steps", "10", "--repetitions", "1"),
+        *("--oversubscribe", "--no-charts", "--name", "own"),
+    )
+    script = (str(SCRIPT), "--batch-size", "{batch_size}")
+    plan = dpbench(*words, "--dry-run", *script, cwd=tmp_path)
+    assert "6 trials" in plan.stdout, plan.stderr
+    assert "no estimate, as a plan does not" in plan.stdout
+    done = dpbench(*words, *script, cwd=tmp_path, timeout=180)
+    assert done.returncode == 0, done.stderr
+    records = load(tmp_path / "results" / "own").records
+    assert all(one.status is Status.COMPLETED for one in records)
+    assert [(one.trial.implementation, one.trial.batch_size) for one in records] == [
+        (name, size) for size in (8, 16) for name in ("single", "script", "ddp")
+    ]
+    for one in records:
+        for rank in one.ranks:
+            assert rank.timed.samples == one.trial.batch_size * len(rank.timed.step_seconds)
+            is_group = one.trial.group_size == 2
+            assert bool(rank.without_sync) == is_group
+    again = dpbench(*words, "--resume", *script, cwd=tmp_path)
+    assert "resuming: 6 of 6 trials are stored" in again.stderr, again.stderr
+    other = dpbench(*words, "--resume", *script, "--width", "64", cwd=tmp_path)
+    assert other.returncode == 2
+    assert f"--name own --resume {SCRIPT}" in other.stderr.replace("'", "")
+    compared = dpbench(
+        *("compare", "results/own:implementation=script", "results/own:implementation=ddp"),
+        cwd=tmp_path,
+    )
+    assert compared.returncode == 0, compared.stderr
+    page = (tmp_path / "results" / "own" / "report.html").read_text()
+    assert "--implementations ddp --backends shm --group-sizes 2 --batch-sizes 16" in page
 
 
 def processes_in(folder: Path, program: str = "") -> list[psutil.Process]:

@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -42,8 +43,11 @@ COMMUNICATION_SECONDS = {
     "shm": 5e-4,
     "threads": 1e-3,
     "none": 0.0,
+    "own": 3e-3,
 }
 NOISE = 0.01
+OF_SCRIPTS = 16
+"""Samples of a batch that a script chooses."""
 SHARES = {"data": 0.02, "forward": 0.3, "backward": 0.6, "optimizer": 0.08}
 """Shares of a step without communication, which is all in backward."""
 GRADIENTS, GRADIENT_BYTES = 8, 2**20
@@ -81,7 +85,7 @@ class SyntheticLauncher:
     def run(
         self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
     ) -> TrialOutcome:
-        trial = trial.with_steps(steps)
+        trial = replace(trial.with_steps(steps), batch_size=trial.batch_size or OF_SCRIPTS)
         timed = _timed_steps(trial)
         ranks = tuple(_rank(trial, rank, timed) for rank in range(trial.process_count))
         verified = Verification(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -13,7 +14,7 @@ from dpbench.analysis.diagnosis.factors import References, factor
 from dpbench.analysis.diagnosis.script import symptoms
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
-from dpbench.launch.script import variables
+from dpbench.launch.script import replaced_arguments, variables
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import HostLoad, Status
 from dpbench.specs import TrialSpec, WorkloadSpec
@@ -22,31 +23,24 @@ from tests.builders import trial_spec
 
 SCRIPT = Path(__file__).with_name("training_script.py")
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
-OF_RANK = {
-    "RANK": "1",
-    "LOCAL_RANK": "1",
-    "WORLD_SIZE": "2",
-    "LOCAL_WORLD_SIZE": "2",
-    "GROUP_RANK": "0",
-    "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "4321",
-}
 Run = Callable[..., TrialOutcome]
 
 
-def trial_of(*arguments: str, implementation: str = "script", group_size: int = 2) -> TrialSpec:
+def trial_of(
+    *arguments: str, implementation: str = "script", group_size: int = 2, **more: Any
+) -> TrialSpec:
     workload = WorkloadSpec(
         architecture=SCRIPT.name, dataset="", script=(str(SCRIPT), *map(str, arguments))
     )
     return trial_spec(
         workload=workload,
         implementation=implementation,
-        backend="own" if implementation == "script" else "none",
         group_size=group_size,
         batch_size=0,
         warmup_steps=4,
         timed_steps=10,
         threads_per_replica=1,
+        **{"backend": "own" if implementation in ("script", "ddp") else "none", **more},
     )
 
 
@@ -131,6 +125,50 @@ def test_what_is_wrong_in_a_script_is_seen_in_its_first_run(
 
 
 @pytest.mark.slow
+def test_a_row_replaces_arguments_and_the_wrapper_of_the_script(run: Run) -> None:
+    settings = {"bucket_cap_mb": 2.0, "find_unused": "off", "data_workers": 1}
+    fault = ("--fault", "find-unused", "--samples", "6400")
+    for implementation in ("script", "ddp"):
+        outcome = run(*fault, implementation=implementation, backend="shm", **settings)
+        assert outcome.status is Status.COMPLETED, outcome.reason
+        for rank in outcome.ranks:
+            assert rank.script is not None
+            assert (rank.script.loader_workers, rank.script.finds_unused) == (1, False)
+            assert rank.without_sync is not None
+            assert rank.script.reducing_forwards == rank.script.steps
+            assert rank.script.differing_parameter is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "call", "settings"),
+    [
+        ("not-wrapped", "DistributedDataParallel", {"implementation": "ddp"}),
+        ("not-wrapped", "DistributedDataParallel", {"bucket_cap_mb": 2.0}),
+        ("no-group", "init_process_group", {"backend": "gloo"}),
+    ],
+)
+def test_a_row_that_could_not_replace_anything_fails(
+    run: Run, fault: str, call: str, settings: dict[str, Any]
+) -> None:
+    outcome = run("--fault", fault, **settings)
+    assert outcome.status is Status.FAILED
+    assert f"the script makes no {call} before its first steps" in (outcome.reason or "")
+
+
+def test_only_what_a_row_sets_is_replaced() -> None:
+    found = replaced_arguments(trial_of(backend="gloo", find_unused="on", data_workers=0))
+    loader = found.pop("DataLoader")
+    assert (loader["num_workers"], loader["persistent_workers"]) == (0, False)
+    assert found == {
+        "init_process_group": {"backend": "gloo"},
+        "DistributedDataParallel": {"find_unused_parameters": True},
+    }
+    assert replaced_arguments(trial_of()) == {}
+    assert replaced_arguments(trial_of(implementation="independent")) == {}
+
+
+@pytest.mark.slow
 def test_copies_each_train_alone_and_have_no_other_windows(run: Run) -> None:
     outcome = run(implementation="independent")
     assert outcome.status is Status.COMPLETED, outcome.reason
@@ -145,22 +183,25 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
     together, copies = trial_of(), trial_of(implementation="independent")
     environ = {"HOME": "/root", "CUDA_VISIBLE_DEVICES": "4,6"}
     assert (
-        variables(together, 1, environ, OF_RANK).items()
+        variables(together, 1, environ, 4321).items()
         >= {
-            **OF_RANK,
+            "RANK": "1",
+            "LOCAL_RANK": "1",
+            "WORLD_SIZE": "2",
+            "MASTER_PORT": "4321",
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "OMP_NUM_THREADS": "1",
             "DPBENCH": "1",
             "HOME": "/root",
         }.items()
     )
-    alone = variables(copies, 1, environ, OF_RANK)
+    alone = variables(copies, 1, environ, 4321)
     assert [alone[name] for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")] == ["0", "1", "0"]
     assert "TORCHELASTIC_USE_AGENT_STORE" not in alone
     assert alone["CUDA_VISIBLE_DEVICES"] == "4,6"
     gpus = ("cuda:0", "cuda:1")
     seen = [
-        variables(replace(trial, devices=gpus), 1, environ, OF_RANK)["CUDA_VISIBLE_DEVICES"]
+        variables(replace(trial, devices=gpus), 1, environ, 4321)["CUDA_VISIBLE_DEVICES"]
         for trial in (together, copies)
     ]
     assert seen == ["4,6", "6"]

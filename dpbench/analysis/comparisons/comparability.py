@@ -85,51 +85,59 @@ def _oversubscribed(
 
 
 def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, ...]:
-    """Notes on the environments of the two sides; () if all are alike.
+    """Notes on what may differ between the environments of the two sides; () if nothing does.
 
-    Raises NotComparable if they differ in a way that forbids a comparison, unless `force`. The
-    commit and the host may differ, and so may sides that mix the same environments.
+    Raises NotComparable if they differ in a way that forbids a comparison, unless `force`.
     """
     notes = [*_changed_files(matched)]
-    sides = (matched.baseline, matched.candidate)
-    ids = [
-        _identifiers(records for pair in matched.pairs for records in getattr(pair, name))
-        for name in ("baseline", "candidate")
-    ]
-    before, after = (
-        {name: side.environments[name] for name in names.values() if name in side.environments}
-        for side, names in zip(sides, ids, strict=True)
-    )
+    (_, before), (_, after) = _environments(matched)
     if any(there.launcher == SYNTHETIC for there in (*before.values(), *after.values())):
         notes.insert(0, SYNTHETIC_NOTE)
     # Another commit is the reason for most comparisons.
     for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
         first, second = (
-            dict.fromkeys(
-                getattr(environment, name) or "not known" for environment in side.values()
-            )
+            dict.fromkeys(getattr(one, name) or "not known" for one in side.values())
             for side in (before, after)
         )
         if first and second and first.keys() != second.keys():
             notes.append(f"{words} differ: {', '.join(first)} -> {', '.join(second)}")
-    if not all(ids) or ids[0].keys() == ids[1].keys():
-        return tuple(notes)
-    differences = dict.fromkeys(
+    if not force and (differences := environment_differences(matched)):
+        raise NotComparable(
+            f"{matched.baseline.label} and {matched.candidate.label} come from different "
+            f"environments: {'; '.join(differences)}. --force compares them nevertheless"
+        )
+    return tuple(notes)
+
+
+def environment_differences(matched: Matched) -> tuple[str, ...]:
+    """Differences between the environments of the two sides: "cpu: A -> B"; () if there are none.
+
+    The commit and the host may differ, and so may sides that mix the same environments.
+    """
+    sides = (matched.baseline, matched.candidate)
+    (first, before), (second, after) = _environments(matched)
+    if not first or not second or first.keys() == second.keys():
+        return ()
+    found = dict.fromkeys(
         f"environment {name} of {side.label} is not stored"
-        for side, names in zip(sides, ids, strict=True)
+        for side, names in zip(sides, (first, second), strict=True)
         for name in names.values()
         if name not in side.environments
     )
     for one in before.values():
         for other in after.values():
-            differences |= dict.fromkeys(other.differences_from(one))
-    if differences:
-        labels = " and ".join(side.label for side in sides)
-        found = f"{labels} come from different environments: {'; '.join(differences)}"
-        if not force:
-            raise NotComparable(f"{found}. --force compares them nevertheless")
-        notes.append(found)
-    return tuple(notes)
+            found |= dict.fromkeys(other.differences_from(one))
+    return tuple(found)
+
+
+def _environments(matched: Matched) -> list[tuple[dict[str, str], dict[str, Environment]]]:
+    """The identifiers of either side, and those of its environments that are stored."""
+    found = []
+    for name in ("baseline", "candidate"):
+        names = _identifiers(records for pair in matched.pairs for records in getattr(pair, name))
+        stored = getattr(matched, name).environments
+        found.append((names, {one: stored[one] for one in names.values() if one in stored}))
+    return found
 
 
 def _identifiers(records: Iterable[TrialRecord]) -> dict[str, str]:

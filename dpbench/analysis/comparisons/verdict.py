@@ -24,12 +24,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from statistics import geometric_mean
 from typing import Literal
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change, holm
-from dpbench.analysis.comparisons.comparability import check_environments
+from dpbench.analysis.comparisons.comparability import (
+    check_environments,
+    environment_differences,
+)
 from dpbench.analysis.comparisons.comparison import Comparison, compare
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side, match
 from dpbench.analysis.estimate import Estimate
@@ -86,6 +89,9 @@ class Verdict:
     rows: tuple[RowVerdict, ...]
     is_untrustworthy: bool = False
     """Whether other load disturbed so many trials of a side that more of them would not help."""
+    differences: tuple[str, ...] = ()
+    """Differences between the environments of the sides, which may explain the verdict: "versions:
+    torch 2.13.0 -> 2.14.0"."""
 
     @property
     def needs_repetitions(self) -> bool:
@@ -232,6 +238,7 @@ def assess(
     """
     matched = tuple(match(baseline, candidate) for baseline, candidate in sides)
     notes = [note for both in matched for note in check_environments(both, force=force)]
+    differences = [environment_differences(both) for both in matched]
     comparisons: list[Comparison] = []
     for metric, tolerance in tolerances.items():
         found = [
@@ -254,7 +261,11 @@ def assess(
     repetitions = 1 + max(record.trial.repetition for record in trials)
     verdict = judge(comparisons, tolerances, alpha=alpha, strict=strict)
     return Assessment(
-        verdict=replace(verdict, is_untrustworthy=any(map(is_untrustworthy, measured))),
+        verdict=replace(
+            verdict,
+            is_untrustworthy=any(map(is_untrustworthy, measured)),
+            differences=tuple(dict.fromkeys(chain.from_iterable(differences))),
+        ),
         matched=matched,
         notes=tuple(dict.fromkeys(notes)),
         failures=_failures(matched),

@@ -85,7 +85,9 @@ def _notes(row: Row, trial: TrialSpec, factors: Factors) -> Iterator[str]:
             "completed repetition in common with it"
         )
     for merged in (found.parts for found in factors.factors if len(found.parts) > 1):
-        reasons = dict.fromkeys(_not_measured(trial, PARTS.index(part)) for part in merged[1:])
+        reasons = dict.fromkeys(
+            _not_measured(trial, PARTS.index(part), factors) for part in merged[1:]
+        )
         listed = f"{', '.join(merged[:-1])} and {merged[-1]}"
         yield f"{listed} cannot be separated: {'; '.join(reasons)}"
     if len(factors.repetitions) < row.repetitions:
@@ -96,11 +98,12 @@ def _notes(row: Row, trial: TrialSpec, factors: Factors) -> Iterator[str]:
         )
 
 
-def _not_measured(trial: TrialSpec, stage: int) -> str:
+def _not_measured(trial: TrialSpec, stage: int, factors: Factors) -> str:
     """Why a stage of a step was not measured, and how it can be."""
-    if trial.workload.script and stage in (SHARDED, CONTENDED):
+    runs_alone = SHARDED not in factors.missing
+    if trial.workload.script and (stage == SHARDED or (stage == CONTENDED and not runs_alone)):
         return "the script does not run on one rank alone"
-    if trial.workload.script:
+    if trial.workload.script and stage != CONTENDED:
         return "the script has no DistributedDataParallel whose averaging could be left out"
     if stage == SHARDED:
         sizes = ",".join(str(size) for size in sorted(set(trial.replica_batch_sizes)))

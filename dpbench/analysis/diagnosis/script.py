@@ -9,7 +9,7 @@ from statistics import fmean
 from dpbench import units
 from dpbench.analysis.diagnosis.factors import Factors, Part, is_large_loss
 from dpbench.records.trial import ScriptFacts, TrialRecord
-from dpbench.specs.traits import SCRIPT
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +25,8 @@ class Symptom:
 def symptoms(records: Sequence[TrialRecord], factors: Factors) -> tuple[Symptom, ...]:
     """The symptoms of a script, from the usable repetitions of one row; what is wrong comes before
     what is slow. () for the rows of one rank alone."""
-    if records[0].trial.implementation != SCRIPT:
+    trial = records[0].trial
+    if not trial.workload.script or not IMPLEMENTATIONS[trial.implementation].communicates:
         return ()
     facts = [rank.script for record in records for rank in record.ranks if rank.script]
     return (

@@ -14,7 +14,7 @@ TRAITS = {
     "description": "dpbench.DistributedDataParallel: flat buckets, overlapped all-reduce",
     "ours": True,
     "can_leave_out_sync": True,
-    "settings": ("bucket_cap_mb", "comm_hook", "overlap"),
+    "settings": ("bucket_cap_mb", "find_unused", "comm_hook", "overlap"),
 }
 
 
@@ -37,6 +37,7 @@ def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> OurDistribute
         module,
         device_ids(settings, rank),
         bucket_cap_mb=settings.bucket_cap_mb,
+        find_unused_parameters=settings.find_unused == "on",
         gradient_as_bucket_view=True,
         overlap=settings.overlap == "on",
     )

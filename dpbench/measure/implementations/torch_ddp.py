@@ -13,7 +13,7 @@ TRAITS = {
     "order": 40,
     "description": "torch.nn.parallel.DistributedDataParallel",
     "can_leave_out_sync": True,
-    "settings": ("bucket_cap_mb", "comm_hook"),
+    "settings": ("bucket_cap_mb", "find_unused", "comm_hook"),
     "sparse_backends": ("gloo",),
     "alternative": "torch-ddp-static",
 }
@@ -33,6 +33,7 @@ def wrapped(
         module,
         device_ids(settings, rank),
         bucket_cap_mb=settings.bucket_cap_mb,
+        find_unused_parameters=settings.find_unused == "on",
         gradient_as_bucket_view=True,
         static_graph=static_graph,
     )

@@ -26,6 +26,8 @@ from typing import Any, Literal
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from dpbench.measure.device import clock_of, seconds_between, synchronize
+
 Mode = Literal["as-is", "no-sync", "cached"]
 SHORTEST_SEGMENT = 5
 """Least steps of a segment, as its first step finds an idle device and cold caches."""
@@ -44,7 +46,7 @@ class Segment:
     steps: int
     start: float = 0.0
     readings: list[Any] = field(default_factory=list)
-    """The clock at the start and after each step: seconds, or CUDA events."""
+    """The clock at the start and after each step."""
     samples: list[int] = field(default_factory=list)
     loader_seconds: list[float] = field(default_factory=list)
     reductions: list[int] = field(default_factory=list)
@@ -57,9 +59,7 @@ class Segment:
 
     @property
     def step_seconds(self) -> list[float]:
-        if self.readings and isinstance(self.readings[0], float):
-            return [b - a for a, b in pairwise(self.readings)]
-        return [a.elapsed_time(b) / 1e3 for a, b in pairwise(self.readings)]
+        return [seconds_between(before, after) for before, after in pairwise(self.readings)]
 
 
 class ScriptOver(Exception):
@@ -114,6 +114,7 @@ class StepClock:
         """When the first one ended."""
         self.optimizer: torch.optim.Optimizer | None = None
         self.device = torch.device("cpu")
+        self._now: Callable[[], Any] = perf_counter
         self.synchronizes = self.loads = False
         """Whether a forward pass has prepared a reduction, and a DataLoader has fed a step."""
         self.counts_samples = False
@@ -133,6 +134,7 @@ class StepClock:
             self.optimizer = optimizer
             self.first_step = perf_counter()
             self.device = optimizer.param_groups[0]["params"][0].device
+            self._now = clock_of(self.device)
         elif optimizer is not self.optimizer:
             return
         segment = self.segment
@@ -148,20 +150,9 @@ class StepClock:
         if len(segment.samples) == segment.steps:
             self._end_segment()
 
-    def _now(self) -> Any:
-        if self.device.type != "cuda":
-            return perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
-    def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
     def _end_segment(self) -> None:
         segment = self.segment
-        self._synchronize()
+        synchronize(self.device)
         segment.seconds = perf_counter() - segment.start
         segment.cpu_seconds = _cpu_seconds() - segment.cpu_seconds
         try:
@@ -174,7 +165,7 @@ class StepClock:
             self._finish(self.measured)
             return
         self.segment, self.mode = following, following.mode
-        self._synchronize()
+        synchronize(self.device)
         following.cpu_seconds = _cpu_seconds()
         following.start = perf_counter()
         following.readings.append(self._now())

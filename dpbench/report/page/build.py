@@ -31,7 +31,7 @@ from dpbench.report.page.pictures import Pictures
 from dpbench.report.table import MISSING, Table, column, text_column
 from dpbench.report.tables import claim_columns, configurations, usual_columns
 from dpbench.specs import AXES, TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 MOST_ADVICE = 3
 """Sentences of advice at the top; the section on time has the others."""
@@ -279,7 +279,8 @@ def command_of_row(command: Sequence[str], trial: TrialSpec | None) -> str:
     if trial is None or not command or command[0] != "sweep":
         return ""
     options: dict[str, str | None] = {}
-    left = [*command[1:]]
+    script = trial.workload.positional_words
+    left = [*command[1 : len(command) - len(script)]]
     while left:
         name = left.pop(0)
         options[name] = None if not left or left[0].startswith("--") else left.pop(0)
@@ -293,10 +294,10 @@ def command_of_row(command: Sequence[str], trial: TrialSpec | None) -> str:
     options.pop("--backends", None)
     options |= {
         "--implementations": trial.implementation,
-        **({"--backends": trial.backend} if traits.backend is None else {}),
+        **({"--backends": trial.backend} if BACKENDS[trial.backend].process_group else {}),
         "--group-sizes": str(trial.group_size),
-        "--batch-sizes": str(trial.batch_size),
+        **({"--batch-sizes": str(trial.batch_size)} if trial.batch_size else {}),
         "--threads": str(trial.threads_per_replica),
     }
     words = [word for pair in options.items() for word in pair if word is not None]
-    return escaped(shlex.join(["dpbench", "sweep", *words]))
+    return escaped(shlex.join(["dpbench", "sweep", *words, *script]))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpbench import store
+from dpbench import store, units
 from dpbench.analysis.comparisons.change import ALPHA
 from dpbench.analysis.comparisons.matching import NotComparable, Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, assess
@@ -18,12 +18,13 @@ from dpbench.errors import StoreError, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.options.bridge import Layer, read, read_value
+from dpbench.options.check import CheckOptions, RepeatedOptions
+from dpbench.options.shared import MachineOptions
 from dpbench.options.sweep import SweepOptions
-from dpbench.options.types import Choice
+from dpbench.options.types import Choice, Percent
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.gate.looks import looks
-from dpbench.run.gate.thresholds import Thresholds
+from dpbench.run.gate.looks import looks, sizes
 from dpbench.run.results import load_sides, results_folder, split_selection
 from dpbench.run.sweep.grid import missing, plan_trials
 from dpbench.run.sweep.measuring import Measurement, measure
@@ -31,13 +32,19 @@ from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import BASELINE, Labels, SweepSpec, TrialSpec
-from dpbench.specs.traits import BUILT_IN
+from dpbench.specs.traits import IMPLEMENTATIONS, SCRIPT
 
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
 TWO_SWEEPS = (
     "two sweeps: what changed on the machine between them counts as a change; --against-ref REV "
     "measures both versions of your code in turn"
 )
+MEASURED = tuple(
+    name
+    for name in (*RepeatedOptions.model_fields, *MachineOptions.model_fields)
+    if name != "data_dir"
+)
+"""Options of a check that say what is measured."""
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
 Judged = tuple[Assessment, int]
@@ -45,66 +52,117 @@ Judged = tuple[Assessment, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredFolder:
-    """The folder of the measurements and their data, and how much is printed meanwhile."""
+class Check:
+    """A check that was asked for."""
 
-    results_dir: Path
-    quiet: bool
-    data_dir: Path | None
-    name: str | None
-    command: Sequence[str]
-    """The command that measures, as the folder keeps it."""
+    options: CheckOptions
+    tolerances: Mapping[str, float]
+    """The accepted slowdown of each metric: 0.03 for 3 %."""
     embedded: bool = False
     """Whether another program measures, whose signal handlers stay."""
 
+    def describe(self) -> str:
+        """The tolerances, for whoever reads the log of a failed check."""
+        shares = self.tolerances.items()
+        held = ", ".join(f"{metric} {100 * share:.3g} %" for metric, share in shares)
+        return f"tolerance: {held}; {'strict' if self.options.strict else 'not strict'}"
+
+    def describe_plan(self) -> str:
+        """How much is measured."""
+        first, budget = self.options.repetitions, units.seconds(self.options.budget)
+        return (
+            f"at least {first} repetitions; while inconclusive, up to {sizes(first)[-1]} as long "
+            f"as --budget {budget} lasts"
+        )
+
     def folder(self) -> Path:
         """A folder that does not exist yet; raises StoreError if one of that --name does."""
-        folder = results_folder(self.results_dir, self.name, otherwise="check")
+        folder = results_folder(self.options.results_dir, self.options.name, otherwise="check")
         if folder.exists():
             raise StoreError(f"{folder} already exists; choose another --name")
         return folder
 
+    def sweep(self, *against: str) -> tuple[SweepOptions, SweepSpec, Machine]:
+        """The sweep for this machine that measures a candidate, and implementations that it is
+        compared with; and the options that measure it anywhere.
 
-def parse_sweep(axes: Mapping[str, Any]) -> SweepOptions:
-    """The options under the names that `dpbench sweep` has for them; raises UsageError."""
-    make_importable(axes["arch"], axes["step"], axes["data"])
-    if len(split_names(axes["arch"])) > 1:
-        raise UsageError(
-            f"--arch {axes['arch']}: this command measures one architecture; expected one name, "
-            "or a run for each"
+        Says the notes that the user must see. Group sizes that were not asked for are the largest
+        one, unless `single` is asked for. `single` is measured only then, or for a metric that is
+        relative to it. Raises UsageError.
+        """
+        options = read(SweepOptions, Layer("", self._measured(against)))
+        machine = machine_here()
+        asks_single = BASELINE in options.measured_implementations
+        if not asks_single and not any(METRICS[name].is_relative for name in self.tolerances):
+            options = options.model_copy(update={"single": False})
+        placed = options.model_copy(update={"data_dir": self.options.data_dir})
+        spec, notes = build_sweep_spec(placed, machine)
+        say(*notes)
+        if options.group_sizes is None and not asks_single:
+            largest = (max(spec.group_sizes),)
+            options = options.model_copy(update={"group_sizes": largest})
+            spec = replace(spec, group_sizes=largest)
+        return options, spec, machine
+
+    def _measured(self, against: Sequence[str]) -> dict[str, Any]:
+        """The options that are measured, under the names that `dpbench sweep` has for them."""
+        given = {name: getattr(self.options, name) for name in MEASURED}
+        if self.options.script_words:
+            kept = {*self.options.model_fields_set, "warmup", "steps"}
+            given = {name: value for name, value in given.items() if name in kept}
+            given |= {
+                "script": self.options.candidate,
+                "arguments": self.options.arguments,
+                "module": self.options.module,
+            }
+        else:
+            make_importable(given["arch"], given["step"], given["data"])
+            if len(split_names(given["arch"])) > 1:
+                raise UsageError(
+                    f"--arch {given['arch']}: this command measures one architecture; expected one "
+                    "name, or a run for each"
+                )
+        given["implementations"] = (*self.candidates, *against)
+        return {name: value for name, value in given.items() if value is not None}
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The implementations that are checked: those given, a script as it is, or the default."""
+        is_given = "implementations" in self.options.model_fields_set
+        by_script = self.options.script_words and not is_given
+        return (SCRIPT,) if by_script else self.options.implementations
+
+    def assess(self, sides: Sides, *, alpha: float = ALPHA_OF_A_LOOK) -> Assessment:
+        """The sides, judged by the tolerances. Other environments are what --against-python is
+        about."""
+        return assess(
+            sides,
+            self.tolerances,
+            force=self.options.force or self.options.against_python is not None,
+            alpha=alpha,
+            strict=self.options.strict,
         )
-    return read(SweepOptions, Layer("", {n: v for n, v in axes.items() if v is not None}))
+
+    def is_settled(self, sides: Sides) -> bool:
+        """Whether more repetitions would not change the verdict."""
+        return not self.assess(sides).verdict.needs_repetitions
 
 
-def plan_sweep(
-    options: SweepOptions, target: MeasuredFolder, metrics: Collection[str]
-) -> tuple[SweepOptions, SweepSpec, Machine]:
-    """The sweep for this machine, and the options that measure it anywhere.
-
-    Says the notes that the user must see. Group sizes that were not asked for are the largest one,
-    unless `single` is asked for. `single` is measured only then, or for a metric that is relative
-    to it. Raises UsageError.
-    """
-    machine = machine_here()
-    asks_single = BASELINE in options.measured_implementations
-    if not asks_single and not any(METRICS[name].is_relative for name in metrics):
-        options = options.model_copy(update={"single": False})
-    placed = options.model_copy(update={"data_dir": target.data_dir})
-    spec, notes = build_sweep_spec(placed, machine)
-    say(*notes)
-    if options.group_sizes is None and not asks_single:
-        largest = (max(spec.group_sizes),)
-        options = options.model_copy(update={"group_sizes": largest})
-        spec = replace(spec, group_sizes=largest)
-    return options, spec, machine
+def tolerances_of(options: CheckOptions) -> dict[str, float]:
+    """The tolerance of each metric; raises UsageError for a metric that cannot be used."""
+    tolerances: dict[str, float] = {}
+    for entry in (part for text in options.metric for part in text.split(",")):
+        name, has_own, own = entry.partition("=")
+        metric = read_value("--metric", Annotated[str, Choice(tuple(METRICS))], name.strip())
+        if metric in tolerances:
+            raise UsageError(f"--metric: {metric} is listed twice; give it one tolerance")
+        tolerances[metric] = (
+            read_value(f"--metric {metric}", Percent, own) if has_own else options.tolerance
+        )
+    return tolerances
 
 
-def assessed(wanted: Thresholds, sides: Sides, *, alpha: float) -> Assessment:
-    """The sides, judged by these thresholds."""
-    return assess(sides, wanted.tolerances, force=wanted.force, alpha=alpha, strict=wanted.strict)
-
-
-def check_stored(wanted: Thresholds, candidate: str, baseline: str) -> Judged:
+def check_stored(wanted: Check, candidate: str, baseline: str) -> Judged:
     """Judge results that are stored; both are folders or parts of them, as in compare.
 
     Raises NotComparable if there is no baseline, as before the first run of a CI job.
@@ -114,30 +172,27 @@ def check_stored(wanted: Thresholds, candidate: str, baseline: str) -> Judged:
         raise NotComparable(f"--baseline {baseline}: {folder} has no sweep to compare with")
     before, now = load_sides(baseline, candidate)
     sides = [(before, now)]
-    assessment = assessed(wanted, sides, alpha=ALPHA)
+    assessment = wanted.assess(sides, alpha=ALPHA)
     if before.source != now.source:
         assessment = replace(assessment, notes=(TWO_SWEEPS, *assessment.notes))
     return conclude(assessment, wanted, sides, now.selected())
 
 
-def check_against(
-    wanted: Thresholds, against: str, axes: Mapping[str, Any], target: MeasuredFolder
-) -> Judged:
-    """Measure candidates and baseline in turn, and judge them by repetition.
+def check_against(wanted: Check, against: str) -> Judged:
+    """Measure candidates and another implementation in turn, and judge them by repetition.
 
     Repetitions are added while the verdict is inconclusive and the budget lasts.
     """
-    names = axes["implementations"]
-    read_value("--against", Annotated[str, Choice(tuple(BUILT_IN))], against)
+    options, names = wanted.options, wanted.candidates
+    read_value("--against", Annotated[str, Choice(tuple(IMPLEMENTATIONS))], against)
     if against in names:
         raise UsageError(
             f"--against {against} is among --implementations {','.join(names)}; it would be "
             "compared with itself"
         )
-    options = parse_sweep({**axes, "implementations": (*names, against)})
-    _, spec, machine = plan_sweep(options, target, wanted.tolerances)
-    spec = replace(spec, repetitions=wanted.repetitions)
-    folder = target.folder()
+    _, spec, machine = wanted.sweep(against)
+    spec = replace(spec, repetitions=options.repetitions)
+    folder = wanted.folder()
 
     def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
         """Every candidate implementation with the baseline of the same sweep."""
@@ -154,12 +209,9 @@ def check_against(
         return [(base, candidate) for candidate in candidates]
 
     measured: Sequence[TrialRecord] = ()
-
-    def is_settled() -> bool:
-        found = assessed(wanted, sides(measured, {}), alpha=ALPHA_OF_A_LOOK)
-        return not found.verdict.needs_repetitions
-
-    goals = looks(wanted.repetitions, wanted.budget_seconds, is_settled)
+    goals = looks(
+        options.repetitions, options.budget, lambda: wanted.is_settled(sides(measured, {}))
+    )
 
     def rounds(records: Sequence[TrialRecord]) -> Sequence[TrialSpec]:
         """The trials up to the next look."""
@@ -171,21 +223,20 @@ def check_against(
     measurement = Measurement(
         spec=spec,
         folder=folder,
-        command=target.command,
-        data_dir=target.data_dir,
-        quiet=target.quiet,
-        embedded=target.embedded,
+        command=("check", *options.words()),
+        data_dir=options.data_dir,
+        quiet=options.quiet,
+        embedded=wanted.embedded,
     )
     say(wanted.describe_plan())
     stored = measure(measurement, machine, rounds)
     say(f"records are in {folder}")
     judged = sides(stored.records, stored.environments)
-    assessment = assessed(wanted, judged, alpha=ALPHA_OF_A_LOOK)
-    return conclude(assessment, wanted, judged, stored.records)
+    return conclude(wanted.assess(judged), wanted, judged, stored.records)
 
 
 def conclude(
-    assessment: Assessment, wanted: Thresholds, sides: Sides, measured: Sequence[TrialRecord]
+    assessment: Assessment, wanted: Check, sides: Sides, measured: Sequence[TrialRecord]
 ) -> Judged:
     """Give the exit status, after warnings about what was measured.
 
@@ -204,7 +255,7 @@ def conclude(
             f"{f' (skipped: {skipped})' if skipped else ''}"
         )
     outcome = assessment.verdict.outcome
-    if not status and outcome == "inconclusive" and not wanted.strict:
+    if not status and outcome == "inconclusive" and not wanted.options.strict:
         warn("inconclusive (an error only with --strict)")
     else:
         ends = {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -10,27 +10,21 @@ from typing import TYPE_CHECKING
 from dpbench.errors import UsageError
 from dpbench.files import write_text
 from dpbench.options.bridge import Given, Layer, file_layers, option_name, read
-from dpbench.options.check import CheckOptions, RepeatedOptions
-from dpbench.options.shared import MachineOptions
+from dpbench.options.check import CheckOptions
 from dpbench.run import presets
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.verdict import Assessment
     from dpbench.report.answer import Answer
-    from dpbench.run.gate.judging import Judged
-    from dpbench.run.gate.thresholds import Thresholds
+    from dpbench.run.gate.judging import Check, Judged
 
-PLACE = ("results_dir", "quiet", "data_dir", "name")
-AXES = tuple(
-    name
-    for name in (*RepeatedOptions.model_fields, *MachineOptions.model_fields)
-    if name not in PLACE
-)
-"""Options that say what is measured."""
-MEASURING = (*AXES, "repetitions", "budget", *(name for name in PLACE if name != "quiet"))
-"""Options that have no effect where nothing is measured."""
-BASELINES = ("baseline", "against", "against_ref")
+BASELINES = ("baseline", "against", "against_ref", "against_python")
 """Options that name what the candidate is compared with."""
+OF_STORED = (
+    *("candidate", "baseline", "force", "strict", "tolerance", "metric"),
+    *("junit", "markdown", "as_json", "quiet", "config"),
+)
+"""Options that have an effect where nothing is measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,56 +43,52 @@ def check(given: Given, *, embedded: bool = False) -> CheckResult:
     StoreError, and NotComparable if there is nothing to compare.
     """
     options = read(CheckOptions, *file_layers(CheckOptions, given, presets.find), Layer("", given))
-    _require_one_baseline(options, given.keys())
+    _require_one_baseline(options, {*given})
     from dpbench.report.verdict import answer
-    from dpbench.run.gate.thresholds import thresholds_of
+    from dpbench.run.gate.judging import Check, tolerances_of
 
     for path in (options.junit, options.markdown):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise UsageError(f"{path}: expected the name of a file in a folder that exists")
-    thresholds = thresholds_of(options)
-    assessment, exit_status = _judged(options, thresholds, embedded=embedded)
+    wanted = Check(options=options, tolerances=tolerances_of(options), embedded=embedded)
+    assessment, exit_status = _judged(wanted)
     failed = (f"{label}: {how}" for label, how, _ in assessment.failures)
-    notes = [*failed, *assessment.notes, thresholds.describe()]
+    notes = [*failed, *assessment.notes, wanted.describe()]
     _write_files(options, assessment, notes)
     found = answer(assessment, notes, exit_status=exit_status)
     return CheckResult(assessment=assessment, answer=found, exit_status=exit_status)
 
 
-def _judged(options: CheckOptions, thresholds: Thresholds, *, embedded: bool) -> Judged:
-    from dpbench.run.gate.judging import MeasuredFolder, check_against, check_stored
+def _judged(wanted: Check) -> Judged:
+    from dpbench.run.gate.judging import check_against, check_stored
 
+    options = wanted.options
     if options.candidate is not None and options.baseline is not None:
-        return check_stored(thresholds, options.candidate, options.baseline)
-    target = MeasuredFolder(
-        **{key: getattr(options, key) for key in PLACE},
-        command=("check", *options.words()),
-        embedded=embedded,
-    )
-    axes = {key: getattr(options, key) for key in AXES}
+        return check_stored(wanted, options.candidate, options.baseline)
     if options.against is not None:
-        return check_against(thresholds, options.against, axes, target)
+        return check_against(wanted, options.against)
     from dpbench.run.gate.beside import check_beside
 
-    return check_beside(thresholds, str(options.against_ref), axes, target)
+    return check_beside(wanted)
 
 
-def _require_one_baseline(options: CheckOptions, given: Collection[str]) -> None:
+def _require_one_baseline(options: CheckOptions, given: set[str]) -> None:
     """Raises UsageError unless there is one baseline, and for options that would have no effect."""
+    options.require_script_or_nothing("a results folder")
+    stored = None if options.script_words else options.candidate
     baselines = [key for key in BASELINES if getattr(options, key) is not None]
     is_stored = baselines == ["baseline"]
-    if len(baselines) != 1 or is_stored != (options.candidate is not None):
+    if len(baselines) != 1 or is_stored != (stored is not None):
         typed = [f"{_option(key)} {getattr(options, key)}" for key in baselines]
-        got = " ".join([*filter(None, [options.candidate]), *typed]) or "nothing"
+        got = " ".join([*filter(None, [stored]), *typed]) or "nothing"
         raise UsageError(
             f"got {got} to compare; expected one of --against-ref REV (your code at a Git "
-            "revision), --against NAME (an implementation) and a candidate with --baseline DIR "
-            "(stored results)"
+            "revision), --against-python PATH (another environment), --against NAME (an "
+            "implementation) and a candidate with --baseline DIR (stored results)"
         )
-    reason = f"{options.candidate} is stored" if is_stored else "both sides are measured here"
-    for key in MEASURING if is_stored else ("force",):
-        if key in given:
-            raise UsageError(f"{_option(key)} has no effect, as {reason}; leave it out")
+    reason = f"{stored} is stored" if is_stored else "both sides are measured here"
+    for key in sorted(given - {*OF_STORED} if is_stored else given & {"force"}):
+        raise UsageError(f"{_option(key)} has no effect, as {reason}; leave it out")
 
 
 def _option(key: str) -> str:

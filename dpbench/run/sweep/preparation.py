@@ -74,7 +74,8 @@ class PreparedSweep:
 def find_folder(options: SweepOptions) -> tuple[Path, StoredSweep | None]:
     """The folder of a sweep, and the sweep that --resume finds in it. Raises StoreError for a new
     folder that already exists, or a missing one to resume."""
-    named = "-".join(map(folder_name, options.arch))[:LONGEST_FOLDER_NAME]
+    names = options.arch if options.script is None else (Path(options.script).name,)
+    named = "-".join(map(folder_name, names))[:LONGEST_FOLDER_NAME]
     folder = results_folder(options.results_dir, options.name, otherwise=named)
     if options.resume:
         return folder, store.load(folder)
@@ -122,7 +123,8 @@ def prepare(
 
 def how_to_finish(options: SweepOptions, folder: Path, team: Team | None = None) -> str:
     """The command that finishes the sweep, and where to type it."""
-    command = finishing_command(["sweep", *options.words()], folder)
+    script = () if options.script is None else (options.script, *options.arguments)
+    command = finishing_command(["sweep", *options.words()], script, folder)
     return f"on every node, as before: {command}" if team else command
 
 
@@ -179,7 +181,9 @@ def _planned(prepared: PreparedSweep, *, oversubscribe: bool) -> tuple[list[Plan
         runs = missing(usable, lasting(prepared.earlier.records) if prepared.earlier else ())
         threads = [trial.threads_per_replica for trial in trials]
         duration = (
-            f"no estimate, as {len(spec.devices)} replicas share "
+            "no estimate, as a plan does not start the script"
+            if spec.workload.script
+            else f"no estimate, as {len(spec.devices)} replicas share "
             f"{units.counted(there_are, 'GPU' if machine.has_cuda else 'core')}"
             if len(spec.devices) > there_are
             else estimate_in_words(runs, launcher)

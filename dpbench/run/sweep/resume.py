@@ -56,9 +56,10 @@ def check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
     if spec != as_now:
         pairs = zip(_settings(as_now).items(), _settings(spec).values(), strict=True)
         differ = [f"{name}: {was} -> {now}" for (name, was), now in pairs if was != now]
+        script = earlier.spec.workload.positional_words
         raise UsageError(
             f"--resume: {earlier.folder} holds another sweep ({'; '.join(differ)}); to finish it: "
-            f"{finishing_command(earlier.command, earlier.folder)}"
+            f"{finishing_command(earlier.command, script, earlier.folder)}"
         )
     for before, now in zip(earlier.spec.workloads, spec.workloads, strict=True):
         if before.files_sha256 != now.files_sha256:
@@ -79,6 +80,7 @@ def _settings(spec: SweepSpec) -> dict[str, str]:
         "--nnodes": spec.nodes,
         "--data": [*dict.fromkeys(one.dataset for one in spec.workloads)],
         "--step": spec.workload.step,
+        "script": shlex.join(spec.workload.script),
         "--lr-scaling": spec.workload.learning_rate_rule,
         "--repetitions": spec.repetitions,
         "--time-limit": spec.time_limit_seconds,
@@ -89,12 +91,13 @@ def _settings(spec: SweepSpec) -> dict[str, str]:
     return axes | {name: as_typed(value) for name, value in decided.items()}
 
 
-def finishing_command(command: Sequence[str], folder: Path) -> str:
-    """The command that finishes the sweep in a folder, from the one that began it."""
-    words = ["dpbench", *command]
+def finishing_command(command: Sequence[str], script: Sequence[str], folder: Path) -> str:
+    """The command that finishes the sweep in a folder, from the one that began it and ends with the
+    words of its `script`, if it has one."""
+    words = [*command[: len(command) - len(script)]]
     words += [] if "--name" in words else ["--name", folder.name]
     words += [] if "--resume" in words else ["--resume"]
-    return shlex.join(words)
+    return shlex.join(["dpbench", *words, *script])
 
 
 def lasting(

@@ -14,6 +14,7 @@ from dpbench.launch.preflight import preflight
 from dpbench.launch.unusable import optimizer_reason
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
+from dpbench.run.sweep.script import with_defaults, workload_of
 from dpbench.run.this_machine import (
     Host,
     default_group_sizes,
@@ -45,7 +46,9 @@ def build_sweep_spec(
             f"--batch-sizes {LARGEST}: only dpbench sweep on one node looks for it; expected "
             "a number"
         )
-    for name in options.arch:
+    if script := options.script_words:
+        options = with_defaults(options)
+    for name in () if script else options.arch:
         architecture.check(name)
     if options.step is not None:
         architecture.check(options.step, "step")
@@ -80,7 +83,12 @@ def build_sweep_spec(
         field: decided.get(field) or getattr(options, axis.name) for field, axis in AXES.items()
     }
     base = {field: values[0] for field, values in axes.items()}
-    workload, *more_workloads = (_workload(options, base, name, notes) for name in options.arch)
+    of_workload = {name: value for name, value in base.items() if name in WORKLOAD_SETTINGS}
+    workload, *more_workloads = (
+        [workload_of(script, of_workload)]
+        if script
+        else [_workload(options, of_workload, name, notes) for name in options.arch]
+    )
     spec = SweepSpec(
         workload=workload,
         more_workloads=tuple(more_workloads),
@@ -141,15 +149,14 @@ def _check(
 
 
 def _workload(
-    options: SweepOptions, base: Mapping[str, Any], named: str, notes: list[str]
+    options: SweepOptions, settings: Mapping[str, Any], named: str, notes: list[str]
 ) -> WorkloadSpec:
     """The workload of one architecture, the first values of all other axes. Its first step is
     taken here, so that errors of the user's code are known before any trial."""
     tried = preflight(named, dataset=options.data, step=options.step, seed=options.seed[0])
     notes += tried.notes
-    of_workload = {name: value for name, value in base.items() if name in WORKLOAD_SETTINGS}
     workload = WorkloadSpec(
-        **{**of_workload, "architecture": named},
+        **{**settings, "architecture": named},
         dataset=tried.dataset,
         learning_rate_rule=options.lr_scaling,
         step=options.step,

@@ -7,11 +7,12 @@ import pytest
 from dpbench.errors import UsageError
 from dpbench.options.bridge import Layer, read
 from dpbench.options.check import CheckOptions
-from dpbench.run.gate.thresholds import Thresholds, thresholds_of
+from dpbench.run.gate.judging import Check, tolerances_of
 
 
-def found(**given: object) -> Thresholds:
-    return thresholds_of(read(CheckOptions, Layer("", given)))
+def found(**given: object) -> Check:
+    options = read(CheckOptions, Layer("", given))
+    return Check(options=options, tolerances=tolerances_of(options))
 
 
 def test_the_defaults_are_three_percent_of_the_speed() -> None:

@@ -1,0 +1,87 @@
+"""The measurement of a script's rank, from the segments of its steps and what was seen beside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dpbench.measure.device import gpu_uuid, peak_device_memory, peak_host_memory_bytes
+from dpbench.measure.script.clock import Mode, Segment, StepClock
+from dpbench.measure.script.watching import Watched
+from dpbench.measure.window import joined
+from dpbench.records.trial import RankMeasurement, ScriptFacts, Window
+
+
+def measurement(
+    plan: dict[str, Any],
+    clock: StepClock,
+    watched: Watched,
+    segments: Sequence[Segment],
+    started: float,
+) -> RankMeasurement:
+    """The measurement as records have it; `started` is when the rank began."""
+    modes: list[Mode] = ["as-is", "no-sync", "cached"]
+    by_mode = [[one for one in segments if one.mode == mode] for mode in modes]
+    timed, without, cached = (
+        joined([_window(one, counts_samples=clock.counts_samples) for one in own]) if own else None
+        for own in by_mode
+    )
+    assert timed is not None
+    device_bytes, reserved_bytes = peak_device_memory(clock.device)
+    modules = [] if watched.wrapper is None else watched.wrapper.modules()
+    return RankMeasurement(
+        rank=plan["peers"]["rank"],
+        pid=os.getpid(),
+        device=str(clock.device),
+        timed=timed,
+        without_sync=without,
+        cached=cached if any(one.repeated for one in segments) else None,
+        script=_facts(clock, watched, by_mode[0]),
+        threads=torch.get_num_threads(),
+        sync_batch_norms=sum(isinstance(one, torch.nn.SyncBatchNorm) for one in modules),
+        setup_seconds=(clock.first_step or started) - started,
+        peak_host_memory_bytes=peak_host_memory_bytes(),
+        peak_device_memory_bytes=device_bytes,
+        peak_reserved_memory_bytes=reserved_bytes,
+        warmup_steps=plan["warmup"],
+        timed_steps=len(timed.step_seconds),
+    )
+
+
+def _window(segment: Segment, *, counts_samples: bool) -> Window:
+    """The steps of a segment that were not interrupted, or all if there are no others."""
+    step_seconds = segment.step_seconds
+    kept = [k for k in range(len(step_seconds)) if k not in segment.interrupted]
+    kept = kept or [*range(len(step_seconds))]
+    seconds = [step_seconds[k] for k in kept]
+    # On CUDA the host times the segment and the device its steps.
+    share = sum(seconds) / sum(step_seconds)
+    return Window(
+        start_seconds=segment.start,
+        seconds=segment.seconds * share,
+        step_seconds=tuple(seconds),
+        samples=sum(segment.samples[k] for k in kept) if counts_samples else len(kept),
+        cpu_seconds=segment.cpu_seconds * share,
+    )
+
+
+def _facts(clock: StepClock, watched: Watched, as_is: Sequence[Segment]) -> ScriptFacts:
+    wrapper, loader = watched.wrapper, watched.feeding_loader()
+    return ScriptFacts(
+        steps=sum(len(one.samples) for one in as_is),
+        world_size=dist.get_world_size() if dist.is_initialized() else 0,
+        reducing_forwards=sum(sum(one.reductions) for one in as_is),
+        loader_seconds=sum(sum(one.loader_seconds) for one in as_is),
+        loader_workers=None if loader is None else loader.num_workers,
+        pins_memory=bool(loader and loader.pin_memory),
+        keeps_workers=bool(loader and loader.persistent_workers),
+        is_wrapped=wrapper is not None,
+        finds_unused=bool(wrapper and wrapper.find_unused_parameters),
+        has_unused=watched.unused,
+        differing_parameter=clock.differing,
+        gpu=gpu_uuid(clock.device),
+    )

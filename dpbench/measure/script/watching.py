@@ -1,0 +1,243 @@
+"""What is watched and replaced in a script, in public places of torch: forward of its wrapper, the
+iterator of DataLoader, the hook after an optimizer's step, and arguments of the calls that make
+process group, wrapper and loader."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
+
+from dpbench import parallel
+from dpbench.measure.script.clock import StepClock
+
+BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers of as many bytes as the numbers of a parameter."""
+QUEUE_LIMIT = 64
+"""Most steps in which a queue of batches is emptied."""
+
+
+class ScriptFault(Exception):
+    """What the script does cannot be measured; the message says what it should do."""
+
+
+@dataclass
+class Feed:
+    """A DataLoader, and whether it feeds training steps."""
+
+    batch: Any = None
+    """The last one."""
+    at_step: int = 0
+    """Steps that had been taken when it came."""
+    trains: bool = False
+    """Whether it gave batches to two consecutive steps, as a loader for evaluation does not."""
+
+
+class Batches:
+    """An iterator of a DataLoader that the clock hears of."""
+
+    def __init__(self, batches: Iterator[Any], feed: Feed, clock: StepClock) -> None:
+        self._batches, self._feed, self._clock = batches, feed, clock
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Any:
+        feed, clock = self._feed, self._clock
+        if clock.mode == "cached" and feed.trains:
+            clock.segment.repeated += 1
+            return refreshed(feed.batch)
+        started = perf_counter()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            clock.interrupted = True
+            raise
+        clock.loader_seconds += perf_counter() - started
+        if feed.trains:
+            clock.samples += samples_in(batch)
+        elif feed.batch is not None and clock.taken == feed.at_step + 1:
+            feed.trains = clock.loads = True
+        else:
+            clock.interrupted = True
+        feed.batch, feed.at_step = batch, clock.taken
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+def refreshed(batch: Any) -> Any:
+    """The batch in new containers, since scripts take parts out of theirs; tensors are shared."""
+    if torch.is_tensor(batch):
+        return batch
+    if isinstance(batch, (list, tuple)) and not hasattr(batch, "_fields"):
+        return type(batch)(map(refreshed, batch))
+    return copy.copy(batch)
+
+
+def samples_in(batch: Any) -> int:
+    """The first dimension of the first tensor; 1 if there is none."""
+    if torch.is_tensor(batch):
+        return batch.shape[0] if batch.ndim else 1
+    if isinstance(batch, Mapping):
+        batch = next(iter(batch.values()), None)
+        return samples_in(batch) if batch is not None else 1
+    if isinstance(batch, (list, tuple)) and batch:
+        return samples_in(batch[0])
+    return 1
+
+
+class Watched:
+    """What is seen of the script beside its steps, and which arguments were replaced."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.replaced: dict[str, dict[str, Any]] = plan["replaced"]
+        """Values of arguments, in the place of the script's own, by the name of the call."""
+        self.takes_ours: bool = plan["takes_ours"]
+        """Whether dpbench's wrapper takes the place of torch's."""
+        self.has_peers: bool = plan["varies"] and plan["peers"]["size"] > 1
+        self.called: set[str] = set()
+        """Those of the calls that the script has made."""
+        self.feeds: WeakKeyDictionary[Any, Feed] = WeakKeyDictionary()
+        self.wrapper: DistributedDataParallel | None = None
+        """The wrapper that computed last."""
+        self.unused = False
+        """Whether some parameter had no gradient after the warm-up."""
+
+    def missing_call(self) -> str | None:
+        """A call that should have been replaced, and that a group of several ranks has not made.
+
+        For one rank many scripts make neither a group nor a wrapper.
+        """
+        if not self.has_peers:
+            return None
+        missing = [call for call in self.replaced if call not in self.called]
+        if self.takes_ours and not isinstance(self.wrapper, parallel.DistributedDataParallel):
+            missing.append("DistributedDataParallel")
+        return next(iter(missing), None)
+
+    def digests(self, optimizer: torch.optim.Optimizer | None) -> dict[str, int]:
+        """A number for each whole parameter that the script trains, equal where all its bits are.
+        Shards of parameters, which differ between ranks, are left out."""
+        named: Any = []
+        if self.wrapper is not None:
+            named = self.wrapper.module.named_parameters()
+            named = [(name, one) for name, one in named if one.requires_grad]
+            self.unused = any(one.grad is None for _, one in named)
+        elif optimizer is not None:
+            parameters = [one for group in optimizer.param_groups for one in group["params"]]
+            named = ((f"parameter {number}", one) for number, one in enumerate(parameters))
+        found = {}
+        for name, one in named:
+            kind = BITS.get(one.element_size())
+            if type(one) in (torch.Tensor, torch.nn.Parameter) and kind and one.ndim:
+                bits = one.detach().contiguous().view(kind)
+                found[name] = int(bits.sum(dtype=torch.int64))
+        return found
+
+    def feeding_loader(self) -> Any:
+        """The DataLoader that feeds the steps; None if there is none."""
+        return next((loader for loader, feed in self.feeds.items() if feed.trains), None)
+
+
+def watch(clock: StepClock, watched: Watched) -> None:
+    """Let the clock hear of the script's batches, forward passes and steps, and replace what the
+    plan says."""
+    for module in (dist, dist.distributed_c10d):
+        _replace(module, "init_process_group", "init_process_group", watched)
+    for wrapper in (DistributedDataParallel, parallel.DistributedDataParallel):
+        _replace(wrapper, "__init__", "DistributedDataParallel", watched)
+        _watch_forward(wrapper, clock, watched)
+    _replace(DataLoader, "__init__", "DataLoader", watched)
+    _watch_batches(clock, watched)
+    if watched.takes_ours:
+        for module in (torch.nn.parallel, torch.nn.parallel.distributed):
+            vars(module)["DistributedDataParallel"] = parallel.DistributedDataParallel
+    for name in ("spawn", "start_processes"):
+        vars(torch.multiprocessing)[name] = _refuse_to_spawn
+    register_optimizer_step_post_hook(lambda optimizer, _, __: clock.step_ended(optimizer))
+
+
+def _replace(owner: Any, name: str, call: str, watched: Watched) -> None:
+    """Let the calls of a function have the arguments that the plan has for them."""
+    values = watched.replaced.get(call)
+    if not values:
+        return
+    function = getattr(owner, name)
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*given: Any, **named: Any) -> Any:
+        watched.called.add(call)
+        bound = signature.bind(*given, **named)
+        bound.arguments.update(values)
+        return function(*bound.args, **bound.kwargs)
+
+    setattr(owner, name, called)
+
+
+def _watch_forward(
+    wrapper: type[DistributedDataParallel], clock: StepClock, watched: Watched
+) -> None:
+    """Count the forward passes that prepare a reduction, and let none do so without averaging."""
+    forward: Any = wrapper.forward
+
+    @functools.wraps(forward)
+    def watched_forward(self: Any, *inputs: Any, **options: Any) -> Any:
+        watched.wrapper = self
+        wanted = self.require_backward_grad_sync
+        if not wanted or not torch.is_grad_enabled():
+            return forward(self, *inputs, **options)
+        clock.synchronizes = True
+        clock.reductions += 1
+        if clock.mode != "no-sync":
+            return forward(self, *inputs, **options)
+        self.require_backward_grad_sync = False  # exactly what its no_sync() does
+        try:
+            return forward(self, *inputs, **options)
+        finally:
+            self.require_backward_grad_sync = wanted
+
+    wrapper.forward = watched_forward  # type: ignore[method-assign]
+
+
+def _watch_batches(clock: StepClock, watched: Watched) -> None:
+    iterate: Any = DataLoader.__iter__
+
+    @functools.wraps(iterate)
+    def watched_iter(self: Any) -> Iterator[Any]:
+        feed = watched.feeds.setdefault(self, Feed())
+        if clock.mode == "cached" and feed.trains:
+            return Batches(iter(()), feed, clock)
+        started = perf_counter()
+        batches = iterate(self)
+        clock.loader_seconds += perf_counter() - started
+        if self.num_workers:
+            queue = self.num_workers * (self.prefetch_factor or 2)
+            clock.queued = min(max(clock.queued, queue), QUEUE_LIMIT)
+        return Batches(batches, feed, clock)
+
+    DataLoader.__iter__ = watched_iter  # type: ignore[method-assign,assignment]
+
+
+def _refuse_to_spawn(*_: Any, **__: Any) -> NoReturn:
+    raise ScriptFault(
+        "the script starts its own ranks (torch.multiprocessing); dpbench starts them, as torchrun "
+        "does: take RANK, LOCAL_RANK and WORLD_SIZE from the environment"
+    )
