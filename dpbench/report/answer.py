@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
@@ -86,17 +86,7 @@ def json_text(data: Any) -> str:
 
 def plain_estimate(estimate: Estimate | None) -> dict[str, Any] | None:
     """The estimate with its interval; None where nothing was measured."""
-    if estimate is None:
-        return None
-    return {
-        "value": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "unit": estimate.unit,
-        "confidence": estimate.confidence,
-        "sample_size": estimate.sample_size,
-        "basis": estimate.basis,
-    }
+    return None if estimate is None else {**asdict(estimate), "confidence": estimate.confidence}
 
 
 def with_ends(key: str, estimate: Estimate | None) -> dict[str, float | None]:

@@ -18,9 +18,8 @@ from dpbench.analysis.estimate import TOO_NOISY, Estimate
 from dpbench.analysis.metric import Metric
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, plain_estimate
-from dpbench.report.numbers import NOISY
+from dpbench.report.numbers import NOISY, cell, metric_column
 from dpbench.report.table import Table, column, text_column
-from dpbench.report.values import cell, metric_column
 from dpbench.store import StoredCollectives
 
 SIZE = {metric.key: metric for metric in SIZE_METRICS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, Protocol
 
@@ -31,18 +31,23 @@ def machine_answer(here: Environment, backends: Mapping[str, Checked]) -> Answer
         *(("backend", f"{name}: {one.text}") for name, one in backends.items()),
     )
     return Answer(
-        paragraphs=(
-            Table(
-                columns=(
-                    text_column("", [label for label, _ in lines], key="label"),
-                    text_column("", [text for _, text in lines], key="text", folds=True),
-                )
-            ),
-        ),
+        paragraphs=(machine_table(lines),),
         data={
             "environment": asdict(here),
             "backends": [asdict(one) for one in backends.values()],
         },
+    )
+
+
+def machine_table(lines: Iterable[tuple[str, str]]) -> Table:
+    """Labels and texts as a table without headers."""
+    labels, texts = zip(*lines, strict=True)
+    return Table(
+        caption="Environment",
+        columns=(
+            text_column("", labels, key="label"),
+            text_column("", texts, key="text", folds=True),
+        ),
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from dpbench import units
@@ -14,9 +15,8 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.row import MOST_LISTED, Row
 from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.footnotes import reasons
-from dpbench.report.numbers import percentage, time_text
+from dpbench.report.numbers import percentage, time_text, write
 from dpbench.report.table import Table, column, text_column
-from dpbench.report.values import write
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 COSTS: dict[Part, str] = {
@@ -224,64 +224,48 @@ def advice_lines(explanations: Sequence[Explanation]) -> Iterator[str]:
 
 def _phases(explanations: Sequence[Explanation]) -> Iterator[str]:
     """The phases of each configuration that measured them."""
+
+    def listed(seconds: Mapping[Any, Estimate]) -> str:
+        return ", ".join(f"{name} {time_text(found)}" for name, found in seconds.items())
+
     for one in explanations:
         if one.phases is not None:
-            parts = one.phases.seconds.items()
-            listed = ", ".join(f"{name} {time_text(e)}" for name, e in parts)
-            inner = ", ".join(
-                f"{name} {time_text(e)}" for name, e in one.phases.of_replicas.items()
+            inner = one.phases.of_replicas
+            within = f"; within forward and backward: {listed(inner)}" if inner else ""
+            yield (
+                f"phases of {one.row.label}, each timed until the device is idle: "
+                f"{listed(one.phases.seconds)}{within}"
             )
-            within = f"; within forward and backward: {inner}" if inner else ""
-            timed = "each timed until the device is idle"
-            yield f"phases of {one.row.label}, {timed}: {listed}{within}"
 
 
-def _plain(explanation: Explanation) -> dict[str, Any]:
-    row, factors, slowest = explanation.row, explanation.factors, explanation.slowest_rank
-    phases = explanation.phases
+def _plain(one: Explanation) -> dict[str, Any]:
+    row, factors, slowest = one.row, one.factors, one.slowest_rank
     return {
         "label": row.label,
         "implementation": row.implementation,
         "backend": row.backend,
         "group_size": row.group_size,
-        "nodes": list(row.nodes),
+        "nodes": row.nodes,
         "batch_size": row.batch_size,
         "repetitions": len(factors.repetitions),
-        "too_noisy": explanation.is_too_noisy,
+        "too_noisy": one.is_too_noisy,
         "efficiency": plain_estimate(row.efficiency),
         "step_seconds": plain_estimate(factors.step_seconds),
         "factors": [
             {
-                "parts": list(factor.parts),
+                "parts": factor.parts,
                 **(plain_estimate(factor.value) or {}),
                 "share_of_step": plain_estimate(factor.share),
             }
             for factor in factors.factors
         ],
-        "phases_seconds": phases
-        and {name: plain_estimate(one) for name, one in phases.seconds.items()},
-        "replica_phases_seconds": (
-            {name: plain_estimate(one) for name, one in phases.of_replicas.items()}
-            if phases and phases.of_replicas
-            else None
-        ),
-        "input_pipeline": factors.input
-        and {
-            "share_of_step": plain_estimate(factors.input.share),
-            "cached_step_seconds": plain_estimate(factors.input.cached_seconds),
-        },
-        "symptoms": [
-            {"kind": one.kind, "text": one.text, "remedy": one.remedy}
-            for one in explanation.symptoms
-        ],
-        "slowest_rank": slowest and {"rank": slowest.rank, "slowest_in": slowest.slowest_in},
+        "phases": one.phases and asdict(one.phases),
+        "input_pipeline": factors.input and asdict(factors.input),
+        "symptoms": [asdict(symptom) for symptom in one.symptoms],
+        "slowest_rank": slowest and asdict(slowest),
         "advice": [
-            {
-                "kind": line.kind,
-                "share_of_step": line.share.value,
-                "text": line.text,
-            }
-            for line in explanation.advice
+            {"kind": line.kind, "share_of_step": line.share.value, "text": line.text}
+            for line in one.advice
         ],
-        "notes": list(explanation.notes),
+        "notes": one.notes,
     }

@@ -1,4 +1,4 @@
-"""The headline in a sentence: the fastest configuration, and how well it scales."""
+"""The headline in a sentence, and in tiles: the fastest configuration, and how well it scales."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.headline import Headline
+from dpbench.analysis.headline import Best, Headline
 from dpbench.messages import one_line
 from dpbench.report.numbers import percentage, quantity
 
+Tile = tuple[str, str, str]
+"""A title, a number with its unit and interval, and what it is about."""
 NO_WINNER = "No clear winner"
 """Said instead of "Fastest" where others tie with the best."""
 
@@ -43,6 +45,28 @@ def _sentence(headline: Headline) -> str:
     if scaling is not None and scaling.row == best.row:
         said += f", {percentage(scaling.value)} of linear scaling from {scaling.row.reference}"
     return said
+
+
+def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
+    """The same numbers one by one; one that is not known has no tile."""
+    for work, headline in headlines.items():
+        suffix = f": {one_line(work)}" if work else ""
+        if (best := headline.fastest) is not None:
+            yield (
+                f"{NO_WINNER if best.rivals else 'Fastest'}{suffix}",
+                speed_of(best.value),
+                _who(best),
+            )
+        if (best := headline.scaling) is not None:
+            title = f"Best scaling from {best.row.reference} to {best.row.group_size:,} replicas"
+            yield f"{title}{suffix}", f"{percentage(best.value)} of linear", _who(best)
+
+
+def _who(best: Best) -> str:
+    """Names the configuration, and those that tie with it."""
+    name, *rivals = (one_line(row.named_within_work.label) for row in (best.row, *best.rivals))
+    more = f" and {len(rivals) - 1:,} more" if len(rivals) > 1 else ""
+    return f"{name}; statistically tied with {rivals[0]}{more}" if rivals else name
 
 
 def speed_of(value: Estimate) -> str:

@@ -1,4 +1,4 @@
-"""How an estimate is written: to the digits that its interval supports, in one notation.
+"""How a value is written; an estimate to the digits that its interval supports, in one notation.
 
 An interval that is about symmetric is "1.72 ± 0.03", any other "1.9 (0.8–4.4)". Its half-width has
 one significant digit, or, where there is room, two if it starts with a 1: "86.1 ± 1.4 %".
@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate
-from dpbench.report.table import MISSING
+from dpbench.analysis.estimate import Estimate, single_value
+from dpbench.analysis.metric import Metric, Style, Value
+from dpbench.analysis.row import Row
+from dpbench.messages import one_line
+from dpbench.report.table import MISSING, SortValue, TableColumn, column
+from dpbench.specs.shares import host_counts
 from dpbench.units import CLOCK_SECONDS, GIGA
 
 MOST_DIGITS = 5
@@ -77,14 +82,9 @@ def significant(estimate: Estimate) -> str:
 
 
 def gigabytes(estimate: Estimate) -> str:
-    """Writes bytes per second in GB/s, without the unit: "1.31 ± 0.07"."""
-    if estimate.interval is None:
-        return gigabytes_alone(estimate)
-    return significant(estimate.scaled(1 / GIGA, unit="GB/s"))
-
-
-def gigabytes_alone(estimate: Estimate) -> str:
-    """Writes bytes per second in GB/s to three digits, without the interval."""
+    """Writes bytes per second in GB/s, without the unit: "1.31 ± 0.07"; alone, to three digits."""
+    if estimate.interval is not None:
+        return significant(estimate.scaled(1 / GIGA, unit="GB/s"))
     value = estimate.value / GIGA
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
@@ -100,10 +100,9 @@ def time_text(estimate: Estimate) -> str:
     largest = max(abs(estimate.value), reach)
     if largest < CLOCK_SECONDS:
         return "0 µs"
+    if estimate.interval is None:
+        return units.seconds(estimate.value)
     size, unit = time_unit(largest)
-    if estimate.half_width is None:
-        value = estimate.value / size
-        return f"{value:.3g} {unit}" if abs(value) < 999.5 else f"{value:,.0f} {unit}"
     return f"{plus_minus(estimate, scale=1 / size, two_after_one=False)} {unit}"
 
 
@@ -120,18 +119,12 @@ def quantity(estimate: Estimate | None, *, header: str = "") -> str:
     unit stands in the header of its column goes without; "too noisy" as in other tables."""
     if estimate is None:
         return MISSING
-    if estimate.unit == "s":
-        return time_text(estimate)
-    if estimate.unit == "B":
-        return units.bytes_binary(estimate.value)
-    if estimate.unit == "of linear":
-        return percentage(estimate)
-    if estimate.unit.endswith("/s"):
-        if estimate.is_too_noisy:
-            return NOISY
-        number = plus_minus(estimate, plain_decimals=1)
-        return number if f"({estimate.unit})" in header else f"{number} {estimate.unit}"
-    return significant(estimate)
+    if not estimate.unit.endswith("/s"):
+        return write(estimate, STYLES.get(estimate.unit, "significant"))
+    number = write(estimate, "rate")
+    return (
+        number if f"({estimate.unit})" in header or number == NOISY else f"{number} {estimate.unit}"
+    )
 
 
 def rate_unit(seen: Iterable[str]) -> str:
@@ -165,3 +158,102 @@ def _supported(half_width: float, *, two_after_one: bool = True) -> int:
 def _places(size: float, digits: int) -> int:
     """Decimals that show so many significant digits."""
     return digits - 1 - math.floor(math.log10(size)) if size > 0 else digits - 1
+
+
+STYLES: Mapping[str, Style] = {"s": "time", "B": "memory", "of linear": "percent"}
+"""Styles of units that are no rates."""
+ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
+    "rate": lambda e: plus_minus(e, plain_decimals=1),
+    "ratio": lambda e: plus_minus(e, two_after_one=False),
+    "percent": percentage,
+    "share": lambda e: percentage(e) if e.interval is None else f"{100 * e.value:.0f} %",
+    "time": time_text,
+    "duration": lambda e: units.seconds(e.value),
+    "significant": significant,
+    "gigabytes": gigabytes,
+    "gigabytes alone": lambda e: gigabytes(single_value(e.value, e.unit)),
+    "memory": lambda e: units.bytes_binary(e.value),
+}
+"""Styles of values with an interval."""
+NUMBERS: Mapping[Style, Callable[[float], str]] = {
+    "duration": units.seconds,
+    "time": units.seconds,
+    "memory": units.bytes_binary,
+    "traffic": units.bytes_binary,
+    "fraction": lambda value: f"{value:.3f}",
+    "grouped": lambda value: f"{value:,}",
+    "error": lambda value: f"{value:.0e}" if value else "0",
+}
+"""Styles of plain numbers."""
+SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
+"""Styles of values that are compared by ratio, of which some are too noisy to print."""
+
+
+def _group_size(row: Row) -> str:
+    """Writes the size with the replicas of each host, if there are several: "3 (2+1)"."""
+    return f"{row.group_size} ({host_counts(row.nodes)})" if row.nodes else str(row.group_size)
+
+
+def _learning_rate(row: Row) -> str:
+    """Writes the rate with the rule that scaled it: "0.02 (linear)"."""
+    assert row.trial is not None, "published rows have no learning rate"
+    rule = row.trial.workload.learning_rate_rule
+    rate = f"{row.trial.learning_rate:g}"
+    return rate if rule in (None, "none") else f"{rate} ({rule})"
+
+
+WORDS: Mapping[str, Callable[[Row], str]] = {
+    "implementation": lambda row: row.implementation_label,
+    "group_size": _group_size,
+    "learning_rate": _learning_rate,
+    "status": lambda row: row.status.words,
+}
+"""What tables write for these values of a row."""
+
+
+def metric_column(metric: Metric, sources: Sequence[Any], cells: Iterable[str]) -> TableColumn:
+    """The column of a metric with these texts, sorted by its plain values."""
+    return column(
+        metric.header,
+        cells,
+        key=metric.key,
+        meaning=metric.meaning,
+        is_text=metric.is_text,
+        sort=tuple(sort_value(metric.of_row(source)) for source in sources),
+    )
+
+
+def sort_value(value: Value) -> SortValue:
+    if isinstance(value, Estimate):
+        return value.value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return float(value)
+    return None if value is None else one_line(value)
+
+
+def cell(metric: Metric, source: Any) -> str:
+    """The text of the metric in a table."""
+    value = metric.of_row(source)
+    if isinstance(source, Row) and value is not None:
+        if metric.key in WORDS:
+            return WORDS[metric.key](source)
+        if metric.follows_throughput and source.throughput and source.throughput.is_too_noisy:
+            return NOISY
+    return write(value, metric.style)
+
+
+def write(value: Value, style: Style = "plain") -> str:
+    """The text of a table's cell."""
+    if isinstance(value, Estimate):
+        return NOISY if style in SPEEDS and value.is_too_noisy else ESTIMATES[style](value)
+    if value is None:
+        return "not checked" if style == "check" else MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if style in NUMBERS:
+        return NUMBERS[style](value)
+    return str(value) if isinstance(value, int) else f"{value:g}"

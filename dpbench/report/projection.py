@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import asdict
 
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
 from dpbench.analysis.projection.law import FLAT
-from dpbench.analysis.projection.row import Origin, ProjectedRow, Projection
+from dpbench.analysis.projection.row import Origin, Projection
 from dpbench.analysis.projection.track_record import band, held
 from dpbench.messages import one_line
-from dpbench.report.answer import Answer, plain_estimate
+from dpbench.report.answer import Answer
 from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text
 from dpbench.report.table import MISSING, Table, column, text_column
 
@@ -43,26 +43,7 @@ def answer(
     return Answer(
         paragraphs=(title, _table(projections), lines),
         data={
-            "series": [
-                {
-                    "series": one.label,
-                    "implementation": one.implementation,
-                    "backend": one.backend,
-                    "batch_size": one.batch_size,
-                    "network": one.network,
-                    "rows": [_plain(row) for row in one.rows],
-                    "assumptions": list(one.assumptions),
-                    "alike": [
-                        {
-                            "series": other.name,
-                            "source": other.source,
-                            "efficiencies": dict(other.efficiencies),
-                        }
-                        for other in one.alike
-                    ],
-                }
-                for one in projections
-            ],
+            "series": [asdict(one) for one in projections],
             "interval": f"{INTERVALS}; {' '.join(_track_record(projections))}",
             "notes": list(notes),
         },
@@ -179,14 +160,3 @@ def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
             "assumed: additional replicas have the same hardware as the measured ones, and links "
             "that are at least as fast"
         )
-
-
-def _plain(row: ProjectedRow) -> dict[str, Any]:
-    return {
-        "group_size": row.group_size,
-        "kind": row.kind,
-        "reason": row.reason,
-        "step_seconds": plain_estimate(row.step_seconds),
-        "items_per_second": plain_estimate(row.throughput),
-        "efficiency": plain_estimate(row.efficiency),
-    }

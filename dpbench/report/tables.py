@@ -14,9 +14,8 @@ from dpbench.records.trial import Status
 from dpbench.report.exports import csv_text, frame_json
 from dpbench.report.footnotes import unavailable
 from dpbench.report.layout import DOCUMENTS, UNLIMITED, filled, table_document, table_text
-from dpbench.report.numbers import NOISY
+from dpbench.report.numbers import NOISY, cell, metric_column, write
 from dpbench.report.table import MISSING, Table, text_column
-from dpbench.report.values import cell, metric_column, write
 
 Rows = Sequence[Row]
 

@@ -15,7 +15,7 @@ from dpbench.analysis.resources import utilization
 from dpbench.analysis.rows import summarize
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import TrialRecord
-from dpbench.report.values import cell
+from dpbench.report.numbers import cell
 from tests.analysis.builders import run, runs, side, trial
 from tests.analysis.test_resources import H100, SPEED, machine
 

@@ -105,7 +105,7 @@ def test_a_slow_input_pipeline_is_found_in_an_unchanged_script(tmp_path: Path) -
         for one in json.loads(done.stdout)["configurations"]
         if one["implementation"] == "script"
     )
-    assert group["input_pipeline"]["share_of_step"]["value"] > 0.5
+    assert group["input_pipeline"]["share"]["value"] > 0.5
     assert "input pipeline" in [one["kind"] for one in group["symptoms"]]
     records = load(tmp_path / "results" / "own").records
     assert [record.trial.implementation for record in records] == [

@@ -10,8 +10,8 @@ from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.report.footnotes import too_noisy, warming_up
+from dpbench.report.numbers import cell, write
 from dpbench.report.table import MISSING
-from dpbench.report.values import cell, write
 from tests.analysis.builders import rank, record, runs, steps_of, trial, window
 
 EVEN = [1.0] * 50

@@ -10,20 +10,17 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullLo
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
+from dpbench.analysis.row import Row
 from dpbench.analysis.scaling import UNITY, environments_of, speedup_of
-from dpbench.report.charts.rows import (
-    Measured,
-    case_title,
-    cases,
-    cases_that_fit,
-    measured_rows,
-)
+from dpbench.messages import one_line
+from dpbench.report.charts.rows import case_title, cases, cases_that_fit
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     MUTED,
     SeriesStyle,
     draw_points,
     finish,
+    series_of,
     series_styles,
     stacked,
     write_beside,
@@ -36,11 +33,7 @@ REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
 
 def implementations(source: ChartSource) -> Figure:
     """One panel per group size and batch size; the reference is torch's own where measured."""
-    sides = [
-        one
-        for one in measured_rows(source)
-        if one.row.throughput and one.row.implementation != INDEPENDENT
-    ]
+    sides = [one for one in source.rows if one.throughput and one.implementation != INDEPENDENT]
     compared = [ratios for case in cases(sides) if len(ratios := _ratios(case)) > 1]
     if not compared:
         raise NothingToDraw(
@@ -50,15 +43,15 @@ def implementations(source: ChartSource) -> Figure:
     if not known:
         raise NothingToDraw("every ratio of two implementations is too noisy to state")
     shown = cases_that_fit([tuple(ratios) for ratios in known])
-    styles = series_styles([one.series for one in sides])
+    styles = series_styles([series_of(one) for one in sides])
     figure, axes = stacked([len(case) for case in shown])
     for axis, case, ratios in zip(axes, shown, known, strict=False):
         axis.axvline(1, color=MUTED, linewidth=1.0, zorder=1)
         axis.set_title(case_title(case), pad=4)
         axis.set_xlabel("throughput ÷ throughput of the reference")
-        axis.set_yticks(range(len(case)), [one.name for one in case])
+        axis.set_yticks(range(len(case)), [one_line(one.series) for one in case])
         for place, one in enumerate(case):
-            _draw(axis, place, one.name, ratios[one], styles[one.series])
+            _draw(axis, place, one_line(one.series), ratios[one], styles[series_of(one)])
     values = [
         ratios[one]
         for case, ratios in zip(shown, known, strict=False)
@@ -77,10 +70,10 @@ def implementations(source: ChartSource) -> Figure:
     return finish(figure, title=title, caption=source.caption(values, remarks))
 
 
-def _ratios(case: Sequence[Measured]) -> dict[Measured, Estimate]:
+def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
     """Speeds relative to the first row of torch's own implementation, or to the first of all; those
     that were measured in another environment are left out."""
-    names = [one.row.implementation for one in case]
+    names = [one.implementation for one in case]
     first = next((name for name in REFERENCES if name in names), names[0])
     reference = case[names.index(first)]
     environments = environments_of(reference.records)
@@ -91,11 +84,11 @@ def _ratios(case: Sequence[Measured]) -> dict[Measured, Estimate]:
     }
 
 
-def _ratio(one: Measured, reference: Measured) -> Estimate:
+def _ratio(one: Row, reference: Row) -> Estimate:
     """The ratio of two speeds; of published rows the values are all there is."""
     if one.records and reference.records:
         return speedup_of(one.records, reference.records)
-    speeds = [row.throughput for row in (one.row, reference.row) if row.throughput]
+    speeds = [row.throughput for row in (one, reference) if row.throughput]
     return single_value(speeds[0].value / speeds[1].value, "×")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from dpbench.analysis.losses import loss_curve
-from dpbench.report.charts.rows import measured_rows
+from dpbench.messages import one_line
 from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (
     MOST_PANELS,
@@ -14,6 +14,7 @@ from dpbench.report.charts.style import (
     legend,
     panels,
     scaled_axis,
+    series_of,
     series_styles,
 )
 
@@ -21,8 +22,8 @@ from dpbench.report.charts.style import (
 def loss(source: ChartSource) -> Figure:
     """One panel per batch size; each implementation at its largest group size, in the repetition
     of typical length, as repetitions with one seed follow the same curve."""
-    measured = [one for one in measured_rows(source) if one.records]
-    largest = {(one.row.series, one.row.batch_size): one for one in measured}.values()
+    measured = [one for one in source.rows if one.records]
+    largest = {(one.series, one.batch_size): one for one in measured}.values()
     lines = []
     for one in largest:
         curves = [curve for record in one.records if (curve := loss_curve(record)) is not None]
@@ -31,21 +32,21 @@ def loss(source: ChartSource) -> Figure:
             lines.append((one, by_length[(len(curves) - 1) // 2]))
     if not lines:
         raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
-    series = list(dict.fromkeys(one.series for one, _ in lines))
+    series = list(dict.fromkeys(series_of(one) for one, _ in lines))
     styles = series_styles(series)
-    batches = sorted({one.row.batch_size or 0 for one, _ in lines})
+    batches = sorted({one.batch_size or 0 for one, _ in lines})
     figure, axes = panels(len(batches[:MOST_PANELS]), share_y=True)
     for axis, batch_size in zip(axes, batches, strict=False):
         for one, curve in lines:
-            if one.row.batch_size != batch_size or one.series not in series[:MOST_SERIES]:
+            if one.batch_size != batch_size or series_of(one) not in series[:MOST_SERIES]:
                 continue
             # The marker shows where the window ends: faster configurations end further left.
             axis.plot(
                 curve.seconds,
                 curve.losses,
-                label=f"{one.name} ×{one.row.group_size}",
+                label=f"{one_line(one.series)} ×{one.group_size}",
                 markevery=[len(curve.seconds) - 1],
-                **styles[one.series],
+                **styles[series_of(one)],
             )
         axis.set_title(f"batch size {batch_size:,}")
         axis.set_ylabel("training loss (mean over ranks)")

@@ -17,7 +17,6 @@ from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     MUTED,
     SPREAD,
-    SeriesName,
     SeriesStyle,
     category_axis,
     draw_points,
@@ -25,6 +24,7 @@ from dpbench.report.charts.style import (
     legend,
     panels,
     scaled_axis,
+    series_of,
     series_styles,
 )
 from dpbench.report.numbers import quantity
@@ -41,7 +41,7 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
     largest = max(one.batch_size or 0 for one in drawable)
     alike = [one for one in drawable if (one.batch_size or 0) == largest]
     shown = alike[:MOST_SERIES]
-    styles = series_styles([_series(one) for one in shown])
+    styles = series_styles([series_of(one) for one in shown])
     sizes = sorted({row.group_size for one in shown for row in _rows(one)})
     item = item_of(shown)
     figure, axes = panels(2)
@@ -51,7 +51,7 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
     )
     for axis, (name, unit, read) in zip(axes, panel, strict=True):
         for place, one in enumerate(shown):
-            style = styles[_series(one)]
+            style = styles[series_of(one)]
             shift = SPREAD * ((place + 0.5) / len(shown) - 0.5)
             points = [
                 (sizes.index(row.group_size) + shift, row, value)
@@ -80,10 +80,6 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
     measured = [row.throughput for row in rows if row.throughput]
     title = source.title("projection")
     return finish(figure, title=title, caption=source.caption(measured, remarks))
-
-
-def _series(one: Projection) -> SeriesName:
-    return one.implementation, one.implementation_label, one.backend
 
 
 def _rows(one: Projection) -> list[ProjectedRow]:

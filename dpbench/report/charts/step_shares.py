@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.diagnosis.phases import PhaseName, StepPhases, step_phases
-from dpbench.report.charts.rows import case_title, cases, cases_that_fit, measured_rows
+from dpbench.messages import one_line
+from dpbench.report.charts.rows import case_title, cases, cases_that_fit
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import finish, legend, stacked, write_beside
 from dpbench.report.numbers import time_text
@@ -27,20 +28,20 @@ LABELED = 0.08
 
 def step_shares(source: ChartSource) -> Figure:
     """One bar per configuration: the mean instrumented step over ranks and steps."""
-    phases = {one: found for one in measured_rows(source) if (found := step_phases(one.records))}
+    phases = {one: found for one in source.rows if (found := step_phases(one.records))}
     if not phases:
         raise NothingToDraw("no trial measured the phases of a step")
     shown = cases_that_fit(cases([*phases]))
     figure, axes = stacked([len(case) for case in shown])
     for axis, case in zip(axes, shown, strict=True):
         axis.set_title(case_title(case), pad=4)
-        axis.set_yticks(range(len(case)), [one.name for one in case])
+        axis.set_yticks(range(len(case)), [one_line(one.series) for one in case])
         axis.set_xlim(0, 100)
         axis.set_xlabel("share of the step (%); right: mean step")
         for place, one in enumerate(case):
             communicates = IMPLEMENTATIONS[one.records[0].trial.implementation].communicates
             has_part = "communication" in phases[one].seconds
-            is_mixed = one.row.group_size > 1 and communicates and not has_part
+            is_mixed = one.group_size > 1 and communicates and not has_part
             _draw(axis, place, phases[one], is_mixed=is_mixed)
     legend(figure)
     drawn = [one for case in shown for one in case]

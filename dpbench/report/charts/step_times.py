@@ -11,13 +11,16 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explain import slowest_rank
+from dpbench.analysis.row import Row
 from dpbench.analysis.steps import RankSteps, rank_steps
-from dpbench.report.charts.rows import Measured, case_title, cases, cases_that_fit, measured_rows
+from dpbench.messages import one_line
+from dpbench.report.charts.rows import case_title, cases, cases_that_fit
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     INK,
     finish,
     scaled_axis,
+    series_of,
     series_styles,
     stacked,
     write_beside,
@@ -32,13 +35,13 @@ BINS = 60
 
 def step_times(source: ChartSource) -> Figure:
     """One row per rank: above its line the timed steps, below those without synchronization."""
-    ranks = {one: _ranks(one) for one in measured_rows(source) if one.records}
+    ranks = {one: _ranks(one) for one in source.rows if one.records}
     found = [one for one, every in ranks.items() if all(len(rank.timed) > 1 for rank in every)]
     if not found:
         raise NothingToDraw("no completed trial has two timed steps or more")
     shown = cases_that_fit(cases(found), max(len(ranks[one]) for one in found))
     figure, axes = stacked([sum(len(ranks[one]) for one in case) for case in shown])
-    styles = series_styles([one.series for one in found])
+    styles = series_styles([series_of(one) for one in found])
     for axis, case in zip(axes, shown, strict=True):
         edges = _edges([rank for one in case for rank in ranks[one]])
         names: list[str] = []
@@ -46,12 +49,14 @@ def step_times(source: ChartSource) -> Figure:
             slowest = slowest_rank(one.records)
             for rank in ranks[one]:
                 of_rank = f"rank {rank.rank}" if len(one.records[0].ranks) > 1 else ""
-                _draw(axis, len(names), rank, edges, styles[one.series]["color"])
+                _draw(axis, len(names), rank, edges, styles[series_of(one)]["color"])
                 words = [*_peculiarities(rank, float(edges[-1]))]
                 if slowest is not None and slowest.rank == rank.rank:
                     words.insert(0, f"slowest {slowest.slowest_in}/{slowest.repetitions}")
                 write_beside(axis, len(names), " · ".join(words))
-                names.append(f"{one.name}  {of_rank}" if rank is ranks[one][0] else of_rank)
+                names.append(
+                    f"{one_line(one.series)}  {of_rank}" if rank is ranks[one][0] else of_rank
+                )
         axis.set_xlim(edges[0], edges[-1])
         axis.set_yticks(range(len(names)), names)
         axis.set_title(case_title(case), pad=4)
@@ -74,7 +79,7 @@ def _peculiarities(rank: RankSteps, last: float) -> Iterator[str]:
         yield f"{beyond} up to {units.seconds(float(rank.timed.max()))} ▸"
 
 
-def _ranks(one: Measured) -> list[RankSteps]:
+def _ranks(one: Row) -> list[RankSteps]:
     """The first ranks, and the slowest one."""
     every, slowest = rank_steps(one.records), slowest_rank(one.records)
     kept = [rank.rank for rank in every[:MOST_RANKS]]

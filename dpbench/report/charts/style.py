@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLocator
 
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.projection.row import Projection
 from dpbench.analysis.row import Row
 from dpbench.report.numbers import time_unit
 from dpbench.specs.traits import BACKENDS
@@ -66,8 +67,8 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def series_of(row: Row) -> SeriesName:
-    """The line that a row is on."""
+def series_of(row: Row | Projection) -> SeriesName:
+    """The line that a row, or all rows of a projection, are on."""
     return row.implementation, row.implementation_label, row.backend
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from dpbench import __version__, units
 from dpbench.analysis.communication.timings import measured
-from dpbench.analysis.headline import Best, Headline
 from dpbench.analysis.metrics import COLUMNS
-from dpbench.analysis.row import MOST_LISTED, Row
+from dpbench.analysis.row import Row
 from dpbench.analysis.subject import Subject
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
@@ -21,14 +20,12 @@ from dpbench.report.collectives import (
     collectives_table,
     environment_differences,
 )
-from dpbench.report.doctor import machine_lines
+from dpbench.report.doctor import machine_lines, machine_table
 from dpbench.report.explanation import READING, advice_lines, factor_notes, factors_table
-from dpbench.report.footnotes import notes, unavailable, warnings
-from dpbench.report.headline import NO_WINNER, speed_of, verdict
-from dpbench.report.numbers import percentage
-from dpbench.report.page.content import Page, Section, Tile
-from dpbench.report.page.pictures import Pictures
-from dpbench.report.table import MISSING, Table, column, text_column
+from dpbench.report.footnotes import notes, reasons, unavailable, warnings
+from dpbench.report.headline import Tile, tiles, verdict
+from dpbench.report.page.pictures import ChartImage, Pictures
+from dpbench.report.table import Table
 from dpbench.report.tables import claim_columns, configurations, usual_columns
 from dpbench.specs import AXES, TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
@@ -47,6 +44,40 @@ OPEN = ("speed", "scaling")
 Rows = Sequence[Row]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """Charts and tables under one heading."""
+
+    key: str
+    title: str
+    charts: tuple[ChartImage, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    code: str = ""
+    """A command as it is typed."""
+    folded: bool = True
+    """Whether a reader sees the title alone until they open it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """The report of one results folder or published table. Text may come from a record, so the
+    template escapes it; only charts contain markup."""
+
+    title: str
+    version: str
+    """dpbench's version."""
+    about: str
+    """Model, data, hardware, versions, and how many trials were run, on one line."""
+    warnings: tuple[str, ...]
+    """Warnings to read before a number is believed."""
+    tiles: tuple[Tile, ...]
+    """The numbers to know first."""
+    advice: tuple[str, ...]
+    """Advice; the largest loss first."""
+    sections: tuple[Section, ...]
+
+
 def build_page(subject: Subject, pictures: Pictures) -> Page:
     """The page of a subject with its pictures."""
     headlines = subject.headlines if subject.sweep else {}
@@ -57,7 +88,7 @@ def build_page(subject: Subject, pictures: Pictures) -> Page:
         version=__version__,
         about=" · ".join(map(one_line, _about(subject))),
         warnings=tuple(map(one_line, alerts)),
-        tiles=tuple(_tiles(subject)),
+        tiles=(*tiles(subject.headlines), *_gradients(subject)),
         advice=tuple(map(one_line, islice(_advice(subject), MOST_ADVICE))),
         sections=tuple(_sections(subject, pictures)),
     )
@@ -96,10 +127,12 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
                 notes=tuple(map(one_line, notes(subject))),
                 folded=False,
             )
-    if (failed := failures_table(subject.rows)) is not None:
-        yield Section(key="failures", title="Failed or skipped", tables=(failed,), folded=False)
-    if machines := tuple(_environment_tables(subject)):
-        yield Section(key="environment", title="Environment", tables=machines)
+    if failed := reasons(subject.rows):
+        yield Section(key="failures", title="Failed or skipped", notes=failed, folded=False)
+    # Warnings tell how other environments differ from the first.
+    for machine in islice(subject.stored.environments.values() if subject.stored else (), 1):
+        table = machine_table(machine_lines(machine))
+        yield Section(key="environment", title="Environment", tables=(table,))
     if command := command_of(subject):
         yield Section(key="reproduce", title="Reproduce", code=command)
 
@@ -148,53 +181,15 @@ def _about(subject: Subject) -> Iterator[str]:
         yield f"{ran:,} of {units.counted(subject.planned, 'trial')}; finish with --resume"
 
 
-def _tiles(subject: Subject) -> Iterator[Tile]:
-    """The numbers to know first; one that is not known has no tile."""
-    for work, headline in subject.headlines.items():
-        for tile in _headline_tiles(headline):
-            yield replace(tile, title=f"{tile.title}: {one_line(work)}") if work else tile
-    verified = _gradients(subject)
-    if verified is not None:
-        yield verified
-
-
-def _headline_tiles(headline: Headline) -> Iterator[Tile]:
-    if (best := headline.fastest) is not None:
-        title = NO_WINNER if best.rivals else "Fastest"
-        yield Tile(title=title, value=speed_of(best.value), about=f"{_name(best)}{_ties(best)}")
-    if (best := headline.scaling) is not None:
-        yield Tile(
-            title=f"Best scaling from {best.row.reference} to {best.row.group_size:,} replicas",
-            value=f"{percentage(best.value)} of linear",
-            about=f"{_name(best)}{_ties(best)}",
-        )
-
-
-def _name(best: Best) -> str:
-    return one_line(best.row.named_within_work.label)
-
-
-def _ties(best: Best) -> str:
-    """The end of a sentence; empty where no other configuration ties."""
-    if not best.rivals:
-        return ""
-    nearest = one_line(best.rivals[0].named_within_work.label)
-    more = f" and {len(best.rivals) - 1:,} more" if len(best.rivals) > 1 else ""
-    return f"; statistically tied with {nearest}{more}"
-
-
-def _gradients(subject: Subject) -> Tile | None:
-    """How many configurations have the gradients of one process; None if none was checked."""
+def _gradients(subject: Subject) -> Iterator[Tile]:
+    """How many configurations have the gradients of one process; nothing if none was checked."""
     judged = [row for row in subject.rows if row.verified is not None]
     if subject.sweep is None or not judged or subject.synthetic:
-        return None
+        return
     right = sum(row.verified is True for row in judged)
     every = sum(row.throughput is not None or row.verified is not None for row in subject.rows)
-    return Tile(
-        title="Gradients verified",
-        value=f"{right:,} of {every:,}",
-        about="configurations match a single process",
-    )
+    about = "configurations match a single process"
+    yield "Gradients verified", f"{right:,} of {every:,}", about
 
 
 def results_table(rows: Rows, command: Sequence[str] = ()) -> Table:
@@ -217,42 +212,6 @@ def results_table(rows: Rows, command: Sequence[str] = ()) -> Table:
         statuses=tuple(row.status.value for row in rows),
         commands=tuple(commands) if any(commands) else (),
     )
-
-
-def failures_table(rows: Rows) -> Table | None:
-    """Configurations that failed or were skipped, wholly or in part; equal reasons share a line."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        if row.status is not Status.COMPLETED or row.reason:
-            reason = one_line(row.reason or MISSING)
-            groups.setdefault((row.status.words, reason), []).append(one_line(row.label))
-    table = Table(
-        caption="Configurations that failed or were skipped in some or all repetitions",
-        columns=(
-            text_column("Status", [status for status, _ in groups]),
-            column("Count", [f"{len(labels):,}" for labels in groups.values()]),
-            text_column("Reason", [reason for _, reason in groups]),
-            text_column(
-                "Configurations",
-                [units.some_of(labels, MOST_LISTED) for labels in groups.values()],
-            ),
-        ),
-    )
-    return table if groups else None
-
-
-def _environment_tables(subject: Subject) -> Iterator[Table]:
-    """The first environment; warnings tell how others differ."""
-    stored = subject.stored
-    for machine in islice(stored.environments.values() if stored else (), 1):
-        lines = [*machine_lines(machine)]
-        yield Table(
-            caption=f"Environment {machine.environment_id}",
-            columns=(
-                text_column("Name", [name for name, _ in lines]),
-                text_column("Value", [value for _, value in lines]),
-            ),
-        )
 
 
 def command_of(subject: Subject) -> str:

@@ -14,9 +14,20 @@ from dpbench.report.charts.kinds import CHARTS, ChartKind
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.markup import visible
-from dpbench.report.page.content import ChartImage
 
 POINTS_PER_INCH = 72
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChartImage:
+    """A chart that was drawn."""
+
+    kind: ChartKind
+    title: str
+    svg: str
+    """Markup, safe to put into a page as it is."""
+    width: int
+    """Points."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

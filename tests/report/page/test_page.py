@@ -26,12 +26,11 @@ from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
 from dpbench.report.markup import render_template
 from dpbench.report.page.build import (
+    Page,
     build_page,
     command_of_row,
-    failures_table,
     results_table,
 )
-from dpbench.report.page.content import Page
 from dpbench.report.page.pictures import Pictures, draw, inline_svg
 from dpbench.report.tables import rows_text
 from dpbench.run.results import subject_of
@@ -119,19 +118,20 @@ def test_throughput_is_first_and_open() -> None:
 
 
 def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
-    shown = {tile.title: tile for tile in whole().tiles}
-    assert shown["No clear winner"].value.endswith("images/s")
-    assert "; statistically tied with " in shown["No clear winner"].about
-    scaling = shown["Best scaling from single to 2 replicas"]
-    assert scaling.value.endswith("% of linear")
+    shown = {title: (value, about) for title, value, about in whole().tiles}
+    speed, about = shown["No clear winner"]
+    assert speed.endswith("images/s")
+    assert "; statistically tied with " in about
+    scaling, _ = shown["Best scaling from single to 2 replicas"]
+    assert scaling.endswith("% of linear")
     (table,) = next(section.tables for section in whole().sections if section.key == "results")
     (efficiencies,) = (one.cells for one in table.columns if one.key == "efficiency")
-    assert scaling.value.split()[0] in {text.split()[0] for text in efficiencies}
-    assert shown["Gradients verified"].about.startswith("configurations")
+    assert scaling.split()[0] in {text.split()[0] for text in efficiencies}
+    assert shown["Gradients verified"][1].startswith("configurations")
     nothing = build_page(subject([]), Pictures())
     assert nothing.tiles == ()
     one = build_page(subject([run(trial(), 100.0)]), Pictures())
-    assert [tile.title for tile in one.tiles] == ["Fastest", "Gradients verified"]
+    assert [title for title, _, _ in one.tiles] == ["Fastest", "Gradients verified"]
 
 
 def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
@@ -209,7 +209,7 @@ def test_no_headline_is_a_warning_and_brings_no_advice() -> None:
     page = build_page(subject(runs), Pictures())
     assert page.warnings[0].startswith("No fastest configuration: the speeds are too noisy")
     assert page.advice == ()
-    assert [tile.title for tile in page.tiles] == ["Gradients verified"]
+    assert [title for title, _, _ in page.tiles] == ["Gradients verified"]
 
 
 def test_sorting_goes_by_the_values_of_the_json_rows() -> None:
@@ -235,11 +235,10 @@ def test_claims_stand_last() -> None:
 def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
     reason = "rank 1 ended with signal 9: " + "out of something, " * 20
     failed = [record(trial(group_size=n), status=Status.FAILED, reason=reason) for n in (1, 2)]
-    table = failures_table(summarize([*failed, run(trial("dp"), 1.0)]))
-    assert table is not None
+    page = build_page(subject([*failed, run(trial("dp"), 1.0)]), Pictures())
+    (section,) = (one for one in page.sections if one.key == "failures")
     labels = "ddp/gloo ×1, batch 32; ddp/gloo ×2, batch 32"
-    assert table.lines == [("failed", "2", reason.strip(), labels)]
-    assert failures_table(summarize([run(trial("dp"), 1.0)])) is None
+    assert section.notes == (f"failed, {labels}: {reason.strip()}",)
 
 
 def test_the_markup_is_sound_and_needs_nothing_from_elsewhere() -> None:
