@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpbench.records.environment import Environment
 from dpbench.specs import SweepSpec, TrialSpec, WorkloadSpec
 
 WORKLOAD = WorkloadSpec(architecture="mnist_cnn", dataset="digits")
+
+HERE = Environment(
+    hostname="h",
+    system="Linux",
+    kernel="6.1",
+    python="3.11.7",
+    cpu="A",
+    cores=2,
+    memory_bytes=2**34,
+    versions=(("torch", "2.13.0"),),
+)
+"""The environment of records that are not measured."""
 
 
 def trial_spec(**changes: Any) -> TrialSpec:

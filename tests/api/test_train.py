@@ -21,7 +21,7 @@ from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Note
 from dpbench.training.rank import state_sha256
 from dpbench.training.run_folder import RunFolder, RunStatus
-from tests.records.test_environment import HERE
+from tests.builders import HERE
 from tests.training.jobs import training_spec
 
 TINY: dict[str, Any] = {

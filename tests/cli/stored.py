@@ -12,6 +12,7 @@ from dpbench.store import SweepStore
 from tests.builders import sweep_spec
 
 HERE = capture()
+PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "torch_ddp_rtx3090.csv"
 
 
 def stored(folder: Path, records: Iterable[TrialRecord], environment: Environment = HERE) -> Path:

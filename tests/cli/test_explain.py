@@ -19,8 +19,6 @@ from tests.analysis.builders import run as throughput
 from tests.cli.command import dpbench
 from tests.cli.stored import stored
 
-PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "torch_ddp_rtx3090.csv"
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -9,9 +9,8 @@ import pytest
 from dpbench.cli.app import run
 from tests.analysis.builders import run as throughput
 from tests.analysis.builders import trial, weak_sweep
-from tests.cli.stored import stored
+from tests.cli.stored import PUBLISHED, stored
 from tests.cli.synthetic import dpbench
-from tests.cli.test_explain import PUBLISHED
 
 pytestmark = pytest.mark.usefixtures("synthetic")
 

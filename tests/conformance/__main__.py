@@ -12,8 +12,12 @@ import argparse
 import gc
 import json
 import os
+import sys
 from dataclasses import asdict
 
+UNTOUCHED = ("dpbench", "tests.", "torch._dynamo")
+"""Modules that keep torch's class. The compiler splits graphs at the buckets of torch's; any other
+it takes as it is."""
 LABELS = ("ddp-gloo", "ddp-shm", "gloo", "shm")
 
 
@@ -35,17 +39,25 @@ def main() -> None:
 
     from dpbench.parallel import DistributedDataParallel
     from tests.conformance import runner
-    from tests.conformance.substitution import use
 
     kind, _, backend = options.label.rpartition("-")
     wrapper = DistributedDataParallel if kind else TorchDdp
-    use(wrapper)
+    substitute(wrapper, TorchDdp)
     # A collection in a rank would copy all the pages that it shares with this process.
     gc.freeze()
     setting = runner.Setting(wrapper, backend, options.world_size, options.limit)
     for outcome in runner.run_together(options.names, setting):
         line = f"{outcome.status:7} {outcome.seconds:5.1f} s {outcome.name}\n{outcome.detail}"
         print(json.dumps(asdict(outcome)) if options.json else line.rstrip(), flush=True)
+
+
+def substitute(wrapper: type, torchs: type) -> None:
+    """Every imported module that holds torch's class holds `wrapper` from now on."""
+    for module in list(sys.modules.values()):
+        if not getattr(module, "__name__", "").startswith(UNTOUCHED):
+            for name, value in list(getattr(module, "__dict__", {}).items()):
+                if value is torchs:
+                    setattr(module, name, wrapper)
 
 
 def _options() -> argparse.Namespace:

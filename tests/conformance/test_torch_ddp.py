@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conformance import collectives, wrappers
-
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parent.parent.parent
+CHOSEN = tomllib.loads(Path(__file__).with_name("tests.toml").read_text())
+WRAPPERS, COLLECTIVES = (tuple(CHOSEN[name]["names"]) for name in ("wrappers", "collectives"))
 NOT_CONNECTED = "Gloo connectFullMesh failed"
 """What gloo says when its ranks, on a busy machine, do not find each other: no test is about it."""
 IS_PINNED = (
@@ -57,12 +58,12 @@ def require(label: str, world_size: int, names: tuple[str, ...], name: str) -> N
     assert outcome["status"] == "passed", outcome["detail"]
 
 
-@pytest.mark.parametrize("name", wrappers.NAMES)
+@pytest.mark.parametrize("name", WRAPPERS)
 @pytest.mark.parametrize("label", ["ddp-gloo", "ddp-shm"])
 def test_ours_passes(label: str, name: str) -> None:
-    require(label, wrappers.RANKS, wrappers.NAMES, name)
+    require(label, CHOSEN["wrappers"]["ranks"], WRAPPERS, name)
 
 
-@pytest.mark.parametrize("name", collectives.NAMES)
+@pytest.mark.parametrize("name", COLLECTIVES)
 def test_shm_passes(name: str) -> None:
-    require("shm", collectives.RANKS, collectives.NAMES, name)
+    require("shm", CHOSEN["collectives"]["ranks"], COLLECTIVES, name)

@@ -15,16 +15,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import dpbench
 import dpbench.parallel
-
-try:
-    import torchvision as torchvision  # transformers, lightning and timm import it
-except RuntimeError:
-    # The index has torchvision built for CUDA only. Beside torch without CUDA its operators do not
-    # load; its Python then needs declarations of two of them, which no program here calls.
-    for name in ("nms", "qnms"):
-        torch.library.define(
-            f"torchvision::{name}", "(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor"
-        )
+from tests.ecosystem.scripts import torchvision_operators as torchvision_operators
 
 STEPS, BATCH = 20, 4
 

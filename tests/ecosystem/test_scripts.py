@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.machine import Machine
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import WorkloadSpec
 from tests.builders import trial_spec
-from tests.launch.test_script import MACHINE
 
+MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
 SCRIPTS = Path(__file__).with_name("scripts")
 MICRO_STEPS = {"accelerated": 2, "lightning_module": 1, "timm_classifier": 1, "trainer": 2}
 """Micro-steps of each script in an optimizer step; only the last of them averages gradients."""

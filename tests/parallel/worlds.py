@@ -13,19 +13,12 @@ again after a body that failed, as it may have left its group broken.
 
 from __future__ import annotations
 
-import importlib
-import os
-import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 
-from tests.parallel.ranks import Membership, answers, started
+from tests.parallel.ranks import Ranks
 
 BODY_SECONDS = 100.0
 """Time that a body may take."""
@@ -44,7 +37,7 @@ class World:
         self._backend = backend
         self._sizes = sizes
         self._bodies: dict[str, tuple[Body, Sequence[int]]] = {}
-        self._running: tuple[int, ExitStack, list[Connection]] | None = None
+        self._running: tuple[int, Ranks] | None = None
 
     def body(self, function: Body) -> Body:
         """Add a body: every rank calls it with its number."""
@@ -78,51 +71,17 @@ class World:
         ) -> None:
             if self._running is None or self._running[0] != size:
                 self._stop()
-                self._start(size, tmp_path_factory.mktemp("world") / "store")
+                store = tmp_path_factory.mktemp("world") / "store"
+                self._running = (size, Ranks(store, size, self._backend))
                 request.node.getparent(pytest.Module).addfinalizer(self._stop)
-            failures = self._run(body)
+            _, failures = self._running[1].call(body, BODY_SECONDS)
             if failures:
                 self._stop()
             assert not failures, "\n".join(failures)
 
         return test
 
-    def _start(self, size: int, store: Path) -> None:
-        groups = [Membership(self._backend, str(store), rank, size, 15.0) for rank in range(size)]
-        stack = ExitStack()
-        pipes = stack.enter_context(
-            started(_rank_main, None, groups, leave_seconds=2.0, duplex=True)
-        )
-        self._running = (size, stack, pipes)
-
-    def _run(self, body: Body) -> list[str]:
-        assert self._running is not None
-        _, _, pipes = self._running
-        for pipe in pipes:
-            pipe.send((body.__module__, body.__name__))
-        _, failures = answers(pipes, BODY_SECONDS)
-        return failures
-
     def _stop(self) -> None:
         if self._running is not None:
-            _, stack, pipes = self._running
+            self._running[1].close()
             self._running = None
-            for pipe in pipes:
-                pipe.close()  # at which the ranks end
-            stack.close()
-
-
-def _rank_main(_: None, group: Membership, pipe: Connection) -> None:
-    group.join()
-    while True:
-        try:
-            module, name = pipe.recv()
-        except EOFError:
-            os._exit(0)  # destructors of the group might wait for a rank that failed
-        try:
-            getattr(importlib.import_module(module), name)(group.rank)
-            dist.barrier()
-        except BaseException:
-            pipe.send((traceback.format_exc(), None))
-        else:
-            pipe.send((None, None))

@@ -24,17 +24,8 @@ from dpbench.records.environment import (
     quota_cores,
     usable_cores,
 )
+from tests.builders import HERE
 
-HERE = Environment(
-    hostname="h",
-    system="Linux",
-    kernel="6.1",
-    python="3.11.7",
-    cpu="A",
-    cores=2,
-    memory_bytes=2**34,
-    versions=(("torch", "2.13.0"),),
-)
 GPU = Accelerator(index=0, name="H200", memory_bytes=2**37)
 CHANGES: dict[str, object] = {
     "hostname": "i",

@@ -17,7 +17,7 @@ from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, from_bytes
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
-from tests.records.test_environment import HERE
+from tests.builders import HERE
 
 OF_WORKLOAD = (
     *("optimizer", "learning_rate", "learning_rate_rule", "seed", "dtype"),

@@ -10,7 +10,7 @@ import pytest
 from dpbench.errors import StoreError
 from dpbench.specs.training import TrainingRun
 from dpbench.training.run_folder import RunFolder, RunStatus
-from tests.records.test_environment import HERE
+from tests.builders import HERE
 from tests.training.jobs import training_spec
 
 SPEC = training_spec()

@@ -126,17 +126,18 @@ def _gpu(_: str) -> str:
     if not GPU_RESULTS.exists():
         return ""
     found = json.loads(GPU_RESULTS.read_text())
-    rows = [row for row in found if row["metric"] == "images_per_second"]
+    gpus = found[0]["gpus"]
     return _markdown(
-        (f"{rows[0]['gpus']} × {rows[0]['gpu']}", "torch-ddp", "ddp", "time of ddp ÷ torch-ddp"),
+        (f"{len(gpus)} × {gpus[0]}", "torch-ddp", "ddp", "time of ddp ÷ torch-ddp"),
         (
             (
-                f"{row['model']}, {row['configuration']}",
+                f"{part['model']}, {row['configuration']}",
                 f"{row['baseline']:,.0f} {row['unit']}",
                 f"{row['candidate']:,.0f} {row['unit']}",
                 "{slowdown:.3f} ({slowdown_low:.3f}–{slowdown_high:.3f})".format(**row),
             )
-            for row in rows
+            for part in found
+            for row in part["compared"]
         ),
     )
 

@@ -7,13 +7,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
-from tests.parallel.ranks import Membership, started
+from tests.parallel.ranks import Ranks
 
 
 def run_with_casualties(
@@ -25,30 +23,12 @@ def run_with_casualties(
     group_timeout: float = 20.0,
     backend: str = "shm",
 ) -> dict[int, Any]:
-    """Call a function of the rank on every rank of a group, one of which will not come back.
-
-    Args:
-        function: importable.
-        store: a path that does not exist yet.
-        world_size: ranks.
-        lost: the rank that nothing is expected from.
-        group_timeout: of the group, in seconds.
-        backend: of the group.
-
-    Returns:
-        By rank, what the others returned.
-    """
-    groups = [
-        Membership(backend, str(store), rank, world_size, group_timeout)
-        for rank in range(world_size)
-    ]
-    with started(_main, function, groups, leave_seconds=0.0) as pipes:
-        results = {}
-        for rank, pipe in enumerate(pipes):
-            if rank != lost:
-                assert pipe.poll(40), f"rank {rank} hangs"
-                results[rank] = pipe.recv()
-        return results
+    """Call an importable function of the rank on every rank of a group; what the others return, by
+    rank, when nothing is expected from the rank `lost`."""
+    with closing(Ranks(store, world_size, backend, group_timeout, leave=0.0)) as ranks:
+        results, failures = ranks.call(function, 40.0, lost=lost)
+    assert not failures, "\n".join(failures)
+    return dict(zip((r for r in range(world_size) if r != lost), results, strict=True))
 
 
 def error_of(call: Callable[[], Any]) -> str:
@@ -68,10 +48,3 @@ def signal_soon(number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
 
     threading.Thread(target=strike, daemon=True).start()
-
-
-def _main(function: Callable[[int], Any], group: Membership, pipe: Connection) -> None:
-    group.join()
-    dist.barrier()  # nobody dies while another is still joining
-    pipe.send(function(group.rank))
-    os._exit(0)

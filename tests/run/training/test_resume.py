@@ -14,7 +14,7 @@ from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.resume import RunPlace, choose_run_folder, resume_words
 from dpbench.specs.training import TrainingRun
 from dpbench.training.run_folder import RunFolder
-from tests.records.test_environment import HERE
+from tests.builders import HERE
 from tests.training.jobs import training_spec
 
 SPEC = training_spec()

@@ -13,7 +13,7 @@ from dpbench.run.training.running import following, open_folder
 from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Event, Note, to_line
 from dpbench.training.run_folder import RUN_FILE, RunFolder
-from tests.records.test_environment import HERE
+from tests.builders import HERE
 from tests.training.jobs import training_spec
 
 
