@@ -57,13 +57,8 @@ def gather_tensors(own: Tensor, group: dist.ProcessGroup) -> list[Tensor]:
 def gather_bytes(
     data: bytes, group: dist.ProcessGroup, *, device: torch.device | None = None
 ) -> list[bytes]:
-    """Gather one message from each rank of the group, by rank; a collective.
-
-    Args:
-        data: this rank's message; lengths may differ.
-        group: the ranks.
-        device: see `carrier`.
-    """
+    """Gather one message of any length from each rank, by rank; a collective. For `device` see
+    `carrier`."""
     on = carrier(group, device)
     lengths = [int(n) for n in gather_tensors(torch.tensor([len(data)], device=on), group)]
     padded = bytearray(data.ljust(max(*lengths, 1), b"\0"))
@@ -77,12 +72,9 @@ def gather_bytes(
 def gather_values(
     value: Any, group: dist.ProcessGroup, *, device: torch.device | None = None
 ) -> list[Any]:
-    """Gather `value` from every rank of the group, by rank; a collective.
+    """Gather `value` from every rank, by rank; a collective. For `device` see `carrier`.
 
-    Args:
-        value: None, numbers, text, bytes, tensors, and lists, tuples and dictionaries of them.
-        group: the ranks.
-        device: see `carrier`.
+    It is None, numbers, text, bytes, tensors, or lists, tuples and dictionaries of them.
     """
     return [decoded(message) for message in gather_bytes(encoded(value), group, device=device)]
 
@@ -103,13 +95,7 @@ def decoded(message: bytes) -> Any:
 
 
 def largest(value: int, group: dist.ProcessGroup, *, device: torch.device | None = None) -> int:
-    """The largest `value` of all ranks of the group; a collective.
-
-    Args:
-        value: this rank's value.
-        group: the ranks.
-        device: see `carrier`.
-    """
+    """The largest `value` of all ranks; a collective. For `device` see `carrier`."""
     tensor = torch.tensor([value], device=carrier(group, device))
     dist.all_reduce(tensor, dist.ReduceOp.MAX, group)
     return int(tensor.item())

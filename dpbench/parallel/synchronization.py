@@ -151,13 +151,8 @@ class LocalSGD:
 def _average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
     """Replace each tensor by its mean over the ranks, one collective per dtype and device.
 
-    Args:
-        tensors: dense and floating-point or complex; the same shapes and dtypes in the same order
-            on every rank.
-        group: the ranks.
-
-    Returns:
-        The number of bytes given to collectives.
+    They are dense and floating-point or complex, with the same shapes and dtypes in the same order
+    on every rank. Returns the number of bytes given to collectives.
     """
     by_kind: dict[tuple[torch.dtype, torch.device], list[Tensor]] = defaultdict(list)
     for tensor in tensors:

@@ -53,13 +53,7 @@ class Bucket:
         *,
         as_view: bool,
     ) -> None:
-        """
-        Args:
-            indices: which of `parameters` are in the bucket; they have one dtype and device.
-            parameters: all parameters of the reducer.
-            group: the ranks.
-            as_view: whether `.grad` becomes a view of the flat tensor.
-        """
+        """`parameters` are all of the reducer's; with `as_view`, `.grad` becomes a view of `flat`."""
         self.indices = list(indices)
         self.place_of = {index: place for place, index in enumerate(self.indices)}
         self.parameters = [parameters[index] for index in indices]

@@ -105,7 +105,6 @@ class Reducer:
         Args:
             named: the parameters to reduce, each once; the same on all ranks.
             sparse: the names of those with sparse gradients.
-            group: the ranks.
             caps: in bytes, as from `caps_in_bytes`.
             find_unused, static, as_view, overlap: see DistributedDataParallel.
         """

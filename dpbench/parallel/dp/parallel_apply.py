@@ -106,14 +106,10 @@ def parallel_apply(
     in_turn: bool,
     reduces: bool,
 ) -> list[Any]:
-    """Call each replica with its arguments in its worker.
+    """Call each replica with its positional and keyword arguments in its worker.
 
     Args:
-        replicas: the modules.
-        calls: each replica's positional and keyword arguments.
         parameters: the originals of `replica.parameters`, which get the gradients.
-        workers: the threads to run the replicas in.
-        meter: counts what the step costs.
         streams: the context of each replica's random numbers.
         in_turn: run the replicas one after another, forward and backward.
         reduces: False gives the parameters the gradients of replica 0 alone.
@@ -132,8 +128,7 @@ def parallel_apply(
     ):
         pass
     leaves: list[list[Tensor]] = [
-        [parameter for parameter in replica.parameters if parameter.requires_grad]
-        for replica in replicas
+        [one for one in replica.parameters if one.requires_grad] for replica in replicas
     ]
     sources: list[Tensor] = []
     if torch.is_grad_enabled():

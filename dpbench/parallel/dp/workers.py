@@ -21,11 +21,11 @@ class WorkerPool:
     def __init__(
         self, devices: Sequence[torch.device], threads_per_replica: int | None = None
     ) -> None:
-        """
+        """Make one worker for each device.
+
         Args:
-            devices: the device of each worker.
             threads_per_replica: intra-op threads of each CPU worker; None divides the caller's
-                evenly. The limit applies to the worker's thread only.
+                evenly.
 
         Raises:
             ValueError: threads_per_replica is no int of 1 or more.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
@@ -21,9 +22,8 @@ from dpbench.parallel.sharded.shares import (
     SINGLE,
     BucketShare,
     Layout,
-    ShareReduction,
+    ShareExchange,
     layout_of,
-    messenger_for,
 )
 
 ELEMENTWISE = (
@@ -112,8 +112,7 @@ class ShardedOptimizer(Optimizer):
         self._shares: list[BucketShare] = []
         # The buckets of the last backward: torch's class and ours learn a better order once.
         self._layouts: dict[int, Layout] = {}
-        self._messenger = messenger_for(self._group, self._parameters[0].device)
-        self._reductions: dict[int, ShareReduction] = {}
+        self._exchange = ShareExchange(self._group, self._parameters[0].device)
         self._has_reduced = False
         # State of full parameters that waits for the first shares.
         self._loaded: dict[int, State] | None = self._by_index(optimizer.state)
@@ -240,15 +239,12 @@ class ShardedOptimizer(Optimizer):
         indices = [self._index_of[id(parameter)] for parameter in bucket.parameters()]
         self._layouts[bucket.index()] = layout_of(indices, buffer, bucket.gradients())
         self._has_reduced = True
-        reduction = self._reductions.setdefault(
-            bucket.index(), ShareReduction(self._group, self._messenger)
-        )
-        reduction.begin(buffer)
+        wait = self._exchange.reduce(bucket.index(), buffer)
         if self._overlaps:
-            return reduction
+            return SimpleNamespace(wait=wait)
         devices: list[Any] | None = [buffer.device] if buffer.is_cuda else None
         done: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
-        done.set_result(reduction.wait())
+        done.set_result(wait())
         return done
 
     def _by_index(self, states: Mapping[Any, State]) -> dict[int, State]:
@@ -261,12 +257,7 @@ class ShardedOptimizer(Optimizer):
         self._shares = []  # before the new ones need memory
         for layout in self._layouts.values():
             share = BucketShare(
-                layout,
-                self._parameters,
-                self._group_of,
-                self._kind,
-                self._group,
-                self._messenger,
+                layout, self._parameters, self._group_of, self._kind, self._exchange
             )
             self._shares.append(share)
             for part in share.parts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -17,8 +17,6 @@ from dpbench.parallel.torch_private import copy_all
 # torch 2.13 has renamed both, and deprecates the old names.
 all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-
-Wait = Callable[[], object]
 
 SINGLE = ("step", "mu_product")
 """Names of state that is one number for a whole parameter. Its shape is no proof of that, as a
@@ -71,96 +69,87 @@ def layout_of(numbers: Sequence[int], buffer: Tensor, views: Sequence[Tensor]) -
     )
 
 
-def share_numel(numel: int, group: dist.ProcessGroup) -> int:
-    """Elements in each rank's share of a bucket; the last ranks may have fewer."""
-    return -(-numel // dist.get_world_size(group))
+class ShareExchange:
+    """Gives each rank its share of a bucket's sum, and later all ranks the shares of the others.
 
-
-class Messenger:
-    """Sends tensors between two ranks at a time, which is how shares travel on gloo.
-
-    There its all-gather takes twice as long, and its reduce-scatter is an all-reduce. A thread
-    posts the messages: to post one blocks while gloo reads or writes another.
+    On gloo, ranks send each other messages: its all-gather takes twice as long, and its
+    reduce-scatter is an all-reduce. A thread posts them, as to post one blocks while gloo reads or
+    writes another.
     """
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group = group
-        self._thread = ThreadPoolExecutor(1, "dpbench-sharded")
+    def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
+        self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
+        sends = device.type == "cpu" and "cpu:gloo" in dist.get_backend_config(group)
+        self._thread = ThreadPoolExecutor(1, "dpbench-sharded") if sends else None
+        # By bucket, what ranks send; kept, as new memory costs as much as the message.
+        self._received: dict[int, list[Tensor]] = {}
 
-    def exchange(
-        self,
-        sent: Mapping[int, Tensor],
-        received: Mapping[int, Tensor],
-        then: Callable[[], object] | None = None,
-    ) -> Wait:
-        """Begin to send tensors to other ranks and to receive some from them, by rank; call `then`
-        at the end. Returns what waits for it."""
+    def shares(self, flat: Tensor) -> list[Tensor]:
+        """A flat tensor's share for each rank; the last ones may be shorter."""
+        numel = -(-flat.numel() // self.size)
+        return [flat[rank * numel : (rank + 1) * numel] for rank in range(self.size)]
 
-        def run() -> None:
-            group = self._group
-            works: list[Any] = [group.recv([t], r, 0) for r, t in received.items() if t.numel()]
-            works += [group.send([t], r, 0) for r, t in sent.items() if t.numel()]
-            for work in works:
-                work.wait()
-            if then is not None:
-                with torch.no_grad():
-                    then()
+    def reduce(self, number: int, buffer: Tensor) -> Callable[[], Tensor]:
+        """Begin to sum the gradients of a bucket, which are not to be used before the end.
 
-        return self._thread.submit(run).result
+        Returns:
+            What waits for it, and returns the buffer with the sum in this rank's share and zeros
+            elsewhere.
+        """
+        shares = self.shares(buffer)
+        own = shares[self.rank]
+        if self._thread is not None:
+            received = self._received.setdefault(number, [])
+            if not received or received[0].shape != own.shape:
+                received[:] = [torch.empty_like(own) for _ in shares]
+            sent = self._thread.submit(self._send, shares, received)
 
+            def wait() -> Tensor:
+                sent.result()
+                return buffer
 
-def messenger_for(group: dist.ProcessGroup, device: torch.device) -> Messenger | None:
-    """A messenger if the group has to send shares as messages."""
-    is_gloo = device.type == "cpu" and "cpu:gloo" in dist.get_backend_config(group)
-    return Messenger(group) if is_gloo else None
+            return wait
+        full = _padded(buffer, shares[0].numel() * self.size)
+        target = self.shares(full)[self.rank]
+        work = reduce_scatter(target, full, group=self.group, async_op=True)
 
-
-class ShareReduction:
-    """Sums a bucket over the ranks, each of which gets its own share only.
-
-    The sum begins with `begin`, and `wait` ends it.
-    """
-
-    def __init__(self, group: dist.ProcessGroup, messenger: Messenger | None) -> None:
-        self._group, self._messenger = group, messenger
-        # What other ranks send, by rank; kept, as new memory costs as much as the message.
-        self._received: dict[int, Tensor] = {}
-
-    def begin(self, buffer: Tensor) -> None:
-        """Begin with this rank's gradients, 1-D, which are not to be used before `wait`."""
-        rank, size = dist.get_rank(self._group), dist.get_world_size(self._group)
-        numel = share_numel(buffer.numel(), self._group)
-        shares = {peer: buffer[peer * numel : (peer + 1) * numel] for peer in range(size)}
-        self._buffer, self._own = buffer, shares.pop(rank)
-        self._others: Iterable[Tensor] = shares.values()
-        if self._messenger is not None:
-            if {t.shape for t in self._received.values()} != {self._own.shape}:
-                self._received = {peer: torch.empty_like(self._own) for peer in shares}
-            self._wait: Wait = self._messenger.exchange(shares, self._received, self._add)
-            return
-        full = _padded(buffer, numel * size)
-        target = full[rank * numel : (rank + 1) * numel]
-        work = reduce_scatter(target, full, group=self._group, async_op=True)
-        if target.data_ptr() != self._own.data_ptr():
-            self._received = {rank: target[: len(self._own)]}
-            self._others = [buffer]
-
-        def wait() -> None:
+        def wait_and_copy() -> Tensor:
             work.wait()
-            self._add()
+            for rank, share in enumerate(shares):
+                if rank != self.rank:
+                    share.zero_()
+            if target.data_ptr() != own.data_ptr():
+                own.copy_(target[: len(own)])
+            return buffer
 
-        self._wait = wait
+        return wait_and_copy
 
-    def wait(self) -> Tensor:
-        """Return the buffer with the sum in this rank's share and zeros elsewhere."""
-        self._wait()
-        return self._buffer
+    def gather(self, values: Tensor) -> Callable[[], object]:
+        """Begin to give all ranks a flat tensor, of which each has its own share; returns what
+        waits for it."""
+        shares = self.shares(values)
+        if self._thread is not None:
+            own = [shares[self.rank]] * self.size
+            return self._thread.submit(self._send, own, shares, adds=False).result
+        work: dist.Work = all_gather(values, shares[self.rank], self.group, async_op=True)
+        return work.wait
 
-    def _add(self) -> None:
-        for share in self._others:
-            share.zero_()
-        for received in self._received.values():
-            self._own.add_(received)
+    def _send(
+        self, sent: Sequence[Tensor], received: Sequence[Tensor], *, adds: bool = True
+    ) -> None:
+        """Send a tensor to each other rank and receive one from it; then, with `adds`, add those
+        received to this rank's own, and clear those sent."""
+        peers = [rank for rank in range(self.size) if rank != self.rank]
+        group: Any = self.group
+        works = [group.recv([received[rank]], rank, 0) for rank in peers if len(received[rank])]
+        works += [group.send([sent[rank]], rank, 0) for rank in peers if len(sent[rank])]
+        for work in works:
+            work.wait()
+        if adds:
+            with torch.no_grad():
+                for rank in peers:
+                    sent[rank].zero_()
+                    sent[self.rank].add_(received[rank])
 
 
 def _padded(buffer: Tensor, numel: int) -> Tensor:
@@ -202,8 +191,7 @@ class BucketShare:
         parameters: Sequence[nn.Parameter],
         group_of: Mapping[int, int],
         make_optimizer: Callable[[Any], Optimizer],
-        group: dist.ProcessGroup,
-        messenger: Messenger | None,
+        exchange: ShareExchange,
     ) -> None:
         """Move the parameters into one flat tensor; a collective where memory is shared.
 
@@ -212,26 +200,23 @@ class BucketShare:
             parameters: all parameters of the optimizer.
             group_of: the number of each parameter's group in the optimizer, by its index.
             make_optimizer: the class of the optimizer.
-            group: the ranks.
-            messenger: sends the shares, if the group has to.
+            exchange: between the ranks.
         """
-        self.layout, self._group, self._messenger = layout, group, messenger
-        rank, size = dist.get_rank(group), dist.get_world_size(group)
-        numel = max(place.end for place in layout)
-        share = share_numel(numel, group)
-        low, high = (min(edge * share, numel) for edge in (rank, rank + 1))
+        self.layout, self._exchange = layout, exchange
         self._parameters = [parameters[place.number] for place in layout]
-        first = self._parameters[0]
-        # All parameters, padded so that all shares have the same length.
-        self._values = zeros(group, share * size, first.dtype, first.device)
-        self._shares = dict(enumerate(self._values.view(size, share)))
-        self._own = self._shares.pop(rank)
+        first, numel = self._parameters[0], max(place.end for place in layout)
+        # Padded so that all shares have the same length.
+        padded = -(-numel // exchange.size) * exchange.size
+        self._values = zeros(exchange.group, padded, first.dtype, first.device)
         with torch.no_grad():
             views = [place.view(self._values) for place in layout]
             copy_all(views, self._parameters)
             for parameter, view in zip(self._parameters, views, strict=True):
                 parameter.data = view
         self._addresses = [view.data_ptr() for view in views]
+        low, high = (
+            min((exchange.rank + edge) * (padded // exchange.size), numel) for edge in (0, 1)
+        )
         self.parts = [
             ParameterPart(
                 place,
@@ -265,7 +250,9 @@ class BucketShare:
                 "place, and convert the module before it is wrapped"
             )
 
-    def step(self, parameters: Sequence[nn.Parameter], settings: Sequence[dict[str, Any]]) -> Wait:
+    def step(
+        self, parameters: Sequence[nn.Parameter], settings: Sequence[dict[str, Any]]
+    ) -> Callable[[], object]:
         """Step this rank's share with the average gradient, and begin to give it to all ranks.
 
         Args:
@@ -275,7 +262,7 @@ class BucketShare:
         Returns:
             What to wait for.
         """
-        scale = 1 / dist.get_world_size(self._group)
+        scale = 1 / self._exchange.size
         for part in self.parts:
             gradient = parameters[part.place.number].grad
             part.values.grad = None if gradient is None else part.gradient
@@ -286,10 +273,7 @@ class BucketShare:
             for number, group in zip(self._groups, self._optimizer.param_groups, strict=True):
                 self._use(settings[number], group)
             self._optimizer.step()
-        if self._messenger is not None:
-            return self._messenger.exchange(dict.fromkeys(self._shares, self._own), self._shares)
-        work: dist.Work = all_gather(self._values, self._own, self._group, async_op=True)
-        return work.wait
+        return self._exchange.gather(self._values)
 
     def _use(self, settings: Mapping[str, Any], group: dict[str, Any]) -> None:
         """Give a group of parts the learning rate and other settings of its parameters' group.
