@@ -53,7 +53,7 @@ class Bucket:
         *,
         as_view: bool,
     ) -> None:
-        """`parameters` are all of the reducer's; with `as_view`, `.grad` becomes a view of `flat`."""
+        """`parameters` are all of the reducer's; `as_view` makes `.grad` a view of `flat`."""
         self.indices = list(indices)
         self.place_of = {index: place for place, index in enumerate(self.indices)}
         self.parameters = [parameters[index] for index in indices]
