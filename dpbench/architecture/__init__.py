@@ -1,11 +1,11 @@
 """Architectures: their protocol, and loading one by name.
 
 An architecture is a module in `architectures/`, a function in your own module or file, or a
-classifier of torchvision (`naming` has the spellings). `names`, `check` and everything else that
-only needs the name import neither torch nor an architecture.
+classifier of torchvision (`naming` has the spellings). `names`, `check_exists` and everything else
+that only needs the name import neither torch nor an architecture.
 """
 
-from dpbench.architecture.loading import check as check
+from dpbench.architecture.loading import check_exists as check_exists
 from dpbench.architecture.loading import load as load
 from dpbench.architecture.loading import load_function as load_function
 from dpbench.architecture.loading import names as names
@@ -18,6 +18,6 @@ from dpbench.architecture.naming import make_importable as make_importable
 from dpbench.architecture.naming import split_names as split_names
 from dpbench.architecture.protocol import Architecture as Architecture
 from dpbench.architecture.protocol import CountsCorrect as CountsCorrect
+from dpbench.architecture.protocol import architecture_notes as architecture_notes
 from dpbench.architecture.protocol import items_per_sample as items_per_sample
-from dpbench.architecture.protocol import notes as notes
 from dpbench.architecture.protocol import sparse_gradients as sparse_gradients

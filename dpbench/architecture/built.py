@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpbench.architecture.user_errors import described, place_of, seeded
+from dpbench.architecture.user_errors import code_place, described, seeded
 from dpbench.architectures._image_classifier import ImageClassifier
 from dpbench.errors import UsageError
 
@@ -71,7 +71,7 @@ class GivenParts(GeneratedArchitecture):
         if not isinstance(made, (tuple, list)) or len(made) != 2:
             raise UsageError(
                 f"architecture {self.name!r}: batch({n}) returned {described(made)}; expected "
-                f"(inputs, targets){place_of(self.batch)}"
+                f"(inputs, targets){code_place(self.batch)}"
             )
         inputs, targets = made
         return inputs, targets

@@ -16,7 +16,7 @@ from typing import Any
 
 from dpbench import shipped
 from dpbench.architecture.naming import TORCHVISION, Name, parse_name
-from dpbench.architecture.options import Option, convert, options_of
+from dpbench.architecture.options import Option, convert, factory_options
 from dpbench.architecture.protocol import Architecture
 from dpbench.architecture.user_errors import described, user_errors_in
 from dpbench.errors import UnknownName, UsageError
@@ -28,7 +28,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(m.name for m in modules if not m.name.startswith("_")))
 
 
-def check(text: str, what: str = "architecture") -> None:
+def check_exists(text: str, what: str = "architecture") -> None:
     """Raise UsageError unless `text` names something that exists: an architecture, or the file or
     module of the user's `what`, "step" or "dataset".
 
@@ -76,7 +76,7 @@ def load(text: str) -> Architecture:
 def options(text: str) -> tuple[Option, ...]:
     """The options of the architecture; imports its module. Raises UsageError if it cannot be
     loaded."""
-    return options_of(_function_of(parse_name(text)))
+    return factory_options(_function_of(parse_name(text)))
 
 
 def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture:

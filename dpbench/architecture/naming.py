@@ -27,7 +27,7 @@ LONGEST_FOLDER_NAME = 120
 """Longest folder name, out of the 255 bytes of file systems, since a time is put before it and a
 number after it."""
 
-Source = Literal["shipped", "module", "file", "torchvision"]
+NameSource = Literal["shipped", "module", "file", "torchvision"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +35,7 @@ class Name:
     """The parts of a name; nothing of it has been looked up yet."""
 
     text: str
-    source: Source
+    source: NameSource
     origin: str
     """The shipped name, the module, the file or "torchvision"."""
     factory: str
@@ -69,11 +69,11 @@ def parse_name(text: str, what: str = "architecture") -> Name:
                 f"{title}: expected path/to/file.py:{what} or package.module:{what}, with the name "
                 "of a function after the colon"
             )
-        kind: Source = "file" if file else "module"
+        kind: NameSource = "file" if file else "module"
         return Name(text=text, source=kind, origin=origin, factory=rest, options={}, what=what)
     factory, _, options = rest.partition(":")
     if file:
-        source: Source = "file"
+        source: NameSource = "file"
         expected = f"{origin}:factory, a function in the file"
         if origin == text:
             expected += f"; dpbench explain {origin} measures a training script as it is"

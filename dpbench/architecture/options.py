@@ -31,7 +31,7 @@ class Option(NamedTuple):
         return f"{self.name}={self.default} ({self.type})"
 
 
-def options_of(factory: Callable[..., Any]) -> tuple[Option, ...]:
+def factory_options(factory: Callable[..., Any]) -> tuple[Option, ...]:
     """The named options of a factory."""
     return tuple(
         Option(name, _words(_type(parameter)), _default(parameter))

@@ -48,7 +48,7 @@ def items_per_sample(architecture: Architecture) -> int:
     return int(getattr(architecture, "items_per_sample", 1))
 
 
-def notes(architecture: Architecture) -> tuple[str, ...]:
+def architecture_notes(architecture: Architecture) -> tuple[str, ...]:
     """Sentences that a user should read before believing a speed of it."""
     return tuple(getattr(architecture, "notes", ()))
 

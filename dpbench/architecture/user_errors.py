@@ -55,10 +55,10 @@ def raised_at(error: BaseException, code: Callable[..., Any] | None = None) -> s
         return _shown(error.filename, error.lineno)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not _is_machinery(Path(frame.filename))]
-    return _shown(own[-1].filename, own[-1].lineno) if own else place_of(code)
+    return _shown(own[-1].filename, own[-1].lineno) if own else code_place(code)
 
 
-def place_of(code: Callable[..., Any] | None) -> str:
+def code_place(code: Callable[..., Any] | None) -> str:
     """File and line of a user's function or class, in brackets; empty for anything else."""
     while isinstance(code, functools.partial):
         code = code.func

@@ -26,7 +26,7 @@ from dpbench.errors import DataError
 
 EVERY = 5
 """One sample in so many is held out."""
-FOLDER = Path(__file__).parent
+DIGITS_FOLDER = Path(__file__).parent
 BRIGHTEST = 16
 """The gray level of full ink; 0 is paper."""
 SIDE = 28
@@ -55,8 +55,8 @@ def read_digits(
 
 def raw_digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Gray levels (1797, 8, 8) from 0 to BRIGHTEST, and digits (1797,)."""
-    images = read_idx(FOLDER / "digits-images-idx3-ubyte.gz")
-    return images, read_idx(FOLDER / "digits-labels-idx1-ubyte.gz")
+    images = read_idx(DIGITS_FOLDER / "digits-images-idx3-ubyte.gz")
+    return images, read_idx(DIGITS_FOLDER / "digits-labels-idx1-ubyte.gz")
 
 
 def read_table(

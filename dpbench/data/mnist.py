@@ -40,20 +40,22 @@ STANDARD_DEVIATION = 0.3081
 """Standard deviation of the same pixels."""
 SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist"
 """The mirror, which torchvision uses too."""
-PLACE = "in --data-dir, where dpbench train --download puts them"
+MNIST_PLACE = "in --data-dir, where dpbench train --download puts them"
 """Where the files are expected."""
 SOURCE_VARIABLE = "DPBENCH_MNIST_URL"
 """Environment variable that names another mirror."""
 
 
-def read(data_dir: Path | None, split: Split) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def read_mnist(
+    data_dir: Path | None, split: Split
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Images, float32 (n, 1, 28, 28), standardized, and digits, int64 (n,).
 
     Raises DataError if a file is missing or damaged.
     """
     import numpy as np
 
-    images, labels = map(read_idx, find(data_dir, split))
+    images, labels = map(read_idx, mnist_files(data_dir, split))
     # In place: the training set takes 188 MB as float32.
     inputs = images[:, np.newaxis].astype(np.float32)
     inputs /= 255
@@ -62,13 +64,13 @@ def read(data_dir: Path | None, split: Split) -> tuple[NDArray[np.float32], NDAr
     return inputs, labels.astype(np.int64)
 
 
-def find(data_dir: Path | None, split: Split) -> list[Path]:
+def mnist_files(data_dir: Path | None, split: Split) -> list[Path]:
     """The files of a split, images first; raises DataError naming the missing ones."""
     missing = [n for n in PUBLISHED[split] if data_dir is None or not (data_dir / n).is_file()]
     if data_dir is None or missing:
         where = "got no data folder" if data_dir is None else f"{data_dir} lacks files"
         raise DataError(
-            f"dataset 'mnist': {where}; expected {' and '.join(missing)} {PLACE}; "
+            f"dataset 'mnist': {where}; expected {' and '.join(missing)} {MNIST_PLACE}; "
             "--data digits needs no files"
         )
     return [data_dir / name for name in PUBLISHED[split]]

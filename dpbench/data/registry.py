@@ -92,7 +92,7 @@ def is_function(name: str) -> bool:
     return ":" in name or name.endswith(".py")
 
 
-def check(name: str) -> None:
+def check_dataset(name: str) -> None:
     """Raise UnknownName unless `name` is a dataset."""
     if name not in DATASETS:
         raise UnknownName("dataset", name, DATASETS)
@@ -112,7 +112,7 @@ def unread_notes(data_dir: str | Path | None, names: Iterable[str]) -> tuple[str
     )
 
 
-def prepare(name: str, *, data_dir: Path | None, cache: Path) -> PreparedData:
+def prepare_dataset(name: str, *, data_dir: Path | None, cache: Path) -> PreparedData:
     """Write the arrays of dataset `name` into a new folder inside `cache`.
 
     A user's dataset is only loaded and counted: ranks load it themselves.
@@ -133,7 +133,7 @@ def prepare(name: str, *, data_dir: Path | None, cache: Path) -> PreparedData:
 
 
 def prepare_splits(name: str, *, data_dir: Path | None, cache: Path) -> PreparedData:
-    """Write both splits of dataset `name` into folders inside `cache`; see `prepare`."""
+    """Write both splits of dataset `name` into folders inside `cache`; see `prepare_dataset`."""
     train, _ = (_prepare(name, split, data_dir, cache / name / split) for split in SPLITS)
     return PreparedData(folder=train.folder and cache / name, samples=train.samples)
 
@@ -141,14 +141,14 @@ def prepare_splits(name: str, *, data_dir: Path | None, cache: Path) -> Prepared
 def _prepare(name: str, split: Split | None, data_dir: Path | None, folder: Path) -> PreparedData:
     """Write a split into `folder`; None means a sweep's samples, all except the test set of
     mnist."""
-    check(name)
+    check_dataset(name)
     if name == SYNTHETIC:
         return PreparedData(folder=None, samples=None)
     from dpbench.data import bundled, mnist
     from dpbench.data.datasets import write_arrays
 
     if name == MNIST:
-        inputs, targets = mnist.read(data_dir, split or "train")
+        inputs, targets = mnist.read_mnist(data_dir, split or "train")
     elif name == "digits":
         inputs, targets = bundled.read_digits(split)
     else:
@@ -164,7 +164,7 @@ def unusable_reason(name: str) -> str | None:
     if name == MNIST:
         from dpbench.data import mnist
 
-        return f"needs its files {mnist.PLACE}"
+        return f"needs its files {mnist.MNIST_PLACE}"
     return None
 
 
@@ -175,7 +175,7 @@ def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
     say how many classes it distinguishes. Its model is not run, which takes long for a large one:
     an architecture without `classes` fails in its first step if it has too few.
     """
-    check(name)
+    check_dataset(name)
     dataset = DATASETS[name]
     if dataset.sample is None:
         return

@@ -15,7 +15,7 @@ from dpbench.launch.load_meter import host_load, read_cores
 from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
-from dpbench.measure.trial import RankReport, measure
+from dpbench.measure.trial import RankReport, measure_trial
 from dpbench.specs import TrialSpec
 
 
@@ -45,7 +45,7 @@ class HostLauncher:
         prepared = self._prepared
         if isinstance(prepared, Mapping):
             prepared = prepared[trial.workload.architecture]
-        return partial(measure, trial, prepared, steps=steps)
+        return partial(measure_trial, trial, prepared, steps=steps)
 
     def run(
         self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None

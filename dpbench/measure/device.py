@@ -119,7 +119,7 @@ def set_device_and_threads(settings: RunSpec, rank: int) -> torch.device:
     return device
 
 
-HALF = {"bf16": torch.bfloat16, "f16": torch.float16}
+HALF_DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
 def set_tf32(dtype: str) -> None:
@@ -137,7 +137,9 @@ def full_float32() -> None:
 
 def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]:
     """The context for a forward pass and its loss."""
-    return torch.autocast(device.type, HALF[dtype]) if dtype in HALF else nullcontext()
+    return (
+        torch.autocast(device.type, HALF_DTYPES[dtype]) if dtype in HALF_DTYPES else nullcontext()
+    )
 
 
 class AmpState:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dpbench.architecture import load_function
-from dpbench.architecture.user_errors import described, place_of
+from dpbench.architecture.user_errors import code_place, described
 from dpbench.data.batch import Samples
 from dpbench.errors import UsageError
 from dpbench.measure.step import Enter, Trainer, clip_gradients
@@ -133,7 +133,7 @@ class OwnTrainer(Trainer):
                 "dimensions, not loss.item(), which waits for the device"
             )
         if mistake is not None:
-            raise UsageError(f"{self._title}: {mistake}{place_of(self._own)}")
+            raise UsageError(f"{self._title}: {mistake}{code_place(self._own)}")
         if sync and model.backwards > 1 and not model.no_syncs:
             self.reduces_each_micro_step = True
         mean: Tensor = loss.detach()

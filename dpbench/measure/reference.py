@@ -14,7 +14,7 @@ from dpbench.measure.step import Trainer
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-Gradients = list[torch.Tensor | None]
+GradientList = list[torch.Tensor | None]
 MakeTrainer = Callable[[ParallelModel, torch.optim.Optimizer], Trainer]
 
 
@@ -73,9 +73,9 @@ class ShardReference:
     def step(self, batches: Sequence[torch.Tensor]) -> None:
         """Take a step on the global batch of each micro-step."""
         before = [parameter.grad for parameter in self._parameters]
-        means: list[Gradients] = []
+        means: list[GradientList] = []
         for shard, weight in self._shards:
-            found: list[Gradients] = []
+            found: list[GradientList] = []
             self._model.reduce = partial(self._record, found)
             self._model.loss_weight = weight
             self._set_gradients(before)
@@ -93,12 +93,12 @@ class ShardReference:
         for gradients in reduced:  # the step never reduced, which has to show
             self._set_gradients(gradients)
 
-    def _record(self, found: list[Gradients]) -> None:
+    def _record(self, found: list[GradientList]) -> None:
         """Add the part that the gradients have in the mean over the shards."""
         gradients = [parameter.grad for parameter in self._parameters]
         found.append([None if one is None else one / len(self._shards) for one in gradients])
 
-    def _set_gradients(self, gradients: Gradients) -> None:
+    def _set_gradients(self, gradients: GradientList) -> None:
         """Give each parameter a copy of its gradient."""
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = None if gradient is None else gradient.clone()

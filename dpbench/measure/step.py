@@ -40,7 +40,7 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-def prepare(module: torch.nn.Module, workload: WorkloadSpec) -> torch.nn.Module:
+def compile_module(module: torch.nn.Module, workload: WorkloadSpec) -> torch.nn.Module:
     """Compile `module` as the workload says, before it is wrapped, and return it.
 
     It is compiled in place, so that names of parameters, hooks and copies stay the module's.

@@ -1,9 +1,9 @@
 """One rank's part of one trial, from the process group to the raw measurement.
 
-`measure` is the order of a trial: the device, the samples, the process group, the model; warmup;
-segments with and without synchronization in turns; then the instrumented steps and, in the first
-repetition, the trace of gradients, the proof of gradients and the count of operations. These come
-last: they are slow, and would warm the windows up.
+`measure_trial` is the order of a trial: the device, the samples, the process group, the model;
+warmup; segments with and without synchronization in turns; then the instrumented steps and, in the
+first repetition, the trace of gradients, the proof of gradients and the count of operations. These
+come last: they are slow, and would warm the windows up.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dpbench.measure.implementations import wrap
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.own_step import trainer_of
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.measure.step import LoadBatch, Trainer, build_optimizer, prepare
+from dpbench.measure.step import LoadBatch, Trainer, build_optimizer, compile_module
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
 from dpbench.measure.window import joined, segment_sizes, time_steps
@@ -66,7 +66,7 @@ class RankReport:
     counting takes 20 ms."""
 
 
-def measure(
+def measure_trial(
     trial: TrialSpec,
     prepared: Path | None,
     rank: int,
@@ -125,7 +125,7 @@ def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None)
     samples = trial.global_batch_size
     if workload.dataset == SYNTHETIC:
         samples = max(samples, datasets.synthetic_samples(architecture))
-    return datasets.load(
+    return datasets.load_dataset(
         workload.dataset, prepared, architecture, seed=workload.seed, samples=samples
     )
 
@@ -149,7 +149,7 @@ class _Run:
         self.batches, self.timed_steps = batches, trial.timed_steps
         seed = trial.workload.seed
         torch.manual_seed(seed)
-        self.module = prepare(architecture.build_model().to(device), trial.workload)
+        self.module = compile_module(architecture.build_model().to(device), trial.workload)
         self.initial_checksum = checksum(self.module)
         self.model = wrap(self.module, trial, rank)
         traits = IMPLEMENTATIONS[trial.implementation]

@@ -20,7 +20,7 @@ from dpbench import architecture as architectures
 from dpbench import units
 from dpbench.architecture import Architecture, load_function
 from dpbench.architecture.built import GeneratedArchitecture
-from dpbench.architecture.user_errors import described, place_of, seeded, user_errors_in
+from dpbench.architecture.user_errors import code_place, described, seeded, user_errors_in
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import collated, load_items
@@ -59,7 +59,7 @@ def try_out(arch: str, *, dataset: str | None, step: str | None, seed: int) -> T
     loaded = try_architecture(arch)
     if step is not None:
         try_step(step, loaded)
-    notes = architectures.notes(loaded)
+    notes = architectures.architecture_notes(loaded)
     if dataset is None:
         dataset = loaded.default_dataset
         if dataset not in DATASETS:
@@ -97,14 +97,14 @@ def _notes(architecture: Architecture, module: torch.nn.Module, samples: Dataset
     if unused := [name for name, one in trained if one.grad is None]:
         yield (
             f"warning: {architecture.name}: ddp, ddp-sharded and torch-ddp fail on "
-            f"{without_gradient(unused)}{place_of(_factory(architecture))}"
+            f"{without_gradient(unused)}{code_place(_factory(architecture))}"
         )
     if _is_random(module, samples):
         yield (
             f"warning: {architecture.name}: the model is random in eval mode, so its gradients "
             "cannot be compared with one process and its speeds will not count; draw random "
             "numbers in training mode only, as F.dropout(…, training=self.training) does"
-            f"{place_of(_factory(architecture))}"
+            f"{code_place(_factory(architecture))}"
         )
 
 
@@ -156,7 +156,7 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
         if _hash(read()) != _hash(samples):
             raise UsageError(
                 f"{title}: its items are different when they are read again; seed their random "
-                f"numbers from the index{place_of(type(items).__getitem__)}"
+                f"numbers from the index{code_place(type(items).__getitem__)}"
             )
         _take_step(architecture, samples, f"{title} with architecture {architecture.name!r}")
 
@@ -173,12 +173,13 @@ def _synthetic(architecture: Architecture, title: str) -> Dataset:
     if len(samples) != SAMPLES:
         raise UsageError(
             f"{title}: batch({SAMPLES}) returned {units.counted(len(samples), 'sample')}; expected "
-            f"as many as asked for{place_of(code)}"
+            f"as many as asked for{code_place(code)}"
         )
     if _hash(again) != _hash(samples):
         raise UsageError(
             f"{title}: batch({SAMPLES}) returned different samples for the same seed; draw random "
-            f"numbers from its generator, as in torch.randn(…, generator=generator){place_of(code)}"
+            "numbers from its generator, as in torch.randn(…, generator=generator)"
+            f"{code_place(code)}"
         )
     return samples
 
@@ -209,7 +210,7 @@ def _take_step(
         raise UsageError(
             f"{title}: the loss is {described(returned)}{' without a gradient' if detached else ''}"
             "; expected the mean over the samples, a scalar that depends on the model's "
-            f"parameters{place_of(architecture.loss)}"
+            f"parameters{code_place(architecture.loss)}"
         )
 
     with user_errors_in(title, "building the model", factory):

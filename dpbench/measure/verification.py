@@ -36,8 +36,8 @@ from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.implementations.comm_hooks import is_lossless
 from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.reference import Gradients, ReplicaReference, ShardReference, sgd
-from dpbench.measure.step import Trainer, prepare
+from dpbench.measure.reference import GradientList, ReplicaReference, ShardReference, sgd
+from dpbench.measure.step import Trainer, compile_module
 from dpbench.parallel import ShardedOptimizer
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.torch_private import broadcast_coalesced
@@ -53,7 +53,7 @@ MOST_IN_DOUBLE = 2**26
 and the gradients before a step and their means: 3 GiB for this many."""
 LEAST_STEPS = 2
 VANISHING = 1e-4
-"""Gradients below this share of the model's largest are compared with that share instead: a
+"""GradientList below this share of the model's largest are compared with that share instead: a
 gradient that is tiny beside those of the other parameters may be pure rounding."""
 LARGEST_SHARD = 2
 """Samples per replica: enough for every layer to see different data, too few to cost time."""
@@ -92,7 +92,7 @@ def verify(
     is_sample_mean = None
     if own is None and IMPLEMENTATIONS[trial.implementation].communicates:
         is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small)
-    prepare(module, trial.workload)
+    compile_module(module, trial.workload)
     parallel = make_trainer(wrap(module, small, rank), sgd(module, trial))
     worst, worst_parameter = 0.0, None
     for step in range(steps):
@@ -151,7 +151,7 @@ def _is_sample_mean(
         inputs, targets = samples.select(slice(first, first + count))
         return architecture.loss(call(module, inputs), targets)
 
-    def gradients(loss: torch.Tensor) -> Gradients:
+    def gradients(loss: torch.Tensor) -> GradientList:
         return list(torch.autograd.grad(loss, parameters, allow_unused=True))
 
     total = trial.global_batch_size
@@ -163,7 +163,7 @@ def _is_sample_mean(
     return max(errors, default=0.0) <= TOLERANCES[parameters[0].dtype]
 
 
-def _gradients(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Gradients:
+def _gradients(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> GradientList:
     """The gradients of a module. Ranks that hold shards gather them together."""
     if isinstance(optimizer, ShardedOptimizer):
         averages = optimizer.gradients()
@@ -172,7 +172,7 @@ def _gradients(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Gra
     return [None if gradient is None else full_tensor(gradient) for gradient in gradients]
 
 
-def _errors(ours: Gradients, theirs: Gradients) -> list[float]:
+def _errors(ours: GradientList, theirs: GradientList) -> list[float]:
     """The relative error of each gradient: max|g - g_ref| ÷ max|g_ref|."""
     floor = VANISHING * max((_largest(g) for g in theirs if g is not None), default=0.0)
     errors = []

@@ -316,7 +316,7 @@ def steps_in_mode(
     threads = max(1, torch.get_num_threads() // len(models))
     if mode == "processes":
         # As bytes, since tensors would be sent to the ranks in shared memory.
-        work = partial(train_rank, pickle.dumps((models[0], task, devices, threads)))
+        work = partial(train_replica, pickle.dumps((models[0], task, devices, threads)))
         (steps, values), *_ = fork_world(work, len(models), timeout=LONGEST_TRAINING)
         copy_state(values, models[0])
         yield from steps
@@ -329,7 +329,7 @@ def steps_in_mode(
         yield from all_steps(models, task)
 
 
-def train_rank(content: bytes, rank: int) -> tuple[list[Step], list[Tensor]]:
+def train_replica(content: bytes, rank: int) -> tuple[list[Step], list[Tensor]]:
     """The steps of this rank, and on rank 0 the parameters and buffers after them."""
     model, task, devices, threads = pickle.loads(content)
     torch.set_num_threads(threads)

@@ -153,14 +153,14 @@ class Finished:
 
 
 Event = Started | StepLine | EpochLine | Note | Finished
-KINDS: dict[str, type[Event]] = {
+EVENT_KINDS: dict[str, type[Event]] = {
     "started": Started,
     "step": StepLine,
     "epoch": EpochLine,
     "note": Note,
     "finished": Finished,
 }
-_NAMES = {kind: name for name, kind in KINDS.items()}
+_NAMES = {kind: name for name, kind in EVENT_KINDS.items()}
 
 
 def to_line(event: Event) -> str:
@@ -174,9 +174,9 @@ def from_line(where: str, line: str | bytes) -> Event:
     write."""
     content = parse(where, line)
     name = content.pop("kind", None)
-    kind = KINDS.get(name) if isinstance(name, str) else None
+    kind = EVENT_KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise StoreError(f"{where}: kind {name!r}; expected one of {', '.join(KINDS)}")
+        raise StoreError(f"{where}: kind {name!r}; expected one of {', '.join(EVENT_KINDS)}")
     return decode_at(kind, where, json_bytes(content))
 
 

@@ -30,7 +30,7 @@ from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
 from dpbench.training.state import ForwardTimer, StepOutcome, TrainState, learning_rate
 
-REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max norm"
+NOT_FINITE_REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max norm"
 
 
 class OutOfSync(DpbenchError):
@@ -339,10 +339,10 @@ def read_outcomes(
                 continue
             if place == count:  # a finite loss may have gradients that are not
                 where = f"after epoch {at.epoch + 1}, step {at.step}, on rank {rank}"
-                raise NotFinite(f"a parameter is {row[place]} {where}; {REMEDY}")
+                raise NotFinite(f"a parameter is {row[place]} {where}; {NOT_FINITE_REMEDY}")
             if not may_skip:
                 number = at.step - count + 1 + place
                 where = f"in epoch {at.epoch + 1}, step {number}, on rank {rank}"
-                raise NotFinite(f"the loss is {row[place]} {where}; {REMEDY}")
+                raise NotFinite(f"the loss is {row[place]} {where}; {NOT_FINITE_REMEDY}")
     norm = rows[0][-1] if norms and math.isfinite(rows[0][-1]) else None
     return [sum(row[place] for row in rows) for place in range(count)], norm

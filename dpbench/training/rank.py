@@ -55,10 +55,10 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
     with rank_group(
         job.spec.backend, job.spec.process_count, timeout=timeout, debug=run.debug
     ) as ranks:
-        return train(job, ranks, device)
+        return train_in_group(job, ranks, device)
 
 
-def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
+def train_in_group(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
     """Train in an existing group."""
     spec, workload = job.spec, job.spec.workload
     architecture = architectures.load(workload.architecture)

@@ -112,7 +112,7 @@ class RunFolder:
             starts=(Start.now(command, environment),),
             status=RunStatus.RUNNING,
         )
-        require_free(path)
+        require_new_run(path)
         try:
             (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
             flush_folder(path.parent)
@@ -199,7 +199,7 @@ class RunFolder:
         return tuple(self.follow().new())
 
 
-def require_free(path: Path) -> None:
+def require_new_run(path: Path) -> None:
     """Raise StoreError if a file exists that a new training must not touch."""
     if not is_free(path):
         raise StoreError(

@@ -18,7 +18,12 @@ from dpbench.errors import UsageError
 from dpbench.measure.device import AmpState, synchronize
 from dpbench.measure.implementations import wrap
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import accumulate_gradients, build_optimizer, clip_gradients, prepare
+from dpbench.measure.step import (
+    accumulate_gradients,
+    build_optimizer,
+    clip_gradients,
+    compile_module,
+)
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -59,7 +64,7 @@ class TrainState:
         self._loss = architecture.loss
         self._local = IMPLEMENTATIONS[spec.implementation].averages_parameters
         torch.manual_seed(spec.workload.seed)
-        self.module = prepare(architecture.build_model().to(device), spec.workload)
+        self.module = compile_module(architecture.build_model().to(device), spec.workload)
         self.model = wrap(self.module, spec, ranks.rank)
         torch.manual_seed(spec.workload.seed + 1 + ranks.rank)
         self.optimizer = self.model.optimizer(build_optimizer(self.module, spec))

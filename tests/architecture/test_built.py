@@ -67,11 +67,14 @@ def test_the_parts_become_an_architecture() -> None:
     inputs, targets = made.synthetic_batch(5, generator())
     assert (inputs["tokens"].shape, targets.shape) == ((5, 4), (5,))
     assert made.loss(targets, targets) == 0
-    assert architecture.notes(made) == ()
+    assert architecture.architecture_notes(made) == ()
 
 
 def test_every_model_is_a_new_one_of_the_random_state_that_it_is_built_in() -> None:
-    made, same = architecture.load("net.py:make"), architecture.load("net.py:same")
+    made, same = (
+        architecture.load("net.py:make"),
+        architecture.load("net.py:same"),
+    )
     assert torch.equal(parameters(made, 1), parameters(made, 1))
     assert not torch.equal(parameters(made, 1), parameters(made, 2))
     same.build_model()

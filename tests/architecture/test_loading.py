@@ -12,7 +12,7 @@ import pytest
 
 from dpbench import architecture
 from dpbench.architecture.loading import own_file
-from dpbench.architecture.options import convert, options_of
+from dpbench.architecture.options import convert, factory_options
 from dpbench.errors import UnknownName, UsageError
 
 
@@ -75,7 +75,7 @@ def test_a_value_of_another_type_and_an_unknown_or_missing_option_are_usage_erro
 
 
 def test_options_are_listed_with_type_and_default() -> None:
-    assert [str(option) for option in options_of(factory)] == [
+    assert [str(option) for option in factory_options(factory)] == [
         "depth=18 (int)",
         "rate=0.1 (float)",
         "bias=true (true or false)",
@@ -83,8 +83,8 @@ def test_options_are_listed_with_type_and_default() -> None:
         "width=none (int or none)",
         "label=x (text)",
     ]
-    assert [str(option) for option in options_of(needs)] == ["classes=required (int)"]
-    assert options_of(int) == ()
+    assert [str(option) for option in factory_options(needs)] == ["classes=required (int)"]
+    assert factory_options(int) == ()
 
 
 OUTSIDE = """
@@ -139,7 +139,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("name", architecture.names())
 def test_every_shipped_architecture_loads_under_its_own_name(name: str) -> None:
-    architecture.check(name)
+    architecture.check_exists(name)
     loaded = architecture.load(name)
     assert loaded.name == name
     assert architecture.items_per_sample(loaded) >= 1
@@ -148,15 +148,16 @@ def test_every_shipped_architecture_loads_under_its_own_name(name: str) -> None:
 
 def test_names_and_checks_import_neither_torch_nor_an_architecture() -> None:
     code = (
-        "import sys; from dpbench import architecture; architecture.check(architecture.names()[0]);"
-        "architecture.check('resnet:depth=50'); architecture.is_user_code('json.decoder:make');"
+        "import sys; from dpbench.architecture import check_exists, is_user_code, names;"
+        "check_exists(names()[0]); check_exists('resnet:depth=50');"
+        "is_user_code('json.decoder:make');"
         "print([m for m in sys.modules if m == 'torch' or m.startswith('dpbench.architectures.')])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("use", [architecture.check, architecture.load])
+@pytest.mark.parametrize("use", [architecture.check_exists, architecture.load])
 @pytest.mark.parametrize("spelled", ["mnist_cn", "mnist_cn:width=3"])
 def test_an_unknown_name_gets_the_nearest_one_suggested(use: object, spelled: str) -> None:
     assert callable(use)
@@ -168,7 +169,7 @@ def test_an_unknown_name_gets_the_nearest_one_suggested(use: object, spelled: st
 def test_a_factory_of_a_module_or_a_file_is_called_with_its_options(
     outside: str, spelled: str
 ) -> None:
-    architecture.check(f"{spelled}:Small")
+    architecture.check_exists(f"{spelled}:Small")
     loaded = architecture.load(f"{spelled}:Small:depth=5")
     assert (loaded.name, loaded.item, loaded.depth) == ("small", "rows", 5)  # type: ignore[attr-defined]
     assert [str(option) for option in architecture.options(f"{spelled}:Small")] == ["depth=2 (int)"]

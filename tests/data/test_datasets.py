@@ -21,7 +21,7 @@ def write(folder: Path, count: int) -> None:
 
 def test_prepared_samples_are_loaded_as_tensors(tmp_path: Path) -> None:
     write(tmp_path, 3)
-    dataset = datasets.load("digits", tmp_path, MLP, seed=0, samples=1)
+    dataset = datasets.load_dataset("digits", tmp_path, MLP, seed=0, samples=1)
     assert (dataset.inputs.tolist(), dataset.targets.tolist()) == ([[3, 3]] * 3, [0, 1, 2])
     assert (dataset.inputs.dtype, dataset.targets.dtype) == (torch.float32, torch.int64)
     for split, count in (("train", 5), ("test", 2)):
@@ -31,8 +31,10 @@ def test_prepared_samples_are_loaded_as_tensors(tmp_path: Path) -> None:
 
 
 def test_synthetic_samples_are_as_many_as_asked_for_and_the_same_in_every_process() -> None:
-    first, second = (datasets.load("synthetic", None, MLP, seed=4, samples=5) for _ in range(2))
-    other = datasets.load("synthetic", None, MLP, seed=5, samples=5)
+    first, second = (
+        datasets.load_dataset("synthetic", None, MLP, seed=4, samples=5) for _ in range(2)
+    )
+    other = datasets.load_dataset("synthetic", None, MLP, seed=5, samples=5)
     assert len(first) == 5
     assert torch.equal(first.inputs, second.inputs)
     assert torch.equal(first.targets, second.targets)

@@ -38,7 +38,7 @@ def test_a_file_is_decoded_and_damage_is_found(tmp_path: Path) -> None:
 
 def test_images_and_labels_are_read_and_normalized(tmp_path: Path) -> None:
     put_set(tmp_path, "train", 12)
-    inputs, targets = mnist.read(tmp_path, "train")
+    inputs, targets = mnist.read_mnist(tmp_path, "train")
     assert (inputs.shape, inputs.dtype) == ((12, 1, 28, 28), np.float32)
     assert (targets.tolist(), targets.dtype) == ([*range(10), 0, 1], np.int64)
     assert inputs[0].max() == pytest.approx((0 - 0.1307) / 0.3081, rel=1e-5)
@@ -47,10 +47,10 @@ def test_images_and_labels_are_read_and_normalized(tmp_path: Path) -> None:
 
 def test_missing_files_are_named_with_what_needs_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"{TRAIN_IMAGES} and {TRAIN_LABELS}"):
-        mnist.read(None, "train")
+        mnist.read_mnist(None, "train")
     put(tmp_path, TRAIN_IMAGES, idx_bytes(images(3)))
     with pytest.raises(DataError, match=rf"expected {TRAIN_LABELS}.*--data digits needs no"):
-        mnist.read(tmp_path, "train")
+        mnist.read_mnist(tmp_path, "train")
 
 
 def test_published_files_are_downloaded_once_and_others_are_not_kept(
@@ -76,4 +76,4 @@ def test_published_files_are_downloaded_once_and_others_are_not_kept(
         mnist.fetch(data, said.append)
     assert len(said) == 4
     assert said[0] == f"downloading {mirror.as_uri()}/{TRAIN_IMAGES} to {data}"
-    assert mnist.read(data, "train")[1].tolist() == [0, 1, 2, 3]
+    assert mnist.read_mnist(data, "train")[1].tolist() == [0, 1, 2, 3]

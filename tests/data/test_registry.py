@@ -13,7 +13,7 @@ from tests.data.mnist_folder import put_set
 
 def test_what_cannot_be_used_here_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownName, match=r"unknown dataset 'mnst'. Did you mean 'mnist'\?"):
-        registry.prepare("mnst", data_dir=None, cache=tmp_path)
+        registry.prepare_dataset("mnst", data_dir=None, cache=tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     reason = registry.unusable_reason("iris")
     assert reason == "needs scikit-learn: pip install 'dpbench[tables]'"
@@ -34,7 +34,7 @@ def samples_to_test(splits: registry.PreparedData) -> int:
 
 
 def test_a_table_is_prepared_whole_and_in_splits(tmp_path: Path) -> None:
-    whole = registry.prepare("iris", data_dir=None, cache=tmp_path)
+    whole = registry.prepare_dataset("iris", data_dir=None, cache=tmp_path)
     splits = registry.prepare_splits("iris", data_dir=None, cache=tmp_path)
     assert (whole.samples, splits.samples, samples_to_test(splits)) == (150, 120, 30)
     assert whole.folder is not None

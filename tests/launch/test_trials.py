@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.data.registry import prepare
+from dpbench.data.registry import prepare_dataset
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.trials import HostLauncher
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def launcher(folder: Path) -> HostLauncher:
-    prepared = prepare("digits", data_dir=None, cache=folder)
+    prepared = prepare_dataset("digits", data_dir=None, cache=folder)
     return HostLauncher(inspect_machine(), prepared.folder, folder / "logs")
 
 

@@ -10,7 +10,7 @@ import torch
 
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import Plain
-from dpbench.measure.step import Trainer, build_optimizer, prepare
+from dpbench.measure.step import Trainer, build_optimizer, compile_module
 from dpbench.specs import OPTIMIZERS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
@@ -158,5 +158,5 @@ def test_the_workloads_optimizer_is_torchs_own_at_its_defaults(name: str) -> Non
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
 def test_a_compiled_module_is_itself_with_its_own_names() -> None:
     module = torch.nn.Linear(2, 2)
-    assert prepare(module, replace(WORKLOAD, compile="default")) is module
+    assert compile_module(module, replace(WORKLOAD, compile="default")) is module
     assert [*module.state_dict()] == ["weight", "bias"]

@@ -20,7 +20,7 @@ from dpbench.measure import trial as trial_module
 from dpbench.measure import verification
 from dpbench.measure.implementations import Plain
 from dpbench.measure.step import Trainer
-from dpbench.measure.trial import measure
+from dpbench.measure.trial import measure_trial
 from dpbench.measure.verification import checksum
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import RankMeasurement
@@ -110,7 +110,7 @@ def dp(replicas: int, architecture: str = "Counting", **changes: Any) -> TrialSp
 
 
 def measured(trial: TrialSpec, prepared: Path | None = None) -> RankMeasurement:
-    report = measure(trial, prepared, 0)
+    report = measure_trial(trial, prepared, 0)
     assert report.measurement is not None
     return report.measurement
 
@@ -123,7 +123,7 @@ def test_a_window_that_fills_a_time_has_as_many_steps_as_the_warm_up_suggests() 
 
 
 def test_a_rank_reports_who_it_was_and_what_it_took() -> None:
-    report = measure(single(warmup_steps=2, timed_steps=5), None, 0)
+    report = measure_trial(single(warmup_steps=2, timed_steps=5), None, 0)
     rank = report.measurement
     assert report.item == "rows"
     assert rank is not None
@@ -286,7 +286,7 @@ def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> Non
     torch.manual_seed(5)
     module, loss_of = Classes().build_model(), Classes().loss
     assert rank.initial_checksum == checksum(module)
-    dataset = datasets.load("digits", ten_samples, Classes(), seed=5, samples=1)
+    dataset = datasets.load_dataset("digits", ten_samples, Classes(), seed=5, samples=1)
     sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.learning_rate)
     losses = []
     for indices in islice(global_batches(10, 4, first=0, count=4, seed=5), 5):
@@ -321,7 +321,7 @@ def test_dp_tells_what_it_reduced() -> None:
 
 def test_every_repetition_times_phases_and_only_the_first_is_proved_after_its_windows() -> None:
     trial = dp(2, warmup_steps=1, timed_steps=3, phase_steps=2)
-    second, first = (measure(replace(trial, repetition=number), None, 0) for number in (1, 0))
+    second, first = (measure_trial(replace(trial, repetition=number), None, 0) for number in (1, 0))
     windows, phases = 1 + 3 + 3, 2 + 2
     assert Counting.losses[: 2 * (windows + phases)] == [8] * 2 * (windows + phases)
     assert second.measurement is not None
@@ -399,7 +399,7 @@ class Doubles(Plain):
 
 def test_no_speed_leaves_a_rank_whose_gradients_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "wrap", lambda module, trial, rank: Doubles(module))
-    report = measure(single(repetition=0), None, 0)
+    report = measure_trial(single(repetition=0), None, 0)
     assert report.verification is not None
     assert not report.verification.passed
     assert report.measurement is None
@@ -421,7 +421,7 @@ class TrainsOnly(Healthy):
 def test_what_was_measured_is_kept_where_operations_cannot_be_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    report = measure(single("TrainsOnly", repetition=0), None, 0)
+    report = measure_trial(single("TrainsOnly", repetition=0), None, 0)
     assert report.measurement is not None
     assert report.flops_per_item is None
     assert "were not counted: only for training" in capsys.readouterr().err

@@ -130,15 +130,15 @@ def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
 
 
 def test_unused_parameters_are_warned_of() -> None:
-    assert architecture.notes(try_architecture("models.py:good")) == ()
-    (unused,) = architecture.notes(try_architecture("models.py:partly"))
+    assert architecture.architecture_notes(try_architecture("models.py:good")) == ()
+    (unused,) = architecture.architecture_notes(try_architecture("models.py:partly"))
     assert unused.startswith("warning: models.py:partly: ddp, ddp-sharded and torch-ddp fail on")
     assert "without a gradient in a step: spare.weight, spare.bias; use them" in unused
     assert unused.endswith("(models.py, line 43)")
 
 
 def test_dropout_that_eval_mode_does_not_end_is_warned_of() -> None:
-    (note,) = architecture.notes(try_architecture("models.py:dropping"))
+    (note,) = architecture.architecture_notes(try_architecture("models.py:dropping"))
     assert note.startswith("warning: models.py:dropping: the model is random in eval mode")
     assert note.endswith(
         "draw random numbers in training mode only, as F.dropout(…, training=self.training) does "

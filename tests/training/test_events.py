@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.errors import StoreError
 from dpbench.training.events import (
-    KINDS,
+    EVENT_KINDS,
     EpochLine,
     Event,
     Finished,
@@ -68,7 +68,7 @@ EVENTS: tuple[Event, ...] = (STARTED, STEP, EPOCH, Note(text="a note"), FINISHED
 def test_an_event_is_a_line_of_json_and_comes_back(event: Event) -> None:
     line = to_line(event)
     assert "\n" not in line
-    assert json.loads(line)["kind"] in KINDS
+    assert json.loads(line)["kind"] in EVENT_KINDS
     assert from_line("log.jsonl:1", line) == event
 
 

@@ -134,7 +134,7 @@ def training_step(case: Case, wrap: Callable[[nn.Module], nn.Module], replicas: 
         return step
     loaded = architecture.load(case.name)
     samples = case.batch * replicas
-    data = datasets.load("synthetic", None, loaded, seed=dist.get_rank(), samples=samples)
+    data = datasets.load_dataset("synthetic", None, loaded, seed=dist.get_rank(), samples=samples)
     model = wrap(loaded.build_model())
     sgd = torch.optim.SGD(model.parameters(), lr=1e-3)
     trainer = Trainer(Plain(model), sgd, loaded.loss, data.select, accumulation_steps=1)

@@ -17,7 +17,7 @@ import numpy as np
 import dpbench
 from dpbench.architecture import load
 from dpbench.data import datasets
-from dpbench.data.registry import prepare
+from dpbench.data.registry import prepare_dataset
 from dpbench.store import load as load_results
 from tools.benchmarks.paired import Figure, Ratio, alternate
 
@@ -29,8 +29,8 @@ ROOT = Path(__file__).parents[2]
 def run(cases: str = "") -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="dpbench-bench-") as name:
         folder = Path(name)
-        prepared = prepare("digits", data_dir=None, cache=folder).folder
-        data = datasets.load("digits", prepared, load("mnist_cnn"), seed=0, samples=1)
+        prepared = prepare_dataset("digits", data_dir=None, cache=folder).folder
+        data = datasets.load_dataset("digits", prepared, load("mnist_cnn"), seed=0, samples=1)
         samples = folder / "samples.npz"
         np.savez(samples, inputs=data.inputs.numpy(), targets=data.targets.numpy())
         sides = {"trial": partial(_trial, folder), "script": partial(_script, folder, samples)}

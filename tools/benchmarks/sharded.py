@@ -84,7 +84,9 @@ def fsdp2(module: nn.Module) -> Trained:
 def training_step(case: Case, make: Callable[[nn.Module], Trained]) -> Step:
     """A step on this rank's batch, the same at every step."""
     loaded = architecture.load(case.name)
-    data = datasets.load("synthetic", None, loaded, seed=dist.get_rank(), samples=case.batch)
+    data = datasets.load_dataset(
+        "synthetic", None, loaded, seed=dist.get_rank(), samples=case.batch
+    )
     torch.manual_seed(0)
     model, optimizer = make(loaded.build_model())
     trainer = Trainer(Plain(model), optimizer, loaded.loss, data.select, accumulation_steps=1)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import floor
 
 from dpbench import units
-from dpbench.data.registry import prepare
+from dpbench.data.registry import prepare_dataset
 from dpbench.errors import UsageError
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
@@ -65,7 +65,7 @@ def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
         from dpbench.launch.trials import HostLauncher
 
         dataset = spec.workload.dataset
-        data = prepare(dataset, data_dir=options.data_dir, cache=scratch)
+        data = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
         most = LARGEST_SAMPLES if data.samples is None else max(1, data.samples // largest_group)
         launcher = HostLauncher(machine, data.folder, logs=scratch / "logs")
         if reason := launcher.unusable_reason(trial):

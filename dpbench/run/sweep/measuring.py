@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from dpbench import store, units
-from dpbench.data.registry import PreparedData, is_function, prepare
+from dpbench.data.registry import PreparedData, is_function, prepare_dataset
 from dpbench.data.user_code import files_sha256, named_files
 from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
@@ -324,7 +324,7 @@ def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
     for workload in job.spec.workloads:
         named, dataset = workload.architecture, workload.dataset
         if dataset not in known:
-            work = partial(prepare, dataset, data_dir=job.data_dir, cache=cache)
+            work = partial(prepare_dataset, dataset, data_dir=job.data_dir, cache=cache)
             theirs = is_function(dataset)
             known[dataset] = in_rank(f"dataset {dataset!r}", work) if theirs else work()
         prepared = known[dataset]

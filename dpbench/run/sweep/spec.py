@@ -49,11 +49,11 @@ def build_sweep_spec(
     if script := options.script_words:
         options = with_defaults(options)
     for name in () if script else options.arch:
-        architecture.check(name)
+        architecture.check_exists(name)
     if options.step is not None:
-        architecture.check(options.step, "step")
+        architecture.check_exists(options.step, "step")
     if options.has_own_data:
-        architecture.check(str(options.data), "dataset")
+        architecture.check_exists(str(options.data), "dataset")
     if len(hosts) > 1 and options.fills_window:  # the orders of other hosts name no steps
         options = options.model_copy(update={"steps": (STEPS,)})
     notes: list[str] = []

@@ -27,7 +27,7 @@ class TrainRequest:
         arch = next((one.values["arch"] for one in layers[::-1] if "arch" in one.values), "")
         make_importable(str(arch))
         options = read(TrainOptions, *layers)
-        architecture.check(options.arch)
+        architecture.check_exists(options.arch)
         return cls(options=options, embedded=embedded)
 
     @property

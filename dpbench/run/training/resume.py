@@ -14,7 +14,7 @@ from dpbench.messages import say
 from dpbench.options.train import TrainOptions
 from dpbench.run.results import results_folder
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
-from dpbench.training.run_folder import RUN_FILE, RunFolder, require_free
+from dpbench.training.run_folder import RUN_FILE, RunFolder, require_new_run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,7 @@ def choose_run_folder(
                 "file to begin another run from"
             )
         return _go_on(spec, checkpoint)
-    require_free(folder)
+    require_new_run(folder)
     return RunPlace(path=folder, resume=str(checkpoint.absolute()) if checkpoint else None)
 
 

@@ -34,7 +34,7 @@ def errors(rank: int) -> dict[tuple[str, str], float]:
     found = {}
     for name, text in SMALL.items():
         loaded = architecture.load(text)
-        samples = datasets.load("synthetic", None, loaded, seed=0, samples=32)
+        samples = datasets.load_dataset("synthetic", None, loaded, seed=0, samples=32)
         for implementation in IMPLEMENTATIONS:
             trial = uneven(implementation, "gloo", workload=WORKLOAD)
             proof = verify(trial, loaded, samples, rank, ranks)
