@@ -33,10 +33,13 @@ class Option(NamedTuple):
 
 def factory_options(factory: Callable[..., Any]) -> tuple[Option, ...]:
     """The named options of a factory."""
-    return tuple(
-        Option(name, _words(_type(parameter)), _default(parameter))
-        for name, parameter in _parameters(factory)[0].items()
-    )
+    options = []
+    for name, parameter in _parameters(factory)[0].items():
+        default = parameter.default
+        text = REQUIRED if default is inspect.Parameter.empty else str(default)
+        as_typed = text.lower() if default is None or isinstance(default, bool) else text
+        options.append(Option(name, _words(_type(parameter)), as_typed))
+    return tuple(options)
 
 
 def convert(given: Mapping[str, str], factory: Callable[..., Any], title: str) -> dict[str, Any]:
@@ -109,10 +112,3 @@ def _words(kind: Any) -> str:
     if get_origin(kind) in (Union, types.UnionType):
         return " or ".join(map(_words, get_args(kind)))
     return _WORDS.get(kind) or inspect.formatannotation(kind)
-
-
-def _default(parameter: inspect.Parameter) -> str:
-    value = parameter.default
-    if value is inspect.Parameter.empty:
-        return REQUIRED
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

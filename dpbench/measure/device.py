@@ -11,7 +11,6 @@ import resource
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -72,13 +71,13 @@ def synchronize(device: torch.device) -> None:
 def clock_of(device: torch.device) -> Callable[[], Any]:
     """The clock for work on `device`: a call gives a reading, for `seconds_between`. On CUDA it is
     an event of the device's current stream."""
-    return perf_counter if device.type == "cpu" else partial(_recorded_event, device)
 
+    def recorded_event() -> cuda.Event:
+        event = cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(cuda.current_stream(device))
+        return event
 
-def _recorded_event(device: torch.device) -> cuda.Event:
-    event = cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record(cuda.current_stream(device))
-    return event
+    return perf_counter if device.type == "cpu" else recorded_event
 
 
 def seconds_between(start: Any, end: Any) -> float:

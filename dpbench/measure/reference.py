@@ -125,20 +125,18 @@ class ReplicaReference:
             for number, replica in enumerate(self._replicas)
         ]
 
-    @torch.no_grad()
-    def _average(self) -> None:
-        for copies in zip(*(replica.parameters() for replica in self._replicas), strict=True):
-            mean = torch.stack(copies).mean(dim=0)
-            for parameter in copies:
-                parameter.copy_(mean)
-
     def step(self, batches: Sequence[torch.Tensor]) -> None:
         """Take a step on the global batch of each micro-step."""
         for number, trainer in enumerate(self._trainers):
             shard = self._trial.process_shard(number)
             trainer.step([batch.narrow(0, *shard) for batch in batches])
         if trainer.steps % self._trial.sync_every == 0:
-            self._average()
+            replicas = (replica.parameters() for replica in self._replicas)
+            with torch.no_grad():
+                for copies in zip(*replicas, strict=True):
+                    mean = torch.stack(copies).mean(dim=0)
+                    for parameter in copies:
+                        parameter.copy_(mean)
 
 
 def sgd(module: torch.nn.Module, trial: TrialSpec) -> torch.optim.Optimizer:

@@ -76,8 +76,10 @@ def verify(
         full_float32()
     module = module.to(device, dtype).eval()  # dropout has no reference
     steps = max(LEAST_STEPS, trial.sync_every + 1)
+    first_samples = torch.arange(steps * small.effective_batch_size, device=dataset.device)
     with seeded(trial.workload.seed):  # items may draw random numbers
-        samples = _samples(dataset, steps * small.effective_batch_size, device, dtype)
+        inputs, targets = dataset.select(first_samples % len(dataset))
+    samples = Dataset(inputs=inputs, targets=targets).to(device, dtype)
     own = trial.workload.step
     make = trainer_of(own)
     title = f"architecture {architecture.name!r}" if own is None else f"step {own!r}"
@@ -132,12 +134,6 @@ def _shrunk(trial: TrialSpec) -> TrialSpec:
         return replace(trial, batch_size=shard)
     larger = sum(size > min(sizes) for size in sizes)
     return replace(trial, batch_size=shard * trial.group_size + larger)
-
-
-def _samples(dataset: Source, wanted: int, device: torch.device, dtype: torch.dtype) -> Dataset:
-    """The first samples of the dataset, with floating-point ones converted to `dtype`."""
-    inputs, targets = dataset.select(torch.arange(wanted, device=dataset.device) % len(dataset))
-    return Dataset(inputs=inputs, targets=targets).to(device, dtype)
 
 
 def _is_sample_mean(

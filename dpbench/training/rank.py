@@ -124,28 +124,24 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
             return None
         try:
             data = read_bytes(path)
-            _require_fit(job, from_bytes(data, str(path)))
+            # The number of epochs may differ, and so may the content of the user's files.
+            earlier = from_bytes(data, str(path)).spec.with_files_of(job.spec)
         except OSError as error:
             return f"cannot read {path}: {error.strerror or error}"
         except UsageError as error:
             return str(error)
+        differences = differing_fields(job.spec, earlier)
+        if differences := [one for one in differences if not one.startswith("epochs: ")]:
+            return (
+                f"{path} belongs to another training: {', '.join(differences)}; use the options "
+                "that it was made with, or train without --resume"
+            )
         return str(path), data
 
     found = ranks.on_first(find)
     if isinstance(found, str):
         raise UsageError(found)
     return None if found is None else from_bytes(found[1], found[0])
-
-
-def _require_fit(job: TrainingJob, checkpoint: Checkpoint) -> None:
-    # The number of epochs may differ, and so may the content of the user's files.
-    earlier = checkpoint.spec.with_files_of(job.spec)
-    differences = differing_fields(job.spec, earlier)
-    if differences := [one for one in differences if not one.startswith("epochs: ")]:
-        raise UsageError(
-            f"{checkpoint.source} belongs to another training: {', '.join(differences)}; use the "
-            "options that it was made with, or train without --resume"
-        )
 
 
 def _notes(loop: TrainingLoop, checkpoint: Checkpoint | None) -> Iterator[str]:
