@@ -31,7 +31,7 @@ from dpbench.messages import printable
 T = TypeVar("T")
 
 NOT_FINITE = ("nan", "inf", "-inf")
-LONGEST_SHOWN = 100
+LONGEST_VALUE_SHOWN = 100
 """Characters of a wrong value that an error shows."""
 _BUILDING = threading.Lock()
 """Python 3.11 cannot parse source, which pydantic does for docstrings, in two threads at once."""
@@ -131,8 +131,8 @@ def _misfit(kind: Any, error: Exception) -> str:
         return f"{name}: not JSON: {error}"
     first = error.errors(include_url=False)[0]
     where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in first["loc"])
-    place = f"{name}{printable(where, LONGEST_SHOWN)}"
+    place = f"{name}{printable(where, LONGEST_VALUE_SHOWN)}"
     if first["type"] == "missing":
         return f"{place}: missing"
     what = first["msg"][:1].lower() + first["msg"][1:]
-    return f"{place}: {what}, got {printable(repr(first['input']), LONGEST_SHOWN)}"
+    return f"{place}: {what}, got {printable(repr(first['input']), LONGEST_VALUE_SHOWN)}"

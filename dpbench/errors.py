@@ -39,7 +39,7 @@ class UsageError(DpbenchError):
         self.about = about
 
 
-MOST_LISTED = 30
+MOST_KNOWN_LISTED = 30
 """Known names that an error lists; of more than these, it suggests one, or the nearest three."""
 
 
@@ -55,7 +55,7 @@ class UnknownName(UsageError):
         message = f"unknown {kind} {got!r}."
         if near:
             message += f" Did you mean {near!r}?"
-        if len(names) <= MOST_LISTED:
+        if len(names) <= MOST_KNOWN_LISTED:
             message += f" Known: {', '.join(names)}."
         elif not near:
             similar = difflib.get_close_matches(got, names, n=3, cutoff=0)

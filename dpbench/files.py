@@ -128,13 +128,9 @@ def as_text(text: str) -> Callable[[IO[bytes]], object]:
     return lambda file: file.write(text.encode())
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a file that the user has named. Raises StoreError if it cannot."""
-    write_file(path, as_text(text))
-
-
 def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Like `write_text`, with `write` called with the open file. Refuses a file that was read."""
+    """Writes a file that the user has named, by `write` with the open file. Refuses one that was
+    read. Raises StoreError."""
     if path.resolve() in _kept:
         raise StoreError(f"{path} holds what is read here; expected another file to write")
     try:

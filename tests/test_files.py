@@ -168,7 +168,7 @@ def test_a_file_that_was_read_is_not_written_by_its_name(tmp_path: Path) -> None
     path.write_text("results")
     assert files.read_bytes(path) == b"results"
     with pytest.raises(StoreError, match=r"sweep\.json holds what is read here; expected another"):
-        files.write_text(path, "a verdict")
+        files.write_file(path, files.as_text("a verdict"))
     assert path.read_text() == "results"
 
 

@@ -70,7 +70,7 @@ def test_its_options_exist(name: str, tmp_path: Path) -> None:
     (_, command, *words), _ = started(SCRIPTS[name], tmp_path)
     if name == "train":
         assert command == "launch"
-        chosen = torchrun.read(words, help_text)
+        chosen = torchrun.read_arguments(words, help_text)
         assert (chosen.module, chosen.training_script) == (True, "dpbench")
         command, *words = chosen.training_script_args
     assert command == name

@@ -82,7 +82,7 @@ def launch(context: typer.Context) -> int:
     from dpbench.records.environment import usable_cores
 
     try:
-        chosen = torchrun.read(context.args, help_text)
+        chosen = torchrun.read_arguments(context.args, help_text)
     except SystemExit:  # the help is printed
         return 0
     processes, cores = int(chosen.nproc_per_node), usable_cores()
@@ -95,7 +95,7 @@ def launch(context: typer.Context) -> int:
     for number in ENDING:  # torch waits for other nodes in C++, where Python's handlers do not run
         handle_unless_ignored(number, signal.SIG_DFL)
     try:
-        torchrun.run(chosen, threads, interface)
+        torchrun.run_workers(chosen, threads, interface)
     except torchrun.WorkersFailed as failed:
         kept = "; the last lines of its stderr:" if failed.last_lines else ""
         say(f"first cause: {failed}{kept}")

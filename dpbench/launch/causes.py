@@ -63,7 +63,7 @@ class RankTrace:
     hang: Hang | None = None
 
 
-def explain(
+def outcome_of(
     traces: Sequence[RankTrace],
     time_limit_seconds: float,
     *,

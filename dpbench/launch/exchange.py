@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 VARIABLE = "DPBENCH_TOKEN"
 SHORTEST = 16
 """Fewest characters; a shorter token could be guessed from a signed value."""
-REMEDY = "make one with: openssl rand -hex 16"
-POLL_SECONDS = 0.05
+TOKEN_REMEDY = "make one with: openssl rand -hex 16"
+JOIN_SECONDS = 300.0
+"""Seconds that members wait for each other at the start."""
+CHECK_SECONDS = 0.05
 NOTHING = (-1, None)
 """Counter and value of a key without a value of this launch."""
 
@@ -39,7 +41,7 @@ def given_token(environ: Mapping[str, str]) -> str | None:
     token = environ.get(VARIABLE)
     if token is not None and len(token := token.strip()) < SHORTEST:
         raise UsageError(
-            f"{VARIABLE}: {len(token)} characters; expected at least {SHORTEST}; {REMEDY}"
+            f"{VARIABLE}: {len(token)} characters; expected at least {SHORTEST}; {TOKEN_REMEDY}"
         )
     return token
 
@@ -94,7 +96,7 @@ class Exchange:
             if names != told:
                 on_wait(names)
                 told = names
-            sleep(POLL_SECONDS)
+            sleep(CHECK_SECONDS)
 
     def _renew_launch(self, own_nonce: bytes, description: object) -> None:
         """Describe this member in a new launch, if some member has come again."""

@@ -17,7 +17,7 @@ from dpbench.temporary import temporary_folder
 T = TypeVar("T")
 
 START_METHODS = ("forkserver", "spawn", "fork")
-DEFAULT_TIMEOUT = timedelta(minutes=5)
+WORLD_TIMEOUT = timedelta(minutes=5)
 
 
 class WorldFailed(RuntimeError):
@@ -29,7 +29,7 @@ def fork_world(
     n: int,
     *,
     start_method: str = "forkserver",
-    timeout: timedelta = DEFAULT_TIMEOUT,
+    timeout: timedelta = WORLD_TIMEOUT,
 ) -> list[T]:
     """Run `fn` on `n` ranks and return [fn(0), …, fn(n - 1)].
 

@@ -23,12 +23,18 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from dpbench import units
 from dpbench.codec import decode, encode
 from dpbench.errors import LaunchError, StoreError, UsageError
-from dpbench.launch.causes import RankTrace, explain
-from dpbench.launch.exchange import Exchange
+from dpbench.launch.causes import RankTrace, outcome_of
+from dpbench.launch.exchange import JOIN_SECONDS, Exchange
 from dpbench.launch.launcher import Launcher, TrialOutcome, judge_trial
 from dpbench.launch.machine import Machine
 from dpbench.launch.placement import NodeRequest, interface_towards
-from dpbench.launch.ranks import HostRanks, RanksFailed, run_host_ranks, scratch_folder
+from dpbench.launch.ranks import (
+    POLL_SECONDS,
+    HostRanks,
+    RanksFailed,
+    run_host_ranks,
+    scratch_folder,
+)
 from dpbench.launch.trials import HostLauncher
 from dpbench.launch.unusable import sparse_reason
 from dpbench.measure.trial import RankReport
@@ -39,9 +45,6 @@ from dpbench.rendezvous.store import STORE_PREFIX, reach_store, serve_store
 from dpbench.specs import TrialSpec, plain_label
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-JOIN_SECONDS = 300.0
-"""Seconds that nodes wait for each other at the start."""
-POLL_SECONDS = 0.1
 BEAT_SECONDS = 1.0
 LOST_SECONDS = 10.0
 """Seconds without a sign of life after which a node counts as lost."""
@@ -72,7 +75,7 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class State:
+class NodeState:
     """The state of a node, which it writes to the store every second."""
 
     plan: str = ""
@@ -103,7 +106,7 @@ class NodeLost(LaunchError):
 
 
 @contextmanager
-def meet(request: NodeRequest, me: Node) -> Iterator[Team]:
+def joined_nodes(request: NodeRequest, me: Node) -> Iterator[Team]:
     """Wait for all nodes, and leave them at the end of the context.
 
     Raises UsageError for a port that is not free, and LaunchError, with the missing nodes, when the
@@ -150,7 +153,7 @@ class _Other:
     def __init__(self) -> None:
         self.beat = -1
         self.seen = monotonic()
-        self.state = State()
+        self.state = NodeState()
         self.result: tuple[int, Any] = (0, None)
         """The last order that it has a result of, with that."""
         self.lost: str | None = None
@@ -168,7 +171,7 @@ class Team:
         self.me = nodes[request.node_rank]
         self.launch = exchange.launch
         self._exchange = exchange
-        self._state = State()
+        self._state = NodeState()
         self._result: Any = None
         # The others watch node 0, which they need, and node 0 watches all.
         watched = range(1, len(nodes)) if self.me.number == 0 else (0,)
@@ -192,7 +195,7 @@ class Team:
             one.lost = f"{self.nodes[number].name} was lost: {reason}"
         return one.lost
 
-    def state(self, number: int) -> State:
+    def state(self, number: int) -> NodeState:
         """The last state of another node that has arrived; raises NodeLost."""
         if reason := self.lost_reason(number):
             raise NodeLost(reason)
@@ -263,7 +266,7 @@ class Team:
     def _serve(self) -> None:
         """Write this node's state each second and when it changes, and read those of others."""
         me, exchange, beats = self.me.number, self._exchange, count()
-        written, next_beat = State(), 0.0
+        written, next_beat = NodeState(), 0.0
         with suppress(RuntimeError, StoreError):  # the connection broke, or another version speaks
             while True:
                 leaving, state = self._leaving, self._state
@@ -277,7 +280,7 @@ class Team:
                 for number, one in self._others.items():
                     beat, found = exchange.get(f"node {number}")
                     if beat > one.beat:
-                        arrived = decode(State, found)
+                        arrived = decode(NodeState, found)
                         if me == 0 and arrived.order != one.state.order:
                             one.result = exchange.get(f"result {number}")
                         one.beat, one.seen, one.state = beat, monotonic(), arrived
@@ -285,7 +288,7 @@ class Team:
                 self._wake.clear()
 
 
-def run_here(
+def run_own_ranks(
     team: Team,
     here: HostLauncher,
     trial: TrialSpec,
@@ -371,7 +374,9 @@ class NodesLauncher:
                     found[node.number] = result
             return any(not result.reports for result in found.values())
 
-        found[0] = run_here(team, self._here, trial, steps, order, time_limit_seconds, some_failed)
+        found[0] = run_own_ranks(
+            team, self._here, trial, steps, order, time_limit_seconds, some_failed
+        )
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
         deadline = monotonic() + STOP_SECONDS
         while len(found) < len(nodes) and monotonic() < deadline:
@@ -382,7 +387,7 @@ class NodesLauncher:
         results = [found.get(node.number, late) for node in nodes]
         if all(one.reports for one in results):
             return judge_trial(trial, [report for one in results for report in one.reports])
-        return explain(
+        return outcome_of(
             [trace for one in results for trace in one.traces],
             time_limit_seconds,
             name=lambda rank: f"rank {rank} on {nodes[trial.hosts[rank]].name}",
@@ -390,7 +395,7 @@ class NodesLauncher:
         )
 
 
-def follow(
+def follow_orders(
     team: Team,
     here: Launcher,
     trial_of: Callable[[int], TrialSpec],
@@ -415,11 +420,11 @@ def follow(
             continue
         assert isinstance(here, HostLauncher)
 
-        def is_over(ordered: State = ordered) -> bool:
+        def is_over(ordered: NodeState = ordered) -> bool:
             """Whether node 0 has stopped the trial, has gone on without it, or is lost."""
             return team.lost_reason(0) is not None or team.state(0) != ordered
 
-        result = run_here(team, here, trial, ordered.steps, last, limit_seconds, is_over)
+        result = run_own_ranks(team, here, trial, ordered.steps, last, limit_seconds, is_over)
         team.set_result(last, result)
         if result.traces:
             say(f"{plain_label(trial)} failed; what the ranks here have written is in {here.logs}")

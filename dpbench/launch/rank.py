@@ -27,7 +27,7 @@ from dpbench.errors import DpbenchError
 from dpbench.launch.signals import ENDING, handle_unless_ignored
 from dpbench.measure.device import peak_memory_words
 
-SHORTEST_TIME_SECONDS = 0.01
+SHORTEST_LIMIT_SECONDS = 0.01
 LONGEST_TEXT = 2000
 WATCH_THREAD = "launcher-watch"
 STREAMS = ("stdout", "stderr")
@@ -73,7 +73,7 @@ class Failure:
         return (f"{self.kind}: {self.text}" if self.text else self.kind) + self.place
 
 
-def main(
+def run_rank(
     work: Callable[[int], object],
     scratch: Path,
     started: float,
@@ -108,14 +108,14 @@ def main(
         handle_unless_ignored(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _redirect(scratch, rank)
-    seconds_left = max(started + limit_seconds - time.monotonic(), SHORTEST_TIME_SECONDS)
+    seconds_left = max(started + limit_seconds - time.monotonic(), SHORTEST_LIMIT_SECONDS)
     with stack_path(scratch, rank).open("w") as stack:
         faulthandler.dump_traceback_later(seconds_left, file=stack)
         try:
             # multiprocessing's pickler would share the memory of tensors, which ends with the rank.
             connection.send_bytes(pickle.dumps((work(rank), None)))
         except BaseException as error:
-            _leave(describe(error, started), connection)
+            _leave(failure_of(error, started), connection)
         finally:
             faulthandler.cancel_dump_traceback_later()
     connection.poll(None)  # until all have results: they may still need this rank's connections
@@ -145,7 +145,7 @@ def main_thread_stack(scratch: Path, rank: int) -> str:
     return text.rpartition("Thread 0x")[2].partition(f'  File "{__file__}"')[0]
 
 
-def describe(error: BaseException, started: float) -> Failure:
+def failure_of(error: BaseException, started: float) -> Failure:
     """Classify an exception: cause or consequence, and whether memory ran out."""
     text = str(error).encode(errors="backslashreplace").decode()
     place = raised_at(error)

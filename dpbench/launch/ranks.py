@@ -29,7 +29,7 @@ from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
 from dpbench.errors import LaunchError
 from dpbench.launch import rank
-from dpbench.launch.causes import SERVER_GONE, RankTrace, explain, hang_of
+from dpbench.launch.causes import SERVER_GONE, RankTrace, hang_of, outcome_of
 from dpbench.launch.fork_server import end_fork_server, fork_server, start_method_unchanged
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.rendezvous.launch_variables import OF_WORKERS, rank_variables
@@ -84,7 +84,7 @@ class RanksFailed(Exception):
 
     def __init__(self, traces: Sequence[RankTrace], limit_seconds: float) -> None:
         self.traces = tuple(traces)
-        self.outcome: TrialOutcome = explain(traces, limit_seconds)
+        self.outcome: TrialOutcome = outcome_of(traces, limit_seconds)
         super().__init__(self.outcome.reason)
 
 
@@ -231,7 +231,7 @@ def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _Runni
     forks = start_method == "forkserver"
     context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
     ours, theirs = context.Pipe()
-    process = context.Process(target=rank.main, args=(*arguments, theirs))
+    process = context.Process(target=rank.run_rank, args=(*arguments, theirs))
     try:
         with start_method_unchanged():
             process.start()

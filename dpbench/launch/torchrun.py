@@ -41,10 +41,10 @@ from dpbench.rendezvous.launch_variables import (
 from dpbench.rendezvous.store import file_variables, serve_store
 from dpbench.temporary import clean_up, temporary_folder, temporary_variables
 
-BACKENDS = ("static", "c10d")
+RENDEZVOUS_BACKENDS = ("static", "c10d")
 """Backends of a rendezvous; torchrun's others need a server of their own."""
 THREADS = "OMP_NUM_THREADS"
-PREFIX = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+LINE_PREFIX = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 AGENT_LOGGERS = (
     "torch.distributed.elastic.multiprocessing.api",
     "torch.distributed.elastic.agent.server.api",
@@ -71,7 +71,7 @@ def refuse(message: object) -> NoReturn:
     raise UsageError(f"{words}. See dpbench launch --help.")
 
 
-def read(
+def read_arguments(
     arguments: Sequence[str], help_of: Callable[[Sequence[str]], str] | None = None
 ) -> Namespace:
     """Parse the arguments with torchrun's parser; `nproc_per_node` is a number in the result.
@@ -95,8 +95,10 @@ def read(
     setattr(parser, "error", refused)  # noqa: B010 - a type checker allows no other way
     parser.allow_abbrev = False  # it would complete options of the script, too
     chosen = parser.parse_args(arguments)
-    if chosen.rdzv_backend not in BACKENDS:
-        refuse(f"got --rdzv-backend={chosen.rdzv_backend}, expected {' or '.join(BACKENDS)}")
+    if chosen.rdzv_backend not in RENDEZVOUS_BACKENDS:
+        refuse(
+            f"got --rdzv-backend={chosen.rdzv_backend}, expected {' or '.join(RENDEZVOUS_BACKENDS)}"
+        )
     nodes, local = f"--nnodes={chosen.nnodes}", f"--nproc-per-node={chosen.nproc_per_node}"
     try:
         _, most_nodes = torchrun.parse_min_max_nnodes(chosen.nnodes)
@@ -168,7 +170,7 @@ def gloo_interface(chosen: Namespace) -> str | None:
     return interface_towards(chosen.local_addr or place.rpartition(":")[0].strip("[]"))
 
 
-def run(chosen: Namespace, threads: int, interface: str | None = None) -> None:
+def run_workers(chosen: Namespace, threads: int, interface: str | None = None) -> None:
     """Run torchrun to its end, with `threads` for each worker unless OMP_NUM_THREADS is set, and
     gloo on `interface` unless GLOO_SOCKET_IFNAME is set.
 
@@ -286,7 +288,7 @@ def worker_variables(
     Workers of one node that use dpbench meet in a file, which the host's other users cannot reach.
     """
     role = "" if chosen.role == "default" else "${role_name} "
-    usual = {THREADS: str(threads), PREFIX: f"[{role}rank ${{rank}}] "}
+    usual = {THREADS: str(threads), LINE_PREFIX: f"[{role}rank ${{rank}}] "}
     if interface is not None:
         usual[GLOO_INTERFACE] = interface
     one_node = file_variables(folder / "store") if is_one_node(chosen) else {}

@@ -161,7 +161,7 @@ def capture(
         accelerators=tuple(accelerators),
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         versions=tuple(versions),
-        variables=variables(),
+        variables=recorded_variables(),
         git_commit=_git_commit(),
         cuda=cuda,
         launcher=launcher,
@@ -172,7 +172,7 @@ def capture(
     )
 
 
-def variables() -> tuple[tuple[str, str], ...]:
+def recorded_variables() -> tuple[tuple[str, str], ...]:
     """The environment variables that change a result, by name."""
     return tuple(
         (name, value)

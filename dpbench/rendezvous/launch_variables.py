@@ -9,7 +9,7 @@ LOOPBACK = "127.0.0.1"
 USUAL_PORT = 29500  # torch's own
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 """The variable with the network interface that gloo takes."""
-REMEDY = "start it with torchrun or dpbench launch"
+LAUNCH_REMEDY = "start it with torchrun or dpbench launch"
 
 LARGEST_PORT = 65_535
 OF_WORKERS = {
@@ -63,7 +63,9 @@ class LaunchVariables:
         world_size = integer(environ, "WORLD_SIZE", 1)
         address = environ.get("MASTER_ADDR", LOOPBACK)
         if not address or any(letter.isspace() for letter in address):
-            raise ValueError(f"got MASTER_ADDR={address!r}, expected the host of rank 0; {REMEDY}")
+            raise ValueError(
+                f"got MASTER_ADDR={address!r}, expected the host of rank 0; {LAUNCH_REMEDY}"
+            )
         return cls(
             rank=integer(environ, "RANK", 0, world_size - 1),
             world_size=world_size,
@@ -84,7 +86,7 @@ def integer(
 ) -> int:
     """The variable `name` as an integer within the limits; ValueError with its value otherwise."""
     between = f"from {smallest} to {largest}" if largest is not None else f"of {smallest} or more"
-    expected = f"expected an integer {between}; {REMEDY}"
+    expected = f"expected an integer {between}; {LAUNCH_REMEDY}"
     if name not in environ:
         raise ValueError(f"the environment variable {name} is not set, {expected}")
     text = environ[name]

@@ -1,7 +1,7 @@
 """Ranks that wait for each other in a store: all of them, or for one that works alone.
 
-`meet` finds out who did not come. It needs no process group, so that ranks can meet before they
-have one; `barrier` is the public form of it, for the ranks of a group.
+`wait_for_ranks` finds out who did not come. It needs no process group, so that ranks can meet
+before they have one; `barrier` is the public form of it, for the ranks of a group.
 
 `on_first_rank` lets one rank work alone for any length of time. In a collective the others would
 give up after their group's timeout.
@@ -29,7 +29,9 @@ LINGER_SECONDS = 0.5
 store."""
 
 
-def meet(store: Store, rank: int, size: int, label: str, timeout: timedelta) -> str | None:
+def wait_for_ranks(
+    store: Store, rank: int, size: int, label: str, timeout: timedelta
+) -> str | None:
     """Wait for all ranks; None if they came, all with the same label, else what is wrong.
 
     The first rank that runs out of time decides for all: one that comes later gets the same
@@ -112,7 +114,7 @@ def barrier(
     check_timeout(f"barrier {label!r}", timeout)
     group = member_group(process_group, "barrier")
     rank, size = dist.get_rank(group), dist.get_world_size(group)
-    if reason := meet(group.get_group_store(), rank, size, label, timeout):
+    if reason := wait_for_ranks(group.get_group_store(), rank, size, label, timeout):
         raise RuntimeError(f"barrier {reason}")
 
 

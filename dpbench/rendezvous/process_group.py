@@ -23,7 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.rendezvous.available_backends import available_backends, local_device
 from dpbench.rendezvous.launch_variables import LaunchVariables
-from dpbench.rendezvous.meeting import DEFAULT_TIMEOUT, check_timeout, meet
+from dpbench.rendezvous.meeting import DEFAULT_TIMEOUT, check_timeout, wait_for_ranks
 from dpbench.rendezvous.store import open_store
 from dpbench.temporary import temporary_variables
 
@@ -207,6 +207,6 @@ def _store_of_group(
     if taken != own:
         raise RuntimeError(f"RANK={rank} belongs to {taken} already; each needs its own")
     number = store.add(f"groups of {rank}", 1)
-    if wait and (reason := meet(store, rank, size, f"{backend}, {size} ranks", timeout)):
+    if wait and (reason := wait_for_ranks(store, rank, size, f"{backend}, {size} ranks", timeout)):
         raise RuntimeError(reason)
     return PrefixStore(f"group {number}", store)

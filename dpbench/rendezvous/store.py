@@ -24,7 +24,7 @@ from dpbench.rendezvous.launch_variables import (
     endpoint_text,
 )
 
-PAUSE_SECONDS = 0.05
+CONNECTING_PAUSE_SECONDS = 0.05
 STORE_FILE = "DPBENCH_STORE_FILE"
 """The environment variable that names the file in which the ranks of one host meet."""
 STORE_PREFIX = "DPBENCH_STORE_PREFIX"
@@ -124,17 +124,17 @@ def reach_store(
     """
     deadline = time.monotonic() + timeout.total_seconds()
     while True:
-        left = max(deadline - time.monotonic(), PAUSE_SECONDS)
+        left = max(deadline - time.monotonic(), CONNECTING_PAUSE_SECONDS)
         try:
             socket.create_connection((address, port), timeout=left).close()
             break
         except OSError as error:
-            if time.monotonic() + PAUSE_SECONDS >= deadline:
+            if time.monotonic() + CONNECTING_PAUSE_SECONDS >= deadline:
                 raise RuntimeError(
                     f"{holder} did not come within {timeout.total_seconds():g} s: it holds the "
                     f"store at {endpoint_text(address, port)}, and there: "
                     f"{error.strerror or error}; look at its output, and compare {compare}"
                 ) from None
-        time.sleep(PAUSE_SECONDS)
+        time.sleep(CONNECTING_PAUSE_SECONDS)
     left_time = timedelta(seconds=max(deadline - time.monotonic(), 1.0))
     return TCPStore(address, port, is_master=False, timeout=left_time, wait_for_workers=False)

@@ -90,7 +90,7 @@ BACKENDS = {
 PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_group)
 
 
-FOLDER = Path(__file__).parents[1] / "measure" / "implementations"
+IMPLEMENTATIONS_FOLDER = Path(__file__).parents[1] / "measure" / "implementations"
 
 
 def module_name(implementation: str) -> str:
@@ -129,7 +129,9 @@ def read_traits(path: Path) -> ImplementationTraits | None:
         ) from None
 
 
-_FOUND = [traits for path in FOLDER.glob("[!_]*.py") if (traits := read_traits(path))]
+_FOUND = [
+    traits for path in IMPLEMENTATIONS_FOLDER.glob("[!_]*.py") if (traits := read_traits(path))
+]
 BUILT_IN = {traits.name: traits for traits in sorted(_FOUND, key=lambda one: (one.order, one.name))}
 """The implementations of dpbench's own training loop: one file each."""
 SCRIPT = "script"

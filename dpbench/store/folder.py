@@ -49,7 +49,7 @@ LOGS_FOLDER = "logs"
 LONGEST_NAME = 200
 MOST_TRIALS = 100_000
 """Most trials of a plan: a file of a few bytes could ask for any number."""
-MOST_NAMED = 3
+MOST_FOLDERS_NAMED = 3
 """Most results folders that an error lists."""
 
 R = TypeVar("R")
@@ -223,7 +223,7 @@ def _read_header(folder: Path, file: str, maker: str) -> ResultsHeader:
     if not os.path.lexists(folder / file):
         lack = f"has no {file}" if folder.exists() else "does not exist"
         inside = [str(path.parent) for path in sorted(folder.glob(f"*/{file}"), reverse=True)]
-        named = f": {units.some_of(inside, MOST_NAMED)}" if inside else ""
+        named = f": {units.some_of(inside, MOST_FOLDERS_NAMED)}" if inside else ""
         raise StoreError(f"{folder} {lack}; expected a results folder of {maker}{named}")
     return read_versioned(folder / file, ResultsHeader)
 

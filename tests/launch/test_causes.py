@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from dpbench.launch import causes
-from dpbench.launch.causes import Hang, RankTrace, explain, hang_of
-from dpbench.launch.rank import Failure, describe, stack_path
+from dpbench.launch.causes import Hang, RankTrace, hang_of, outcome_of
+from dpbench.launch.rank import Failure, failure_of, stack_path
 from dpbench.measure import device
 from dpbench.records.trial import Status
 from tests.measure.recording_cuda import RecordingCuda
@@ -83,7 +83,7 @@ GONE = "node 1 (host1) was lost: no sign of life for 10 s"
 def test_the_first_cause_is_named(
     traces: list[RankTrace], outside: str | None, reason: str
 ) -> None:
-    outcome = explain(traces, 3, outside=outside)
+    outcome = outcome_of(traces, 3, outside=outside)
     assert outcome.reason == reason
     assert outcome.killed == ("SIGKILL" in reason or "SIGTERM" in reason)
     assert (outcome.status is Status.TIMED_OUT) == reason.startswith("no result")
@@ -109,22 +109,22 @@ def test_of_hung_ranks_the_one_outside_a_collective_is_named(
         traces = [trace(rank, hang=hang_of(tmp_path, rank)) for rank in range(2)]
         first = "rank 0 did not respond; " if not stack else ""
         reason = f"no result after 3 s: {first}rank 1 {place}{waited}"
-        assert explain(traces, 3).reason == reason
+        assert outcome_of(traces, 3).reason == reason
 
 
 def test_a_rank_has_the_name_that_the_caller_gives_it() -> None:
-    far = trace(2, failure=describe(ValueError("broken"), time.monotonic()))
+    far = trace(2, failure=failure_of(ValueError("broken"), time.monotonic()))
     near = trace(0, failure=failure(at_seconds=60.0))
-    named = explain([near, far], 10, name=lambda rank: f"rank {rank} on host{rank // 2}")
+    named = outcome_of([near, far], 10, name=lambda rank: f"rank {rank} on host{rank // 2}")
     assert named.reason == "rank 2 on host1 raised ValueError: broken"
     assert named.raised == far.failure
 
 
 def test_a_lost_connection_is_known_by_its_words() -> None:
     gone = "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5"
-    assert describe(RuntimeError(gone), 0.0).lost_peer
-    assert describe(ConnectionResetError(104, "Connection reset by peer"), 0.0).lost_peer
-    assert not describe(ValueError("broken"), 0.0).lost_peer
+    assert failure_of(RuntimeError(gone), 0.0).lost_peer
+    assert failure_of(ConnectionResetError(104, "Connection reset by peer"), 0.0).lost_peer
+    assert not failure_of(ValueError("broken"), 0.0).lost_peer
 
 
 def test_the_place_of_an_error_is_the_users_line_that_called_torch(
@@ -132,11 +132,11 @@ def test_the_place_of_an_error_is_the_users_line_that_called_torch(
 ) -> None:
     with pytest.raises(IndexError) as raised:
         torch.nn.functional.cross_entropy(torch.zeros(1, 4), torch.tensor([9]))
-    place = describe(raised.value, 0.0).place
+    place = failure_of(raised.value, 0.0).place
     assert re.fullmatch(r" \(tests/launch/test_causes.py, line \d+\)", place)
     monkeypatch.chdir(tmp_path)
     tmp_path.rmdir()
-    assert "test_causes.py, line" in describe(raised.value, 0.0).place
+    assert "test_causes.py, line" in failure_of(raised.value, 0.0).place
 
 
 class Unprintable(torch.nn.Linear):
@@ -147,7 +147,7 @@ class Unprintable(torch.nn.Linear):
 def test_a_layer_that_cannot_be_printed_does_not_hide_the_error() -> None:
     with pytest.raises(RuntimeError) as raised:
         Unprintable(2, 2)(torch.zeros(1, 3))
-    told = describe(raised.value, 0.0)
+    told = failure_of(raised.value, 0.0)
     assert "cannot be multiplied" in told.text
     assert told.place.startswith(" (tests/launch/test_causes.py")
 
@@ -158,12 +158,12 @@ def test_code_that_torch_compile_wrote_is_not_the_users(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     with pytest.raises(ZeroDivisionError) as raised:
         exec(compile("1 / 0", tmp_path / "kernel.py", "exec"))
-    assert "test_causes.py, line" in describe(raised.value, 0.0).place
+    assert "test_causes.py, line" in failure_of(raised.value, 0.0).place
 
 
 def test_lack_of_memory_is_a_status_of_its_own() -> None:
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 B")
-    outcome = explain([trace(1, failure=describe(error, 0.0))], 3)
+    outcome = outcome_of([trace(1, failure=failure_of(error, 0.0))], 3)
     assert outcome.status is Status.OUT_OF_MEMORY
     assert (outcome.reason or "").startswith(
         "rank 1 ran out of memory: RuntimeError: DefaultCPUAllocator: can't allocate memory: you "
@@ -173,5 +173,5 @@ def test_lack_of_memory_is_a_status_of_its_own() -> None:
 
 def test_lack_of_memory_on_a_gpu_gives_the_peak_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "cuda", RecordingCuda(peak=3 * 2**30))
-    failure = describe(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB"), 0.0)
+    failure = failure_of(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB"), 0.0)
     assert re.match(r"3 GiB on cuda:1 and \d[\d.]* [MG]iB on the host$", failure.peak_memory)

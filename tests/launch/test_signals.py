@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.launch.torchrun import prepared_for, read
+from dpbench.launch.torchrun import prepared_for
+from dpbench.launch.torchrun import read_arguments as read
 from tests.cli.command import environment
 
 pytestmark = pytest.mark.slow

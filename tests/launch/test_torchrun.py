@@ -16,7 +16,17 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import torchrun
 from dpbench.launch.signals import end_in_words
-from dpbench.launch.torchrun import WorkersFailed, first_cause, read, run, store_held
+from dpbench.launch.torchrun import (
+    WorkersFailed,
+    first_cause,
+    store_held,
+)
+from dpbench.launch.torchrun import (
+    read_arguments as read,
+)
+from dpbench.launch.torchrun import (
+    run_workers as run,
+)
 from tests.cli.command import start
 from tests.launch.tidy import after_torchrun
 from tests.ports import free_port
@@ -176,7 +186,7 @@ def test_gloo_is_led_to_the_interface_where_the_nodes_meet(
     arguments: list[str], interface: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    chosen = torchrun.read([*arguments, __file__])
+    chosen = torchrun.read_arguments([*arguments, __file__])
     assert torchrun.gloo_interface(chosen) == interface
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
     assert torchrun.gloo_interface(chosen) is None
@@ -268,7 +278,10 @@ def test_the_rank_that_failed_first_is_named_with_its_last_lines(
 
 def test_restarts_are_torchruns(folder: Path) -> None:
     with pytest.raises(WorkersFailed):
-        run(read(["--nproc-per-node=2", "--max-restarts=1", "script.py", "fail"]), threads=1)
+        run(
+            read(["--nproc-per-node=2", "--max-restarts=1", "script.py", "fail"]),
+            threads=1,
+        )
     attempts = [worker["TORCHELASTIC_RESTART_COUNT"] for worker in told(folder, 1)]
     assert attempts == ["0", "1"]
 
@@ -295,7 +308,10 @@ def test_one_node_listens_on_loopback_and_executes_nothing(
 
     thread = threading.Thread(target=look)
     thread.start()
-    run(read([*(port if word == "PORT" else word for word in options), "wait.py"]), threads=1)
+    run(
+        read([*(port if word == "PORT" else word for word in options), "wait.py"]),
+        threads=1,
+    )
     thread.join()
     chosen = port if "PORT" in options else ""
     assert (folder / "place").read_text().startswith(f"127.0.0.1:{chosen}")

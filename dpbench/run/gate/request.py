@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
-from dpbench.files import write_text
+from dpbench.files import as_text, write_file
 from dpbench.options.bridge import Given, Layer, file_layers, option_name, read
 from dpbench.options.check import CheckOptions
 from dpbench.run import presets
@@ -101,6 +101,6 @@ def _write_files(options: CheckOptions, assessment: Assessment, notes: Sequence[
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
         text = junit(assessment, strict=options.strict, notes=notes, started_utc=now)
-        write_text(options.junit, text)
+        write_file(options.junit, as_text(text))
     if options.markdown is not None:
-        write_text(options.markdown, pull_request(assessment.verdict, notes))
+        write_file(options.markdown, as_text(pull_request(assessment.verdict, notes)))

@@ -7,7 +7,7 @@ import secrets
 from urllib.parse import urlsplit
 
 from dpbench.errors import UsageError
-from dpbench.launch.exchange import REMEDY, VARIABLE, given_token
+from dpbench.launch.exchange import TOKEN_REMEDY, VARIABLE, given_token
 from dpbench.launch.placement import NodeRequest, Placement
 from dpbench.messages import printable
 from dpbench.options.bridge import option_name
@@ -55,7 +55,7 @@ def parse_nodes(options: NodeOptions, placed: Placement | None) -> NodeRequest |
     if token is None and (rank > 0 or placed):
         raise UsageError(
             f"{count} nodes need a token that they share; expected the same {VARIABLE} in the "
-            f"environment of all of them; {REMEDY}"
+            f"environment of all of them; {TOKEN_REMEDY}"
         )
     return NodeRequest(
         node_count=count,

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from dpbench.launch.exchange import VARIABLE
-from dpbench.launch.nodes import Node, NodeLost, follow, meet
+from dpbench.launch.nodes import Node, NodeLost, follow_orders, joined_nodes
 from dpbench.launch.placement import NodeRequest
 from dpbench.messages import say
 from dpbench.options.bridge import as_typed, option_name
@@ -29,7 +29,7 @@ OWN_OPTIONS = ("gpus", "data_dir")
 
 
 def measure_over_nodes(options: SweepOptions, nodes: NodeRequest) -> StoredSweep:
-    """Measure the sweep as node 0; raises what `meet` raises."""
+    """Measure the sweep as node 0; raises what `joined_nodes` raises."""
     folder, earlier = find_folder(options)
     me = _describe(options, nodes, folder=folder.name)
     if nodes.token_is_new:
@@ -37,7 +37,7 @@ def measure_over_nodes(options: SweepOptions, nodes: NodeRequest) -> StoredSweep
         words[words.index("--node-rank") + 1] = "1"
         others = "on node 1" if nodes.node_count == 2 else "on each other node with its --node-rank"
         say(f"{others}: {VARIABLE}={nodes.token} dpbench sweep {shlex.join(words)}")
-    with as_exceptions(), meet(nodes, me) as team:
+    with as_exceptions(), joined_nodes(nodes, me) as team:
         stored = prepare(options, folder, earlier, team=team).measure()
         lost = [reason for node in team.nodes if (reason := team.lost_reason(node.number))]
         if lost:
@@ -49,7 +49,7 @@ def follow_sweep(options: SweepOptions, nodes: NodeRequest) -> int:
     """Take part until node 0 has no more to run, and return the exit status."""
     folder = options.results_dir / (options.name or f"dpbench-node{nodes.node_rank}")
     me = _describe(options, nodes)
-    with as_exceptions(), meet(nodes, me) as team:
+    with as_exceptions(), joined_nodes(nodes, me) as team:
         spec, _ = build_sweep_spec(options, me.machine, team.nodes)
         measurement = Measurement(
             spec=spec, folder=folder, command=(), data_dir=options.data_dir, embedded=True
@@ -57,7 +57,7 @@ def follow_sweep(options: SweepOptions, nodes: NodeRequest) -> int:
         try:
             with launcher_for(measurement, me.machine) as here:
                 team.agree(plan_hash(spec))
-                follow(team, here, partial(numbered_trial, spec), spec.time_limit_seconds)
+                follow_orders(team, here, partial(numbered_trial, spec), spec.time_limit_seconds)
         except NodeLost as lost:
             reason = str(lost).partition("; to finish")[0]  # node 0 would name its own --node-rank
             finish = how_to_finish(options, Path(team.nodes[0].folder), team)

@@ -22,7 +22,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from dpbench.codec import decode, encode
 from dpbench.errors import DpbenchError, TrainingFailed, UsageError
-from dpbench.launch.exchange import Exchange, given_token
+from dpbench.launch.exchange import JOIN_SECONDS, Exchange, given_token
 from dpbench.launch.rank import speaks_of_lost_peer
 from dpbench.messages import said_to
 from dpbench.options.bridge import as_typed
@@ -56,8 +56,6 @@ from dpbench.training.rank import train_rank
 
 TIMED_OUT = ("timed out waiting", "did not come within")
 """Words of gloo, and of `meeting`."""
-JOIN_SECONDS = 300.0
-"""Seconds that ranks wait for each other at the start."""
 PAUSE_SECONDS = 0.05
 
 

@@ -16,7 +16,7 @@ from dpbench.errors import UsageError
 from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.machine import Machine
 from dpbench.options.sweep import SweepOptions
-from dpbench.records.environment import variables
+from dpbench.records.environment import recorded_variables
 from dpbench.records.trial import Status
 from dpbench.run.sweep.measuring import lasting
 from dpbench.run.sweep.preparation import exit_status
@@ -90,7 +90,7 @@ def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     assert TOKEN not in out + err
     assert VARIABLE not in os.environ
     monkeypatch.setenv(VARIABLE, TOKEN)
-    assert VARIABLE not in dict(variables())
+    assert VARIABLE not in dict(recorded_variables())
 
 
 def test_trials_that_a_lost_node_left_over_are_run_again_and_count_as_failure() -> None:
