@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from dpbench.launch.launcher import ProcessOutcome, attempts
+from dpbench.launch.launcher import Outcome, attempts
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
 from dpbench.measure.collectives import measure_collective
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
 from dpbench.records.trial import Status
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CollectiveOutcome(ProcessOutcome):
-    """The result of one measurement."""
-
-    ranks: tuple[RankCollectives, ...] = ()
 
 
 class HostCollectives:
@@ -35,23 +27,19 @@ class HostCollectives:
         """Why this machine cannot run the measurement; None if it can."""
         return self._machine.unusable_backend_reason(spec.backend, spec.devices)
 
-    def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> CollectiveOutcome:
+    def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> Outcome:
         """Run the measurement in separate processes, and leave none behind."""
         work = partial(measure_collective, spec)
         try:
             with scratch_folder(self._logs, spec.collective_id) as scratch:
                 reports = run_ranks(work, spec.group_size, scratch, time_limit_seconds)
         except RanksFailed as failed:
-            return CollectiveOutcome(
-                status=failed.outcome.status,
-                reason=failed.outcome.reason,
-                killed=failed.outcome.killed,
-            )
+            return failed.outcome
         measured = tuple(report for report in reports if isinstance(report, RankCollectives))
         if len(measured) == len(reports):
-            return CollectiveOutcome(status=Status.COMPLETED, ranks=measured)
+            return Outcome(status=Status.COMPLETED, ranks=measured)
         wrong = next(report for report in reports if isinstance(report, str) and report)
-        return CollectiveOutcome(status=Status.FAILED, reason=f"wrong result: {wrong}")
+        return Outcome(status=Status.FAILED, reason=f"wrong result: {wrong}")
 
 
 def run_collectives(
@@ -67,9 +55,9 @@ def run_collectives(
     A measurement ended from outside, such as by the kernel's out-of-memory killer, is retried once.
     """
 
-    def refuse(spec: CollectiveSpec) -> CollectiveOutcome | None:
+    def refuse(spec: CollectiveSpec) -> Outcome | None:
         reason = launcher.unusable_reason(spec)
-        return CollectiveOutcome(status=Status.SKIPPED, reason=reason) if reason else None
+        return Outcome(status=Status.SKIPPED, reason=reason) if reason else None
 
     for spec, outcome, timing in attempts(
         specs,

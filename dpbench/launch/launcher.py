@@ -21,17 +21,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProcessOutcome:
+class Outcome:
     """The end of a measurement's processes; `reason` says why it did not complete."""
 
     status: Status
     reason: str | None = None
     killed: bool = False
     """True if something outside ended it, such as kill -9: another try may succeed."""
+    raised: Failure | None = None
+    """The exception of a rank that ended it, if there is one."""
+    ranks: tuple[Any, ...] = ()
+    """What each rank measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialOutcome(ProcessOutcome):
+class TrialOutcome(Outcome):
     """The result of one trial's processes."""
 
     item: str = "samples"
@@ -40,12 +44,10 @@ class TrialOutcome(ProcessOutcome):
     verification: Verification | None = None
     flops_per_item: float | None = None
     host_load: HostLoad | None = None
-    raised: Failure | None = None
-    """The exception of a rank that ended the trial, if there is one."""
 
 
 Item = TypeVar("Item", TrialSpec, CollectiveSpec)
-Ended = TypeVar("Ended", bound=ProcessOutcome)
+Ended = TypeVar("Ended", bound=Outcome)
 
 
 class Launcher(Protocol):

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 
@@ -103,46 +104,41 @@ def find_placement(environ: Mapping[str, str]) -> Placement | None:
 
     Raises UsageError for a variable with an unusable value.
     """
+    for launcher, variables in LAUNCHERS.items():
+        names = variables.split()
+        alone = environ.get(names[1], "" if launcher == "Kubernetes" else "1") == "1"
+        if names[0] in environ and not alone:
+            break
+    else:
+        return None
+
+    def read(name: str, otherwise: Any, smallest: int, largest: int | None = None) -> Any:
+        return integer(environ, name, smallest, largest) if name in environ else otherwise
+
     try:
-        for launcher, names in LAUNCHERS.items():
-            rank, size = names.split()[:2]
-            alone = environ.get(size, "" if launcher == "Kubernetes" else "1") == "1"
-            if rank in environ and not alone:
-                return _place(launcher, names.split(), environ)
+        size = read(names[1], None, 1)
+        rank = integer(environ, names[0], 0, None if size is None else size - 1)
+        nodes = read(names[5], None, 1)
+        local_size = read(names[3], -(-size // nodes) if size and nodes else 1, 1)
+        address, port = environ.get("MASTER_ADDR"), USUAL_PORT
+        if launcher == "srun":
+            hosts = FIRST_HOST.match(environ.get("SLURM_STEP_NODELIST", ""))
+            address = address or (hosts and "".join(filter(None, hosts.groups()))) or None
+            job, step = (int(environ.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+            port = SLURM_PORTS[(job + step) % len(SLURM_PORTS)]
+        return Placement(
+            rank=rank,
+            size=size,
+            local_rank=read(names[2], rank % local_size, 0),
+            local_size=local_size,
+            node=read(names[4], rank // local_size, 0),
+            nodes=nodes or (size and -(-size // local_size)),
+            address=address,
+            port=read("MASTER_PORT", port, 1, LARGEST_PORT),
+            has_store=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return None
-
-
-def _place(launcher: str, names: list[str], environ: Mapping[str, str]) -> Placement:
-    size = integer(environ, names[1], 1) if names[1] in environ else None
-    rank = integer(environ, names[0], 0, None if size is None else size - 1)
-
-    def read(index: int, otherwise: int, smallest: int) -> int:
-        name = names[index]
-        return integer(environ, name, smallest) if name in environ else otherwise
-
-    nodes = integer(environ, names[5], 1) if names[5] in environ else None
-    local_size = read(3, -(-size // nodes) if size and nodes else 1, 1)
-    if size and not nodes:
-        nodes = -(-size // local_size)
-    address, port = environ.get("MASTER_ADDR"), USUAL_PORT
-    if launcher == "srun":
-        hosts = FIRST_HOST.match(environ.get("SLURM_STEP_NODELIST", ""))
-        address = address or (("".join(filter(None, hosts.groups())) or None) if hosts else None)
-        job, step = (int(environ.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
-        port = SLURM_PORTS[(job + step) % len(SLURM_PORTS)]
-    return Placement(
-        rank=rank,
-        size=size,
-        local_rank=read(2, rank % local_size, 0),
-        local_size=local_size,
-        node=read(4, rank // local_size, 0),
-        nodes=nodes,
-        address=address,
-        port=integer(environ, "MASTER_PORT", 1, LARGEST_PORT) if "MASTER_PORT" in environ else port,
-        has_store=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-    )
 
 
 def remove_torchrun_variables(environ: MutableMapping[str, str]) -> None:

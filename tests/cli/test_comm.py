@@ -8,7 +8,7 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.launch.collectives import CollectiveOutcome
+from dpbench.launch.launcher import Outcome
 from dpbench.records.collectives import CollectiveSpec
 from dpbench.records.trial import Status
 from tests.cli.synthetic import dpbench
@@ -72,11 +72,9 @@ def test_a_failure_is_a_row_and_the_exit_status(
 ) -> None:
     works = SyntheticCollectives.run
 
-    def fails_on_shm(
-        self: SyntheticCollectives, spec: CollectiveSpec, limit: float
-    ) -> CollectiveOutcome:
+    def fails_on_shm(self: SyntheticCollectives, spec: CollectiveSpec, limit: float) -> Outcome:
         if spec.backend == "shm":
-            return CollectiveOutcome(status=Status.FAILED, reason="rank 1 raised OSError: no room")
+            return Outcome(status=Status.FAILED, reason="rank 1 raised OSError: no room")
         return works(self, spec, limit)
 
     monkeypatch.setattr(SyntheticCollectives, "run", fails_on_shm)
@@ -89,9 +87,7 @@ def test_ctrl_c_keeps_what_is_measured(
 ) -> None:
     works = SyntheticCollectives.run
 
-    def interrupted(
-        self: SyntheticCollectives, spec: CollectiveSpec, limit: float
-    ) -> CollectiveOutcome:
+    def interrupted(self: SyntheticCollectives, spec: CollectiveSpec, limit: float) -> Outcome:
         if spec.repetition == 1:
             raise KeyboardInterrupt
         return works(self, spec, limit)

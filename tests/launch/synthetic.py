@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
-from dpbench.launch.collectives import CollectiveOutcome, HostCollectives
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.collectives import HostCollectives
+from dpbench.launch.launcher import Outcome, TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.records.collectives import (
     CollectiveSpec,
@@ -201,9 +201,9 @@ class SyntheticCollectives(HostCollectives):
     def unusable_reason(self, spec: CollectiveSpec) -> str | None:
         return None
 
-    def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> CollectiveOutcome:
+    def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> Outcome:
         ranks = tuple(_collective_rank(spec, rank) for rank in range(spec.group_size))
-        return CollectiveOutcome(status=Status.COMPLETED, ranks=ranks)
+        return Outcome(status=Status.COMPLETED, ranks=ranks)
 
 
 def seconds(spec: CollectiveSpec, nbytes: int) -> float:
