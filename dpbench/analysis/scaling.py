@@ -29,9 +29,8 @@ from dpbench.specs.traits import SINGLE
 SpeedKind = Literal["time", "throughput"]
 SPEED_KINDS: tuple[SpeedKind, ...] = get_args(SpeedKind)
 
-# Wider than any time or throughput, and no ratio of two such numbers overflows.
-_SMALLEST, _LARGEST = 1e-100, 1e100
-
+SMALLEST, LARGEST = 1e-100, 1e100
+"""Wider than any time or throughput, and no ratio of two such numbers overflows."""
 UNITY = Estimate(value=1.0, unit="×", sample_size=1, basis="baseline")
 """The speedup of the baseline against itself."""
 OWN = "its own group size 1"
@@ -115,17 +114,14 @@ def _group_size(value: object) -> int:
 
 
 def _positive(name: str, value: object) -> float:
-    # `not <=`: NaN compares false with everything, so this rejects it too.
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, Real)
-        or value < _SMALLEST
-        or not value <= _LARGEST
-    ):
+    number = 0.0
+    if isinstance(value, Real) and not isinstance(value, bool):
+        number = float(value)
+    if not SMALLEST <= number <= LARGEST:  # NaN is in no range
         raise ValueError(
-            f"{name} is {value!r}: expected a positive number from {_SMALLEST:g} to {_LARGEST:g}"
+            f"{name} is {value!r}: expected a positive number from {SMALLEST:g} to {LARGEST:g}"
         )
-    return float(value)
+    return number
 
 
 def reference_of(known: Iterable[TrialSpec]) -> Callable[[TrialSpec], TrialSpec]:

@@ -70,9 +70,8 @@ def exposed_communication_seconds(record: TrialRecord) -> float | None:
     left out. Noise can make it negative; it is not clipped.
     """
     record = _after_first_segments(record)
-    if (free := free_communication_seconds(record)) is None:
-        return None
-    return slowest_rank_step_seconds(record) - free
+    free = free_communication_seconds(record)
+    return None if free is None else slowest_rank_step_seconds(record) - free
 
 
 def _after_first_segments(record: TrialRecord) -> TrialRecord:

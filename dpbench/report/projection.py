@@ -9,7 +9,7 @@ from dataclasses import asdict
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
 from dpbench.analysis.projection.law import FLAT
-from dpbench.analysis.projection.row import Origin, Projection
+from dpbench.analysis.projection.series import Origin, Projection
 from dpbench.analysis.projection.track_record import band, held
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer

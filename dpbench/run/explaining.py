@@ -13,7 +13,7 @@ from dpbench.analysis.diagnosis.explanation import (
     noisiest,
     trained_together,
 )
-from dpbench.analysis.diagnosis.user_code import code_notes
+from dpbench.analysis.diagnosis.hints import code_notes
 from dpbench.analysis.load import load_notes
 from dpbench.analysis.row import Row, noise_note
 from dpbench.analysis.subject import of_folder

@@ -14,9 +14,9 @@ from dpbench.options.shared import RowFilter
 from dpbench.run.results import filter_choices, is_table
 
 if TYPE_CHECKING:
-    from dpbench.analysis.projection.row import Lookalike, ProjectedRow, Projection
-    from dpbench.analysis.projection.series import Series
+    from dpbench.analysis.projection.series import ProjectedRow, Projection, Series
     from dpbench.analysis.projection.simulation import Simulation
+    from dpbench.analysis.projection.track_record import Lookalike
     from dpbench.store import StoredSweep
 
 FURTHER = (8, 64, 1000)
@@ -85,7 +85,7 @@ def _by_law(
     left_out: Sequence[str],
     sweep: StoredSweep | None,
 ) -> Projected:
-    from dpbench.analysis.projection.extrapolation import project as project_by_law
+    from dpbench.analysis.projection.series import project_by_law
 
     found, refused = [], []
     for one in series:
@@ -125,8 +125,7 @@ def _by_simulation(
     sweep: StoredSweep,
 ) -> Projected:
     from dpbench.analysis.communication.network import flat_network, load_topology
-    from dpbench.analysis.projection.simulation import project as project_by_simulation
-    from dpbench.analysis.projection.simulation import simulation_of
+    from dpbench.analysis.projection.simulation import project_by_simulation, simulation_of
 
     if options.topology is not None:
         network = load_topology(options.topology)
@@ -148,7 +147,7 @@ def _by_simulation(
 def _projection(
     series: Series, rows: tuple[ProjectedRow, ...], simulation: Simulation | None = None
 ) -> Projection:
-    from dpbench.analysis.projection.row import Projection
+    from dpbench.analysis.projection.series import Projection
 
     first = series.rows[0]
     return Projection(

@@ -10,9 +10,9 @@ from statistics import fmean
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Advice, AdviceKind, Explanation
 from dpbench.analysis.diagnosis.factors import LARGE, Factor, Part, is_large_loss, typical
+from dpbench.analysis.diagnosis.hints import observed
 from dpbench.analysis.diagnosis.phases import data_seconds
 from dpbench.analysis.diagnosis.script import script_words
-from dpbench.analysis.diagnosis.user_code import observed
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 

@@ -34,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean
 from dpbench.analysis.scaling import UNITY
@@ -45,7 +45,6 @@ from dpbench.analysis.throughput import (
     mean_step_seconds,
     slowest_rank_step_seconds,
     step_seconds,
-    steps_without_sync,
 )
 from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
@@ -61,18 +60,8 @@ LARGE = 0.05
 ROUNDING = 1e-9
 """Shares of a step below this are rounding."""
 V = TypeVar("V", int, float)
-
-
-class Stages(NamedTuple):
-    """Seconds of a step at every stage, in one repetition; None where not measured."""
-
-    ideal: float | None
-    sharded: float | None
-    contended: float | None
-    wrapped: float | None
-    waiting: float | None
-    settled: float
-    reached: float
+Stages = dict[int, float]
+"""Seconds of a step at every stage that was measured, in one repetition."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,8 +84,6 @@ class Factor:
 class InputPipeline:
     """Cost of a script's input pipeline: as-is steps against those on a kept batch."""
 
-    value: Estimate
-    """Step on a kept batch ÷ step as it is."""
     share: Estimate
     """Share of the step's seconds that a kept batch saves."""
     cached_seconds: Estimate
@@ -132,24 +119,20 @@ def is_large_loss(share: Estimate) -> bool:
 
 
 class References:
-    """The usable trials of a sweep, indexed by what they ran; see
-    `configuration.usable_repetitions`."""
+    """The usable trials of a sweep, indexed by what they ran."""
 
     def __init__(self, records: Sequence[TrialRecord]) -> None:
         self._records = {_work(record.trial): record for record in records}
 
-    def find(self, trial: TrialSpec) -> TrialRecord | None:
-        """The trial of the same work."""
-        return self._records.get(_work(trial))
-
     def single(self, trial: TrialSpec, batch_size: int) -> TrialRecord | None:
         """The plain module on the first device, in the same repetition."""
         alone = replace(trial.of_one_replica, implementation=SINGLE, backend="none")
-        return self.find(replace(alone, batch_size=batch_size))
+        return self._records.get(_work(replace(alone, batch_size=batch_size)))
 
     def independent(self, trial: TrialSpec) -> TrialRecord | None:
         """As many plain copies on the same devices, in the same repetition."""
-        return self.find(replace(trial, implementation=INDEPENDENT, backend="none"))
+        copies = replace(trial, implementation=INDEPENDENT, backend="none")
+        return self._records.get(_work(copies))
 
 
 def typical(values: Sequence[V]) -> V:
@@ -164,10 +147,7 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
     measured = {r.trial.repetition: stages(r, references, skipped) for r in records}
     places, repetitions = _comparable(measured)
     trial = records[0].trial
-    chosen = [
-        [seconds for place in places if (seconds := measured[repetition][place]) is not None]
-        for repetition in repetitions
-    ]
+    chosen = [[measured[repetition][place] for place in places] for repetition in repetitions]
     reached = [seconds[-1] for seconds in chosen]
     known = parts_of_one(trial) | (set() if skipped else {"warm-up"})
     factors = []
@@ -199,12 +179,10 @@ def _input_pipeline(records: Sequence[TrialRecord]) -> InputPipeline | None:
     ]
     if not pairs:
         return None
-    cached_seconds, as_is = zip(*pairs, strict=True)
     shares = [1 - kept / whole for kept, whole in pairs]
     return InputPipeline(
-        value=_quotient(cached_seconds, as_is, "×"),
         share=mean(shares, unit="of the step"),
-        cached_seconds=geometric_mean(cached_seconds, unit="s"),
+        cached_seconds=geometric_mean([kept for kept, _ in pairs], unit="s"),
     )
 
 
@@ -212,37 +190,28 @@ def stages(record: TrialRecord, references: References, skipped: int = 0) -> Sta
     """Seconds of a step at all stages from ideal to reached, in one repetition; the `skipped` first
     steps count only in the last stage."""
     trial = record.trial
-    ideal, sharded, pauses = _alone(trial, references)
+    found, pauses = _alone(trial, references)
     reached = slowest_rank_step_seconds(record)
     steps = step_seconds(record)
     settled = reached * float(steps[skipped:].mean() / steps.mean()) if skipped else reached
-    found = Stages(
-        ideal=ideal,
-        sharded=sharded,
-        contended=None,
-        wrapped=None,
-        waiting=None,
-        settled=settled,
-        reached=reached,
-    )
+    found |= {SETTLED: settled, REACHED: reached}
     if trial.group_size == 1:
         # Nothing is sharded or contended; any extra cost of the step is the wrapper's.
-        return found._replace(sharded=ideal, contended=ideal, wrapped=settled, waiting=settled)
+        found |= {place: found[IDEAL] for place in (SHARDED, CONTENDED) if IDEAL in found}
+        return {**found, WRAPPED: settled, WAITING: settled}
     if trial.implementation == INDEPENDENT:
         copies = typical([mean_step_seconds(rank.timed) for rank in record.ranks])
-        return found._replace(contended=copies, wrapped=copies, waiting=settled)
-    copies_at_once = references.independent(trial)
-    if copies_at_once is not None:
-        copies = typical([_median(rank.timed) for rank in copies_at_once.ranks])
-        found = found._replace(contended=copies + pauses)
-    if steps_without_sync(record) is None:
+        return {**found, CONTENDED: copies, WRAPPED: copies, WAITING: settled}
+    if copies_at_once := references.independent(trial):
+        found[CONTENDED] = typical([_median(r.timed) for r in copies_at_once.ranks]) + pauses
+    if (free := free_communication_seconds(record, skipped)) is None:
         return found
-    found = found._replace(waiting=free_communication_seconds(record, skipped))
-    if trial.process_count == 1:
+    found[WAITING] = free
+    if trial.process_count > 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.
-        return found
-    wrapped = typical([_median(rank.without_sync) for rank in record.ranks if rank.without_sync])
-    return found._replace(wrapped=wrapped + pauses)
+        bare = [_median(rank.without_sync) for rank in record.ranks if rank.without_sync]
+        found[WRAPPED] = typical(bare) + pauses
+    return found
 
 
 def _median(window: Window) -> float:
@@ -253,9 +222,9 @@ def _median(window: Window) -> float:
     return median(window.step_seconds) * scale
 
 
-def _alone(trial: TrialSpec, references: References) -> tuple[float | None, float | None, float]:
-    """Seconds of `single`: an equal share of its step at the global batch; at the actual shards;
-    and its mean − median step, which is what pauses in some steps cost it, or 0 if it is negative.
+def _alone(trial: TrialSpec, references: References) -> tuple[Stages, float]:
+    """The stages of `single`: an equal share of its step at the global batch, and at the actual
+    shards; and its mean − median step, which is what pauses in some steps cost it, at least 0.
 
     Shards of strong scaling may differ by one sample; then their mean counts, and the slower rank
     with the larger shard is waited for.
@@ -263,18 +232,19 @@ def _alone(trial: TrialSpec, references: References) -> tuple[float | None, floa
     sizes = trial.replica_batch_sizes
     found = {size: references.single(trial, size) for size in {*sizes, trial.batch_size}}
     means = {size: mean_rank_step_seconds(one) for size, one in found.items() if one}
-    shards = [means[size] for size in sizes if size in means]
-    sharded = fmean(shards) if len(shards) == len(sizes) else None
+    stages: Stages = {}
+    if means.keys() >= {*sizes}:
+        stages[SHARDED] = fmean(means[size] for size in sizes)
+        if trial.scaling == "weak":
+            stages[IDEAL] = stages[SHARDED]
+    if trial.scaling == "strong" and trial.batch_size in means:
+        stages[IDEAL] = means[trial.batch_size] / trial.group_size
     pauses = [
         means[size] - _median(one.ranks[0].timed)
         for size, one in found.items()
         if one and size in sizes
     ]
-    ideal = sharded
-    if trial.scaling == "strong":
-        whole = means.get(trial.batch_size)
-        ideal = None if whole is None else whole / trial.group_size
-    return ideal, sharded, max(0.0, fmean(pauses)) if pauses else 0.0
+    return stages, max(0.0, fmean(pauses)) if pauses else 0.0
 
 
 def parts_of_one(trial: TrialSpec) -> set[Part]:
@@ -294,7 +264,7 @@ def _comparable(measured: Mapping[int, Stages]) -> tuple[list[int], list[int]]:
     """
     repetitions, places = set(measured), []
     for place in (REACHED, SETTLED, IDEAL, WAITING, WRAPPED, CONTENDED, SHARDED):
-        having = {one for one in repetitions if measured[one][place] is not None}
+        having = {one for one in repetitions if place in measured[one]}
         if having:
             repetitions = having
             places.append(place)

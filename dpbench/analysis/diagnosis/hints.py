@@ -1,22 +1,31 @@
-"""Remarks of an expert on the rows of a sweep: what deserves a change or a second look."""
+"""Remarks of an expert on the rows of a sweep: on devices and backends, and on what the user's code
+does that decides its speed, as its ranks recorded it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis.diagnosis.user_code import code_notes
 from dpbench.analysis.resources import gpu_names
 from dpbench.analysis.row import Row
 from dpbench.analysis.throughput import rank_step_seconds, steps_without_sync
 from dpbench.records.environment import Environment
+from dpbench.records.trial import TrialRecord, Window
+from dpbench.specs import TrialSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 NCCL_GPUS = 4
 """Fewest GPUs for which gloo, which stages gradients through the host, is called the wrong
 choice."""
+LEAST_GROWTH_BYTES = 16 * 1024
+"""Growth a step from which memory leaks. Sound models grew by less than 1 KiB a step in their
+quietest segment, on CPU ranks."""
+LEAST_SEGMENTS = 2
+"""Fewest segments from which growth can be told from memory that is used for the first time."""
 
 
 def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple[str, ...]:
@@ -83,3 +92,83 @@ def _uneven_shards(sizes: tuple[int, ...]) -> str:
         "are weighted by samples, but all replicas wait for the largest shard "
         f"({max(sizes) * len(sizes) / sum(sizes):.2f} × the mean)"
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UserCode:
+    """Actions of the user's code in one configuration."""
+
+    threads: int | None = None
+    """torch's threads of a rank, if the code set another number than the trial has."""
+    reduces_each_micro_step: bool = False
+    """Whether `no_sync` would have saved reductions."""
+    sync_batch_norms: int = 0
+    growth_bytes_per_step: float = 0.0
+    """Growth of the memory in use; 0 unless it grows in every segment of every repetition."""
+
+
+def observed(records: Sequence[TrialRecord]) -> UserCode:
+    """The actions of the user's code in the repetitions of one configuration."""
+    trial = records[0].trial
+    ranks = [rank for record in records for rank in record.ranks]
+    planned = trial.threads_per_replica * (trial.group_size if trial.process_count == 1 else 1)
+    threads = {rank.threads for rank in ranks} - {None, planned}
+    traits = IMPLEMENTATIONS[trial.implementation]
+    has_no_sync = trial.times_without_sync and not (
+        traits.one_process or traits.averages_parameters
+    )
+    return UserCode(
+        threads=max(filter(None, threads), default=None),
+        reduces_each_micro_step=has_no_sync and any(rank.reduces_each_micro_step for rank in ranks),
+        sync_batch_norms=max((rank.sync_batch_norms for rank in ranks), default=0),
+        growth_bytes_per_step=min((_growth(rank.timed) for rank in ranks), default=0.0),
+    )
+
+
+def _growth(window: Window) -> float:
+    """Bytes a step in the segment that grew least; 0 if that may be no leak."""
+    if len(window.memory_growth_bytes) < LEAST_SEGMENTS:
+        return 0.0
+    pairs = zip(window.memory_growth_bytes, window.segment_steps, strict=True)
+    least = min(growth / steps for growth, steps in pairs)
+    return least if least >= LEAST_GROWTH_BYTES else 0.0
+
+
+def code_notes(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Notes on what the user's code does; rows with the same note share one, which names the first.
+
+    `script.symptoms` has those of training scripts, except growing memory.
+    """
+    found = [(row, row.trial, observed(row.records)) for row in rows if row.trial and row.records]
+    labels: dict[str, list[str]] = {}
+    for row, trial, code in found:
+        for text in () if trial.workload.script else _code_notes(trial, code):
+            labels.setdefault(text, []).append(row.label)
+    if growing := [row.label for row, _, code in found if code.growth_bytes_per_step]:
+        most = units.bytes_binary(max(code.growth_bytes_per_step for *_, code in found))
+        text = (
+            f"memory grows by up to {most} in every step; look for tensors that the code keeps, "
+            "such as losses that were not detached"
+        )
+        labels[text] = growing
+    return tuple(f"{units.some_of(named, 1, 'row')}: {text}" for text, named in labels.items())
+
+
+def _code_notes(trial: TrialSpec, code: UserCode) -> Iterator[str]:
+    if code.threads is not None:
+        yield (
+            f"the model's code sets torch's threads to {code.threads} a process; remove "
+            f"torch.set_num_threads, so that each replica has {trial.threads_per_replica}, or "
+            "choose their number with --threads"
+        )
+    if code.reduces_each_micro_step:
+        yield (
+            f"the step reduces gradients in each of its {trial.accumulation_steps} micro-steps; "
+            "enter model.no_sync() in all but the last"
+        )
+    if code.sync_batch_norms and trial.group_size > 1:
+        yield (
+            f"SyncBatchNorm ({units.counted(code.sync_batch_norms, 'layer')}) communicates in "
+            "every forward pass, in steps without gradient synchronization too; exposed "
+            "communication and reduced bytes leave it out"
+        )

@@ -1,4 +1,4 @@
-"""A scaling curve as it was measured: rows of one configuration along the group sizes.
+"""A scaling curve as it was measured, and its rows at other group sizes by the law.
 
 Rows come from a results folder or from a published table. All of them are weak scaling: with a
 fixed batch in all, the batch of a replica changes along the curve, which no law here describes.
@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.row import Origin, ProjectedRow, banded
+from dpbench.analysis.projection.law import FARTHEST, continued, crosses, refusal
+from dpbench.analysis.projection.track_record import Lookalike, band
 from dpbench.analysis.row import Row, noise_note
 from dpbench.analysis.scaling import UNITY
 from dpbench.errors import UsageError
@@ -24,6 +26,65 @@ STRONG = (
     "project needs weak scaling (a fixed batch per replica), and here the batch of the whole group "
     "is fixed; measure with --scaling weak"
 )
+Origin = Literal["measured", "interpolated", "extrapolated", "next node", "projected", "refused"]
+"""Where the numbers of a row come from; the strongest first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectedRow:
+    """A group size, and what one step costs there; a refused row has a reason and no numbers."""
+
+    group_size: int
+    kind: Origin
+    reason: str | None = None
+    """Why there are no numbers."""
+    step_seconds: Estimate | None = None
+    throughput: Estimate | None = None
+    efficiency: Estimate | None = None
+
+
+def banded(value: float, below: float, above: float, unit: str, *, sample_size: int) -> Estimate:
+    """A predicted number; `below` and `above` are how far its logarithm may be off, positive."""
+    return Estimate(
+        value=value,
+        low=value * math.exp(-below),
+        high=value * math.exp(above),
+        unit=unit,
+        sample_size=sample_size,
+        basis="model",
+    )
+
+
+def reach(cases: Sequence[float], *more: float) -> tuple[float, float]:
+    """How far a value may lie below and above, both positive: the root of summed squares.
+
+    `cases` are values with each input at one end of its interval, relative to the value itself, on
+    a logarithmic scale; `more` are further parts that count to both sides.
+    """
+    below = math.hypot(*(min(0.0, case) for case in cases), *more)
+    above = math.hypot(*(max(0.0, case) for case in cases), *more)
+    return below, above
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Projection:
+    """All rows of one series, and what they rest on."""
+
+    label: str
+    implementation: str
+    implementation_label: str
+    backend: str | None
+    batch_size: int | None
+    item: str
+    """Items that its throughput counts: "images"; "" for a table of speedups."""
+    reference: str
+    """Baseline of its efficiencies, in words."""
+    network: str | None
+    """The network that its steps are simulated on; None for a law."""
+    rows: tuple[ProjectedRow, ...]
+    assumptions: tuple[str, ...] = ()
+    alike: tuple[Lookalike, ...] = ()
+    """Published series that look like this one; the most similar first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,3 +265,44 @@ def _published(group: Sequence[Row], single: Estimate | None) -> Series:
         single=single,
         items_per_replica=None if first.throughput is None else batch,
     )
+
+
+def project_by_law(
+    series: Series, group_sizes: Sequence[int] | None, per_node: int | None = None
+) -> tuple[ProjectedRow, ...]:
+    """A row for each group size, ascending; None for the measured ones and 2 and 4 × the largest.
+
+    `per_node` is how many replicas a node has; None if that is not known, which no row then
+    crosses. Raises UsageError for a series of a single group size.
+    """
+    if len(series.rows) < 2:
+        sizes = ", ".join(map(str, series.group_sizes))
+        raise UsageError(
+            f"{series.label}: a projection needs at least two group sizes, got {sizes}; measure "
+            "more, for example with dpbench sweep --group-sizes 1,2,4"
+        )
+    last = series.group_sizes[-1]
+    wanted = group_sizes or (*series.group_sizes, 2 * last, FARTHEST * last)
+    return tuple(_predicted(series, n, per_node) for n in sorted(set(wanted)))
+
+
+def _predicted(series: Series, n: int, per_node: int | None) -> ProjectedRow:
+    for measured in series.rows:
+        if measured.group_size == n:
+            return series.measured_row(measured)
+    sizes, speeds = series.group_sizes, series.speeds
+    reason = refusal(sizes, n) or series.beyond_one_machine(n, per_node)
+    if reason is not None:
+        return ProjectedRow(group_size=n, kind="refused", reason=reason)
+    seconds = [size / speed.value for size, speed in zip(sizes, speeds, strict=True)]
+    predicted = continued(sizes, seconds, n)
+    across = crosses(sizes, n, per_node)
+    errors = band(across=across)
+    shift = errors.middle * predicted.scale
+    parts = [(end - errors.middle) * predicted.scale for end in (errors.low, errors.high)]
+    faster, slower = reach(parts, predicted.noise([*map(noise_of, speeds)]))
+    kind: Origin = "interpolated"
+    if n > sizes[-1]:
+        kind = "next node" if across else "extrapolated"
+    speed = n * math.exp(-predicted.log_seconds - shift)
+    return series.predicted_row(n, kind, speed, (slower, faster), len(sizes))

@@ -19,8 +19,7 @@ from dpbench import units
 from dpbench.analysis.communication.network import Topology
 from dpbench.analysis.estimate import Estimate, Floats, geometric_mean, single_value
 from dpbench.analysis.projection.law import error_scale
-from dpbench.analysis.projection.row import ProjectedRow, reach
-from dpbench.analysis.projection.series import Series
+from dpbench.analysis.projection.series import ProjectedRow, Series, reach
 from dpbench.analysis.projection.step import (
     StepTrace,
     buckets,
@@ -151,7 +150,9 @@ def _contention(rows: Sequence[Row], alone: float) -> dict[int, Estimate]:
     return found
 
 
-def project(simulation: Simulation, group_sizes: Sequence[int]) -> tuple[ProjectedRow, ...]:
+def project_by_simulation(
+    simulation: Simulation, group_sizes: Sequence[int]
+) -> tuple[ProjectedRow, ...]:
     """A row for each group size, ascending.
 
     One replica needs no network and is shown as measured.

@@ -16,13 +16,22 @@ from statistics import median
 
 from dpbench.analysis.estimate import BAND_CONFIDENCE
 from dpbench.analysis.projection.law import FARTHEST, continued, crosses
-from dpbench.analysis.projection.row import Lookalike
 from dpbench.analysis.published import PublishedRow, read_published
 from dpbench.shipped import RESULTS
 
 TABLES = ("weak_scaling.csv", "scaling_series.csv")
 ALIKE = 0.10
 """Largest difference of two efficiencies that look alike."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lookalike:
+    """A published series that looks like a measured one, and how it went on."""
+
+    name: str
+    source: str
+    efficiencies: tuple[tuple[int, float], ...]
+    """(group size, efficiency) from the largest measured size on, relative to the smallest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator
 
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
-from dpbench.analysis.projection.row import ProjectedRow, Projection
+from dpbench.analysis.projection.series import ProjectedRow, Projection
 from dpbench.messages import one_line
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLocator
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.row import Projection
+from dpbench.analysis.projection.series import Projection
 from dpbench.analysis.row import Row
 from dpbench.report.numbers import time_unit
 from dpbench.specs.traits import BACKENDS

@@ -10,7 +10,7 @@ import pytest
 
 from dpbench.analysis.communication.network import Link, Topology, flat_network
 from dpbench.analysis.projection.law import error_scale
-from dpbench.analysis.projection.simulation import Simulation, project, simulation_of
+from dpbench.analysis.projection.simulation import Simulation, project_by_simulation, simulation_of
 from dpbench.analysis.projection.track_record import band
 from dpbench.errors import UsageError
 from tests.analysis.builders import trial
@@ -60,14 +60,14 @@ def test_communication_adds_what_the_backward_pass_does_not_hide() -> None:
     slow = network(2)
     exposed = simulation(slow).step_seconds(2) - simulation().step_seconds(2)
     assert exposed == pytest.approx((GRADIENTS - 1) * GRADIENT_BYTES / 2e9, rel=1e-5)
-    one, row = project(simulation(slow), [2, 1])
+    one, row = project_by_simulation(simulation(slow), [2, 1])
     assert (one.kind, row.kind) == ("measured", "projected")
 
 
 def test_the_band_moves_the_network_to_its_ends() -> None:
     """With nothing else uncertain: the error of laws, and a factor of 2 on collectives."""
     found = simulation(network(launch_us=5_000, uncertainty=2))
-    [row] = project(found, [8])
+    [row] = project_by_simulation(found, [8])
     assert row.step_seconds is not None
     step = found.step_seconds(8)
     slower = math.log(found.step_seconds(8, {"network": 2.0}) / step)

@@ -8,8 +8,7 @@ from functools import cache
 
 from matplotlib.figure import Figure
 
-from dpbench.analysis.projection.extrapolation import project
-from dpbench.analysis.projection.row import Projection
+from dpbench.analysis.projection.series import Projection, project_by_law
 from dpbench.analysis.rows import summarize
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Phases, RankMeasurement, TrialRecord
@@ -65,7 +64,7 @@ def projected(*sizes: int) -> Projection:
         item="images",
         reference="single",
         network=None,
-        rows=project(curve(lambda n: 0.1 + 0.01 * (n - 1), (1, 2)), sizes or None),
+        rows=project_by_law(curve(lambda n: 0.1 + 0.01 * (n - 1), (1, 2)), sizes or None),
     )
 
 
