@@ -94,22 +94,6 @@ def test_linear_targets_are_the_sums_of_a_known_matrix() -> None:
     assert torch.equal(targets, inputs @ expected.T + 1)
 
 
-def test_the_first_gradient_of_linear_is_exact_in_float32() -> None:
-    """In whatever order it is added up: here as two halves of the batch, and in float64."""
-    made = linear.Architecture(inputs=16, outputs=4)
-    inputs, targets = made.synthetic_batch(32, seeded())
-
-    def gradient(rows: slice, dtype: torch.dtype) -> torch.Tensor:
-        model = made.build_model().to(dtype)
-        loss = made.loss(model(inputs[rows].to(dtype)), targets[rows].to(dtype))
-        return torch.autograd.grad(loss, list(model.parameters()))[0]
-
-    whole = gradient(slice(None), torch.float32)
-    halves = [gradient(slice(first, first + 16), torch.float32) for first in (0, 16)]
-    assert torch.equal(whole, (halves[0] + halves[1]) / 2)
-    assert torch.equal(whole.double(), gradient(slice(None), torch.float64))
-
-
 def test_the_class_of_vit_depends_on_where_a_patch_is() -> None:
     small = vit.Architecture(image=32, patch=8, classes=10, width=32, layers=2, heads=4)
     model = small.build_model()
@@ -119,11 +103,3 @@ def test_the_class_of_vit_depends_on_where_a_patch_is() -> None:
         assert not torch.allclose(model(images), model(swapped))
         model.positions.zero_()
         torch.testing.assert_close(model(images), model(swapped))
-
-
-def test_mnist_cnn_turns_images_into_log_probabilities() -> None:
-    cnn = architecture.load("mnist_cnn")
-    inputs, _ = cnn.synthetic_batch(3, seeded())
-    outputs = cnn.build_model()(inputs)
-    assert outputs.shape == (3, 10)
-    torch.testing.assert_close(outputs.exp().sum(dim=1), torch.ones(3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import runpy
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from dpbench.data.batch import sample_count
 from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError, UsageError
 from dpbench.measure.try_out import try_architecture
-from dpbench.parallel import DataParallel
 
 RECIPE = Path(__file__).parent.parent.parent / "docs" / "recipes" / "graphs.py"
 SIZES = [4, 3, 8, 5, 6]
@@ -45,19 +43,6 @@ def test_samples_are_selected_by_the_object(recipe: dict[str, Any]) -> None:
     moved = data.to("meta", torch.float64).inputs["graphs"]
     assert (moved.nodes.device.type, moved.nodes.dtype) == ("meta", torch.float64)
     assert moved.edges.dtype == torch.int64
-
-
-def test_replicas_get_their_graphs_and_the_gradients_of_one(recipe: dict[str, Any]) -> None:
-    torch.manual_seed(0)
-    module, batch, loss = recipe["make"]()
-    twin, (graphs, targets) = copy.deepcopy(module), batch(5)
-    seen = []
-    module.readout.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
-    loss(DataParallel(module, ["cpu", "cpu"])(graphs), targets).backward()
-    loss(twin(graphs), targets).backward()
-    assert sorted(seen) == [2, 3]
-    for ours, theirs in zip(module.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad)
 
 
 def test_a_number_of_samples_that_disagrees_is_named(recipe: dict[str, Any]) -> None:
