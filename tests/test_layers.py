@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -125,6 +126,12 @@ def test_modules_and_folders_are_small_enough_to_be_read() -> None:
 
 def lines(path: Path) -> int:
     return path.read_text().count("\n")
+
+
+def test_every_package_is_in_the_wheel() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    packages = {".".join(path.parent.relative_to(ROOT).parts) for path in MODULES}
+    assert {name for name in listed if "_shipped" not in name} == packages
 
 
 def test_no_module_is_a_box_of_leftovers() -> None:
