@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench.training.dp_train.replicas import average
 from torch import nn
 
 import dpbench
 from dpbench.launch.ranks import run_ranks
-from dpbench.training.dp_train import steps
+from dpbench.training import dp_train
 
 pytestmark = pytest.mark.full
 
@@ -35,18 +34,24 @@ def _run_recipes(names: tuple[str, ...], rank: int) -> list[Any]:
     return [main_of(name)() for name in names]
 
 
-def add_up_without_dividing(models: Sequence[nn.Module], _: int, *, over_ranks: bool) -> None:
-    average(models, 1, over_ranks=over_ranks)
+average = dp_train.average
 
 
-def take_the_first(models: Sequence[nn.Module], _: int, *, over_ranks: bool) -> None:
+def add_up_without_dividing(models: Sequence[nn.Module]) -> None:
+    average(models)
+    for parameter in models[0].parameters():
+        if parameter.grad is not None:
+            parameter.grad *= len(models)
+
+
+def take_the_first(models: Sequence[nn.Module]) -> None:
     """As without any communication."""
-    average(models[:1], 1, over_ranks=over_ranks)
+    average(models[:1])
 
 
-def forget(models: Sequence[nn.Module], _: int, *, over_ranks: bool) -> None:
+def forget(models: Sequence[nn.Module]) -> None:
     """As if no gradient had been computed."""
-    average(models, 1, over_ranks=over_ranks)
+    average(models)
     models[0].zero_grad()
     next(models[0].parameters()).grad = torch.zeros_like(next(models[0].parameters()))
 
@@ -70,7 +75,7 @@ def test_dp_train_learns_a_regression_with_any_number_of_replicas() -> None:
 
 
 def test_the_regression_says_which_check_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "average", forget)
+    monkeypatch.setattr(dp_train, "average", forget)
     with pytest.raises(SystemExit, match="failed: 1 replicas: a loss that falls; 2 replicas: a"):
         runpy.run_path(str(FOLDER / "minimal_dp_train.py"), run_name="__main__")
 
@@ -93,7 +98,7 @@ def test_replicas_of_one_sample_are_one_model_on_batches_in_all_modes() -> None:
 def test_a_wrong_mean_of_gradients_is_no_longer_one_model(
     monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(steps, "average", wrong)
+    monkeypatch.setattr(dp_train, "average", wrong)
     with pytest.raises(SystemExit, match="1"):
         runpy.run_path(str(FOLDER / "replicas_as_one_model.py"), run_name="__main__")
 
