@@ -2,7 +2,8 @@
 
 DpbenchError                    exit status 1
 ├── UsageError                  2: a value that the user gave; nothing was started
-│   └── UnknownName             2: a name that is not known; says which names are
+│   ├── UnknownName             2: a name that is not known; says which names are
+│   └── InvalidValue            2: a value that an option does not take
 ├── StoreError                  2: a results folder or file that cannot be used
 │   └── NewerSchema             2: written by a later dpbench
 ├── DataError                   2: a dataset that is not there or not what it should be
@@ -37,6 +38,18 @@ class UsageError(DpbenchError):
     def __init__(self, message: str, about: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.about = about
+
+
+class InvalidValue(UsageError):
+    """The value of one option that it does not take; each front end names the option its own way.
+
+    `problem` says what was given and expected, without the option.
+    """
+
+    def __init__(self, field: str, problem: str, *, shown: str) -> None:
+        """`shown` is the option on the command line, after the file that has it."""
+        super().__init__(f"{shown}: {problem}", about=(field,))
+        self.problem = problem
 
 
 MOST_KNOWN_LISTED = 30

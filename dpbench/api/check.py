@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dpbench.api import host_program
-from dpbench.api.sweep import PROGRESS, check_importable, named_as_arguments, take_flags
-from dpbench.options.bridge import describe, keyed
+from dpbench.api.calls import call
+from dpbench.options.bridge import document, keyed
 from dpbench.options.check import CheckOptions
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class CheckVerdict:
         return f"<CheckVerdict: {self.summary}>"
 
 
-def check(arch: Any = None, **options: Any) -> CheckVerdict:
+def check(arch: Any = None, *, progress: bool = True, **options: Any) -> CheckVerdict:
     """Check for a performance regression, like `dpbench check`.
 
         >>> dpbench.check("my_model.py:make", against_ref="origin/main").outcome
@@ -51,20 +50,23 @@ def check(arch: Any = None, **options: Any) -> CheckVerdict:
     Give `against_ref` to compare your code with a Git revision, `against_python` to compare this
     environment with another one, `against` to compare `implementations` with another one, or
     `candidate` and `baseline` to compare stored sweeps. A `candidate` may be a training script.
+    `progress` prints on stderr.
+
+    Returns:
+        The verdict. A regression does not raise.
+
+    Raises:
+        UsageError: An argument is invalid.
+        NotComparable: There is nothing to compare.
+        StoreError: A folder cannot be used.
+        KeyboardInterrupt: After Ctrl-C.
     """
-    (progress,) = take_flags(options, PROGRESS)
     given = keyed(CheckOptions, "dpbench.check", {"arch": arch, **options}, of_python=True)
-    for name in ("arch", "data", "step"):
-        check_importable(given.get(name), name)
-    with (
-        named_as_arguments(CheckOptions),
-        host_program.alone(call="dpbench.check"),
-        host_program.listening(progress=progress),
-    ):
+    with call("dpbench.check", progress=progress):
         from dpbench.report.verdict import headline
         from dpbench.run.gate import request
 
-        found = request.check({**given, "quiet": not progress}, embedded=True)
+        found = request.check({**given, "quiet": not progress})
     return CheckVerdict(
         outcome=found.assessment.verdict.outcome,
         exit_status=found.exit_status,
@@ -74,18 +76,4 @@ def check(arch: Any = None, **options: Any) -> CheckVerdict:
     )
 
 
-describe(
-    check,
-    CheckOptions,
-    flags=PROGRESS,
-    end="""\
-Returns:
-    The verdict. A regression does not raise.
-
-Raises:
-    UsageError: An argument is invalid.
-    NotComparable: There is nothing to compare.
-    StoreError: A folder cannot be used.
-    KeyboardInterrupt: After Ctrl-C.
-""",
-)
+document(check, CheckOptions)

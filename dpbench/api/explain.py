@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from dpbench.api import host_program
-from dpbench.api.sweep import PROGRESS, named_as_arguments, take_flags
-from dpbench.options.bridge import Layer, describe, keyed, read
+from dpbench.api.calls import call
+from dpbench.options.bridge import document, keyed, read_options
 from dpbench.options.explain import ExplainOptions
 
 if TYPE_CHECKING:
@@ -47,43 +46,32 @@ class Explained:
         return f"<Explained: {', '.join(one['label'] for one in self.data['configurations'])}>"
 
 
-def explain(folder: str | PathLike[str] | None = None, **options: Any) -> Explained:
+def explain(
+    folder: str | PathLike[str] | None = None, *, progress: bool = True, **options: Any
+) -> Explained:
     """Show where scaling efficiency is lost and what to try, like `dpbench explain`.
 
         >>> print(dpbench.explain("results/examples/two-cores", group_sizes=2))
         >>> dpbench.explain("train.py", arguments=["--epochs", "1"], gpus=2).advice
 
     `folder` is a results folder, whose rows the options choose, or a training script, which is
-    measured first. Omit it for the latest folder in results/.
+    measured first. Omit it for the latest folder in results/. `progress` prints on stderr.
+
+    Returns:
+        The explanation of the fastest row, or of those that the options choose.
+
+    Raises:
+        UsageError: An argument is invalid, or no row can be explained.
+        StoreError: The folder cannot be used.
+        KeyboardInterrupt: After Ctrl-C.
     """
-    (progress,) = take_flags(options, PROGRESS)
     given = keyed(ExplainOptions, "dpbench.explain", {"folder": folder, **options}, of_python=True)
-    with (
-        named_as_arguments(ExplainOptions),
-        host_program.alone(call="dpbench.explain"),
-        host_program.listening(progress=progress),
-    ):
-        asked = read(ExplainOptions, Layer("", given))
-        if asked.script_words:
-            asked = asked.model_copy(update={"quiet": not progress})
+    with call("dpbench.explain", progress=progress):
         from dpbench.run import explaining
 
-        found = explaining.explain(asked, embedded=True)
+        asked = read_options(ExplainOptions, given)
+        found = explaining.explain(asked.model_copy(update={"quiet": not progress}))
     return Explained(text=found.text, data=found.data)
 
 
-describe(
-    explain,
-    ExplainOptions,
-    flags=PROGRESS,
-    first="folder",
-    end="""\
-Returns:
-    The explanation of the fastest row, or of those that the options choose.
-
-Raises:
-    UsageError: An argument is invalid, or no row can be explained.
-    StoreError: The folder cannot be used.
-    KeyboardInterrupt: After Ctrl-C.
-""",
-)
+document(explain, ExplainOptions)

@@ -55,12 +55,10 @@ class Results:
         *,
         sweep: StoredSweep | None = None,
         collectives: StoredCollectives | None = None,
-        said: Sequence[str] = (),
     ) -> None:
-        """Takes one of the two; `said` has the messages of the sweep at its start."""
+        """Takes one of the two."""
         self._sweep = sweep
         self._collectives = collectives
-        self._said = tuple(said)
 
     @cached_property
     def _subject(self) -> Subject:
@@ -230,8 +228,8 @@ class Results:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """More notes: defaults that were used, and hints."""
-        return (*self._said, *self._subject.hints)
+        """More notes: hints for the next sweep."""
+        return self._subject.hints
 
     @property
     def spec(self) -> SweepSpec | None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dpbench.api import host_program
-from dpbench.api.sweep import PROGRESS, check_importable, named_as_arguments, take_flags
+from dpbench.api.calls import call
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import read_bytes
-from dpbench.options.bridge import describe, keyed
+from dpbench.options.bridge import document, keyed, read_options
 from dpbench.options.train import TrainOptions
-from dpbench.run.training.arguments import TrainRequest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,8 +31,6 @@ class Trained:
 
     folder: Path
     finished: Finished
-    said: tuple[str, ...] = ()
-    """Notes on the training for the user."""
 
     def __repr__(self) -> str:
         done, arch = self.finished, self.header.spec.workload.architecture
@@ -126,7 +121,7 @@ class Trained:
         return module.eval()
 
 
-def train(arch: Any = None, **options: Any) -> Trained:
+def train(arch: Any = None, *, progress: bool = True, **options: Any) -> Trained:
     """Train a model for some epochs, with evaluation and checkpoints, like `dpbench train`.
 
         >>> trained = dpbench.train("mlp", epochs=5, gpus=2)
@@ -135,48 +130,32 @@ def train(arch: Any = None, **options: Any) -> Trained:
     Every option that affects training is an argument (`gpus`: 2 is a count, [0, 1] are ids).
     Omit an argument, or pass None, for its default, or its value in the file `config`. The run
     folder is created in `runs_dir`. Under a launcher, the call trains as one of its ranks and
-    returns on every rank.
+    returns on every rank. `progress` prints on stderr.
+
+    Returns:
+        The run folder, its log and its models.
+
+    Raises:
+        UsageError: An argument is invalid.
+        StoreError: A folder cannot be used.
+        DataError: The dataset cannot be used.
+        TrainingFailed: A rank failed.
+        KeyboardInterrupt: After Ctrl-C; the message says how to resume.
     """
-    (progress,) = take_flags(options, PROGRESS)
     given = keyed(TrainOptions, "dpbench.train", {"arch": arch, **options}, of_python=True)
-    check_importable(given.get("arch"), "arch")
     launched = "RANK" in os.environ
-    alone = nullcontext() if launched else host_program.alone(call="dpbench.train")
-    with (
-        named_as_arguments(TrainOptions),
-        alone,
-        host_program.listening(progress=progress) as said,
-    ):
+    with call("dpbench.train", progress=progress, alone=not launched):
         from dpbench.report.progress.training import TrainOutput
+        from dpbench.run import presets
+        from dpbench.run.training.joined import join
+        from dpbench.run.training.running import train_here
 
-        request = TrainRequest.read(given, embedded=True)
+        asked = read_options(TrainOptions, given, presets.find_training)
         output = TrainOutput(quiet=not progress, to_stderr=True)
-        if launched:
-            from dpbench.run.training.joined import join
-
-            folder, finished = join(request, output)
-        else:
-            from dpbench.run.training.running import train_here
-
-            trained = train_here(request, output)
-            assert trained is not None  # as it is no dry run
-            folder, finished = trained[0].place.path, trained[1]
-    return Trained(folder=folder, finished=finished, said=tuple(said))
+        trained = (join if launched else train_here)(asked, output)
+        assert trained is not None  # as it is no dry run
+    folder, finished = trained
+    return Trained(folder=folder, finished=finished)
 
 
-describe(
-    train,
-    TrainOptions,
-    flags=PROGRESS,
-    end="""\
-Returns:
-    The run folder, its log and its models.
-
-Raises:
-    UsageError: An argument is invalid.
-    StoreError: A folder cannot be used.
-    DataError: The dataset cannot be used.
-    TrainingFailed: A rank failed.
-    KeyboardInterrupt: After Ctrl-C; the message says how to resume.
-""",
-)
+document(train, TrainOptions)

@@ -26,7 +26,7 @@ from dpbench.cli.report import report
 from dpbench.cli.script import LongScriptCommand, ScriptCommand
 from dpbench.cli.sweep import sweep
 from dpbench.cli.train import train
-from dpbench.errors import DpbenchError
+from dpbench.errors import DpbenchError, InvalidValue
 from dpbench.messages import say
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -100,8 +100,10 @@ def run(arguments: Sequence[str]) -> int:
         result = _invoke(arguments)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
+    except InvalidValue as error:
+        return _say(_named_as_typed(error, arguments), error.exit_status)
     except DpbenchError as error:
-        return _say(_named_as_typed(str(error), arguments), error.exit_status)
+        return _say(str(error), error.exit_status)
     except KeyboardInterrupt:
         return _say("interrupted", 130)
     except OSError as error:
@@ -123,24 +125,20 @@ def _invoke(arguments: Sequence[str]) -> Any:
     try:
         group = commands()
         words = list(arguments) or ["--help"]
-        if words[0] == "help":  # dpbench help sweep
-            words = [*words[1:], "--help"]
         with group.make_context(PROGRAM, words) as context:
             return group.invoke(context)
     except typer.Exit as leaving:
         return leaving.exit_code
 
 
-def _named_as_typed(message: str, arguments: Sequence[str]) -> str:
+def _named_as_typed(error: InvalidValue, arguments: Sequence[str]) -> str:
     """The message with the name of an option that was typed: --sync-backend instead of --backends,
     which is its first name."""
-    name, colon, rest = message.partition(":")
-    command = commands().commands.get(arguments[0])
     typed = {word.partition("=")[0] for word in arguments}
-    for option in command.params if command else ():
-        if name in option.opts and (other := typed.intersection(option.opts)):
-            return f"{min(other)}{colon}{rest}"
-    return message
+    for option in commands().commands[arguments[0]].params:
+        if option.name == error.about[0] and (names := typed.intersection(option.opts)):
+            return f"{min(names)}: {error.problem}"
+    return str(error)
 
 
 @cache

@@ -6,9 +6,9 @@ import sys
 from typing import Annotated, Any
 
 from dpbench.messages import print_result
-from dpbench.options.bridge import Layer, command, read, read_value
+from dpbench.options.bridge import command, read_options, read_value
 from dpbench.options.compare import CompareOptions
-from dpbench.options.types import Choice
+from dpbench.options.types import one_of
 
 
 @command(CompareOptions)
@@ -22,11 +22,11 @@ def compare(typed: dict[str, Any]) -> None:
     Exit status: 0 compared, whatever the result (dpbench check is the gate); 2 usage; 5 the two
     cannot be compared.
     """
-    options = read(CompareOptions, Layer("", typed))
+    options = read_options(CompareOptions, typed)
     from dpbench.analysis.metrics import METRICS
 
     for name in options.metric:
-        read_value("--metric", Annotated[str, Choice(tuple(METRICS))], name)
+        read_value("--metric", Annotated[str, one_of(tuple(METRICS))], name)
     from dpbench.analysis.comparisons.comparability import (
         check_environments,
         environment_differences,

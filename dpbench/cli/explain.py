@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpbench.messages import print_result
-from dpbench.options.bridge import Layer, command, read
+from dpbench.options.bridge import command, read_options
 from dpbench.options.explain import ExplainOptions
 
 
@@ -21,7 +21,7 @@ def explain(typed: dict[str, Any]) -> None:
     Without options that choose rows, explains the fastest one with several replicas. Include
     independent in the sweep to separate contention from the wrapper.
     """
-    options = read(ExplainOptions, Layer("", typed))
+    options = read_options(ExplainOptions, typed)
     from dpbench.run.explaining import explain
 
     print_result(explain(options).render(as_json=options.as_json))

@@ -12,7 +12,7 @@ import typer
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import folder_inside
 from dpbench.messages import say, warn
-from dpbench.options.bridge import Layer, command, read
+from dpbench.options.bridge import command, read_options
 from dpbench.options.plot import ALL, PlotOptions
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.run.results import is_table, latest_folder, read_subject
@@ -38,7 +38,7 @@ def plot(typed: dict[str, Any]) -> None:
     first, second = typed.get("kinds", ""), typed.get("path", ALL)
     if _is_place(first) and not _is_place(second):
         typed = {**typed, "kinds": second, "path": first}  # the folder, then charts or none
-    options = read(PlotOptions, Layer("", typed))
+    options = read_options(PlotOptions, typed)
     from dpbench.report.document import CHART_FOLDER, REPORT_FOLDER
     from dpbench.run.plotted import charts_of, select_rows
 

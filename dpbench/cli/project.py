@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpbench.messages import print_result
-from dpbench.options.bridge import Layer, command, read
+from dpbench.options.bridge import command, read_options
 from dpbench.options.project import ProjectOptions
 
 
@@ -20,7 +20,7 @@ def project(typed: dict[str, Any]) -> None:
     Without a network, a scaling law predicts up to four times the largest measured group size.
     With a network, steps are simulated.
     """
-    options = read(ProjectOptions, Layer("", typed))
+    options = read_options(ProjectOptions, typed)
     from dpbench.report.projection import answer
     from dpbench.run.projection import project as projected
 

@@ -15,7 +15,7 @@ from dpbench.cli.show_results import (
 )
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
-from dpbench.options.bridge import Layer, command, option_name, read
+from dpbench.options.bridge import command, option_name, read_options
 from dpbench.options.report import SUBMISSION, ReportOptions
 from dpbench.options.shared import RowFilter
 
@@ -34,7 +34,7 @@ def report(typed: dict[str, Any]) -> None:
     With --format, --level or an output file, it writes rows and no page. Options that choose rows
     apply to the printed output; the page always has all rows.
     """
-    options = read(ReportOptions, Layer("", typed))
+    options = read_options(ReportOptions, typed)
     from dpbench.run.plotted import select_rows
     from dpbench.run.results import is_table, latest_folder, read_subject
 

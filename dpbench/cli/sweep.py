@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpbench.errors import UsageError
 from dpbench.messages import print_result, say, to_stderr
-from dpbench.options.bridge import command
+from dpbench.options.bridge import command, read_options
 from dpbench.options.sweep import SweepOptions
-
-if TYPE_CHECKING:
-    from dpbench.launch.placement import Placement
-    from dpbench.run.sweep.preparation import Planned
-    from dpbench.store import StoredSweep
 
 
 @command(SweepOptions)
@@ -28,8 +22,9 @@ def sweep(typed: dict[str, Any]) -> int:
     completed; 1 some row failed, or only the baseline completed; 2 usage;
     6 wrong gradients in some row; 130 interrupted.
     """
+    from dpbench.launch.exchange import VARIABLE
     from dpbench.launch.placement import find_placement, remove_torchrun_variables
-    from dpbench.run.sweep.resume import read_options
+    from dpbench.run import presets
 
     placed = find_placement(os.environ)
     remove_torchrun_variables(os.environ)
@@ -39,32 +34,42 @@ def sweep(typed: dict[str, Any]) -> int:
         typed = {"gpus": str(placed.local_size), **typed}
     if placed or "nnodes" in typed:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
-    status = _sweep(read_options(typed), placed)
-    if typed.get("preset") == "quick" and not {"as_json", "dry_run"} & typed.keys():
-        print_result("Next: dpbench explain your_script.py\n")
-    return status
-
-
-def _sweep(options: SweepOptions, placed: Placement | None) -> int:
-    from dpbench.launch.exchange import VARIABLE
-    from dpbench.run.sweep.node_options import parse_nodes
+    options = read_options(SweepOptions, typed, presets.find)
+    from dpbench.report.progress.trials import Reporter
+    from dpbench.run.sweep.measuring import exit_status, measure_sweep
+    from dpbench.run.sweep.nodes import follow_sweep, measure_over_nodes, parse_nodes
 
     nodes = parse_nodes(options, placed)
     if options.debug:
         log_more()
     os.environ.pop(VARIABLE, None)  # ranks run user code, so they must not see the token
-    if nodes is not None and options.dry_run:
-        raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
-    if nodes is not None and nodes.node_rank:
-        from dpbench.run.sweep.several_nodes import follow_sweep
-
-        return follow_sweep(options, nodes)
-    from dpbench.run.sweep.preparation import measure_sweep, plan_sweep
-
-    _require_columns(options.columns, as_json=options.as_json)
+    progress = Reporter(quiet=options.quiet)
     if options.dry_run:
-        return _show_plan(*plan_sweep(options), as_json=options.as_json)
-    return _report(measure_sweep(options, nodes), options)
+        if nodes is not None:
+            raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
+        return _show_plan(options)
+    if nodes is not None and nodes.node_rank:
+        return follow_sweep(options, nodes, progress)
+    _require_columns(options.columns, as_json=options.as_json)
+    if nodes is None:
+        stored = measure_sweep(options, progress)
+    else:
+        stored = measure_over_nodes(options, nodes, progress)
+    if options.summary:
+        from dpbench.cli.show_results import show_sweep
+
+        show_sweep(
+            stored,
+            as_json=options.as_json,
+            columns=options.columns,
+            charts=options.charts,
+            verbose=options.verbose,
+        )
+    if options.as_json:
+        say(f"records are in {stored.folder}")
+    elif typed.get("preset") == "quick":
+        print_result("Next: dpbench explain your_script.py\n")
+    return exit_status(stored.records, stored.spec.implementations)
 
 
 def log_more() -> None:
@@ -90,29 +95,12 @@ def _require_columns(columns: str | None, *, as_json: bool) -> None:
         parse_columns(columns)
 
 
-def _report(stored: StoredSweep, options: SweepOptions) -> int:
-    """Prints the table, writes tables and charts, and returns the exit status of the sweep."""
-    from dpbench.run.sweep.preparation import exit_status
-
-    if options.summary:
-        from dpbench.cli.show_results import show_sweep
-
-        show_sweep(
-            stored,
-            as_json=options.as_json,
-            columns=options.columns,
-            charts=options.charts,
-            verbose=options.verbose,
-        )
-    if options.as_json:
-        say(f"records are in {stored.folder}")
-    return exit_status(stored.records, stored.spec.implementations)
-
-
-def _show_plan(rows: Sequence[Planned], summary: str, *, as_json: bool) -> int:
+def _show_plan(options: SweepOptions) -> int:
     from dpbench.report.plan import plan_answer
+    from dpbench.run.sweep.dry_run import plan_sweep
 
-    print_result(plan_answer(rows, summary).render(as_json=as_json))
-    if as_json:
+    rows, summary = plan_sweep(options, say)
+    print_result(plan_answer(rows, summary).render(as_json=options.as_json))
+    if options.as_json:
         to_stderr(summary)
     return 0

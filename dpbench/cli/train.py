@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from dpbench.options.bridge import command
+from dpbench.options.bridge import command, read_options
 from dpbench.options.train import TrainOptions
 
 
@@ -19,22 +19,19 @@ def train(typed: dict[str, Any]) -> int:
     torchrun, dpbench launch, srun or mpirun, it joins their ranks.
     """
     from dpbench.launch.placement import find_placement
-    from dpbench.run.training.arguments import TrainRequest
+    from dpbench.report.progress.training import TrainOutput
+    from dpbench.run import presets
 
     if "RANK" not in os.environ and (placed := find_placement(os.environ)) and placed.size:
         os.environ.update(placed.variables)
-    request = TrainRequest.read(typed)
-    from dpbench.report.progress.training import TrainOutput
-
+    options = read_options(TrainOptions, typed, presets.find_training)
     output = TrainOutput.of(typed)
     if "RANK" in os.environ:
         from dpbench.run.training.joined import join
 
-        join(request, output)
-        return 0
-    from dpbench.run.training.running import train_here
+        join(options, output)
+    else:
+        from dpbench.run.training.running import train_here
 
-    if (trained := train_here(request, output)) is not None:
-        plan, finished = trained
-        output.conclude(finished, plan.spec, plan.place.path)
+        train_here(options, output)
     return 0

@@ -1,25 +1,26 @@
 """One pydantic model per command: its command line, config file, Python call and help.
 
 A field of a model is `name: type = option(default, "Help.", ...)`. `command` gives a function the
-signature that typer needs, `read` validates the options of several layers, each by itself, so that
-an error names the layer it comes from, and `describe` documents a Python call.
+signature that typer needs, and `read_options` validates what was typed, above what a config file
+and a preset have.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import PydanticUndefined
+from typer.models import ArgumentInfo, OptionInfo, ParameterInfo
 
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import InvalidValue, UnknownName, UsageError
 from dpbench.messages import printable, say
 
 M = TypeVar("M", bound="Options")
@@ -31,40 +32,77 @@ belongs to one call of the command, so that no file has it; "shell" has a meanin
 line only, so that Python calls do not have it either."""
 LONGEST_SHOWN = 60
 """Characters of a wrong value that an error shows."""
+EXPECTED = {
+    **dict.fromkeys(
+        ("int_parsing", "int_type", "int_from_float", "int_parsing_size"), "a whole number"
+    ),
+    **dict.fromkeys(("float_parsing", "float_type", "finite_number"), "a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "a valid boolean, true or false"),
+    **dict.fromkeys(("path_type", "string_type"), "a name"),
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "at most {le:,.0f}",
+    "literal_error": "{expected}",
+}
+"""What errors of pydantic expected, by their type."""
 
 
 @dataclass(frozen=True, slots=True)
-class OptionInfo:
-    """How one field of a model appears on the command line and in help."""
+class Declared:
+    """How one field of a model is an option."""
 
-    help: str
-    metavar: str | None = None
-    panel: str | None = None
-    """The heading under which help shows it; by default the one of the class that declares it."""
-    names: tuple[str, ...] = ()
-    """Names on the command line; by default the one of the field."""
-    also: tuple[str, ...] = ()
-    """Further names."""
-    usual: str | None = None
-    """Help text for a default that the command chooses itself."""
-    scope: Scope | None = None
-    """By default the one of the class that declares it, or else "work"."""
-    hidden: bool = False
-    argument: bool = False
-    """Whether it is a positional argument."""
-    repeated: bool = False
+    shown: ParameterInfo
+    """Its appearance on the command line and in help, as typer has it."""
+    scope: Scope
+    repeated: bool
     """Whether it may be given more than once."""
 
     @property
     def takes_the_rest(self) -> bool:
         """Whether it is all words after the other positional arguments."""
-        return self.argument and self.repeated
+        return self.repeated and isinstance(self.shown, ArgumentInfo)
 
 
-def option(default: Any, help: str, metavar: str | None = None, **more: Any) -> Any:
-    """Declares a field of a model as an option; `more` are fields of OptionInfo."""
+def option(
+    default: Any,
+    help: str,
+    metavar: str | None = None,
+    *,
+    panel: str | None = None,
+    names: tuple[str, ...] = (),
+    usual: str | None = None,
+    scope: Scope = "work",
+    hidden: bool = False,
+    argument: bool = False,
+    repeated: bool = False,
+) -> Any:
+    """Declares a field of a model as an option, or as a positional argument.
+
+    Help shows it under the heading `panel`, with `usual` as its default if the command chooses
+    that. The first of its `names` is the one that messages use; without any it has that of the
+    field.
+    """
+    default_shown: str | bool = usual or False
+    if not usual and isinstance(default, bool):
+        default_shown = ("on" if default else "off") if "/" in "".join(names) else False
+    elif not usual and default not in (None, (), ...):
+        default_shown = as_typed(default)
+    if argument:
+        shown = typer.Argument(
+            metavar=metavar, help=help, show_default=default_shown, hidden=hidden
+        )
+    else:
+        shown = typer.Option(
+            ...,
+            *names,
+            metavar=metavar,
+            help=help,
+            rich_help_panel=panel,
+            hidden=hidden,
+            show_default=default_shown,
+        )
     field = Field(default)
-    field.metadata.append(OptionInfo(help, metavar, **more))
+    field.metadata.append(Declared(shown, scope, repeated))
     return field
 
 
@@ -72,25 +110,16 @@ class Options(BaseModel):
     """Base of the models; values are checked when one is made, and never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
-    panel: ClassVar[str | None] = None
-    """The heading in help of the options that a class declares."""
-    scope: ClassVar[Scope] = "work"
-    """Their scope."""
-
-    def dump(self) -> dict[str, Any]:
-        """All options that a file may have, as a file has them."""
-        kept = {name for name, one in options_of(type(self)).items() if _in_file(one)}
-        return self.model_dump(mode="json", include=kept)
 
     def words(self) -> list[str]:
         """The words to type for the options that were given; positional arguments are last."""
         found, arguments = list[str](), list[str]()
         for name, value in self.model_dump(mode="json", exclude_unset=True).items():
             declared = options_of(type(self))[name]
-            on, _, off = option_names(declared, name)[0].partition("/")
+            on, _, off = option_names(type(self), name)[0].partition("/")
             if declared.takes_the_rest:
                 arguments += value
-            elif declared.argument:
+            elif isinstance(declared.shown, ArgumentInfo):
                 arguments[:0] = [] if value is None else [as_typed(value)]
             elif isinstance(value, bool):
                 found += [on] if value else [off] if off else []
@@ -99,71 +128,70 @@ class Options(BaseModel):
         return found + arguments
 
 
-class Layer(NamedTuple):
-    """Some options, and where they come from, as errors name it; "" for the command line."""
-
-    source: str
-    values: Given
-
-
 @functools.cache
-def options_of(model: type[Options]) -> dict[str, OptionInfo]:
+def options_of(model: type[Options]) -> dict[str, Declared]:
     """The declared options of a model, by field."""
-    found = {}
-    for name, field in model.model_fields.items():
-        info = [one for one in field.metadata if isinstance(one, OptionInfo)][-1]
-        home = vars(next(one for one in model.__mro__ if name in inspect.get_annotations(one)))
-        panel, scope = info.panel or home.get("panel"), info.scope or home.get("scope", "work")
-        found[name] = replace(info, panel=panel, scope=scope)
-    return found
+    return {
+        name: next(one for one in field.metadata if isinstance(one, Declared))
+        for name, field in model.model_fields.items()
+    }
 
 
-def _in_file(option: OptionInfo) -> bool:
-    return option.scope not in ("call", "shell")
-
-
-def option_names(option: OptionInfo, field: str) -> tuple[str, ...]:
-    """The names on the command line, the one that messages use first."""
-    return (*(option.names or (f"--{field.replace('_', '-')}",)), *option.also)
+def option_names(model: type[Options], field: str) -> tuple[str, ...]:
+    """The names of an option on the command line, the one that messages use first."""
+    declared = getattr(options_of(model)[field].shown, "param_decls", ())
+    return declared or (f"--{field.replace('_', '-')}",)
 
 
 def option_name(model: type[Options], field: str) -> str:
     """The name of an option in messages."""
-    option = options_of(model)[field]
-    if option.argument:
-        return option.metavar or field.upper()
-    return option_names(option, field)[0].partition("/")[0]
+    shown = options_of(model)[field].shown
+    if isinstance(shown, ArgumentInfo):
+        return shown.metavar or field.upper()
+    return option_names(model, field)[0].partition("/")[0]
 
 
-def read(model: type[M], *layers: Layer) -> M:
-    """Validates the options of all layers; later ones override earlier ones. Says which lists had
-    duplicates, which are removed.
+def read_options(
+    model: type[M], given: Given, find_preset: Callable[[str], Path] | None = None
+) -> M:
+    """Validates the options that are given, above those of --config, and of --preset below it.
 
-    Raises UsageError, which names the option, what was given, what was expected, and the layer
-    unless it is the command line.
+    Says which lists had duplicates, which are removed, and what a preset asks for. Raises
+    UsageError that names the option, what was given, what was expected, and the file or preset that
+    has it.
     """
+    layers: list[tuple[str, Given]] = []
+    if find_preset is not None and given.get("preset") is not None:
+        layers.append((f"--preset {given['preset']}", read_file(find_preset(given["preset"]))))
+    if given.get("config") is not None:
+        layers.append((str(given["config"]), read_file(Path(given["config"]))))
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    for layer in layers:
-        try:
-            model.model_validate(layer.values)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            message = _refusal(option_name(model, str(first["loc"][0])), first)
-            raise UsageError(_from(layer.source, message)) from None
-        except UsageError:
-            pass  # these options do not go together, but a later layer may override some of them
-        values |= layer.values
-        sources |= dict.fromkeys(layer.values, layer.source)
+    for source, content in layers:
+        found = keyed(model, source, content)
+        values |= found
+        sources |= dict.fromkeys(found, f"{source}: ")
+    for name, value in given.items():
+        if name not in ("preset", "config"):
+            values[name] = value
+            sources.pop(name, None)
     unique: dict[str, tuple[Any, ...]] = {}
     try:
-        found = model.model_validate(values, context=unique)
+        options = model.model_validate(values, context=unique)
+    except ValidationError as error:
+        field = str(error.errors()[0]["loc"][0])
+        shown = sources.get(field, "") + option_name(model, field)
+        raise InvalidValue(field, _problem(error), shown=shown) from None
     except UsageError as error:
         source = next(filter(None, (sources.get(name) for name in error.about)), "")
-        raise UsageError(_from(source, str(error)), about=error.about) from None
+        error.args = (f"{source}{error}",)
+        raise
     for name, kept in unique.items():
         say(f"{option_name(model, name)}: duplicates removed: {as_typed(kept)}")
-    return found
+    if layers and layers[0][0].startswith("--preset "):
+        preset, content = layers[0]
+        say(f"{preset}: {shlex.join(model(**keyed(model, preset, content)).words())}")
+    return options
 
 
 def read_value(name: str, kind: Any, value: Any) -> Any:
@@ -171,26 +199,30 @@ def read_value(name: str, kind: Any, value: Any) -> Any:
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        raise UsageError(_refusal(name, error.errors(include_url=False)[0])) from None
+        raise UsageError(f"{name}: {_problem(error)}") from None
 
 
-def _from(source: str, message: str) -> str:
-    return f"{source}: {message}" if source else message
-
-
-def _refusal(name: str, error: Mapping[str, Any]) -> str:
-    """One line: the option, what it got and what it expected, without pydantic's own words."""
-    what = str(error["msg"]).removeprefix("Value error, ")
-    what = what.replace("Input should be", "expected").partition(", unable")[0]
-    got = printable(repr(error["input"]), LONGEST_SHOWN)
-    return f"{name}: got {got}; {what[:1].lower()}{what[1:]}"
+def _problem(error: ValidationError) -> str:
+    """What the first wrong value was and what was expected, by all alternatives of its type."""
+    errors = error.errors(include_url=False)
+    wrong = errors[0]["input"]
+    got = f"got {printable(repr(wrong), LONGEST_SHOWN)}"
+    if errors[0]["type"] == "value_error":
+        return f"{got}; {errors[0]['ctx']['error']}"
+    alternatives = [
+        EXPECTED.get(one["type"], one["msg"]).format(**one.get("ctx", {}))
+        for one in errors
+        if one["input"] is wrong
+    ]
+    expected = ", or ".join(dict.fromkeys(alternatives))
+    return f"{got}; expected {expected}"
 
 
 def as_typed(value: Any) -> str:
     """A value of a file or of Python as a shell would have it: [32, 64] as "32,64"."""
     if isinstance(value, list | tuple):
         return ",".join(map(as_typed, value))
-    return str(value)
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def keyed(
@@ -202,35 +234,37 @@ def keyed(
     is, for one that belongs to the command line, and for two names of one option.
     """
     fields: dict[str, str] = {}
-    for field, option in options_of(model).items():
-        names = (option_name(model, field), field, *option_names(option, field))
-        fields |= {_key(name): field for name in names}
-    declared = options_of(model)
-    known = {
-        key: field
-        for key, field in fields.items()
-        if (declared[field].scope != "shell" if of_python else _in_file(declared[field]))
-    }
+    for field in model.model_fields:
+        fields |= {_key(name): field for name in (field, *option_names(model, field))}
+    excluded = ("shell",) if of_python else ("shell", "call")
+    known = [key for key, field in fields.items() if options_of(model)[field].scope not in excluded]
     found: dict[str, Any] = {}
     for name, value in given.items():
         key = _key(str(name))
-        if key in fields.keys() - known.keys():
+        if key in fields and key not in known:
             raise UsageError(f"{source}: {name} is an option of the command line only")
         if key not in known:
-            if of_python:
-                raise UnknownName(f"argument of {source}:", name, known)
-            raise UnknownName(f"key in {source}:", name, [one.replace("_", "-") for one in known])
+            what, between = ("argument of", "_") if of_python else ("key in", "-")
+            raise UnknownName(f"{what} {source}:", name, [k.replace("_", between) for k in known])
         if value is None:
             continue
-        if known[key] in found:
+        if fields[key] in found:
             raise UsageError(f"{source}: {name} is given twice, under two names; name it once")
-        # A generator is read once; layers are validated more than once.
-        found[known[key]] = [*value] if isinstance(value, Iterator) else value
+        found[fields[key]] = _plain(value)
     return found
 
 
 def _key(name: str) -> str:
     return name.partition("/")[0].lstrip("-").replace("-", "_")
+
+
+def _plain(value: Any) -> Any:
+    """A value of numpy or torch, or a generator, as Python's own."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, list | tuple | Iterator):
+        return [_plain(one) for one in value]
+    return value
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -260,19 +294,6 @@ def read_file(path: Path) -> dict[str, Any]:
     return {key: None if value in ("", "null", "~") else value for key, value in content.items()}
 
 
-def file_layers(
-    model: type[Options], given: Given, find_preset: Callable[[str], Path]
-) -> list[Layer]:
-    """The layers of --preset and --config, the lower one first; raises UsageError."""
-    layers = []
-    if (preset := given.get("preset")) is not None:
-        source = f"--preset {preset}"
-        layers.append(Layer(source, keyed(model, source, read_file(find_preset(preset)))))
-    if (config := given.get("config")) is not None:
-        layers.append(Layer(str(config), keyed(model, str(config), read_file(Path(config)))))
-    return layers
-
-
 def command(
     model: type[Options],
 ) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[..., Any]]:
@@ -298,75 +319,26 @@ def command(
 
 
 def _parameter(model: type[Options], name: str) -> inspect.Parameter:
-    field, option = model.model_fields[name], options_of(model)[name]
-    shown = option.usual or _shown(field.default, option_names(option, name)[0])
-    kind: Any = bool if field.annotation in (bool, bool | None) else str
-    if option.argument:
-        how = typer.Argument(
-            metavar=option.metavar, help=option.help, show_default=shown, hidden=option.hidden
-        )
-    else:
-        how = typer.Option(
-            *option_names(option, name),
-            metavar=option.metavar,
-            help=option.help,
-            rich_help_panel=option.panel,
-            hidden=option.hidden,
-            show_default=shown,
-        )
-    kind = list[str] if option.repeated else kind
+    field, declared = model.model_fields[name], options_of(model)[name]
+    is_flag = field.annotation in (bool, bool | None)
+    kind: Any = list[str] if declared.repeated else bool if is_flag else str
     required = field.is_required()
+    shown = copy(declared.shown)
+    if isinstance(shown, OptionInfo):
+        shown.param_decls = option_names(model, name)  # typer would give flags a second name
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if required else None,
-        annotation=Annotated[kind if required else kind | None, how],
+        annotation=Annotated[kind if required else kind | None, shown],
     )
 
 
-def _shown(default: Any, names: str) -> str | bool:
-    """The default in help; False for one that goes without saying."""
-    if isinstance(default, bool):
-        return ("on" if default else "off") if "/" in names else False
-    return False if default in (None, (), PydanticUndefined) else as_typed(default)
-
-
-def describe(
-    function: Callable[..., Any],
-    model: type[Options],
-    flags: Mapping[str, tuple[bool, str]],
-    end: str,
-    first: str = "arch",
-) -> None:
-    """Documents a Python call that takes the options of a model.
-
-    Its signature has the options of the first panel of help, of which `first` is positional, and
-    `flags`, each with its default and help; its text describes all options by panel, followed by
-    `end`.
-    """
-    panels: dict[str, dict[str, str]] = {"Args": {}}
-    for name, one in options_of(model).items():
-        if one.scope != "shell":
-            default = model.model_fields[name].default
-            usual = one.usual or _shown(default, option_names(one, name)[0])
-            text = f"{one.help} Default: {usual}." if usual else one.help
-            # Help of a call names other options as arguments: --lr as `lr`.
-            named = re.sub(r"--([a-z-]+)", lambda found: f"`{_key(found[1])}`", text)
-            panels.setdefault(one.panel or "Args", {})[name] = named
-    others = [name for name in panels["Args"] if name != first]
-    kinds = inspect.Parameter
-    parameters = [
-        kinds(first, kinds.POSITIONAL_OR_KEYWORD, default=None),
-        *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in others),
-        *(kinds(name, kinds.KEYWORD_ONLY, default=on) for name, (on, _) in flags.items()),
-        kinds("settings", kinds.VAR_KEYWORD),
+def document(function: Callable[..., Any], model: type[Options]) -> None:
+    """Adds a line for each option of the model to the docstring of a Python call."""
+    lines = [
+        f"    {name}: {one.shown.help}"
+        for name, one in options_of(model).items()
+        if one.scope != "shell" and name not in inspect.signature(function).parameters
     ]
-    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        parameters, return_annotation=function.__annotations__["return"]
-    )
-    panels["Args"] |= {name: text for name, (_, text) in flags.items()}
-    paragraphs = [
-        "\n".join([f"{panel}:", *(f"    {name}: {text}" for name, text in texts.items())])
-        for panel, texts in panels.items()
-    ]
-    function.__doc__ = "\n\n".join([inspect.getdoc(function) or "", *paragraphs, end])
+    function.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "Options:", *lines])

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from dpbench.options.bridge import Options, option
 from dpbench.options.script import ScriptArguments
 from dpbench.options.shared import (
     ARCH_HELP,
     ARCHITECTURE,
-    MEASUREMENT_PANEL,
-    OUTPUT_PANEL,
-    SETTINGS_PANEL,
+    BATCH_NAMES,
+    GROUP_NAMES,
     THREADS_HELP,
-    USUAL_PANEL,
     USUAL_THREADS,
     DataOptions,
     FolderOptions,
@@ -23,86 +24,68 @@ from dpbench.options.shared import (
     Size,
     config_option,
     json_option,
+    measurement_option,
     name_option,
+    output_option,
+    setting,
 )
-from dpbench.options.types import CommaList, Count, Duration, FilePath, Number, Percent, WholeNumber
+from dpbench.options.types import Code, CommaList, Count, Duration, FilePath, Number, Percent
 from dpbench.specs import MOST_REPETITIONS
+
+verdict_option = partial(option, panel="Verdict")
 
 
 class ArchitectureOption(Options):
     """The model."""
 
-    arch: str = option(ARCHITECTURE, ARCH_HELP, "NAME")
+    arch: Code = option(ARCHITECTURE, ARCH_HELP, "NAME")
 
 
 class CheckedOptions(RowOptions):
-    """The checked rows: few by default."""
+    """The checked rows, few by default, and their settings; the number of steps is fixed."""
 
     implementations: CommaList[MeasuredImplementation] = option(
-        ("ddp",), "Implementations to check.", "A,B", also=("--implementation",)
+        ("ddp",),
+        "Implementations to check.",
+        "A,B",
+        names=("--implementations", "--implementation"),
     )
-    batch_sizes: CommaList[Size] = option(
-        (64,), "Samples per replica.", "N,N", also=("--batch-size",)
-    )
+    batch_sizes: CommaList[Size] = option((64,), "Samples per replica.", "N,N", names=BATCH_NAMES)
     group_sizes: CommaList[Count] | None = option(
-        None,
-        "Numbers of replicas to measure.",
-        "N,N",
-        also=("--group-size",),
-        usual="all",
+        None, "Numbers of replicas to measure.", "N,N", names=GROUP_NAMES, usual="all"
     )
+    threads: Count | None = setting(None, THREADS_HELP, "N", usual=USUAL_THREADS)
+    warmup: Number = setting(10, "Warm-up steps.", "N")
+    steps: Count = setting(50, "Timed steps.", "N")
 
 
-class CheckSettingOptions(Options):
-    """The settings of all rows; their number of steps is fixed."""
-
-    panel = SETTINGS_PANEL
-    threads: Count | None = option(None, THREADS_HELP, "N", usual=USUAL_THREADS)
-    warmup: Number = option(10, "Warm-up steps.", "N")
-    steps: Count = option(50, "Timed steps.", "N")
-
-
-class RepeatedOptions(DataOptions, CheckSettingOptions, CheckedOptions, ArchitectureOption):
+class RepeatedOptions(DataOptions, CheckedOptions, ArchitectureOption):
     """What is measured."""
 
 
 class VerdictOptions(Options):
-    """What counts as a regression."""
+    """How much is measured, and what counts as a regression."""
 
-    panel = "Verdict"
-    tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%", panel=USUAL_PANEL)
-    metric: CommaList[str] = option(
+    tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%")
+    metric: CommaList[str] = verdict_option(
         ("images_per_second",),
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
         repeated=True,
     )
-    strict: bool = option(
-        False,
-        "Fail if the verdict, or that of any row, is inconclusive.",
-        names=("--strict/--not-strict",),
+    strict: bool = verdict_option(
+        False, "Fail if the verdict, or that of any row, is inconclusive."
     )
-    force: bool = option(False, "Compare even if the environments differ.")
-
-
-class MeasuringOptions(Options):
-    """How often rows are measured."""
-
-    panel = MEASUREMENT_PANEL
-    repetitions: Annotated[int, WholeNumber(least=2, most=MOST_REPETITIONS)] = option(
+    force: bool = verdict_option(False, "Compare even if the environments differ.")
+    repetitions: Annotated[int, Field(ge=2, le=MOST_REPETITIONS)] = measurement_option(
         5, "Initial runs of each row; more while inconclusive.", "N"
     )
-    budget: Duration = option(300.0, "Time after which no runs are added.", "TIME", usual="5m")
+    budget: Duration = measurement_option(
+        300.0, "Time after which no runs are added.", "TIME", usual="5m"
+    )
 
 
-class CheckOptions(
-    FolderOptions,
-    MachineOptions,
-    MeasuringOptions,
-    VerdictOptions,
-    RepeatedOptions,
-    ScriptArguments,
-):
+class CheckOptions(FolderOptions, MachineOptions, VerdictOptions, RepeatedOptions, ScriptArguments):
     """Every option of `dpbench check`."""
 
     first: ClassVar[str] = "candidate"
@@ -121,9 +104,5 @@ class CheckOptions(
     config: FilePath | None = config_option()
     name: str | None = name_option("Name of the results folder.", "the time and the command")
     as_json: bool = json_option("Print the verdict as JSON on stdout.")
-    junit: FilePath | None = option(
-        None, "Write the verdict as JUnit XML.", "FILE", panel=OUTPUT_PANEL
-    )
-    markdown: FilePath | None = option(
-        None, "Write the verdict as Markdown.", "FILE", panel=OUTPUT_PANEL
-    )
+    junit: FilePath | None = output_option(None, "Write the verdict as JUnit XML.", "FILE")
+    markdown: FilePath | None = output_option(None, "Write the verdict as Markdown.", "FILE")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field, PlainSerializer
 
-from dpbench.options.bridge import Options, option
+from dpbench.options.bridge import option
 from dpbench.options.shared import (
     BACKENDS_HELP,
+    GROUP_NAMES,
     Backend,
     FolderOptions,
     GpuOptions,
@@ -19,15 +20,7 @@ from dpbench.options.shared import (
     json_option,
     name_option,
 )
-from dpbench.options.types import (
-    Choice,
-    CommaList,
-    Count,
-    Duration,
-    Kind,
-    WholeNumber,
-    split_commas,
-)
+from dpbench.options.types import MOST, CommaList, Count, Duration, one_of, split_commas
 from dpbench.records.collectives import COLLECTIVES
 from dpbench.units import BYTE_UNITS, DTYPE_BYTES
 
@@ -38,16 +31,17 @@ _SIZE = re.compile(r"([0-9]{1,18})\s*([A-Za-z]+)")
 _UNITS = {name.lower(): factor for name, factor in BYTE_UNITS.items()}
 
 
-class Sizes(Kind):
+def _sizes(value: Any) -> tuple[int, ...]:
     """Rising message sizes in bytes: a list, or a range, which holds both its ends."""
-
-    def parse(self, value: Any) -> tuple[int, ...]:
-        if isinstance(value, str) and "-" in value:
-            return _range(value.strip())
+    if not isinstance(value, str) or "-" not in value:
         return tuple(sorted({*map(_size, split_commas(value))}))
-
-    def dump(self, value: Any) -> Any:
-        return ",".join(f"{size}B" for size in value)
+    smallest, largest = map(_size, value.split("-", 1))
+    if smallest > largest:
+        raise ValueError("expected smallest-largest, as in 4B-256MB")
+    sizes = [smallest]
+    while sizes[-1] * RANGE_FACTOR < largest:
+        sizes.append(sizes[-1] * RANGE_FACTOR)
+    return tuple(dict.fromkeys((*sizes, largest)))
 
 
 def _size(token: Any) -> int:
@@ -62,45 +56,37 @@ def _size(token: Any) -> int:
     return size
 
 
-def _range(text: str) -> tuple[int, ...]:
-    first, _, last = text.partition("-")
-    smallest, largest = _size(first), _size(last)
-    if smallest > largest:
-        raise ValueError("expected smallest-largest, as in 4B-256MB")
-    sizes = [smallest]
-    while sizes[-1] * RANGE_FACTOR < largest:
-        sizes.append(sizes[-1] * RANGE_FACTOR)
-    return tuple(dict.fromkeys((*sizes, largest)))
+Sizes = Annotated[
+    tuple[int, ...],
+    BeforeValidator(_sizes),
+    PlainSerializer(lambda sizes: [f"{size}B" for size in sizes], when_used="json"),
+]
 
 
-class MeasuredOptions(Options):
-    """What is measured."""
+class MeasuredOptions(GpuOptions):
+    """What is measured; None leaves it to dpbench."""
 
     collectives: Annotated[
-        CommaList[Annotated[str, Choice(COLLECTIVES)]],
-        BeforeValidator(lambda value: COLLECTIVES if value == "all" else value),
+        CommaList[Annotated[str, one_of(COLLECTIVES)]],
+        BeforeValidator(lambda value: list(COLLECTIVES) if value == "all" else value),
     ] = option(
         ("all_reduce",),
         "Collectives: all_reduce, broadcast, all_gather, reduce_scatter, or all.",
         "A,B",
-        also=("--collective",),
+        names=("--collectives", "--collective"),
     )
     backends: CommaList[Backend] | None = option(
-        None,
-        BACKENDS_HELP,
-        "A,B",
-        also=("--backend", "--sync-backend"),
-        usual="all that work here",
+        None, BACKENDS_HELP, "A,B", names=("--backends", "--backend"), usual="all that work here"
     )
-    group_sizes: CommaList[Annotated[int, WholeNumber(least=2)]] | None = option(
+    group_sizes: CommaList[Annotated[int, Field(ge=2, le=MOST)]] | None = option(
         None,
         "Numbers of ranks to measure.",
         "N,N",
-        also=("--group-size",),
+        names=GROUP_NAMES,
         usual="2, 4, 8, … up to --gpus",
     )
-    sizes: Annotated[tuple[int, ...], Sizes()] = option(
-        _range("4B-256MB"),
+    sizes: Sizes = option(
+        _sizes("4B-256MB"),
         "Message sizes: a range (each 4 times the previous) or a list; B, KB, MiB, ….",
         "FROM-TO|A,B",
         usual="4B-256MB",
@@ -119,8 +105,8 @@ class MeasuredOptions(Options):
     )
 
 
-class CommOptions(FolderOptions, MachineOptions, MeasuredOptions, GpuOptions):
-    """Every option of `dpbench comm`; None leaves it to dpbench."""
+class CommOptions(FolderOptions, MachineOptions, MeasuredOptions):
+    """Every option of `dpbench comm`."""
 
     name: str | None = name_option("Name of the results folder.", "the time and collectives")
     charts: bool = charts_option()

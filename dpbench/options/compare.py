@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import model_validator
 
 from dpbench.options.bridge import Options, option
-from dpbench.options.report import FORMATS
+from dpbench.options.report import Format
 from dpbench.options.shared import json_option, refuse_if, require_one_format
-from dpbench.options.types import Choice, CommaList, Percent
+from dpbench.options.types import CommaList, Percent
 
 
 class CompareOptions(Options):
@@ -36,7 +34,7 @@ class CompareOptions(Options):
     )
     within: Percent = option(0.03, "Difference that counts as the same.", "X%", usual="3%")
     force: bool = option(False, "Compare even if the environments differ.")
-    format: Annotated[str, Choice(FORMATS)] | None = option(
+    format: Format | None = option(
         None, "Format: text, markdown, csv or json.", "NAME", usual="text"
     )
     as_json: bool = json_option("Same as --format json.")

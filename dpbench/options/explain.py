@@ -6,10 +6,9 @@ from typing import ClassVar
 
 from pydantic import model_validator
 
-from dpbench.options.bridge import Options, option, option_name
+from dpbench.options.bridge import Options, option_name
 from dpbench.options.script import FEWEST_STEPS, WARMUP, ScriptArguments
 from dpbench.options.shared import (
-    MEASUREMENT_PANEL,
     THREADS_HELP,
     FolderOptions,
     GpuOptions,
@@ -17,27 +16,30 @@ from dpbench.options.shared import (
     Repetitions,
     RowFilter,
     json_option,
+    measurement_option,
     name_option,
     printed,
     refuse_if,
     results_argument,
+    time_limit_option,
 )
 from dpbench.options.types import Count, Duration, FilePath
 
 
-class ScriptRunOptions(FolderOptions, MachineOptions, GpuOptions, Options):
+class ScriptRunOptions(FolderOptions, MachineOptions, GpuOptions):
     """How a training script is measured; `dpbench sweep` has all of them."""
 
-    panel = MEASUREMENT_PANEL
-    repetitions: Repetitions = option(4, "Runs of the script on one rank, on copies, on all.", "N")
-    warmup: Count = option(WARMUP, "Warm-up steps.", "N")
-    steps: Count | None = option(
+    repetitions: Repetitions = measurement_option(
+        4, "Runs of the script on one rank, on copies, on all.", "N"
+    )
+    warmup: Count = measurement_option(WARMUP, "Warm-up steps.", "N")
+    steps: Count | None = measurement_option(
         None, "Timed steps.", "N", usual=f"enough for one second, at least {FEWEST_STEPS}"
     )
-    threads: Count | None = option(
+    threads: Count | None = measurement_option(
         None, THREADS_HELP, "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
     )
-    time_limit: Duration = option(300.0, "Time limit of each run.", "TIME", usual="5m")
+    time_limit: Duration = time_limit_option("of each run")
     name: str | None = name_option("Name of the results folder.", "the time and the script")
 
 
@@ -50,7 +52,7 @@ class ExplainOptions(ScriptRunOptions, RowFilter, ScriptArguments):
     )
     as_json: bool = json_option("Print one JSON object with all rows.")
     verbose: bool = printed(
-        "Also print the phases of a step and how to read the numbers.", "--verbose", "-v"
+        "Also print the phases of a step and how to read the numbers.", names=("--verbose", "-v")
     )
 
     @model_validator(mode="after")

@@ -8,8 +8,8 @@ from pydantic import model_validator
 
 from dpbench.errors import UsageError
 from dpbench.options.bridge import option
-from dpbench.options.shared import OUTPUT_PANEL, RowFilter, results_argument
-from dpbench.options.types import Choice, CommaList, FilePath
+from dpbench.options.shared import RowFilter, output_option, results_argument
+from dpbench.options.types import CommaList, FilePath, one_of
 from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS
 
 ALL = "all"
@@ -18,19 +18,15 @@ ALL = "all"
 class PlotOptions(RowFilter):
     """Which charts to draw, of which results, and where to."""
 
-    kinds: CommaList[Annotated[str, Choice((*CHARTS, ALL))]] = option(
+    kinds: CommaList[Annotated[str, one_of((*CHARTS, ALL))]] = option(
         (ALL,), "Charts, comma-separated, or all.", "KIND", argument=True
     )
     path: FilePath | None = results_argument()
-    format: CommaList[Annotated[str, Choice(tuple(IMAGE_FORMATS))]] = option(
-        ("png", "svg"), "Image formats: png, svg, pdf.", "A,B", panel=OUTPUT_PANEL
+    format: CommaList[Annotated[str, one_of(tuple(IMAGE_FORMATS))]] = output_option(
+        ("png", "svg"), "Image formats: png, svg, pdf.", "A,B"
     )
-    output: FilePath | None = option(
-        None,
-        "Folder for the charts.",
-        "FOLDER",
-        panel=OUTPUT_PANEL,
-        usual="PATH/report/charts",
+    output: FilePath | None = output_option(
+        None, "Folder for the charts.", "FOLDER", usual="PATH/report/charts"
     )
 
     @model_validator(mode="after")

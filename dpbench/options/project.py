@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from dpbench.options.bridge import Options, option
-from dpbench.options.shared import RowFilter, json_option, printed, refuse_if
-from dpbench.options.types import CommaList, FilePath, PositiveNumber, WholeNumber
+from dpbench.options.bridge import option
+from dpbench.options.shared import GROUP_NAMES, RowFilter, json_option, printed, refuse_if
+from dpbench.options.types import CommaList, FilePath
 
-GroupSize = Annotated[int, WholeNumber(least=1, most=10_000_000)]
+GroupSize = Annotated[int, Field(ge=1, le=10_000_000)]
 LATENCY_US = 10.0
 """Latency per message of a network of which only the bandwidth is given."""
+network_option = partial(option, None, panel="Network")
 
 
-class NetworkOptions(Options):
-    """The network to simulate."""
+class ProjectOptions(RowFilter):
+    """What to project, and on which network."""
 
-    panel = "Network"
-    topology: str | None = option(
-        None,
+    topology: str | None = network_option(
         "Simulate on a network: a preset such as h100-nvswitch-ndr, or a TOML file.",
         "NAME|FILE.toml",
     )
-    bandwidth: Annotated[float, PositiveNumber(most=1e6)] | None = option(
-        None,
+    bandwidth: Annotated[float, Field(gt=0, le=1e6)] | None = network_option(
         f"Simulate a network of this bandwidth per replica, with {LATENCY_US:g} µs per message.",
         "GB/s",
     )
-
-
-class ProjectOptions(NetworkOptions, RowFilter):
-    """What to project, and on which network."""
-
     path: FilePath = option(
         ..., "Results folder, or a CSV file of group sizes and speeds.", "PATH", argument=True
     )
@@ -41,7 +35,7 @@ class ProjectOptions(NetworkOptions, RowFilter):
         None,
         "Numbers of replicas.",
         "N,N",
-        also=("--group-size",),
+        names=GROUP_NAMES,
         usual="the measured ones, 2 and 4 times the largest; on a network 8, 64, 1000",
     )
     ranks_per_node: GroupSize | None = option(
@@ -51,7 +45,7 @@ class ProjectOptions(NetworkOptions, RowFilter):
         usual="the GPUs of the measured machine; not known for CPUs and published tables",
     )
     as_json: bool = json_option("Print one JSON object.")
-    verbose: bool = printed("Also print the assumptions.", "--verbose", "-v")
+    verbose: bool = printed("Also print the assumptions.", names=("--verbose", "-v"))
 
     @property
     def simulates(self) -> bool:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
 from pydantic import model_validator
 
 from dpbench.errors import UsageError
-from dpbench.options.bridge import option
 from dpbench.options.shared import (
     COLUMNS_HELP,
-    OUTPUT_PANEL,
     RowFilter,
     charts_option,
     json_option,
+    output_option,
     printed,
     refuse_if,
     require_one_format,
     results_argument,
 )
-from dpbench.options.types import Choice, FilePath
+from dpbench.options.types import FilePath
 
 SUFFIXES = {
     ".csv": "csv",
@@ -29,37 +28,36 @@ SUFFIXES = {
 }
 """Endings of the files that `report --output` writes rows into, and their formats."""
 PAGE_SUFFIX = ".html"
-FORMATS = ("text", *SUFFIXES.values())
-SUBMISSION = "submission"
+Format = Literal["text", "markdown", "csv", "json"]
+SUBMISSION: Literal["submission"] = "submission"
 """The format of rows for a published table: CSV in its columns, with the environment."""
-LEVELS = ("configuration", "trial", "rank", "step", "collective")
+Level = Literal["configuration", "trial", "rank", "step", "collective"]
 
 
 class ReportOptions(RowFilter):
     """Which results to show, and how."""
 
-    panel = OUTPUT_PANEL
     path: FilePath | None = results_argument()
-    format: Annotated[str, Choice((*FORMATS, SUBMISSION))] | None = option(
+    format: Format | Literal["submission"] | None = output_option(
         None,
         "Format: text, markdown, csv, json, or submission (published tables).",
         "NAME",
         usual="from the ending of --output, else text",
     )
-    level: Annotated[str, Choice(LEVELS)] = option(
+    level: Level = output_option(
         "configuration", "One row per configuration, trial, rank, step or collective.", "NAME"
     )
-    columns: str | None = option(None, COLUMNS_HELP, "A,B,C")
+    columns: str | None = output_option(None, COLUMNS_HELP, "A,B,C")
     charts: bool = charts_option()
     as_json: bool = json_option("Same as --format json.")
-    output: FilePath | None = option(
+    output: FilePath | None = output_option(
         None,
         "Folder for the page and tables, or a .html, .csv, .json or .md file.",
         "PATH",
         usual="PATH/report",
     )
-    open: bool = option(False, "Open the page in the browser.")
-    verbose: bool = printed("Also print how to read the numbers.", "--verbose", "-v")
+    open: bool = output_option(False, "Open the page in the browser.")
+    verbose: bool = printed("Also print how to read the numbers.", names=("--verbose", "-v"))
 
     @property
     def page(self) -> Path | None:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator
 
 from dpbench.options.bridge import Options, option, option_name
-from dpbench.options.shared import MEASUREMENT_PANEL, refuse_if
+from dpbench.options.shared import measurement_option, refuse_if
 from dpbench.specs.axes import AXES, PLACEHOLDERS
 from dpbench.specs.trial import PLACEHOLDER
 
@@ -40,12 +40,8 @@ class ScriptArguments(Options):
     arguments: Words = option(
         (), "Arguments of the script.", "ARGUMENTS", argument=True, repeated=True, hidden=True
     )
-    module: bool = option(
-        False,
-        "The script is a module, as in python -m.",
-        names=("--module",),
-        also=("-m",),
-        panel=MEASUREMENT_PANEL,
+    module: bool = measurement_option(
+        False, "The script is a module, as in python -m.", names=("--module", "-m")
     )
 
     @property

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, Field
 
 from dpbench.errors import UsageError
 from dpbench.options.bridge import Options, Scope, option
 from dpbench.options.types import (
-    Choice,
+    Code,
     CommaList,
     Count,
     FilePath,
     Gpus,
     Number,
-    OrWord,
-    WholeNumber,
     expected_name,
+    one_of,
 )
-from dpbench.specs import MOST_REPETITIONS
+from dpbench.specs import MOST_REPETITIONS, OPTIMIZERS
+from dpbench.specs.axes import COMPILE_MODES
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
-USUAL_PANEL = "Options"
-"""The panel of help with the options that most people type."""
-SETTINGS_PANEL = "Settings"
-DATA_PANEL = "Model and data"
-MEASUREMENT_PANEL = "Measurement"
-MACHINE_PANEL = "Machine"
-OUTPUT_PANEL = "Results and output"
-LARGEST = "max"
+# Panels of help, in the words of `option`; options without one are those that most people type.
+setting = partial(option, panel="Settings")
+data_option = partial(option, panel="Model and data")
+measurement_option = partial(option, panel="Measurement")
+machine_option = partial(option, panel="Machine")
+output_option = partial(option, panel="Results and output")
+printed = partial(option, False, panel="Results and output", scope="shell")
+node_option = partial(option, None, panel="Several nodes", scope="shell")
+filter_option = partial(option, None, panel="Which rows")
+
+LARGEST: Literal["max"] = "max"
 """The word for the largest batch size that fits, and for the largest group."""
 ARCHITECTURE = "mnist_cnn"
 """The default architecture."""
@@ -48,20 +53,38 @@ SYNC_EVERY_HELP = "Steps between parameter averages (local-sgd)."
 LR_SCALING_HELP = "Scale --lr with the samples per step: none, linear or sqrt."
 USUAL_THREADS = "cores ÷ largest group"
 USUAL_BACKEND = "nccl with CUDA, else gloo"
+BATCH_NAMES = ("--batch-sizes", "--batch-size")
+GROUP_NAMES = ("--group-sizes", "--group-size")
 
-Repetitions = Annotated[int, WholeNumber(least=1, most=MOST_REPETITIONS)]
-Implementation = Annotated[str, Choice(tuple(BUILT_IN))]
-MeasuredImplementation = Annotated[str, Choice(tuple(IMPLEMENTATIONS))]
+Repetitions = Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
+Implementation = Annotated[str, one_of(tuple(BUILT_IN))]
+MeasuredImplementation = Annotated[str, one_of(tuple(IMPLEMENTATIONS))]
 """An implementation of rows, of which `script` is a training script as it is."""
-Backend = Annotated[str, Choice({**{b: b for b in PROCESS_GROUP_BACKENDS}, "cpu": "shm"})]
+Backend = Annotated[str, one_of({**{b: b for b in PROCESS_GROUP_BACKENDS}, "cpu": "shm"})]
 """A backend with a process group; "cpu" is the name in other tools for staging through the host."""
-Size = Annotated[int | str, OrWord(WholeNumber(least=1), LARGEST, LARGEST)]
+Optimizer = Annotated[str, one_of(OPTIMIZERS)]
+Dtype = Annotated[str, one_of(DTYPE_NAMES)]
+CompileMode = Annotated[str, one_of(COMPILE_MODES)]
+LrRule = Annotated[str, one_of(LR_RULES)]
+Size = Count | Literal["max"]
+
+
+def _dataset(name: str) -> str:
+    from dpbench.data.registry import DATASETS, is_function
+
+    if not (is_function(name) or name in DATASETS):
+        raise ValueError(expected_name(name, tuple(DATASETS)))
+    return name
+
+
+Dataset = Annotated[Code, AfterValidator(_dataset)]
+"""A dataset of dpbench's, or a user's "file.py:function"."""
 
 
 def config_option(scope: Scope = "call") -> Any:
     """The option --config."""
     text = "Read options from a TOML or YAML file."
-    return option(None, text, "FILE", names=("--config",), also=("-f",), scope=scope)
+    return option(None, text, "FILE", names=("--config", "-f"), scope=scope)
 
 
 def name_option(help: str, usual: str) -> Any:
@@ -74,16 +97,14 @@ def json_option(help: str = "Print JSON on stdout, the rest on stderr.") -> Any:
     return option(False, help, names=("--json",), scope="shell")
 
 
-def printed(help: str, *names: str) -> Any:
-    """A flag that chooses what the command prints; without `names` it has the one of its field."""
-    return option(False, help, panel=OUTPUT_PANEL, names=names, scope="shell")
-
-
 def charts_option() -> Any:
     """The option --charts, or --no-charts."""
-    names = ("--charts/--no-charts",)
-    text = "Draw charts."
-    return option(True, text, panel=OUTPUT_PANEL, names=names, scope="work")
+    return output_option(True, "Draw charts.", names=("--charts/--no-charts",))
+
+
+def time_limit_option(of: str) -> Any:
+    """The option --time-limit."""
+    return measurement_option(300.0, f"Time limit {of}.", "TIME", usual="5m")
 
 
 def results_argument(
@@ -91,19 +112,6 @@ def results_argument(
 ) -> Any:
     """The results that a command reads."""
     return option(None, help, metavar, usual="the latest in results/", argument=True)
-
-
-def _dataset(value: Any) -> Any:
-    from dpbench.data.registry import DATASETS, is_function
-
-    name = value.strip() if isinstance(value, str) else value
-    if not isinstance(name, str) or not (is_function(name) or name in DATASETS):
-        raise ValueError(expected_name(name, tuple(DATASETS)))
-    return name
-
-
-Dataset = Annotated[str, BeforeValidator(_dataset)]
-"""A dataset of dpbench's, or a user's "file.py:function"."""
 
 
 class GpuOptions(Options):
@@ -124,23 +132,27 @@ class RowOptions(GpuOptions):
         None,
         "Implementations; see 'dpbench list implementations'.",
         "A,B",
-        also=("--implementation",),
+        names=("--implementations", "--implementation"),
         usual="dp,ddp,torch-ddp,single, and independent at the largest group size",
     )
     backends: CommaList[Backend] | None = option(
-        None, BACKENDS_HELP, "A,B", also=("--backend", "--sync-backend"), usual=USUAL_BACKEND
+        None,
+        BACKENDS_HELP,
+        "A,B",
+        names=("--backends", "--backend", "--sync-backend"),
+        usual=USUAL_BACKEND,
     )
     batch_sizes: CommaList[Size] = option(
         (32, 64, 128),
         "Samples per replica; max: the largest that fits.",
         "N,N",
-        also=("--batch-size",),
+        names=BATCH_NAMES,
     )
     group_sizes: CommaList[Size] | None = option(
         None,
         "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
-        also=("--group-size",),
+        names=GROUP_NAMES,
         usual="1 to --gpus; above 4: 1, 2, 4, …",
     )
 
@@ -148,15 +160,14 @@ class RowOptions(GpuOptions):
 class DataOptions(Options):
     """The samples, and what is done with them."""
 
-    panel = DATA_PANEL
-    data: Dataset | None = option(
+    data: Dataset | None = data_option(
         None,
         "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",
         usual="the architecture's own",
     )
-    data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR")
-    step: str | None = option(
+    data_dir: FilePath | None = data_option(None, "Folder with the MNIST files.", "DIR")
+    step: Code | None = data_option(
         None, "Your own training step: file.py:function.", "FILE:NAME", usual="dpbench's"
     )
 
@@ -164,44 +175,40 @@ class DataOptions(Options):
 class MachineOptions(Options):
     """How this machine is used."""
 
-    panel = MACHINE_PANEL
-    oversubscribe: bool = option(False, "Allow more replicas than cores or GPUs.")
+    oversubscribe: bool = machine_option(False, "Allow more replicas than cores or GPUs.")
 
 
 class FolderOptions(Options):
     """Folder for the results, and how much is printed meanwhile."""
 
-    panel = OUTPUT_PANEL
-    scope: ClassVar[Scope] = "call"
-    results_dir: FilePath = option(Path("results"), "Directory for results folders.", "DIR")
-    quiet: bool = option(False, "Show no progress.", also=("-q",), scope="shell")
+    results_dir: FilePath = output_option(
+        Path("results"), "Directory for results folders.", "DIR", scope="call"
+    )
+    quiet: bool = printed("Show no progress.", names=("--quiet", "-q"))
 
 
 class NodeOptions(Options):
     """The nodes that a sweep runs on."""
 
-    panel = "Several nodes"
-    scope: ClassVar[Scope] = "shell"
-    nnodes: Count | None = option(None, "Number of nodes; run the command on each.", "N")
-    node_rank: Number | None = option(None, "Rank of this node; node 0 writes the results.", "N")
-    rdzv_endpoint: str | None = option(None, "Address where node 0 listens.", "HOST:PORT")
+    nnodes: Count | None = node_option("Number of nodes; run the command on each.", "N")
+    node_rank: Number | None = node_option("Rank of this node; node 0 writes the results.", "N")
+    rdzv_endpoint: str | None = node_option("Address where node 0 listens.", "HOST:PORT")
 
 
 class RowFilter(Options):
     """The rows of results to keep; None for all."""
 
-    panel = "Which rows"
-    implementations: CommaList[str] | None = option(
-        None, "Show only these implementations.", "A,B", also=("--implementation",)
+    implementations: CommaList[str] | None = filter_option(
+        "Show only these implementations.", "A,B", names=("--implementations", "--implementation")
     )
-    backends: CommaList[str] | None = option(
-        None, "Show only these backends.", "A,B", also=("--backend",)
+    backends: CommaList[str] | None = filter_option(
+        "Show only these backends.", "A,B", names=("--backends", "--backend")
     )
-    group_sizes: CommaList[Count] | None = option(
-        None, "Show only these numbers of replicas.", "N,N", also=("--group-size",)
+    group_sizes: CommaList[Count] | None = filter_option(
+        "Show only these numbers of replicas.", "N,N", names=GROUP_NAMES
     )
-    batch_sizes: CommaList[Count] | None = option(
-        None, "Show only these batch sizes.", "N,N", also=("--batch-size",)
+    batch_sizes: CommaList[Count] | None = filter_option(
+        "Show only these batch sizes.", "N,N", names=BATCH_NAMES
     )
 
     def passes(self, row: Any) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from functools import partial
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from dpbench.options.bridge import Options, Scope, option
+from dpbench.options.bridge import Options, option
 from dpbench.options.script import FEWEST_STEPS, ScriptArguments
 from dpbench.options.shared import (
     ACCUMULATE_HELP,
@@ -19,44 +20,48 @@ from dpbench.options.shared import (
     DTYPES_HELP,
     LARGEST,
     LR_SCALING_HELP,
-    MACHINE_PANEL,
-    MEASUREMENT_PANEL,
     OPTIMIZER_HELP,
-    OUTPUT_PANEL,
-    SETTINGS_PANEL,
     SYNC_EVERY_HELP,
     THREADS_HELP,
     USUAL_THREADS,
+    CompileMode,
     DataOptions,
+    Dtype,
     FolderOptions,
+    LrRule,
     MachineOptions,
     NodeOptions,
+    Optimizer,
     Repetitions,
     RowOptions,
     charts_option,
     config_option,
     json_option,
+    machine_option,
+    measurement_option,
     name_option,
+    output_option,
     printed,
     refuse_graphs_that_accumulate,
     refuse_if,
     require_setting,
+    time_limit_option,
 )
 from dpbench.options.types import (
-    Choice,
+    CodeList,
     CommaList,
     Count,
     Duration,
     FilePath,
-    NameList,
+    Megabytes,
     Number,
-    OrWord,
-    PositiveNumber,
-    WholeNumber,
+    Positive,
+    one_of,
+    word_for_none,
 )
-from dpbench.specs import COMM_HOOKS, COMPILE_MODES, OPTIMIZERS, SCALINGS
+from dpbench.specs import COMM_HOOKS
+from dpbench.specs.axes import Scaling
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OF_SCRIPTS, SCRIPT, SINGLE
-from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
 WINDOW_SECONDS = 1.0
 """Time that a window fills where --steps is not given; it has at least FEWEST_STEPS."""
@@ -66,76 +71,69 @@ REPETITIONS = 4
 """Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
-# A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
-BucketCap = Annotated[float | None, OrWord(PositiveNumber(most=1e6), "auto")]
-FindUnused = Annotated[str | None, OrWord(Choice(("on", "off")), "auto")]
-DataWorkers = Annotated[int | None, OrWord(WholeNumber(most=256), "auto")]
-Prefetch = Annotated[int | None, OrWord(WholeNumber(most=1024), "resident")]
+BucketCap = Annotated[Megabytes | None, *word_for_none("auto")]
+FindUnused = Annotated[Literal["on", "off"] | None, *word_for_none("auto")]
+DataWorkers = Annotated[Annotated[int, Field(ge=0, le=256)] | None, *word_for_none("auto")]
+Prefetch = Annotated[Annotated[int, Field(ge=0, le=1024)] | None, *word_for_none("resident")]
+axis = partial(option, panel="Settings to compare (each takes a list)")
 
 
 class ArchitecturesOption(Options):
     """The models."""
 
-    arch: NameList = option((ARCHITECTURE,), ARCH_HELP, "A,B")
+    arch: CodeList = option((ARCHITECTURE,), ARCH_HELP, "A,B")
 
 
 class AxisOptions(Options):
     """The settings of rows; each takes a list, and every value becomes a row."""
 
-    panel = f"{SETTINGS_PANEL} to compare (each takes a list)"
-    scaling: CommaList[Annotated[str, Choice(SCALINGS)]] = option(
+    scaling: CommaList[Scaling] = axis(
         ("weak",), "Fix the batch size per replica (weak) or per group (strong).", "weak,strong"
     )
-    optimizer: CommaList[Annotated[str, Choice(OPTIMIZERS)]] = option(
-        ("sgd",), OPTIMIZER_HELP, "A,B", also=("--optimizers",)
+    optimizer: CommaList[Optimizer] = axis(
+        ("sgd",), OPTIMIZER_HELP, "A,B", names=("--optimizer", "--optimizers")
     )
-    lr: CommaList[Annotated[float, PositiveNumber()]] = option(
-        (0.01,), "Learning rate.", "X,X", also=("--lrs",)
+    lr: CommaList[Positive] = axis((0.01,), "Learning rate.", "X,X", names=("--lr", "--lrs"))
+    seed: CommaList[Number] = axis(
+        (0,), "Seed for weights and sample order.", "N,N", names=("--seed", "--seeds")
     )
-    seed: CommaList[Number] = option(
-        (0,), "Seed for weights and sample order.", "N,N", also=("--seeds",)
-    )
-    dtypes: CommaList[Annotated[str, Choice(DTYPE_NAMES)]] = option(
-        ("f32",), DTYPES_HELP, "A,B", also=("--dtype",)
-    )
-    compile: CommaList[Annotated[str, Choice(COMPILE_MODES)]] = option(
-        ("none",), COMPILE_HELP, "A,B"
-    )
-    accumulate: CommaList[Count] = option((1,), ACCUMULATE_HELP, "N,N")
-    sync_every: CommaList[Count] = option((1,), SYNC_EVERY_HELP, "N,N")
-    bucket_cap_mb: CommaList[BucketCap] = option(
+    dtypes: CommaList[Dtype] = axis(("f32",), DTYPES_HELP, "A,B", names=("--dtypes", "--dtype"))
+    compile: CommaList[CompileMode] = axis(("none",), COMPILE_HELP, "A,B")
+    accumulate: CommaList[Count] = axis((1,), ACCUMULATE_HELP, "N,N")
+    sync_every: CommaList[Count] = axis((1,), SYNC_EVERY_HELP, "N,N")
+    bucket_cap_mb: CommaList[BucketCap] = axis(
         (None,), "Bucket size in MiB, or auto (ddp, torch-ddp).", "X,X", usual="auto: 1, then 25"
     )
-    find_unused: CommaList[FindUnused] = option(
+    find_unused: CommaList[FindUnused] = axis(
         (None,),
         "Look for unused parameters: on, off or auto (ddp, torch-ddp).",
         "on,off",
         usual="auto",
     )
-    comm_hook: CommaList[Annotated[str, Choice(COMM_HOOKS)]] = option(
+    comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = axis(
         ("none",),
         "Communication hook: none, bf16, powersgd or hierarchical.",
         "A,B",
-        also=("--comm-hooks",),
+        names=("--comm-hook", "--comm-hooks"),
     )
-    overlap: CommaList[Annotated[str, Choice(("on", "off"))]] = option(
+    overlap: CommaList[Literal["on", "off"]] = axis(
         ("on",), "Reduce gradients during the backward pass (ddp).", "on,off"
     )
-    prefetch: CommaList[Prefetch] | None = option(
+    prefetch: CommaList[Prefetch] | None = axis(
         None,
         "Steps to load ahead; resident: all on the device.",
         "N,N",
         usual="resident; 0 with your own dataset",
     )
-    data_workers: CommaList[DataWorkers] = option(
+    data_workers: CommaList[DataWorkers] = axis(
         (None,),
         "DataLoader workers per rank (with --prefetch, or of a script).",
         "N,N",
         usual="auto: none, or the script's own",
     )
-    threads: CommaList[Count] | None = option(None, THREADS_HELP, "N,N", usual=USUAL_THREADS)
-    warmup: CommaList[Number] = option((5,), "Warm-up steps.", "N,N")
-    steps: CommaList[Count] | None = option(
+    threads: CommaList[Count] | None = axis(None, THREADS_HELP, "N,N", usual=USUAL_THREADS)
+    warmup: CommaList[Number] = axis((5,), "Warm-up steps.", "N,N")
+    steps: CommaList[Count] | None = axis(
         None, "Timed steps.", "N,N", usual=f"enough for one second, or {STEPS}"
     )
 
@@ -143,12 +141,13 @@ class AxisOptions(Options):
 class TrialOptions(Options):
     """How often and how long each row is measured."""
 
-    panel = MEASUREMENT_PANEL
-    repetitions: Repetitions = option(REPETITIONS, "Runs of each row in fresh processes.", "N")
-    lr_scaling: Annotated[str, Choice(LR_RULES)] = option("none", LR_SCALING_HELP, "RULE")
-    time_limit: Duration = option(300.0, "Time limit of each trial.", "TIME", usual="5m")
-    stop_after_failure: bool = option(
-        False, "Skip the larger group sizes of a row that failed.", scope="node"
+    repetitions: Repetitions = measurement_option(
+        REPETITIONS, "Runs of each row in fresh processes.", "N"
+    )
+    lr_scaling: LrRule = measurement_option("none", LR_SCALING_HELP, "RULE")
+    time_limit: Duration = time_limit_option("of each trial")
+    stop_after_failure: bool = measurement_option(
+        False, "Skip the larger group sizes of a row that failed."
     )
     single: bool = option(
         True,
@@ -164,23 +163,10 @@ class TrialOptions(Options):
         scope="shell",
         hidden=True,
     )
-    debug: bool = option(False, DEBUG_HELP, panel=MACHINE_PANEL, scope="shell")
-
-
-class CallOptions(Options):
-    """One call: its folder and its output."""
-
-    panel = OUTPUT_PANEL
-    scope: ClassVar[Scope] = "call"
-    resume: bool = option(False, "Run the trials of --name that have not completed.")
-    dry_run: bool = printed("Print the plan and its estimated time, and exit.")
-    charts: bool = charts_option()
-    columns: str | None = option(None, COLUMNS_HELP, "A,B,C", scope="shell")
-    verbose: bool = printed("Also print notes.", "--verbose", "-v")
+    debug: bool = machine_option(False, DEBUG_HELP, scope="shell")
 
 
 class SweepOptions(
-    CallOptions,
     FolderOptions,
     NodeOptions,
     MachineOptions,
@@ -196,6 +182,13 @@ class SweepOptions(
     script: str | None = option(
         None, "A training script to measure in the place of --arch.", "SCRIPT", argument=True
     )
+    resume: bool = output_option(
+        False, "Run the trials of --name that have not completed.", scope="call"
+    )
+    dry_run: bool = printed("Print the plan and its estimated time, and exit.")
+    charts: bool = charts_option()
+    columns: str | None = output_option(None, COLUMNS_HELP, "A,B,C", scope="shell")
+    verbose: bool = printed("Also print notes.", names=("--verbose", "-v"))
     preset: str | None = option(
         None, "Start from a preset: quick, ci, full or paper.", "NAME", scope="call"
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from os import PathLike, fspath
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import AfterValidator, model_validator
 
 from dpbench.options.bridge import Options, option
 from dpbench.options.shared import (
@@ -15,77 +15,77 @@ from dpbench.options.shared import (
     ARCHITECTURE,
     BACKENDS_HELP,
     COMPILE_HELP,
-    DATA_PANEL,
     DEBUG_HELP,
     DTYPES_HELP,
     LR_SCALING_HELP,
-    MACHINE_PANEL,
     OPTIMIZER_HELP,
-    OUTPUT_PANEL,
-    SETTINGS_PANEL,
     SYNC_EVERY_HELP,
     THREADS_HELP,
     USUAL_BACKEND,
     Backend,
+    CompileMode,
+    Dtype,
     Implementation,
+    LrRule,
+    Optimizer,
     config_option,
+    data_option,
     json_option,
+    machine_option,
     name_option,
+    output_option,
     printed,
     refuse_graphs_that_accumulate,
     refuse_if,
     require_setting,
+    setting,
 )
 from dpbench.options.types import (
-    Choice,
+    Code,
     Count,
     Duration,
     FilePath,
     Gpus,
+    Megabytes,
     Number,
-    PositiveNumber,
+    Positive,
+    expected_name,
 )
-from dpbench.specs.axes import COMPILE_MODES, OPTIMIZERS
 from dpbench.specs.training import Balance, Evaluation, LastWindow, TrainingRun
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
-PRESETS = ("torch-ddp",)
-Positive = Annotated[float, PositiveNumber()]
+training_option = partial(option, panel="Training")
 
 
-def _dataset(value: Any) -> str:
+def _dataset(name: str) -> str:
     from dpbench.data.registry import DATASETS
 
-    return Choice(tuple(DATASETS)).parse(value)
-
-
-def _path_as_text(value: Any) -> Any:
-    return fspath(value) if isinstance(value, PathLike) else value
+    if name not in DATASETS:
+        raise ValueError(expected_name(name, tuple(DATASETS)))
+    return name
 
 
 class UsualOptions(Options):
     """The options that most trainings need: the first panel of help."""
 
-    arch: str = option(ARCHITECTURE, ARCH_HELP, "NAME")
+    arch: Code = option(ARCHITECTURE, ARCH_HELP, "NAME")
     gpus: Gpus | None = option(
         None,
         "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
         "N|I,J",
-        also=("--group-size",),
         usual="all, or 1 CPU",
     )
     implementation: Implementation = option(
         "ddp", "Implementation; see 'dpbench list implementations'.", "NAME"
     )
     backend: Backend | None = option(
-        None, BACKENDS_HELP, "NAME", also=("--sync-backend",), usual=USUAL_BACKEND
+        None, BACKENDS_HELP, "NAME", names=("--backend", "--sync-backend"), usual=USUAL_BACKEND
     )
     batch_size: Count = option(64, "Samples per replica and micro-step.", "N")
     epochs: Count | None = option(
         None, "Passes over the training samples.", "N", usual="10 on digits, else 5"
     )
-    resume: Annotated[str, BeforeValidator(_path_as_text)] | None = option(
+    resume: FilePath | None = option(
         None,
         "Run or checkpoint to continue; auto: the run of --name.",
         "auto|RUN|FILE",
@@ -96,63 +96,56 @@ class UsualOptions(Options):
 class TrainSettingOptions(Options):
     """The settings that a sweep has as well."""
 
-    panel = SETTINGS_PANEL
-    optimizer: Annotated[str, Choice(OPTIMIZERS)] = option(
-        "adadelta", OPTIMIZER_HELP, "NAME", also=("--optimizers",)
-    )
-    lr: Positive = option(1.0, "Learning rate.", "X")
-    seed: Number = option(0, "Seed for weights, sample order and dropout.", "N")
-    dtype: Annotated[str, Choice(DTYPE_NAMES)] = option(
-        "f32", DTYPES_HELP, "NAME", also=("--dtypes",)
-    )
-    compile: Annotated[str, Choice(COMPILE_MODES)] = option("none", COMPILE_HELP, "MODE")
-    accumulate: Count = option(1, ACCUMULATE_HELP, "N", also=("--grad-accum",))
-    sync_every: Count | None = option(None, SYNC_EVERY_HELP, "N", usual="1")
-    bucket_cap_mb: Annotated[float, PositiveNumber(most=1e6)] | None = option(
+    optimizer: Optimizer = setting("adadelta", OPTIMIZER_HELP, "NAME")
+    lr: Positive = setting(1.0, "Learning rate.", "X")
+    seed: Number = setting(0, "Seed for weights, sample order and dropout.", "N")
+    dtype: Dtype = setting("f32", DTYPES_HELP, "NAME")
+    compile: CompileMode = setting("none", COMPILE_HELP, "MODE")
+    accumulate: Count = setting(1, ACCUMULATE_HELP, "N", names=("--accumulate", "--grad-accum"))
+    sync_every: Count | None = setting(None, SYNC_EVERY_HELP, "N", usual="1")
+    bucket_cap_mb: Megabytes | None = setting(
         None, "Bucket size in MiB (ddp, torch-ddp).", "X", usual="1, then 25"
     )
-    prefetch: Number = option(0, "Steps to load ahead.", "N")
-    threads: Count | None = option(None, THREADS_HELP, "N", usual="cores ÷ replicas")
+    prefetch: Number = setting(0, "Steps to load ahead.", "N")
+    threads: Count | None = setting(None, THREADS_HELP, "N", usual="cores ÷ replicas")
 
 
 class TrainDataOptions(Options):
     """The model and the data."""
 
-    panel = DATA_PANEL
-    data: Annotated[str, BeforeValidator(_dataset)] | None = option(
+    data: Annotated[Code, AfterValidator(_dataset)] | None = data_option(
         None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
     )
-    data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR")
-    download: bool = option(False, "Download the MNIST files that --data-dir lacks.")
-    limit_train: Count | None = option(None, "Train on the first N samples.", "N", usual="all")
+    data_dir: FilePath | None = data_option(None, "Folder with the MNIST files.", "DIR")
+    download: bool = data_option(False, "Download the MNIST files that --data-dir lacks.")
+    limit_train: Count | None = data_option(None, "Train on the first N samples.", "N", usual="all")
 
 
 class LearningOptions(Options):
     """How parameters change."""
 
-    panel = "Training"
-    lr_scaling: Annotated[str, Choice(LR_RULES)] = option("none", LR_SCALING_HELP, "RULE")
-    lr_warmup: Number = option(0, "Steps over which --lr rises to the scaled rate.", "N")
-    gamma: Positive | None = option(
+    lr_scaling: LrRule = training_option("none", LR_SCALING_HELP, "RULE")
+    lr_warmup: Number = training_option(0, "Steps over which --lr rises to the scaled rate.", "N")
+    gamma: Positive | None = training_option(
         None,
         "Multiply the learning rate by this each epoch (StepLR).",
         "X",
         usual="0.85 on digits, else 0.7",
     )
-    max_norm: Positive | None = option(None, "Clip the gradient norm to this value.", "X")
-    last_window: Annotated[LastWindow, Choice(get_args(LastWindow))] = option(
+    max_norm: Positive | None = training_option(None, "Clip the gradient norm to this value.", "X")
+    last_window: LastWindow = training_option(
         "step", "Incomplete window at the end of an epoch: step or drop.", "step|drop"
     )
-    balance: Annotated[Balance, Choice(get_args(Balance))] = option(
+    balance: Balance = training_option(
         "equal", "Split batches equally or by each rank's speed.", "equal|speed"
     )
-    max_steps: Count | None = option(
+    max_steps: Count | None = training_option(
         None, "Stop after this many optimizer steps.", "N", usual="all epochs"
     )
-    evaluate: Annotated[Evaluation, Choice(get_args(Evaluation))] = option(
+    evaluate: Evaluation = training_option(
         "sharded", "Evaluate on all ranks, on rank 0, or not at all.", "sharded|rank0|off"
     )
-    check_sync_every: Count | None = option(
+    check_sync_every: Count | None = training_option(
         None, "Compare the ranks' parameters every K steps.", "K"
     )
 
@@ -160,31 +153,37 @@ class LearningOptions(Options):
 class ReplicaOptions(Options):
     """How this machine is used."""
 
-    panel = MACHINE_PANEL
-    oversubscribe: bool = option(False, "Allow more replicas than cores or GPUs.")
-    timeout: Duration = option(120.0, "Time that ranks wait for each other.", "TIME", usual="2m")
-    debug: bool = option(False, DEBUG_HELP)
+    oversubscribe: bool = machine_option(False, "Allow more replicas than cores or GPUs.")
+    timeout: Duration = machine_option(
+        120.0, "Time that ranks wait for each other.", "TIME", usual="2m"
+    )
+    debug: bool = machine_option(False, DEBUG_HELP)
 
 
 class WatchOptions(Options):
     """Checkpoints, the run folder, and what is printed."""
 
-    panel = OUTPUT_PANEL
-    runs_dir: FilePath = option(Path("runs"), "Directory for run folders.", "DIR", scope="call")
-    checkpoint: FilePath | None = option(None, "Also write each checkpoint to this file.", "FILE")
-    checkpoint_every: Count | None = option(
+    runs_dir: FilePath = output_option(
+        Path("runs"), "Directory for run folders.", "DIR", scope="call"
+    )
+    checkpoint: FilePath | None = output_option(
+        None, "Also write each checkpoint to this file.", "FILE"
+    )
+    checkpoint_every: Count | None = output_option(
         None, "Steps between checkpoints.", "N", usual="an epoch"
     )
-    max_checkpoints: Count = option(10, "Checkpoints to keep: the latest N, and the best.", "N")
-    log_interval: Count = option(20, "Steps between log lines.", "N")
+    max_checkpoints: Count = output_option(
+        10, "Checkpoints to keep: the latest N, and the best.", "N"
+    )
+    log_interval: Count = output_option(20, "Steps between log lines.", "N")
     dry_run: bool = printed("Print the size of a step and exit.")
     memory: bool = printed("Print each rank's memory at the end.")
     json_lines: bool = printed("Print the log as JSON Lines on stdout.")
-    quiet: bool = printed("Print only the result.", "--quiet", "-q")
-    local_rank: str | None = option(
+    quiet: bool = printed("Print only the result.", names=("--quiet", "-q"))
+    local_rank: str | None = output_option(
         None,
         "Appended by torch.distributed.launch, and ignored: LOCAL_RANK says the same.",
-        also=("--local_rank",),
+        names=("--local-rank", "--local_rank"),
         scope="shell",
         hidden=True,
     )
@@ -200,9 +199,7 @@ class TrainOptions(
 ):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
-    preset: str | None = option(
-        None, f"Start from a preset: {', '.join(PRESETS)}.", "NAME", scope="call"
-    )
+    preset: str | None = option(None, "Start from a preset: torch-ddp.", "NAME", scope="call")
     config: FilePath | None = config_option()
     name: str | None = name_option("Name of the run folder.", "the time and the architecture")
     as_json: bool = json_option()

@@ -35,14 +35,13 @@ class ScriptUnmeasured(DpbenchError):
     """The script could not be measured on all ranks; the text says why."""
 
 
-def explain(options: ExplainOptions, *, embedded: bool = False) -> Answer:
+def explain(options: ExplainOptions) -> Answer:
     """Explain rows of a results folder, or of a script, which is measured first.
 
-    `embedded` leaves the signal handlers of the calling program alone. Raises UsageError if no row
-    can be explained, StoreError, and ScriptUnmeasured.
+    Raises UsageError if no row can be explained, StoreError, and ScriptUnmeasured.
     """
     if options.script_words:
-        folder = _measure(options, embedded=embedded)
+        folder = _measure(options)
     else:
         folder = options.folder or latest_folder("explain")
     if folder.is_file():
@@ -86,12 +85,13 @@ def explain(options: ExplainOptions, *, embedded: bool = False) -> Answer:
     )
 
 
-def _measure(options: ExplainOptions, *, embedded: bool) -> Path:
+def _measure(options: ExplainOptions) -> Path:
     """Measure the script as `dpbench sweep` does, in the largest group only, and return the folder.
 
     A row that fails has no further repetitions. Raises ScriptUnmeasured if all ranks together do.
     """
-    from dpbench.run.sweep.preparation import measure_sweep
+    from dpbench.report.progress.trials import Reporter
+    from dpbench.run.sweep.measuring import measure_sweep
 
     given = {*ScriptRunOptions.model_fields} & options.model_fields_set
     asked = SweepOptions(
@@ -102,7 +102,7 @@ def _measure(options: ExplainOptions, *, embedded: bool) -> Path:
         stop_after_failure=True,
         **{name: getattr(options, name) for name in given},
     )
-    stored = measure_sweep(asked, embedded=embedded)
+    stored = measure_sweep(asked, Reporter(quiet=options.quiet))
     say(f"records are in {stored.folder}")
     for record in stored.records:
         if record.status is not Status.COMPLETED and record.trial.implementation == SCRIPT:

@@ -51,7 +51,9 @@ def test_implementations_are_measured_without_a_word_and_signals_stay(
 
 
 def test_errors_name_arguments_and_what_no_rank_can_import(here: Path) -> None:
-    with pytest.raises(UsageError, match=r"^got nothing to compare; expected one of against_ref "):
+    with pytest.raises(
+        UsageError, match=r"^got nothing to compare; expected one of --against-ref "
+    ):
         dpbench.check()
     with pytest.raises(UsageError, match="put it into a file"):
         dpbench.check("__main__:Net", against="torch-ddp")

@@ -58,7 +58,7 @@ def test_a_training_script_is_measured_without_a_word_and_signals_stay(
 def test_errors_name_arguments(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"argument of dpbench.explain: 'group'. Did you mean"):
         dpbench.explain(EXAMPLE, group=2)
-    with pytest.raises(UsageError, match=r"no such row; there are implementations dp"):
+    with pytest.raises(UsageError, match=r"no such row; there are --implementations dp"):
         dpbench.explain(EXAMPLE, group_sizes=99)
-    with pytest.raises(UsageError, match=r"^steps: it is for measuring a script"):
+    with pytest.raises(UsageError, match=r"^--steps: it is for measuring a script"):
         dpbench.explain(EXAMPLE, steps=5)

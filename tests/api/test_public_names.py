@@ -125,7 +125,7 @@ def changes(function: Callable[..., Any], text: str) -> Iterator[str]:
     positional, _, by_name = (part.split() for part in text.partition("*"))
     parameters = inspect.signature(function).parameters
     settings = re.findall(r"^    (\w+): ", inspect.getdoc(function) or "", re.MULTILINE)
-    known = {*parameters, *(settings if "settings" in parameters else ())}
+    known = {*parameters, *(settings if "options" in parameters else ())}
     if missing := [name for name in [*positional, *by_name] if name not in known]:
         yield f"{function.__name__} no longer takes {', '.join(missing)}"
     now = [name for name, each in parameters.items() if each.kind != each.KEYWORD_ONLY]

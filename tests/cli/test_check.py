@@ -48,7 +48,6 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeps:
         (slower(QUIET, 0.10), ["--tolerance", "15%"], 0),
         (NOISY, [], 0),
         (NOISY, ["--strict"], 4),
-        (NOISY, ["--not-strict"], 0),
     ],
 )
 def test_the_exit_status_is_the_outcome(

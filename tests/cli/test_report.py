@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import webbrowser
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 import pytest
@@ -127,7 +128,7 @@ def test_a_sweep_without_a_trial_prints_why_and_no_empty_table(sweep_folder: Pat
 
 
 def test_every_level_goes_into_every_format(sweep_folder: Path, tmp_path: Path) -> None:
-    levels = [level for level in options.LEVELS if level != "collective"]
+    levels = [level for level in get_args(options.Level) if level != "collective"]
     for suffix, level in zip([*options.SUFFIXES, ".csv"], levels, strict=True):
         file = tmp_path / f"rows{suffix}"
         invoke(sweep_folder, "--level", level, "--output", file)
@@ -171,7 +172,7 @@ def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        (["--format", "jsn"], UsageError, "did you mean 'json'"),
+        (["--format", "jsn"], UsageError, "expected 'text', 'markdown', 'csv' or 'json'"),
         (["--columns", "backend,speed"], UnknownName, "unknown column 'speed'"),
         (["--columns", "backend,backend"], UsageError, "each column once"),
         (["--json", "--format", "csv"], UsageError, "contradict"),
@@ -181,7 +182,7 @@ def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) ->
         (["--format", "text", "--output", "t.md"], UsageError, "but --format asks for text"),
         (["--open"], UsageError, "without --output DIR"),
         (["--output", ""], UsageError, "expected the name of a file or folder"),
-        (["--level", "steps"], UsageError, "did you mean 'step'"),
+        (["--level", "steps"], UsageError, "got 'steps'; expected 'configuration'"),
         (["--level", "step"], UsageError, "has configurations only"),
     ],
 )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dpbench.report.progress import training as train_words
+from dpbench.run.interrupts import end_at_once
 from dpbench.training.events import Finished, Started, StepLine
 from dpbench.training.run_folder import RunFolder, RunStatus
 from tests.cli import command
@@ -95,6 +96,7 @@ def test_a_signal_ends_the_ranks_and_says_how_to_go_on(
         return original(*arguments)
 
     monkeypatch.setattr(train_words, "epoch_line", interrupted)
+    end_at_once()
     assert tiny("--name", "cut", "--epochs", 200) == 128 + number
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("dpbench: interrupted; to go on from step-0")

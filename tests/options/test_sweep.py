@@ -11,13 +11,17 @@ import pytest
 from dpbench import store
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
+from dpbench.options.bridge import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.run import presets
 from dpbench.run.sweep.grid import plan_trials
-from dpbench.run.sweep.resume import read_options
 from tests.cli.synthetic import dpbench
 
 SMALL = ("--quiet", "--no-charts")
+
+
+def read(given: dict[str, Any]) -> SweepOptions:
+    return read_options(SweepOptions, given, presets.find)
 
 
 def written(folder: Path, text: str, name: str = "sweep.toml") -> str:
@@ -29,7 +33,7 @@ def test_what_is_typed_goes_before_the_file_that_before_the_preset_and_that_befo
     tmp_path: Path,
 ) -> None:
     config = written(tmp_path, "steps = 7\nrepetitions = 3\nlr = 0.5")
-    options = read_options({"preset": "quick", "config": config, "lr": "0.2"})
+    options = read({"preset": "quick", "config": config, "lr": "0.2"})
     assert (options.lr, options.steps, options.repetitions) == ((0.2,), (7,), 3)
     assert (options.warmup, options.seed) == ((3,), (0,))
 
@@ -37,7 +41,7 @@ def test_what_is_typed_goes_before_the_file_that_before_the_preset_and_that_befo
 def test_duplicates_in_a_list_are_removed_in_order_with_a_line_that_says_so() -> None:
     said: list[str] = []
     with said_to(said.append):
-        options = read_options({"batch_sizes": "64,32,64,32,128", "backends": "gloo,shm"})
+        options = read({"batch_sizes": "64,32,64,32,128", "backends": "gloo,shm"})
     assert options.batch_sizes == (64, 32, 128)
     assert said == ["--batch-sizes: duplicates removed: 64,32,128"]
 
@@ -56,7 +60,7 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
     }
     mark = " = " if name.endswith("toml") else ": "
     text = "\n".join(f"{key}{mark}{value}" for key, value in lines.items())
-    options = read_options({"config": written(tmp_path, text, name)})
+    options = read({"config": written(tmp_path, text, name)})
     assert (options.batch_sizes, options.group_sizes, options.gpus) == ((8, 16), (1,), (0,))
     assert (options.dtypes, options.time_limit) == (("f32", "bf16"), 90.0)
     assert (options.oversubscribe, options.charts) == (True, False)
@@ -70,7 +74,7 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
         ("batch-size = 5\nbatch-sizes = 6", "{}: batch-sizes is given twice, under two names"),
         ("name = 'mine'", "{}: name is an option of the command line only"),
         ("batch-sizes = []", "{}: --batch-sizes: got []; expected at least one value"),
-        ("batch-sizes = [8, 'x']", "{}: --batch-sizes: got 'x'; expected a whole number"),
+        ("batch-sizes = [8, 'x']", "{}: --batch-sizes: got 'x'; expected a whole number, or 'max'"),
         ("steps = 1.5", "{}: --steps: got 1.5; expected a whole number"),
         ("oversubscribe = 7", "{}: --oversubscribe: got 7; expected a valid boolean"),
         ("implementations = 'dpp'", "{}: --implementations: got 'dpp'; did you mean 'dp'?"),
@@ -85,7 +89,7 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
 def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, text: str, message: str) -> None:
     config = written(tmp_path, text)
     with pytest.raises(UsageError) as raised:
-        read_options({"config": config})
+        read({"config": config})
     assert message.replace("{}", config) in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -93,9 +97,10 @@ def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, text: str, messa
 def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
     config = written(tmp_path, "seed = 'x'")
     with pytest.raises(UsageError, match=r"^--lr: got 'x'"):
-        read_options({"preset": "quick", "lr": "x"})
-    with pytest.raises(UsageError, match=rf"^{config}: --seed"):  # though it is overridden
-        read_options({"config": config, "seed": "1"})
+        read({"preset": "quick", "lr": "x"})
+    with pytest.raises(UsageError, match=rf"^{config}: --seed: got 'x'"):
+        read({"config": config})
+    assert read({"config": config, "seed": "1"}).seed == (1,)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +141,7 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change(
     written(tmp_path, FILE.replace("16", "32"))
     assert dpbench(*words, "--resume") == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "--batch-sizes: 8,16 -> 8,32" in error
+    assert "holds another sweep, with other batch_sizes; to finish it: " in error
     _, _, finish = error.partition("to finish it: dpbench ")
     assert "--batch-sizes 8,16" in finish
     assert dpbench(*shlex.split(finish)) == 0
@@ -147,7 +152,7 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change(
 def test_every_preset_is_a_sweep_that_says_what_it_is_for_and_what_it_asks(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert read_options({"preset": name, "warmup": "1"}).warmup == (1,)
+    assert read({"preset": name, "warmup": "1"}).warmup == (1,)
     assert capsys.readouterr().err.startswith(f"dpbench: --preset {name}: --")
     assert presets.purpose(presets.SWEEPS[name]).endswith(".")
 
@@ -157,7 +162,7 @@ def test_the_first_sweep_uses_the_backends_of_its_devices_and_all_devices(
     gpus: int, backends: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    options = read_options({"preset": "quick"})
+    options = read({"preset": "quick"})
     assert (options.backends, options.group_sizes) == (backends, ("max",))
 
 

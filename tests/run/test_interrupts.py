@@ -10,6 +10,7 @@ import pytest
 
 from dpbench import store
 from dpbench.launch.launcher import TrialOutcome
+from dpbench.run.interrupts import end_at_once
 from dpbench.specs import TrialSpec
 from tests.cli.synthetic import dpbench
 from tests.launch.synthetic import SyntheticLauncher
@@ -26,6 +27,7 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     original = SyntheticLauncher.run
+    end_at_once()
 
     def interrupted(
         self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None

@@ -144,7 +144,7 @@ def _gpu(_: str) -> str:
 
 def docstring(name: str) -> str:
     """What `help` says of a public name, without its arguments."""
-    return (inspect.getdoc(getattr(dpbench, name)) or "").split("\n\nArgs:\n")[0] + "\n"
+    return (inspect.getdoc(getattr(dpbench, name)) or "").split("\n\nReturns:\n")[0] + "\n"
 
 
 def _members(name: str) -> str:

@@ -46,6 +46,10 @@ class TrainOutput:
         apart = self.as_json or self.json_lines or self.to_stderr
         return sys.stderr if apart else sys.stdout
 
+    def note(self, text: str) -> None:
+        """Print a message, in any case."""
+        say(text)
+
     def write(self, line: str) -> None:
         print(line, file=self.stream, flush=True)
 
@@ -127,7 +131,9 @@ class TrainOutput:
             yield hear
 
     def conclude(self, finished: Finished, spec: TrainingSpec, folder: Path) -> None:
-        """Print the result."""
+        """Print the result; a Python call returns it."""
+        if self.to_stderr:
+            return
         if not self.json_lines:
             self.write(finished_line(finished, spec.epochs, str(folder)))
         if self.memory:

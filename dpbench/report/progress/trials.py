@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from dpbench import units
+from dpbench.messages import say
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.bar import can_draw, print_line, progress_bar
@@ -115,8 +116,13 @@ class Reporter:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def planned(self, specs: Sequence[Spec]) -> None:
-        """These run next, and nothing else until they have ended."""
+    def note(self, text: str) -> None:
+        """Print a message, in any case."""
+        say(text)
+
+    def planned(self, specs: Sequence[Spec], label: Callable[[Any], str] | None = None) -> None:
+        """These run next, and nothing else until they have ended; `label` names each."""
+        self._label = label or self._label
         self._done, self._total = 0, len(specs)
         self._time_left = TimeLeft(specs)
         self._bar.update(self._task, total=self._total, completed=0, rest="")

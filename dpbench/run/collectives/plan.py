@@ -7,7 +7,6 @@ from typing import cast
 
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.messages import say
 from dpbench.options.bridge import as_typed
 from dpbench.options.comm import ELEMENT_BYTES, CommOptions
 from dpbench.records.collectives import Collective, CollectiveSpec
@@ -18,11 +17,14 @@ IN_PARTS = ("all_gather", "reduce_scatter")
 """Collectives of which each rank holds an equal part."""
 
 
-def build_collective_specs(options: CommOptions, machine: Machine) -> tuple[CollectiveSpec, ...]:
-    """The measurements for this machine in their order: a palindrome over repetitions.
+def build_collective_specs(
+    options: CommOptions, machine: Machine
+) -> tuple[tuple[CollectiveSpec, ...], list[str]]:
+    """The measurements for this machine in their order, a palindrome over repetitions, and the
+    notes that the user must see.
 
     A drift of the machine then falls on all alike, and the backends of one collective, which are
-    compared most often, lie closest together. Says the notes that the user must see.
+    compared most often, lie closest together.
     """
     notes: list[str] = []
     oversubscribe = options.oversubscribe
@@ -37,7 +39,6 @@ def build_collective_specs(options: CommOptions, machine: Machine) -> tuple[Coll
             f"a collective takes at least 2 ranks, and {asked} means 1; expected more, "
             "with --oversubscribe where there is one core or GPU"
         )
-    say(*notes)
     threads = threads_for(None, machine.cores, max(group_sizes), oversubscribe=oversubscribe)
     first_pass = []
     for group_size in group_sizes:
@@ -63,8 +64,9 @@ def build_collective_specs(options: CommOptions, machine: Machine) -> tuple[Coll
                 )
                 for backend in options.backends or usable
             ]
-    return tuple(
+    specs = tuple(
         replace(spec, repetition=repetition)
         for repetition in range(options.repetitions)
         for spec in (first_pass if repetition % 2 == 0 else reversed(first_pass))
     )
+    return specs, notes

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -130,7 +130,7 @@ def check_beside(wanted: Check) -> Judged:
         words = ["--data-dir", str(options.data_dir.resolve()), *words]
     folder = wanted.folder()
     before = folder.with_name(f"{folder.name}-baseline")
-    interrupts = nullcontext() if wanted.embedded else as_exceptions()
+    interrupts = as_exceptions()
     with interrupts, _baseline(options, spec.workload, before) as then:
         label = "the working directory" if options.against_python is None else "this Python"
         now = Version(label=label, folder=folder)

@@ -17,18 +17,19 @@ from dpbench.architecture import make_importable, split_names
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
-from dpbench.options.bridge import Layer, read, read_value
+from dpbench.options.bridge import read_options, read_value
 from dpbench.options.check import CheckOptions, RepeatedOptions
 from dpbench.options.shared import MachineOptions
 from dpbench.options.sweep import SweepOptions
-from dpbench.options.types import Choice, Percent
+from dpbench.options.types import Percent, one_of
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
+from dpbench.report.progress.trials import Reporter
 from dpbench.run.gate.looks import looks, sizes
 from dpbench.run.results import load_sides, results_folder, split_selection
 from dpbench.run.sweep.grid import missing, plan_trials
-from dpbench.run.sweep.measuring import Measurement, measure
-from dpbench.run.sweep.preparation import exit_status
+from dpbench.run.sweep.job import Job
+from dpbench.run.sweep.measuring import exit_status, measure
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import BASELINE, Labels, SweepSpec, TrialSpec
@@ -58,8 +59,6 @@ class Check:
     options: CheckOptions
     tolerances: Mapping[str, float]
     """The accepted slowdown of each metric: 0.03 for 3 %."""
-    embedded: bool = False
-    """Whether another program measures, whose signal handlers stay."""
 
     def describe(self) -> str:
         """The tolerances, for whoever reads the log of a failed check."""
@@ -90,7 +89,7 @@ class Check:
         one, unless `single` is asked for. `single` is measured only then, or for a metric that is
         relative to it. Raises UsageError.
         """
-        options = read(SweepOptions, Layer("", self._measured(against)))
+        options = read_options(SweepOptions, self._measured(against))
         machine = machine_here()
         asks_single = BASELINE in options.measured_implementations
         if not asks_single and not any(METRICS[name].is_relative for name in self.tolerances):
@@ -153,7 +152,7 @@ def tolerances_of(options: CheckOptions) -> dict[str, float]:
     tolerances: dict[str, float] = {}
     for entry in (part for text in options.metric for part in text.split(",")):
         name, has_own, own = entry.partition("=")
-        metric = read_value("--metric", Annotated[str, Choice(tuple(METRICS))], name.strip())
+        metric = read_value("--metric", Annotated[str, one_of(tuple(METRICS))], name.strip())
         if metric in tolerances:
             raise UsageError(f"--metric: {metric} is listed twice; give it one tolerance")
         tolerances[metric] = (
@@ -184,7 +183,7 @@ def check_against(wanted: Check, against: str) -> Judged:
     Repetitions are added while the verdict is inconclusive and the budget lasts.
     """
     options, names = wanted.options, wanted.candidates
-    read_value("--against", Annotated[str, Choice(tuple(IMPLEMENTATIONS))], against)
+    read_value("--against", Annotated[str, one_of(tuple(IMPLEMENTATIONS))], against)
     if against in names:
         raise UsageError(
             f"--against {against} is among --implementations {','.join(names)}; it would be "
@@ -220,16 +219,15 @@ def check_against(wanted: Check, against: str) -> Judged:
         goal = next(goals, None)
         return () if goal is None else missing(plan_trials(spec, goal), records)
 
-    measurement = Measurement(
+    job = Job(
         spec=spec,
+        machine=machine,
         folder=folder,
-        command=("check", *options.words()),
+        command=["check", *options.words()],
         data_dir=options.data_dir,
-        quiet=options.quiet,
-        embedded=wanted.embedded,
     )
     say(wanted.describe_plan())
-    stored = measure(measurement, machine, rounds)
+    stored = measure(job, Reporter(quiet=options.quiet), rounds)
     say(f"records are in {folder}")
     judged = sides(stored.records, stored.environments)
     return conclude(wanted.assess(judged), wanted, judged, stored.records)

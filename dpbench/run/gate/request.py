@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
 from dpbench.files import as_text, write_file
-from dpbench.options.bridge import Given, Layer, file_layers, option_name, read
+from dpbench.options.bridge import Given, option_name, read_options
 from dpbench.options.check import CheckOptions
-from dpbench.run import presets
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.verdict import Assessment
@@ -36,13 +35,12 @@ class CheckResult:
     exit_status: int
 
 
-def check(given: Given, *, embedded: bool = False) -> CheckResult:
+def check(given: Given) -> CheckResult:
     """Measure what is `given` unless it is stored, judge it, and write the files.
 
-    `embedded` leaves the signal handlers of the calling program alone. Raises UsageError,
-    StoreError, and NotComparable if there is nothing to compare.
+    Raises UsageError, StoreError, and NotComparable if there is nothing to compare.
     """
-    options = read(CheckOptions, *file_layers(CheckOptions, given, presets.find), Layer("", given))
+    options = read_options(CheckOptions, given)
     _require_one_baseline(options, {*given})
     from dpbench.report.verdict import answer
     from dpbench.run.gate.judging import Check, tolerances_of
@@ -50,7 +48,7 @@ def check(given: Given, *, embedded: bool = False) -> CheckResult:
     for path in (options.junit, options.markdown):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise UsageError(f"{path}: expected the name of a file in a folder that exists")
-    wanted = Check(options=options, tolerances=tolerances_of(options), embedded=embedded)
+    wanted = Check(options=options, tolerances=tolerances_of(options))
     assessment, exit_status = _judged(wanted)
     failed = (f"{label}: {how}" for label, how, _ in assessment.failures)
     notes = [*failed, *assessment.notes, wanted.describe()]

@@ -60,30 +60,30 @@ def run_trials(
     *,
     environment_id: str,
     time_limit_seconds: float,
+    earlier: Iterable[TrialRecord] = (),
+    stop_after_failure: bool = False,
     on_start: Callable[[TrialSpec], None] | None = None,
-    stop_after_failure: FailedSeries | None = None,
     complete: Callable[[TrialRecord], TrialRecord] | None = None,
-    steps_of: Callable[[TrialSpec], int | None] = lambda _: None,
 ) -> Iterator[TrialRecord]:
     """Run the trials one after the other.
 
-    `on_start` is called before each trial, `steps_of` gives the steps of its window (None leaves
-    them to the trial), `complete` adds fields to its record. A trial that something outside killed
-    is retried once. With `stop_after_failure`, once a series has failed at one group size, its
-    larger ones are skipped with that reason.
+    `earlier` are the records of the sweep so far, `on_start` is called before each trial, and
+    `complete` adds fields to its record. A trial that something outside killed is retried once.
+    With `stop_after_failure`, once a row has failed at one group size, its further repetitions and
+    its larger groups are skipped with that reason.
     """
-    failed = stop_after_failure
+    records = [*earlier]
 
     def refuse(trial: TrialSpec) -> TrialOutcome | None:
-        reason = (failed and failed.reason(trial)) or launcher.unusable_reason(trial)
+        reason = _failed_before(trial, records) if stop_after_failure else None
+        reason = reason or launcher.unusable_reason(trial)
         return TrialOutcome(status=Status.SKIPPED, reason=reason) if reason else None
 
+    def run(trial: TrialSpec) -> TrialOutcome:
+        return launcher.run(trial, time_limit_seconds, _steps_chosen(trial, records))
+
     for trial, outcome, timing in attempts(
-        trials,
-        lambda trial: launcher.run(trial, time_limit_seconds, steps_of(trial)),
-        refuse,
-        label=plain_label,
-        on_start=on_start,
+        trials, run, refuse, label=plain_label, on_start=on_start
     ):
         record = TrialRecord(
             trial=trial,
@@ -98,37 +98,39 @@ def run_trials(
             host_load=outcome.host_load,
             **timing,
         )
-        if complete:
-            record = complete(record)
-        if failed:
-            failed.add(record)
+        record = complete(record) if complete else record
+        records.append(record)
         yield record
 
 
-class FailedSeries:
-    """The series (all but the group size equal) that failed, with the first failed group size."""
-
-    def __init__(self) -> None:
-        self._failed: dict[TrialSpec, TrialSpec] = {}
-
-    def add(self, record: TrialRecord) -> None:
-        if record.status in (Status.COMPLETED, Status.SKIPPED) or record.lost_host is not None:
-            return
-        series = _series(record.trial)
-        known = self._failed.get(series)
-        if known is None or record.trial.group_size < known.group_size:
-            self._failed[series] = record.trial
-
-    def reason(self, trial: TrialSpec) -> str | None:
-        """Why `trial` is not worth running; None if it is."""
-        failed = self._failed.get(_series(trial))
-        if failed is None or trial.group_size < failed.group_size:
-            return None
-        return f"not run: {plain_label(failed)} has failed (--stop-after-failure)"
+def _failed_before(trial: TrialSpec, records: Iterable[TrialRecord]) -> str | None:
+    """Why `trial` is not worth running: the same row has failed with as many replicas or fewer."""
+    row = trial.configuration.of_one_replica
+    failed = [
+        record.trial
+        for record in records
+        if record.status not in (Status.COMPLETED, Status.SKIPPED)
+        and record.lost_host is None
+        and record.trial.group_size <= trial.group_size
+        and record.trial.configuration.of_one_replica == row
+    ]
+    if not failed:
+        return None
+    first = min(failed, key=lambda one: one.group_size)
+    return f"not run: {plain_label(first)} has failed (--stop-after-failure)"
 
 
-def _series(trial: TrialSpec) -> TrialSpec:
-    return trial.configuration.of_one_replica
+def _steps_chosen(trial: TrialSpec, records: Iterable[TrialRecord]) -> int | None:
+    """The timed steps that an earlier repetition chose, so that all of a configuration train on the
+    same samples; None if there is none, or the number is fixed."""
+    if trial.window_seconds is None:
+        return None
+    chosen = (
+        record.ranks[0].timed_steps
+        for record in records
+        if record.ranks and record.trial.configuration == trial.configuration
+    )
+    return next(chosen, None)
 
 
 def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:

@@ -15,7 +15,6 @@ from dpbench.data.registry import prepare_dataset
 from dpbench.errors import UsageError
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
-from dpbench.messages import say
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -50,8 +49,10 @@ def require_one_answer(options: SweepOptions) -> None:
         )
 
 
-def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
-    """The options with the largest batch as a plain number.
+def with_largest(
+    options: SweepOptions, machine: Machine, note: Callable[[str], None]
+) -> SweepOptions:
+    """The options with the largest batch as a plain number; `note` hears what is tried.
 
     Raises UsageError if no batch fits or it cannot be found.
     """
@@ -72,12 +73,12 @@ def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
             raise UsageError(f"{OPTION}: {plain_label(trial)} cannot be tried: {reason}")
         if trial.devices[0] == "cpu":
             budget = SHARE_OF_MEMORY * available_bytes() / largest_group
-            found = by_predicting(lambda size: _peak(launcher, trial, size), budget, most)
+            found = by_predicting(lambda size: _peak(launcher, trial, size, note), budget, most)
         else:
-            found = by_trying(lambda size: _peak(launcher, trial, size) is not None, most)
+            found = by_trying(lambda size: _peak(launcher, trial, size, note) is not None, most)
     if found is None:
         raise UsageError(f"{OPTION}: not even the smallest batch fits; expected a number")
-    say(f"{OPTION}: {found} for {Labels().series(trial)}")
+    note(f"{OPTION}: {found} for {Labels().series(trial)}")
     every = tuple(dict.fromkeys((*options.known_batch_sizes, found)))
     return options.model_copy(update={"batch_sizes": every})
 
@@ -89,21 +90,23 @@ def available_bytes() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def _peak(launcher: Launcher, trial: TrialSpec, batch_size: int) -> int | None:
+def _peak(
+    launcher: Launcher, trial: TrialSpec, batch_size: int, note: Callable[[str], None]
+) -> int | None:
     """Peak memory in bytes; None for a batch that does not fit.
 
     Raises UsageError for a failure that is not of memory or time.
     """
     outcome = launcher.run(replace(trial, batch_size=batch_size), TRY_SECONDS)
     if outcome.status in (Status.OUT_OF_MEMORY, Status.TIMED_OUT):
-        say(f"{OPTION}: {batch_size} does not fit")
+        note(f"{OPTION}: {batch_size} does not fit")
         return None
     if outcome.status is not Status.COMPLETED:
         raise UsageError(f"{OPTION}: batch {batch_size} {outcome.status.words}: {outcome.reason}")
     peak = max(
         rank.peak_device_memory_bytes or rank.peak_host_memory_bytes or 0 for rank in outcome.ranks
     )
-    say(f"{OPTION}: {batch_size} takes {units.bytes_binary(peak)}")
+    note(f"{OPTION}: {batch_size} takes {units.bytes_binary(peak)}")
     return peak
 
 

@@ -48,6 +48,7 @@ def build_sweep_spec(
         )
     if script := options.script_words:
         options = with_defaults(options)
+    architecture.make_importable(*options.arch, options.step, options.data)
     for name in () if script else options.arch:
         architecture.check_exists(name)
     if options.step is not None:

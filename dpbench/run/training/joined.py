@@ -10,7 +10,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +26,7 @@ from dpbench.launch.exchange import JOIN_SECONDS, Exchange, given_token
 from dpbench.launch.rank import speaks_of_lost_peer
 from dpbench.messages import said_to
 from dpbench.options.bridge import as_typed
+from dpbench.options.train import TrainOptions
 from dpbench.records.environment import capture, usable_cores
 from dpbench.rendezvous.available_backends import available_backends, local_device
 from dpbench.rendezvous.launch_variables import LaunchVariables
@@ -33,13 +34,7 @@ from dpbench.rendezvous.store import open_store
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import threads_for
-from dpbench.run.training.arguments import TrainRequest
-from dpbench.run.training.preparation import (
-    build_spec,
-    plan_training,
-    prepared_samples,
-    samples_of,
-)
+from dpbench.run.training.plan import build_spec, prepared_samples, with_folder
 from dpbench.run.training.running import (
     SAID_BY_RANKS,
     ended_well,
@@ -127,7 +122,7 @@ class Launch:
         return None if folder is None else Path(folder)
 
 
-def join(request: TrainRequest, output: TrainOutput) -> tuple[Path, Finished]:
+def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
     """Trains as the rank that the environment names.
 
     Every rank returns the run folder and the end when all have trained, or raises DpbenchError.
@@ -141,9 +136,9 @@ def join(request: TrainRequest, output: TrainOutput) -> tuple[Path, Finished]:
     except RuntimeError as error:
         raise TrainingFailed(str(error)) from None
     if launch.rank == 0:
-        return lead(launch, request, output)
+        return lead(launch, options, output)
     with said_to(lambda message: None):
-        return follow(launch, request)
+        return follow(launch, options, output)
 
 
 def _describe_rank(variables: LaunchVariables, environ: Mapping[str, str]) -> RankDescription:
@@ -165,64 +160,54 @@ def _describe_rank(variables: LaunchVariables, environ: Mapping[str, str]) -> Ra
     )
 
 
-def lead(launch: Launch, request: TrainRequest, output: TrainOutput) -> tuple[Path, Finished]:
+def lead(launch: Launch, options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
     """Trains as rank 0, which decides, writes the run folder and shows what happens."""
     if output.dry_run:
         raise UsageError("--dry-run trains nothing; run it without the launcher")
-    spec = spec_of_world(request, launch.ranks)
-    plan = plan_training(request, spec)
-    place = {"folder": str(plan.place.path.absolute()), "resume": plan.place.resume}
+    spec = spec_of_world(options, launch.ranks, output)
+    plan = with_folder(options, spec, output.note)
+    place = {"folder": str(plan.folder.absolute()), "resume": plan.resume}
     launch.say("place", place)
-    with ExitStack() as stack:
-        ready = stack.enter_context(samples_of(plan))
+    with prepared_samples(options, spec, output.note) as ready:
         introduce(plan, ready, output)
         run = open_folder(plan, capture(cuda=torch.version.cuda))
         launch.say("samples 0", None if ready.folder is None else str(ready.folder))
         with ended_well(plan, run, None):
             log = run.follow()
             log.new()  # what was said before the resumption
-            listener = output.listener(spec, plan.run, ready.steps_per_epoch)
-            with listener as hear, _signals(request), following(log, hear):
-                finished = _train(launch, spec, request, place)
-        set_ending(plan, run, finished)
-    if not request.embedded:
-        output.conclude(finished, spec, plan.place.path)
-    return plan.place.path, finished
+            listener = output.listener(spec, options.run, ready.steps_per_epoch)
+            with listener as hear, as_exceptions(), following(log, hear):
+                finished = _train(launch, spec, options, place)
+        set_ending(plan, run, finished, output)
+    output.conclude(finished, spec, plan.folder)
+    return plan.folder, finished
 
 
-def follow(launch: Launch, request: TrainRequest) -> tuple[Path, Finished]:
+def follow(launch: Launch, options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
     """Trains as another rank; the first one of each host prepares its samples."""
-    options = request.options
-    spec = spec_of_world(request, launch.ranks)
+    spec = spec_of_world(options, launch.ranks, output)
     place = launch.hear("place")
     key = f"samples {launch.rank}"
     with ExitStack() as stack:
         if launch.preparer == launch.rank:
-            samples = prepared_samples(
-                spec, options.data_dir, embedded=request.embedded, download=options.download
-            )
             try:
-                folder = stack.enter_context(samples).folder
+                folder = stack.enter_context(prepared_samples(options, spec, output.note)).folder
             except DpbenchError as error:
                 launch.say_error(key, error)
                 raise
             launch.say(key, None if folder is None else str(folder))
-        with _signals(request):
-            return Path(place["folder"]), _train(launch, spec, request, place)
-
-
-def _signals(request: TrainRequest) -> AbstractContextManager[None]:
-    return nullcontext() if request.embedded else as_exceptions()
+        with as_exceptions():
+            return Path(place["folder"]), _train(launch, spec, options, place)
 
 
 def _train(
-    launch: Launch, spec: TrainingSpec, request: TrainRequest, place: Mapping[str, Any]
+    launch: Launch, spec: TrainingSpec, options: TrainOptions, place: Mapping[str, Any]
 ) -> Finished:
     """Trains in the place that rank 0 has chosen; if another rank has ended, the error is one line,
     as that rank reports the cause."""
     job = TrainingJob(
         spec=spec,
-        run=request.options.run,
+        run=options.run,
         folder=Path(place["folder"]),
         prepared=launch.prepared(),
         resume=place["resume"],
@@ -238,9 +223,11 @@ def _train(
         raise
 
 
-def spec_of_world(request: TrainRequest, ranks: Sequence[RankDescription]) -> TrainingSpec:
-    """The training with a replica on each rank; says the notes. Raises UsageError."""
-    options, size = request.options, len(ranks)
+def spec_of_world(
+    options: TrainOptions, ranks: Sequence[RankDescription], output: TrainOutput
+) -> TrainingSpec:
+    """The training with a replica on each rank. Raises UsageError."""
+    size = len(ranks)
     leave_out = ", or run dpbench train without a launcher"
     if options.gpus is not None:
         raise UsageError(
@@ -261,7 +248,7 @@ def spec_of_world(request: TrainRequest, ranks: Sequence[RankDescription]) -> Tr
         counts[tightest.host],
         oversubscribe=options.oversubscribe,
     )
-    spec = build_spec(request, [one.device for one in ranks], threads)
+    spec = build_spec(options, [one.device for one in ranks], threads, output.note)
     known = available_backends()
     reason = known[spec.backend].reason if spec.backend in known else None
     if spec.backend == "shm" and len(counts) > 1:

@@ -6,7 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from itertools import count
@@ -25,14 +25,18 @@ from dpbench.errors import (
 from dpbench.files import folder_inside
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.ranks import RanksFailed, remove_scratch, run_ranks
-from dpbench.messages import say
+from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import environment_here
-from dpbench.run.training.arguments import TrainRequest
-from dpbench.run.training.preparation import Samples, TrainPlan, plan_here, samples_of
-from dpbench.run.training.resume import resume_words
+from dpbench.run.training.plan import (
+    Samples,
+    TrainPlan,
+    plan_here,
+    prepared_samples,
+    resume_words,
+)
 from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import Event, Finished
@@ -50,54 +54,71 @@ SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
 }
 """Errors by the name of what a rank raised, whose message needs no addition."""
 POLL_SECONDS = 0.1
-Listener = AbstractContextManager[Callable[[Event], None]]
-"""A context with what hears the events of a training."""
 
 
-def run_here(
-    plan: TrainPlan, samples: Samples, environment: Environment, listener: Listener
-) -> Finished:
-    """Train in processes of its own, and store what happens in the run folder.
+def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished] | None:
+    """Train in processes of its own on this host, and store what happens in the run folder.
 
-    Raises TrainingFailed, Interrupted, or what a rank refused; each says how to continue.
+    Returns the folder and the end; None for a dry run, which prints the size of a step. Raises
+    TrainingFailed, Interrupted, or what a rank refused; each says how to continue.
     """
-    folder = open_folder(plan, environment)
-    job = TrainingJob(
-        spec=plan.spec,
-        run=plan.run,
-        folder=folder.path.absolute(),
-        prepared=samples.folder,
-        resume=plan.place.resume,
-    )
-    # What the ranks print is beside that of earlier starts.
-    ranks = folder_inside(folder.path, RANKS, make=True)
-    scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
-    scratch.mkdir()
-    with ended_well(plan, folder, scratch), listener as hear:
-        log = folder.follow()
-        log.new()  # skips the events before the resumption
-        with (
-            nullcontext() if plan.request.embedded else as_exceptions(),
-            following(log, hear),
-        ):
-            work = partial(train_rank, job)
-            finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
-    set_ending(plan, folder, finished)
-    if plan.run.debug:
-        say(f"--debug: what the ranks printed is in {scratch}")
+    machine = inspect_machine()
+    plan = plan_here(options, machine, output.note)
+    with prepared_samples(options, plan.spec, output.note) as samples:
+        introduce(plan, samples, output)
+        if output.dry_run:
+            return None
+        folder = open_folder(plan, environment_here(machine))
+        job = TrainingJob(
+            spec=plan.spec,
+            run=options.run,
+            folder=folder.path.absolute(),
+            prepared=samples.folder,
+            resume=plan.resume,
+        )
+        # What the ranks print is beside that of earlier starts.
+        ranks = folder_inside(folder.path, RANKS, make=True)
+        scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
+        scratch.mkdir()
+        listener = output.listener(plan.spec, options.run, samples.steps_per_epoch)
+        with ended_well(plan, folder, scratch), listener as hear:
+            log = folder.follow()
+            log.new()  # skips the events before the resumption
+            with as_exceptions(), following(log, hear):
+                work = partial(train_rank, job)
+                finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
+    set_ending(plan, folder, finished, output)
+    if options.debug:
+        output.note(f"--debug: what the ranks printed is in {scratch}")
     else:
         remove_scratch(scratch)
-    return finished
+    output.conclude(finished, plan.spec, plan.folder)
+    return plan.folder, finished
+
+
+def introduce(plan: TrainPlan, samples: Samples, output: TrainOutput) -> None:
+    """Print the size of a step, before anything runs."""
+    spec = plan.spec
+    loaded = architecture.load(spec.workload.architecture)
+    items = architecture.items_per_sample(loaded)
+    contents = "" if items == 1 else f" of {items:,} {loaded.item}"
+    output.introduce(spec, plan.options.run, samples.steps_per_epoch, contents)
+    if spec.effective_batch_size > samples.count and spec.accumulation_steps > 1:
+        output.note(
+            f"--accumulate {spec.accumulation_steps}: one step would take "
+            f"{spec.effective_batch_size:,} samples and there are {samples.count:,}, so each epoch "
+            "is one smaller step"
+        )
 
 
 def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:
     """The run folder, made or begun again. Raises StoreError if a training runs in it."""
-    existing = plan.place.existing
-    start = (plan.spec, plan.run, plan.request.command, environment)
-    if existing is None:
-        return RunFolder.create(plan.place.path, *start)
-    existing.begin_again(*start)
-    return existing
+    command = ["train", *plan.options.words()]
+    start = (plan.spec, plan.options.run, command, environment)
+    if plan.existing is None:
+        return RunFolder.create(plan.folder, *start)
+    plan.existing.begin_again(*start)
+    return plan.existing
 
 
 @contextmanager
@@ -128,7 +149,7 @@ def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterato
         raise
     words = str(error)
     refused = isinstance(error, UsageError | DataError)
-    if refused and plan.place.existing is None and not folder.events():
+    if refused and plan.existing is None and not folder.events():
         shutil.rmtree(folder.path)  # nothing was trained: the name stays free
         raise error from None
     if logs is not None and logs.exists() and isinstance(error, TrainingFailed | StoreError):
@@ -144,15 +165,15 @@ def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterato
     raise type(error)(words) from None
 
 
-def set_ending(plan: TrainPlan, folder: RunFolder, finished: Finished) -> None:
+def set_ending(plan: TrainPlan, folder: RunFolder, finished: Finished, output: TrainOutput) -> None:
     """Store that the training is over, or that --max-steps has stopped it; then say how to
     continue."""
     if finished.epochs >= plan.spec.epochs:
         folder.set_status(RunStatus.COMPLETED)
         return
-    limit = f"--max-steps {plan.run.max_steps}"
+    limit = f"--max-steps {plan.options.max_steps}"
     folder.set_status(RunStatus.INTERRUPTED, limit)
-    say(
+    output.note(
         f"{limit}: stopped after {units.counted(finished.steps, 'optimizer step')}, in epoch "
         f"{finished.epochs + 1} of {plan.spec.epochs}; {_next_step(plan, folder)}"
     )
@@ -160,7 +181,7 @@ def set_ending(plan: TrainPlan, folder: RunFolder, finished: Finished) -> None:
 
 def _next_step(plan: TrainPlan, folder: RunFolder, *, launched: bool = False) -> str:
     checkpoint = latest_checkpoint(folder.checkpoints)
-    again = resume_words(plan.request.options, folder.path)
+    again = resume_words(plan.options, folder.path)
     command = f"{ON_EVERY_NODE if launched else ''}{again}"
     if checkpoint is None:
         return f"there is no checkpoint yet; to begin again: {command}"
@@ -190,31 +211,3 @@ def following(log: LineReader[Event], hear: Callable[[Event], None]) -> Iterator
         finally:
             ended.set()
     passed_on.result()
-
-
-def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, Finished] | None:
-    """Train on this host; None for a dry run, which prints the size of a step. Raises
-    DpbenchError."""
-    machine = inspect_machine()
-    plan = plan_here(request, machine)
-    with samples_of(plan) as ready:
-        introduce(plan, ready, output)
-        if output.dry_run:
-            return None
-        listener = output.listener(plan.spec, plan.run, ready.steps_per_epoch)
-        return plan, run_here(plan, ready, environment_here(machine), listener)
-
-
-def introduce(plan: TrainPlan, ready: Samples, output: TrainOutput) -> None:
-    """Print the size of a step, before anything runs."""
-    spec = plan.spec
-    loaded = architecture.load(spec.workload.architecture)
-    items = architecture.items_per_sample(loaded)
-    contents = "" if items == 1 else f" of {items:,} {loaded.item}"
-    output.introduce(spec, plan.run, ready.steps_per_epoch, contents)
-    if spec.effective_batch_size > ready.count and spec.accumulation_steps > 1:
-        say(
-            f"--accumulate {spec.accumulation_steps}: one step would take "
-            f"{spec.effective_batch_size:,} samples and there are {ready.count:,}, so each epoch "
-            "is one smaller step"
-        )

@@ -19,7 +19,7 @@ from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.subject import of_folder, of_published
 from dpbench.launch.machine import Machine
-from dpbench.options.bridge import Layer, read
+from dpbench.options.bridge import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.charts.kinds import CHARTS
@@ -150,7 +150,7 @@ def planned(words: Sequence[str]) -> set[TrialSpec]:
     pairs = zip(words[1::2], words[2::2], strict=True)
     typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
     machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
-    spec, _ = build_sweep_spec(read(SweepOptions, Layer("", typed)), machine)
+    spec, _ = build_sweep_spec(read_options(SweepOptions, typed), machine)
     return {row.configuration for row in rows(spec)}
 
 

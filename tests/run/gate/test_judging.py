@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.options.bridge import Layer, read
+from dpbench.options.bridge import read_options
 from dpbench.options.check import CheckOptions
 from dpbench.run.gate.judging import Check, tolerances_of
 
 
 def found(**given: object) -> Check:
-    options = read(CheckOptions, Layer("", given))
+    options = read_options(CheckOptions, given)
     return Check(options=options, tolerances=tolerances_of(options))
 
 

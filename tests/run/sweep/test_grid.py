@@ -9,7 +9,6 @@ from dpbench.launch.launcher import TrialOutcome
 from dpbench.messages import said_to
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep.grid import (
-    FailedSeries,
     numbered_trial,
     plan_trials,
     run_trials,
@@ -109,7 +108,7 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
             launcher,
             environment_id="",
             time_limit_seconds=1,
-            stop_after_failure=FailedSeries(),
+            stop_after_failure=True,
         )
     )
     sizes = [trial.group_size for trial in launcher.ran if trial.implementation == "ddp"]
@@ -181,11 +180,19 @@ def test_a_series_has_not_failed_because_a_host_was_lost() -> None:
         status=Status.FAILED,
         lost_host=1,
     )
-    failed = FailedSeries()
-    failed.add(lost)
-    assert failed.reason(lost.trial) is None
-    failed.add(replace(lost, lost_host=None))
-    assert failed.reason(lost.trial) is not None
+    for earlier, status in (
+        (lost, Status.COMPLETED),
+        (replace(lost, lost_host=None), Status.SKIPPED),
+    ):
+        (record,) = run_trials(
+            [lost.trial],
+            SyntheticLauncher(),
+            environment_id="",
+            time_limit_seconds=1,
+            earlier=[earlier],
+            stop_after_failure=True,
+        )
+        assert record.status is status
 
 
 def test_a_setting_that_an_implementation_has_not_gives_it_no_row_of_its_own() -> None:

@@ -14,9 +14,11 @@ from dpbench.errors import UsageError
 from dpbench.launch import trials
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
+from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.run.sweep import largest_batch
+from dpbench.run.sweep.dry_run import plan_sweep
 from dpbench.run.sweep.largest_batch import (
     NOISE_BYTES,
     RESOLUTION,
@@ -24,7 +26,6 @@ from dpbench.run.sweep.largest_batch import (
     by_trying,
     with_largest,
 )
-from dpbench.run.sweep.preparation import plan_sweep
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import TrialSpec
 from tests.launch.synthetic import SyntheticLauncher
@@ -61,7 +62,7 @@ class Failing(Filling):
 def found(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int | str, ...]]:
     monkeypatch.setattr(trials, "HostLauncher", Filling)
     monkeypatch.setattr(largest_batch, "available_bytes", lambda: 2000 * MIB)
-    return lambda **typed: with_largest(SweepOptions(**OPTIONS | typed), MACHINE).batch_sizes
+    return lambda **typed: with_largest(SweepOptions(**OPTIONS | typed), MACHINE, say).batch_sizes
 
 
 def test_the_replicas_of_the_largest_group_share_half_of_the_free_memory(
@@ -89,7 +90,7 @@ def test_where_it_cannot_be_looked_for_it_is_an_error(found: Callable[..., Any])
         found(batch_sizes="max", scaling="strong")
     for several in ({"scaling": "strong"}, {"arch": "mlp,gpt"}):
         with pytest.raises(UsageError, match="expected one --arch and --scaling weak"):
-            plan_sweep(SweepOptions(**OPTIONS | several, batch_sizes="max"))
+            plan_sweep(SweepOptions(**OPTIONS | several, batch_sizes="max"), say)
 
 
 @settings(max_examples=60)

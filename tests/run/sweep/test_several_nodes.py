@@ -18,8 +18,8 @@ from dpbench.launch.machine import Machine
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import recorded_variables
 from dpbench.records.trial import Status
-from dpbench.run.sweep.measuring import lasting
-from dpbench.run.sweep.preparation import exit_status
+from dpbench.run.sweep.job import lasting
+from dpbench.run.sweep.measuring import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import Host
 from dpbench.specs import SweepSpec

@@ -17,7 +17,8 @@ import dpbench
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.ranks import run_ranks
-from dpbench.run.training.arguments import TrainRequest
+from dpbench.options.train import TrainOptions
+from dpbench.report.progress.training import TrainOutput
 from dpbench.run.training.joined import RankDescription, spec_of_world
 from dpbench.training.events import Started
 from dpbench.training.run_folder import RunFolder
@@ -122,11 +123,11 @@ def test_ranks_that_do_not_go_together_are_refused(
     ranks: list[RankDescription], options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        spec_of_world(TrainRequest.read({"arch": "mlp", **options}), ranks)
+        spec_of_world(TrainOptions(**{"arch": "mlp", **options}), ranks, TrainOutput())
 
 
 def test_threads_are_those_of_the_host_with_the_least_for_each() -> None:
     ranks = [description(cores=8), description(cores=8), description(host="b", cores=3)]
-    spec = spec_of_world(TrainRequest.read({"arch": "mlp"}), ranks)
+    spec = spec_of_world(TrainOptions(arch="mlp"), ranks, TrainOutput())
     assert spec.threads_per_replica == 3
     assert spec.devices == ("cpu",) * 3

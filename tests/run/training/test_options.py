@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.messages import said_to
+from dpbench.options.bridge import read_options
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import usable_cores
 from dpbench.report.progress.training import batch_line
-from dpbench.run.training.arguments import TrainRequest
-from dpbench.run.training.preparation import build_spec
+from dpbench.run import presets
+from dpbench.run.training.plan import build_spec
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from tests.cli.training import train
 from tests.training.jobs import training_spec
 
-COUNT = "expected a whole number, 1 or more"
+COUNT = "expected 1 or more"
 SPARSE = "--arch dlrm:sparse=true"
 CASES = [
     ("--epochs 0", f"--epochs: got '0'; {COUNT}"),
@@ -80,14 +80,13 @@ def test_a_wrong_value_is_one_line_and_exit_status_2(
 
 def options(**given: Any) -> TrainOptions:
     """Options as they would be typed."""
-    return TrainRequest.read(given).options
+    return read_options(TrainOptions, given, presets.find_training)
 
 
 def spec_of(**given: Any) -> tuple[TrainingSpec, list[str]]:
     """The specification for one replica, and the notes."""
-    said: list[str] = []
-    with said_to(said.append):
-        return build_spec(TrainRequest.read(given), ["cpu"], 1), said
+    notes: list[str] = []
+    return build_spec(options(**given), ["cpu"], 1, notes.append), notes
 
 
 def written(folder: Path, text: str, name: str = "options.yaml") -> Path:

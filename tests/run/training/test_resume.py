@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.messages import said_to
-from dpbench.run.training.arguments import TrainRequest
-from dpbench.run.training.resume import RunPlace, choose_run_folder, resume_words
+from dpbench.options.train import TrainOptions
+from dpbench.run.training.plan import TrainPlan, resume_words, with_folder
 from dpbench.specs.training import TrainingRun
 from dpbench.training.run_folder import RunFolder
 from tests.builders import HERE
@@ -27,13 +25,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("runs")
 
 
-@pytest.fixture
-def said() -> Iterator[list[str]]:
-    lines: list[str] = []
-    with said_to(lines.append):
-        yield lines
-
-
 def made(runs: Path, name: str, spec: object = SPEC, *checkpoints: str) -> RunFolder:
     run = RunFolder.create(runs / name, spec, TrainingRun(), ["train"], HERE)
     for checkpoint in checkpoints:
@@ -41,13 +32,15 @@ def made(runs: Path, name: str, spec: object = SPEC, *checkpoints: str) -> RunFo
     return run
 
 
-def place(runs: Path, *, name: str | None = None, resume: str | None = None) -> RunPlace:
-    return choose_run_folder(SPEC, name=name, runs_dir=runs, resume=resume)
+def place(runs: Path, said: list[str] | None = None, **given: str) -> TrainPlan:
+    options = TrainOptions(runs_dir=runs, **given)
+    return with_folder(options, SPEC, (said or []).append)
 
 
 def test_a_new_run_has_a_folder_of_its_own(runs: Path) -> None:
-    assert place(runs, name="one") == RunPlace(path=runs / "one")
-    unnamed = place(runs).path
+    found = place(runs, name="one")
+    assert (found.folder, found.existing, found.resume) == (runs / "one", None, None)
+    unnamed = place(runs).folder
     assert unnamed.parent == runs
     assert unnamed.name.endswith("-tests.training.jobs-Plain")
 
@@ -56,7 +49,7 @@ def test_a_new_run_has_a_folder_of_its_own(runs: Path) -> None:
 def test_a_run_is_named_by_its_folder_or_path(runs: Path, named: str) -> None:
     run = made(runs, "one")
     found = place(runs, resume=named)
-    assert (found.path, found.resume) == (runs / "one", "auto")
+    assert (found.folder, found.resume) == (runs / "one", "auto")
     assert found.existing is not None
     assert found.existing.header == run.header
 
@@ -65,7 +58,7 @@ def test_a_checkpoint_begins_another_run(runs: Path) -> None:
     run = made(runs, "one", SPEC, "step-00000005.pt")
     file = run.checkpoints / "step-00000005.pt"
     found = place(runs, name="two", resume=str(file))
-    assert found == RunPlace(path=runs / "two", resume=str(file.absolute()))
+    assert (found.folder, found.resume) == (runs / "two", str(file.absolute()))
 
 
 def test_a_run_cannot_be_gone_on_with_under_another_name(runs: Path) -> None:
@@ -83,9 +76,10 @@ def test_another_training_is_refused_with_the_difference_and_the_command(runs: P
         place(runs, name="one", resume="auto")
 
 
-def test_auto_goes_on_with_what_is_there_and_else_begins(runs: Path, said: list[str]) -> None:
-    assert place(runs, name="one", resume="auto") == RunPlace(path=runs / "one")
-    assert said == ["--resume auto: no runs/one yet; starts a new run"]
+def test_auto_goes_on_with_what_is_there_and_else_begins(runs: Path) -> None:
+    said = [""]
+    assert place(runs, said, name="one", resume="auto").resume is None
+    assert said[1:] == ["--resume auto: no runs/one yet; starts a new run"]
     made(runs, "one")
     assert place(runs, name="one", resume="auto").existing is not None
 
@@ -96,6 +90,6 @@ def test_auto_needs_a_name(runs: Path) -> None:
 
 
 def test_the_command_that_goes_on_repeats_the_options() -> None:
-    options = TrainRequest.read({"arch": "mlp", "name": "one", "epochs": "3"}).options
+    options = TrainOptions(arch="mlp", name="one", epochs="3")
     words = "dpbench train --arch mlp --epochs 3 --resume runs/one"
     assert sorted(resume_words(options, Path("runs/one")).split()) == sorted(words.split())

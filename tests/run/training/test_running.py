@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
 from dpbench.errors import StoreError
-from dpbench.run.training.arguments import TrainRequest
+from dpbench.options.train import TrainOptions
+from dpbench.run.training.plan import TrainPlan
 from dpbench.run.training.running import following, open_folder
 from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Event, Note, to_line
@@ -21,10 +21,12 @@ def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
     tmp_path: Path,
 ) -> None:
     folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
-    second = Mock()
-    second.place.existing = RunFolder.open(folder.path)
-    second.request = TrainRequest.read({})
-    second.run, second.spec = TrainingRun(), training_spec()
+    second = TrainPlan(
+        options=TrainOptions(),
+        spec=training_spec(),
+        folder=folder.path,
+        existing=RunFolder.open(folder.path),
+    )
     before = (folder.path / RUN_FILE).read_bytes()
     folder.open_log()
     with pytest.raises(StoreError, match="one is in use: another training is writing to it"):

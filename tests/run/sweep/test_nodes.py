@@ -15,7 +15,7 @@ from dpbench.errors import UsageError
 from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.placement import NodeRequest, Placement
 from dpbench.options.shared import NodeOptions
-from dpbench.run.sweep.node_options import parse_nodes
+from dpbench.run.sweep.nodes import parse_nodes
 from tests.cli.command import environment
 
 TOKEN = "a-token-of-the-tests"

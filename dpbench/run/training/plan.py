@@ -1,17 +1,19 @@
-"""Prepare a training from checked options: its specification, run folder and samples.
+"""A training before it runs: its specification, its run folder and its samples.
 
 The command line and `dpbench.train` both go through here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+import os
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpbench import units
-from dpbench.architecture import load
+from dpbench import architecture, units
+from dpbench.codec import differing_fields
 from dpbench.data import mnist
 from dpbench.data.datasets import synthetic_samples
 from dpbench.data.registry import prepare_splits, unread_notes
@@ -26,16 +28,15 @@ from dpbench.launch.unusable import (
     optimizer_reason,
     sparse_reason,
 )
-from dpbench.messages import say
-from dpbench.run.interrupts import end_at_once
+from dpbench.options.train import TrainOptions
+from dpbench.run.results import results_folder
 from dpbench.run.this_machine import devices_for, threads_for
-from dpbench.run.training.arguments import TrainRequest
-from dpbench.run.training.resume import RunPlace, choose_run_folder
 from dpbench.specs import WorkloadSpec
-from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.temporary import temporary_folder
 from dpbench.training.job import refuse_unusable
+from dpbench.training.run_folder import RUN_FILE, RunFolder, require_new_run
 
 DEFAULT_LENGTH = (5, 0.7)
 """Epochs and gamma, as the MNIST example of torch has them."""
@@ -45,51 +46,56 @@ DIGITS_LENGTH = (10, 0.85)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainPlan:
-    """The planned training and its place; nothing is created yet."""
+    """A planned training and its run folder; nothing is created yet."""
 
-    request: TrainRequest
+    options: TrainOptions
     spec: TrainingSpec
-    place: RunPlace
+    folder: Path
+    existing: RunFolder | None = None
+    """The run to go on with; None where the folder is to be made."""
+    resume: str | None = None
+    """See TrainingJob.resume."""
 
-    @property
-    def run(self) -> TrainingRun:
-        return self.request.options.run
 
-
-def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
+def plan_here(options: TrainOptions, machine: Machine, note: Callable[[str], None]) -> TrainPlan:
     """The training on this host: without CUDA with one replica unless the user asks for more.
 
     Raises UsageError for what it cannot do, StoreError.
     """
     notes: list[str] = []
-    options, oversubscribe = request.options, request.options.oversubscribe
-    alone = options.gpus is None and (not machine.has_cuda or options.implementation == "single")
-    if alone and options.implementation != "single":
+    is_single = options.implementation == "single"
+    alone = options.gpus is None and (not machine.has_cuda or is_single)
+    if alone and not is_single:
         notes.append(
             "no CUDA device here: one replica on the CPU; --gpus 2 splits the cores between two"
         )
+    several = options.oversubscribe
     sizes = (1,) if alone else None
-    devices = devices_for(machine, options.gpus, sizes, notes, oversubscribe=oversubscribe)
-    threads = threads_for(options.threads, machine.cores, len(devices), oversubscribe=oversubscribe)
-    say(*notes)
-    spec = build_spec(request, devices, threads)
+    devices = devices_for(machine, options.gpus, sizes, notes, oversubscribe=several)
+    threads = threads_for(options.threads, machine.cores, len(devices), oversubscribe=several)
+    for one in notes:
+        note(one)
+    spec = build_spec(options, devices, threads, note)
     if reason := machine.unusable_reason(spec):
         name = spec.implementation
         about_it = name == "torch-dp" or missing_package_reason(name)
         what = f"--implementation {name}" if about_it else f"--backend {spec.backend}"
         raise UsageError(f"{what}: {reason}")
-    return plan_training(request, spec)
+    return with_folder(options, spec, note)
 
 
-def build_spec(request: TrainRequest, devices: Sequence[str], threads: int) -> TrainingSpec:
-    """The training with a replica on each of `devices`; prints notes. Raises UsageError."""
-    options = request.options
+def build_spec(
+    options: TrainOptions, devices: Sequence[str], threads: int, note: Callable[[str], None]
+) -> TrainingSpec:
+    """The training with a replica on each of `devices`. Raises UsageError."""
+    architecture.make_importable(options.arch)
+    architecture.check_exists(options.arch)
     tried = preflight(options.arch, dataset=options.data, step=None, seed=options.seed)
     dataset, notes = tried.dataset, [*tried.notes]
     notes += unread_notes(options.data_dir, (dataset,))
     epochs, gamma = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
-    left_out = [f"--epochs {epochs}"] * (options.epochs is None)
-    left_out += [f"--gamma {gamma}"] * (options.gamma is None)
+    left_out = [] if options.epochs else [f"--epochs {epochs}"]
+    left_out += [] if options.gamma else [f"--gamma {gamma}"]
     if dataset == "digits" and left_out:
         notes.append(f"{', '.join(left_out)}, the default of digits")
     own_settings = {name: getattr(options, name, None) for name in OPTIONAL_SETTINGS}
@@ -132,7 +138,8 @@ def build_spec(request: TrainRequest, devices: Sequence[str], threads: int) -> T
             f"--lr-scaling {rule}: the learning rate is {rate:.3g}, for "
             f"{spec.effective_batch_size:,} samples a step instead of {spec.batch_size:,}"
         )
-    say(*notes)
+    for one in notes:
+        note(one)
     refuse_unusable(spec, options.run)
     if reason := optimizer_reason(workload.architecture, workload.optimizer):
         raise UsageError(f"--optimizer {workload.optimizer}: {reason}")
@@ -146,13 +153,62 @@ def build_spec(request: TrainRequest, devices: Sequence[str], threads: int) -> T
     return spec
 
 
-def plan_training(request: TrainRequest, spec: TrainingSpec) -> TrainPlan:
-    """The training with its run folder."""
-    options = request.options
-    place = choose_run_folder(
-        spec, name=options.name, runs_dir=options.runs_dir, resume=options.resume
-    )
-    return TrainPlan(request=request, spec=spec, place=place)
+def with_folder(
+    options: TrainOptions, spec: TrainingSpec, note: Callable[[str], None]
+) -> TrainPlan:
+    """The training with its run folder, which is not made: new, or the one that --resume names.
+
+    Raises UsageError for another training than the one to go on with, StoreError for a folder that
+    is there already.
+    """
+    named = architecture.folder_name(spec.workload.architecture)
+    folder = results_folder(options.runs_dir, options.name, otherwise=named)
+    resume = None if options.resume is None else str(options.resume)
+    checkpoint = None
+    if resume == RESUME_LATEST:
+        if options.name is None:
+            raise UsageError(f"--resume {resume} needs --name: the run to go on with")
+        if os.path.lexists(folder / RUN_FILE):
+            return _going_on(options, spec, folder)
+        note(f"--resume {resume}: no {folder} yet; starts a new run")
+    elif resume is not None:
+        places = (Path(resume), options.runs_dir / resume)
+        checkpoint = next((one for one in places if one.exists()), None)
+        if checkpoint is None:
+            raise UsageError(
+                f"--resume {resume}: no run or checkpoint of that name, here or in "
+                f"{options.runs_dir}; expected a run folder, a checkpoint, or auto"
+            )
+        if checkpoint.is_dir():
+            if options.name is not None:
+                raise UsageError(
+                    f"--resume {resume} goes on in that folder; leave --name out, or give a "
+                    "checkpoint file to begin another run from"
+                )
+            return _going_on(options, spec, checkpoint)
+    require_new_run(folder)
+    begin = None if checkpoint is None else str(checkpoint.absolute())
+    return TrainPlan(options=options, spec=spec, folder=folder, resume=begin)
+
+
+def _going_on(options: TrainOptions, spec: TrainingSpec, path: Path) -> TrainPlan:
+    """The run at a path; raises UsageError for another training: only the number of epochs may
+    have grown."""
+    run = RunFolder.open(path)
+    theirs = run.header.spec
+    theirs = replace(theirs, epochs=max(spec.epochs, theirs.epochs)).with_files_of(spec)
+    if differences := differing_fields(spec, theirs):
+        raise UsageError(
+            f"--resume: {run.path} holds another training ({'; '.join(differences)}); "
+            f"it was started with: {shlex.join(['dpbench', *run.header.starts[0].command])}"
+        )
+    return TrainPlan(options=options, spec=spec, folder=path, existing=run, resume=RESUME_LATEST)
+
+
+def resume_words(options: TrainOptions, run: Path) -> str:
+    """The command that goes on with a run of these options."""
+    again = options.model_copy(update={"resume": run, "name": None})
+    return shlex.join(["dpbench", "train", *again.words()])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,35 +222,24 @@ class Samples:
     steps_per_epoch: int
 
 
-def samples_of(plan: TrainPlan) -> AbstractContextManager[Samples]:
-    """The prepared samples of a training that this process has planned."""
-    options, embedded = plan.request.options, plan.request.embedded
-    return prepared_samples(
-        plan.spec, options.data_dir, embedded=embedded, download=options.download
-    )
-
-
 @contextmanager
 def prepared_samples(
-    spec: TrainingSpec, data_dir: str | Path | None, *, embedded: bool, download: bool
+    options: TrainOptions, spec: TrainingSpec, note: Callable[[str], None]
 ) -> Iterator[Samples]:
     """A context in which the ranks of this host may read the prepared samples.
 
-    With `download`, the files that MNIST lacks are downloaded first.
+    With --download, the files that MNIST lacks are downloaded first.
 
     Raises DataError, or UsageError if there are too few.
     """
     dataset, count = spec.workload.dataset, spec.train_samples
     with temporary_folder() as cache:
-        if not embedded:
-            end_at_once()
-        folder = None if data_dir is None else Path(data_dir)
-        if download and folder is not None:
-            mnist.fetch(folder, say)
-        prepared = prepare_splits(dataset, data_dir=folder, cache=cache)
+        if options.download and options.data_dir is not None:
+            mnist.fetch(options.data_dir, note)
+        prepared = prepare_splits(dataset, data_dir=options.data_dir, cache=cache)
         available = prepared.samples
         if count is None:
-            count = available or synthetic_samples(load(spec.workload.architecture))
+            count = available or synthetic_samples(architecture.load(spec.workload.architecture))
         elif available is not None and count > available:
             raise UsageError(
                 f"--limit-train {count}: {dataset} has {available:,} training samples; take as "

@@ -1,0 +1,138 @@
+"""`--dry-run`: the rows that a sweep would measure, and an estimate of its time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from time import monotonic
+from typing import NamedTuple
+
+from dpbench import units
+from dpbench.launch.launcher import Launcher
+from dpbench.options.shared import LARGEST
+from dpbench.options.sweep import SweepOptions
+from dpbench.records.trial import Status
+from dpbench.run.sweep.grid import missing
+from dpbench.run.sweep.job import Job, find_folder, lasting, prepare
+from dpbench.run.sweep.largest_batch import require_one_answer
+from dpbench.run.sweep.measuring import launcher_for, unusable_rows
+from dpbench.specs import TrialSpec, plain_label
+from dpbench.specs.trial import MOST_FILLING_STEPS
+from dpbench.temporary import temporary_folder
+
+FIRST_BATCH = 1
+"""The batch size of a plan in which only `max` is asked for."""
+PROBE_STEPS = 3
+PROBE_LIMIT_SECONDS = 60.0
+SECONDS_PER_TRIAL = 0.3
+"""Start, verification and end of a trial on two CPU ranks (`make bench` measures it): the least,
+where the probes took longer."""
+
+
+class Planned(NamedTuple):
+    """One configuration of a plan."""
+
+    spec: TrialSpec
+    runs: int
+    """Number of its trials that are left; 0 if it is skipped."""
+    reason: str | None
+    """Why it is skipped; None if it is measured."""
+
+
+def plan_sweep(options: SweepOptions, note: Callable[[str], None]) -> tuple[list[Planned], str]:
+    """The rows that the sweep would measure, in the order of their first run, and a summary with
+    an estimate of its time; nothing is stored. With --resume only what is left counts.
+
+    Raises what a run would raise before its first trial.
+    """
+    largest = ""
+    if options.searches_batch:
+        require_one_answer(options)
+        known = options.known_batch_sizes
+        here = "its rows are not in this plan" if known else f"batch {FIRST_BATCH} stands in for it"
+        largest = f" --batch-sizes {LARGEST} is found when the sweep starts: {here}."
+        options = options.model_copy(update={"batch_sizes": known or (FIRST_BATCH,)})
+    job = prepare(options, *find_folder(options), note)
+    with temporary_folder() as logs, launcher_for(job, logs) as launcher:
+        reasons = unusable_rows(job.trials, launcher)
+        for one in job.notes:
+            note(one)
+        usable = [trial for trial in job.trials if trial.configuration not in reasons]
+        left = missing(usable, lasting(job.earlier.records) if job.earlier else ())
+        duration = (
+            "no estimate, as a plan does not start the script"
+            if job.spec.workload.script
+            else estimate_in_words(left, launcher)
+        )
+    done = units.stored(len(usable) - len(left), len(usable))
+    summary = (
+        f"{f'Resuming: {done}. ' if job.earlier else ''}{units.counted(len(left), 'trial')} of "
+        f"{_steps_in_words(job)}, "
+        f"{units.any_of((trial.threads_per_replica for trial in job.trials), 'thread')} per "
+        f"replica; {duration}. This plan stored nothing.{largest}"
+    )
+    runs = Counter(trial.configuration for trial in left)
+    rows = [
+        Planned(spec=row, runs=runs[row], reason=reasons.get(row))
+        for row in dict.fromkeys(trial.configuration for trial in job.trials)
+    ]
+    return rows, summary
+
+
+def _steps_in_words(job: Job) -> str:
+    warmup = units.any_of(trial.warmup_steps for trial in job.trials)
+    timed = units.any_of(trial.timed_steps for trial in job.trials)
+    if job.spec.window_seconds is not None:
+        timed = f"{job.spec.timed_steps} to {MOST_FILLING_STEPS:,}"
+    return f"{warmup} warm-up and {timed} timed steps"
+
+
+def estimate_in_words(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
+    """The time that the trials take, from some steps of the plain module for each batch size, or
+    why it is not known."""
+    runs = list(trials)
+    if not runs:
+        return "nothing to run"
+    starts, step_seconds = list[float](), dict[TrialSpec, float]()
+    for probe in dict.fromkeys(map(_probe, runs)):
+        begun = monotonic()
+        outcome = launcher.run(probe, PROBE_LIMIT_SECONDS)
+        if outcome.status is not Status.COMPLETED:
+            return f"duration unknown (a step of {plain_label(probe)} did not complete)"
+        step = outcome.ranks[0].timed.seconds / PROBE_STEPS
+        starts.append(monotonic() - begun - (probe.warmup_steps + PROBE_STEPS) * step)
+        step_seconds[probe] = step
+    seconds = len(runs) * max(min(starts), SECONDS_PER_TRIAL)
+    for trial in runs:
+        step = step_seconds[_probe(trial)]
+        seconds += step * _steps_of(trial, step)
+    duration = units.seconds(seconds)
+    return f"about {duration} at the present speed of the machine, without communication"
+
+
+def _probe(trial: TrialSpec) -> TrialSpec:
+    """The plain module on what one replica has to do."""
+    return replace(
+        trial.of_one_replica,
+        implementation="single",
+        backend="none",
+        batch_size=max(trial.replica_batch_sizes),
+        scaling="weak",
+        warmup_steps=1,
+        timed_steps=PROBE_STEPS,
+        window_seconds=None,
+        phase_steps=0,
+        gradient_steps=0,
+        repetition=0,
+    ).with_own_settings
+
+
+def _steps_of(trial: TrialSpec, step_seconds: float) -> int:
+    """The steps of a trial of so many seconds each."""
+    windows = 2 if trial.times_without_sync else 1
+    timed = trial.filling_steps(step_seconds)
+    steps = trial.warmup_steps + windows * (timed + trial.phase_steps)
+    if trial.repetition == 0 and trial.traces_gradients:
+        steps += trial.gradient_steps
+    return steps
