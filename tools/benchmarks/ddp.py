@@ -119,8 +119,18 @@ def measure(case: Case) -> Seconds:
     return take_turns(sides, case.steps, case.rounds)
 
 
-def training_step(case: Case, wrap: Callable[[nn.Module], nn.Module], replicas: int = 1) -> Step:
-    """A step on this rank's batch, the same at every step."""
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=1e-3)
+
+
+def training_step(
+    case: Case,
+    wrap: Callable[[nn.Module], nn.Module],
+    replicas: int = 1,
+    make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] = sgd,
+) -> Step:
+    """A step on this rank's batch, the same at every step; without an optimizer if `case` has a
+    model of its own."""
     torch.manual_seed(0)
     if case.build is not None:
         model = wrap(case.build())
@@ -136,7 +146,7 @@ def training_step(case: Case, wrap: Callable[[nn.Module], nn.Module], replicas: 
     samples = case.batch * replicas
     data = datasets.load_dataset("synthetic", None, loaded, seed=dist.get_rank(), samples=samples)
     model = wrap(loaded.build_model())
-    sgd = torch.optim.SGD(model.parameters(), lr=1e-3)
-    trainer = Trainer(Plain(model), sgd, loaded.loss, data.select, accumulation_steps=1)
+    optimizer = make_optimizer(model)
+    trainer = Trainer(Plain(model), optimizer, loaded.loss, data.select, accumulation_steps=1)
     indices = [torch.arange(samples)]
     return lambda: trainer.step(indices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,12 +13,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 import dpbench
-from dpbench import architecture
-from dpbench.data import datasets
-from dpbench.measure.implementations import Plain
-from dpbench.measure.step import Trainer
-from tools.benchmarks.ddp import Case
-from tools.benchmarks.paired import Figure, Ratio, Seconds, Step, fastest, on_ranks, take_turns
+from tools.benchmarks.ddp import Case, training_step
+from tools.benchmarks.paired import Figure, Ratio, Seconds, fastest, on_ranks, take_turns
 
 CASES = (
     Case(name="mlp", batch=32, steps=8, rounds=12),
@@ -27,8 +24,6 @@ CASES = (
     Case(name="tabular", batch=32, steps=2, rounds=12),
 )
 OURS = ("ddp-sharded/gloo", "ddp-sharded/shm")
-Trained = tuple[nn.Module, torch.optim.Optimizer]
-TorchDDP = nn.parallel.DistributedDataParallel
 
 
 def run(cases: str = "") -> Iterator[Figure]:
@@ -49,46 +44,29 @@ def run(cases: str = "") -> Iterator[Figure]:
 
 def measure(case: Case) -> Seconds:
     shm = dist.new_group(backend="shm")
-    makes: dict[str, Callable[[nn.Module], Trained]] = {
-        "ddp-sharded/gloo": sharded,
-        "ddp-sharded/shm": partial(sharded, group=shm),
-        "torch-ddp": lambda module: (TorchDDP(module), adamw(module)),
-        "ZeroRedundancyOptimizer": zero_redundancy,
-        "fsdp2": fsdp2,
+    ours = partial(dpbench.DistributedDataParallel, gradient_as_bucket_view=True)
+    torchs = nn.parallel.DistributedDataParallel
+    sides: dict[str, tuple[Any, Callable[[Any], torch.optim.Optimizer]]] = {
+        "ddp-sharded/gloo": (ours, sharded),
+        "ddp-sharded/shm": (partial(ours, process_group=shm), sharded),
+        "torch-ddp": (torchs, adamw),
+        "ZeroRedundancyOptimizer": (torchs, zero_redundancy),
+        "fsdp2": (fully_shard, adamw),
     }
-    sides = {name: training_step(case, make) for name, make in makes.items()}
-    return take_turns(sides, case.steps, case.rounds)
+    steps = {
+        name: training_step(case, wrap, make_optimizer=make) for name, (wrap, make) in sides.items()
+    }
+    return take_turns(steps, case.steps, case.rounds)
 
 
-def adamw(module: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True)
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
 
-def sharded(module: nn.Module, group: dist.ProcessGroup | None = None) -> Trained:
-    model = dpbench.DistributedDataParallel(
-        module, process_group=group, gradient_as_bucket_view=True
-    )
-    return model, dpbench.ShardedOptimizer(model, adamw(module))
+def sharded(model: nn.parallel.DistributedDataParallel) -> torch.optim.Optimizer:
+    optimizer: torch.optim.Optimizer = dpbench.ShardedOptimizer(model, adamw(model))
+    return optimizer
 
 
-def zero_redundancy(module: nn.Module) -> Trained:
-    optimizer = ZeroRedundancyOptimizer(module.parameters(), torch.optim.AdamW, lr=1e-4, fused=True)
-    return TorchDDP(module), optimizer
-
-
-def fsdp2(module: nn.Module) -> Trained:
-    fully_shard(module)
-    return module, adamw(module)
-
-
-def training_step(case: Case, make: Callable[[nn.Module], Trained]) -> Step:
-    """A step on this rank's batch, the same at every step."""
-    loaded = architecture.load(case.name)
-    data = datasets.load_dataset(
-        "synthetic", None, loaded, seed=dist.get_rank(), samples=case.batch
-    )
-    torch.manual_seed(0)
-    model, optimizer = make(loaded.build_model())
-    trainer = Trainer(Plain(model), optimizer, loaded.loss, data.select, accumulation_steps=1)
-    indices = [torch.arange(case.batch)]
-    return lambda: trainer.step(indices)
+def zero_redundancy(model: nn.Module) -> torch.optim.Optimizer:
+    return ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=1e-4, fused=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,11 +36,8 @@ class Replicator:
         """`cache=False` copies the parameters in each forward."""
         self.devices = tuple(devices)
         self.cache = cache
-        self._copied: dict[int, tuple[Any, list[weakref.ref[Any]], list[nn.Parameter]]] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy keeps no copies: they are known by the identity of the originals."""
-        return {**vars(self), "_copied": {}}
+        # By replica: what was copied, its memory, which nothing else gets meanwhile, and copies.
+        self._copied: dict[int, tuple[Any, list[Any], list[nn.Parameter]]] = {}
 
     def replicate(self, module: nn.Module, count: int) -> list[Replica]:
         """Replicas of `module` on the first `count` devices.
@@ -74,21 +70,17 @@ class Replicator:
         """Leaves with the values of the originals on the device of a replica."""
         if self.devices[index] == self.devices[0]:
             return [nn.Parameter(one.detach(), one.requires_grad) for one in originals]
-        state = [
-            (id(one), version(one), one.data_ptr(), one.dtype, one.requires_grad)
-            for one in originals
-        ]
-        # Another storage may have come to lie where the one that was copied lay.
         storages = [one.untyped_storage() for one in originals]
-        kept_state, copied, kept = self._copied.get(index, (None, [], []))
-        if kept_state == state and all(
-            ref() is one for ref, one in zip(copied, storages, strict=True)
-        ):
+        state = [
+            (id(one), id(storage), one.storage_offset(), version(one), one.dtype, one.requires_grad)
+            for one, storage in zip(originals, storages, strict=True)
+        ]
+        kept_state, _, kept = self._copied.get(index, (None, [], []))
+        if kept_state == state:
             return kept
-        copies = _copies(originals, self.devices[index])
-        pairs = zip(copies, originals, strict=True)
+        pairs = zip(_copies(originals, self.devices[index]), originals, strict=True)
         made = [nn.Parameter(copy, one.requires_grad) for copy, one in pairs]
-        self._copied[index] = (state, [*map(weakref.ref, storages)], made)
+        self._copied[index] = (state, storages, made)
         return made
 
 
