@@ -171,7 +171,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
                     )
             self._reducer.require_finished()
         if trains and self._may_join:
-            self._may_join = join.announce(self, syncs=reduces, divide_by_all=self._divides_by_all)
+            self._may_join = join.notify(self, syncs=reduces, divide_by_all=self._divides_by_all)
         if reduces:
             self._reducer.build(rebuild=self.training)
         # Without gradients too, so that ranks which re-estimate statistics do not drift apart.
@@ -235,11 +235,11 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         device: torch.device = next(self.module.parameters()).device
         return device
 
-    def join_hook(self, **kwargs: Any) -> join.Shadow:
+    def join_hook(self, **kwargs: Any) -> join.DdpJoinHook:
         """See torch.distributed.algorithms.Join, which calls it."""
         self._may_join = True
         self._divides_by_all = kwargs.get("divide_by_initial_world_size", True)
-        return join.Shadow(self)
+        return join.DdpJoinHook(self)
 
     def _parameters_here(self) -> list[tuple[str, nn.Parameter]]:
         """The parameters that take part, frozen ones included, each once."""
@@ -281,7 +281,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         broadcast_coalesced([tensor for _, tensor in named], self.process_group, source)
 
     def _build_reducer(self) -> None:
-        leave_uncompiled(Reducer, "require_finished", "build", "arm", "shadow")
+        leave_uncompiled(Reducer, "require_finished", "build", "arm", "reduce_zeros")
         leave_uncompiled(DistributedDataParallel, "_send_buffers")
         parameters = self._parameters_here()
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]

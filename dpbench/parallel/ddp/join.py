@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 
 
-def announce(ddp: DistributedDataParallel, *, syncs: bool, divide_by_all: bool) -> bool:
+def notify(ddp: DistributedDataParallel, *, syncs: bool, divide_by_all: bool) -> bool:
     """Tell the ranks without data that this one continues, and what it needs from them.
 
     Returns:
@@ -50,7 +50,7 @@ def _largest(ddp: DistributedDataParallel, value: int) -> int:
     return largest(value, ddp.process_group, device=ddp.device)
 
 
-class Shadow(JoinHook):
+class DdpJoinHook(JoinHook):
     """The callbacks that torch's Join context makes on a rank without data."""
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
@@ -72,7 +72,7 @@ class Shadow(JoinHook):
         if ddp.training:
             ddp.require_forward_param_sync = syncs
         if syncs:
-            ddp._reducer.shadow()
+            ddp._reducer.reduce_zeros()
 
     def post_hook(self, is_last_joiner: bool) -> None:
         """Give all ranks the model of one that was last, when all are done."""

@@ -290,7 +290,7 @@ class Reducer:
             self._backward.end_is_queued = True
             at_end_of_backward(self._end)
 
-    def shadow(self) -> None:
+    def reduce_zeros(self) -> None:
         """Take part in a reduction for a rank that has no data left."""
         backward = Backward(by_bucket=[bucket.begin(()) for bucket in self._buckets])
         for reduction in backward.by_bucket:
