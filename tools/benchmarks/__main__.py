@@ -11,7 +11,6 @@ NAMES = {
     "dp": "DataParallel with two replicas against the plain module",
     "sharded": "ShardedOptimizer against torch's ways to make an AdamW step",
     "shm": "all-reduce on shm against gloo",
-    "hosts": "the hook hierarchical against gloo, between two network namespaces",
     "disturbance": "processor time of a plain torchrun script against a trial",
 }
 
