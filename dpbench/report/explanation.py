@@ -245,7 +245,7 @@ def _plain(one: Explanation) -> dict[str, Any]:
         "implementation": row.implementation,
         "backend": row.backend,
         "group_size": row.group_size,
-        "nodes": row.nodes,
+        "nodes": list(row.nodes),
         "batch_size": row.batch_size,
         "repetitions": len(factors.repetitions),
         "too_noisy": one.is_too_noisy,
@@ -253,7 +253,7 @@ def _plain(one: Explanation) -> dict[str, Any]:
         "step_seconds": plain_estimate(factors.step_seconds),
         "factors": [
             {
-                "parts": factor.parts,
+                "parts": list(factor.parts),
                 **(plain_estimate(factor.value) or {}),
                 "share_of_step": plain_estimate(factor.share),
             }
@@ -267,5 +267,5 @@ def _plain(one: Explanation) -> dict[str, Any]:
             {"kind": line.kind, "share_of_step": line.share.value, "text": line.text}
             for line in one.advice
         ],
-        "notes": one.notes,
+        "notes": list(one.notes),
     }

@@ -17,7 +17,6 @@ from dpbench.report.charts.style import (
     OTHER_COLORS,
     category_axis,
     draw_points,
-    finish,
     legend,
     panels,
     scaled_axis,
@@ -65,5 +64,4 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
     legend(figure)
     remarks = first_of(len(shown), len(groups), "panels")
     values = [size.bus_bandwidth for one in found for size in one.sizes]
-    caption = source.caption(values, remarks)
-    return finish(figure, title=source.title("bandwidth"), caption=caption)
+    return source.finish(figure, "bandwidth", values, remarks)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullLocator
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
@@ -19,7 +18,6 @@ from dpbench.report.charts.style import (
     MUTED,
     SeriesStyle,
     draw_points,
-    finish,
     series_of,
     series_styles,
     stacked,
@@ -52,13 +50,13 @@ def implementations(source: ChartSource) -> Figure:
         axis.set_yticks(range(len(case)), [one_line(one.series) for one in case])
         for place, one in enumerate(case):
             _draw(axis, place, one_line(one.series), ratios[one], styles[series_of(one)])
-    values = [
-        ratios[one]
-        for case, ratios in zip(shown, known, strict=False)
-        for one in case
-        if _is_stated(ratios[one])
-    ]
-    _share_limits(axes, values)
+    pairs = [(one, ratios) for case, ratios in zip(shown, known, strict=False) for one in case]
+    values = [ratios[one] for one, ratios in pairs if _is_stated(ratios[one])]
+    for axis in axes:  # one scale for all, with room for the reference
+        axis.set_xlim(
+            min(0.95, *(ratio.ends[0] for ratio in values)) / 1.03,
+            max(1.05, *(ratio.ends[1] for ratio in values)) * 1.03,
+        )
     remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
     if any(row.implementation == INDEPENDENT for row in source.rows):
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
@@ -66,8 +64,7 @@ def implementations(source: ChartSource) -> Figure:
         remarks.append(f"not shown, as every ratio is too noisy: {'; '.join(noisy)}")
     if (drawn := sum(map(len, shown))) < (every := sum(map(len, compared))):
         remarks.append(f"{drawn} of {units.counted(every, 'configuration')}")
-    title = source.title("implementations")
-    return finish(figure, title=title, caption=source.caption(values, remarks))
+    return source.finish(figure, "implementations", values, remarks)
 
 
 def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
@@ -114,18 +111,3 @@ def _draw(axis: Axes, place: int, name: str, ratio: Estimate, style: SeriesStyle
         markersize=6,
         markerfacecolor="white" if is_tied else color,
     )
-
-
-def _share_limits(axes: Sequence[Axes], ratios: Sequence[Estimate]) -> None:
-    """One logarithmic axis for all panels, with room for all ratios and their intervals."""
-    low = min(0.95, *(ratio.ends[0] for ratio in ratios)) / 1.03
-    high = max(1.05, *(ratio.ends[1] for ratio in ratios)) * 1.03
-    for axis in axes:
-        axis.set_xscale("log")
-        axis.set_xlim(low, high)
-        if high > 2.5 * low:
-            axis.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7), numticks=12))
-        else:
-            axis.xaxis.set_major_locator(MultipleLocator(0.05 if high < 1.3 * low else 0.1))
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))

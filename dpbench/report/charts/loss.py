@@ -10,7 +10,6 @@ from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (
     MOST_PANELS,
     MOST_SERIES,
-    finish,
     legend,
     panels,
     scaled_axis,
@@ -57,4 +56,4 @@ def loss(source: ChartSource) -> Figure:
         remarks.append(f"{len(lines)} of {len(largest)} configurations recorded finite losses")
     remarks += first_of(MOST_SERIES, len(series), "series")
     remarks += first_of(MOST_PANELS, len(batches), "batch sizes")
-    return finish(figure, title=source.title("loss"), caption=source.caption([], remarks))
+    return source.finish(figure, "loss", [], remarks)

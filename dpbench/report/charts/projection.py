@@ -20,7 +20,6 @@ from dpbench.report.charts.style import (
     SeriesStyle,
     category_axis,
     draw_points,
-    finish,
     legend,
     panels,
     scaled_axis,
@@ -78,8 +77,7 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
         remarks.append(f"{len(shown)} of {len(drawable)} series{batch}")
     rows = [row for one in shown for row in _rows(one) if row.kind == "measured"]
     measured = [row.throughput for row in rows if row.throughput]
-    title = source.title("projection")
-    return finish(figure, title=title, caption=source.caption(measured, remarks))
+    return source.finish(figure, "projection", measured, remarks)
 
 
 def _rows(one: Projection) -> list[ProjectedRow]:

@@ -22,7 +22,6 @@ from dpbench.report.charts.style import (
     SeriesName,
     category_axis,
     draw_points,
-    finish,
     legend,
     panels,
     scaled_axis,
@@ -113,7 +112,7 @@ def _draw(
         *first_of(len(axes), len(batches), "batch sizes"),
     ]
     values = [value for row, value in points if row.batch_size in batches[:MOST_PANELS]]
-    return finish(figure, title=source.title(name), caption=source.caption(values, remarks))
+    return source.finish(figure, name, values, remarks)
 
 
 def _draw_lines(axis: Axes, lines: Lines, batch_size: int | None, sizes: Sequence[int]) -> None:

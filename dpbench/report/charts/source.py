@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from matplotlib.figure import Figure
+
 from dpbench import units
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.row import Row, by_work
@@ -13,6 +15,7 @@ from dpbench.messages import one_line
 from dpbench.records.environment import Environment, environment_line
 from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.kinds import CHARTS
+from dpbench.report.charts.style import titled
 
 
 class NothingToDraw(Exception):
@@ -48,25 +51,24 @@ class ChartSource:
         if not any(groups):
             return (self,)
         return tuple(
-            replace(
-                self,
-                rows=tuple(row.named_within_work for row in rows),
-                work=work,
-            )
+            replace(self, rows=tuple(row.named_within_work for row in rows), work=work)
             for work, rows in groups.items()
         )
 
-    def title(self, kind: str) -> str:
-        """The title of a chart, which says of which work it is where there are several."""
+    def finish(
+        self, figure: Figure, kind: str, estimates: Sequence[Estimate], remarks: Sequence[str]
+    ) -> Figure:
+        """Puts the title above, which names the work where there are several; below it how the
+        intervals came about, what is not shown, and the environment."""
         title = CHARTS[kind].title
-        return f"{title}: {one_line(self.work)}" if self.work else title
-
-    def caption(self, estimates: Sequence[Estimate], remarks: Sequence[str]) -> str:
-        """How the intervals came about, what is not shown, and the environment."""
         used = {name for record in self.records for name in record.environment_ids}
         used = used or {*self.environments}  # of collectives
         parts = [*interval_words(estimates), *remarks, environment_line(self.environments, used)]
-        return " · ".join(one_line(part) for part in (*parts, self.name))
+        return titled(
+            figure,
+            f"{title}: {one_line(self.work)}" if self.work else title,
+            " · ".join(one_line(part) for part in (*parts, self.name)),
+        )
 
 
 def first_of(drawn: int, every: int, what: str) -> list[str]:

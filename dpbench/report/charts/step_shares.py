@@ -10,7 +10,7 @@ from dpbench.analysis.diagnosis.phases import PhaseName, StepPhases, step_phases
 from dpbench.messages import one_line
 from dpbench.report.charts.rows import case_title, cases, cases_that_fit
 from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import finish, legend, stacked, write_beside
+from dpbench.report.charts.style import legend, stacked, write_beside
 from dpbench.report.numbers import time_text
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -51,7 +51,7 @@ def step_shares(source: ChartSource) -> Figure:
     ]
     if len(drawn) < len(phases):
         remarks.append(f"{len(drawn)} of {len(phases):,} configurations")
-    return finish(figure, title=source.title("step-shares"), caption=source.caption([], remarks))
+    return source.finish(figure, "step-shares", [], remarks)
 
 
 def _draw(axes: Axes, place: int, step: StepPhases, *, is_mixed: bool) -> None:

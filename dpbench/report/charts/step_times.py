@@ -18,7 +18,6 @@ from dpbench.report.charts.rows import case_title, cases, cases_that_fit
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     INK,
-    finish,
     scaled_axis,
     series_of,
     series_styles,
@@ -68,7 +67,7 @@ def step_times(source: ChartSource) -> Figure:
     ]
     if (drawn := sum(map(len, shown))) < len(found):
         remarks.append(f"shows {drawn} of {len(found):,} configurations")
-    return finish(figure, title=source.title("step-times"), caption=source.caption([], remarks))
+    return source.finish(figure, "step-times", [], remarks)
 
 
 def _peculiarities(rank: RankSteps, last: float) -> Iterator[str]:

@@ -164,7 +164,7 @@ def draw_points(
         axes.plot([x], [y], marker="o", markersize=10, alpha=0, linestyle="none", gid=gid)
 
 
-def finish(figure: Figure, *, title: str, caption: str) -> Figure:
+def titled(figure: Figure, title: str, caption: str) -> Figure:
     """Puts the title above and the caption below, wrapped to the width of the figure."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     characters = int(figure.get_figwidth() * CHARACTERS_PER_INCH)

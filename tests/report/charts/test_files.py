@@ -11,7 +11,7 @@ from dpbench.analysis.rows import summarize
 from dpbench.report.charts.files import stem_of, write_figure
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource
-from dpbench.report.charts.style import finish, house_style, panels
+from dpbench.report.charts.style import house_style, panels
 from tests.analysis.builders import run, trial
 
 SOURCE = ChartSource(rows=(), environments={}, name="demo")
@@ -21,7 +21,7 @@ STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 def small(source: ChartSource) -> Figure:
     figure, (axes,) = panels(1)
     axes.plot([1, 2], [1, 2])
-    return finish(figure, title="Small", caption=source.caption([], []))
+    return source.finish(figure, "loss", [], [])
 
 
 def test_equal_data_gives_equal_files(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_equal_data_gives_equal_files(tmp_path: Path) -> None:
             )
         assert one.startswith(start)
         assert one == other
-    assert ">Small</text>" in (tmp_path / "a.svg").read_text()
+    assert ">Loss over time</text>" in (tmp_path / "a.svg").read_text()
 
 
 @pytest.mark.parametrize(
