@@ -52,7 +52,7 @@ def report(typed: dict[str, Any]) -> None:
         return
     chosen = select_rows(subject, options)
     if options.format == SUBMISSION:
-        from dpbench.report.submission import submission
+        from dpbench.report.exports import submission
 
         write_text(submission(chosen), options.file)
         return

@@ -12,8 +12,7 @@ from dpbench.report.collectives import stored_answer
 from dpbench.report.footnotes import footnotes
 from dpbench.report.layout import WIDTH, bullets, escape
 from dpbench.report.markup import render_template
-from dpbench.report.page.build import build_page
-from dpbench.report.page.pictures import Pictures, draw
+from dpbench.report.page import Pictures, build_page, draw
 from dpbench.report.tables import rows_text
 
 PAGE = "index.html"

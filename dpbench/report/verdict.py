@@ -1,18 +1,26 @@
-"""Text and JSON of `dpbench check`: the verdict in one line, a row per comparison, notes."""
+"""A check in every form: text, JSON, Markdown for a pull request, and JUnit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
+from typing import Any
 
 from dpbench import units
-from dpbench.analysis.comparisons.verdict import Assessment, MetricVerdict, RowVerdict, Verdict
+from dpbench.analysis.comparisons.verdict import (
+    Assessment,
+    MetricVerdict,
+    RowVerdict,
+    Verdict,
+    VerdictOutcome,
+)
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.metrics import METRICS
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, with_ends
 from dpbench.report.comparison import plain_comparison
+from dpbench.report.markup import render_template
 from dpbench.report.numbers import decimals, quantity, rate_unit, sample_sizes
 from dpbench.report.table import MISSING, Table, column, text_column
 
@@ -217,3 +225,63 @@ def change(slowdown: Estimate) -> str:
     places = decimals(spread, percent) if spread > NO_SPREAD else 1
     ends = " to ".join(f"{100 * (end - 1):+z,.{places}f}" for end in (low, high))
     return f"{percent:+z,.{places}f} % ({ends} %)"
+
+
+def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
+    """Markdown: the headline, a table for each metric, and the notes folded away."""
+    outcome, _, change = headline(verdict).partition(": ")
+    return render_template(
+        "verdict.md",
+        outcome=outcome,
+        change=change,
+        sides=sides(verdict.rows),
+        tables=tables(verdict),
+        notes=(*reading(verdict.rows), *notes),
+    )
+
+
+def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started_utc: str) -> str:
+    """JUnit: a testcase for each row, and for all rows of a metric and candidate together if there
+    are several; a regression is a failure.
+
+    What is inconclusive is skipped, with `strict` a failure; a row that neither side has measured
+    is always skipped. What could not be measured is an error. Times are those of the trials of both
+    sides. `started_utc` is ISO 8601 without fractions.
+    """
+    verdict, cases = assessment.verdict, list[dict[str, Any]]()
+
+    def add(about: str, name: str, seconds: float, tag: str, message: str, kind: str) -> None:
+        case = {"about": about, "name": one_line(name), "seconds": seconds, "tag": tag}
+        cases.append({**case, "message": one_line(message), "type": kind})
+
+    for one in verdict.metrics:
+        rows = verdict.rows_of(one)
+        if len(rows) > 1:
+            seconds = sum(row.comparison.seconds for row in rows)
+            said = headline(replace(verdict, outcome=one.outcome, metrics=(one,)))
+            tag = _tag(one.outcome, strict=strict)
+            add(one.metric, f"all rows of {one.candidate}", seconds, tag, said, one.outcome)
+    for name, row in zip(labels(verdict.rows), verdict.rows, strict=True):
+        found, tag = row.comparison, _tag(row.outcome, strict=strict and row.is_open)
+        add(found.metric, name, found.seconds, tag, sentence(row), row.outcome)
+    for label, how, seconds in assessment.failures:
+        add("measuring", label, seconds, "error", how, "measuring")
+    measured = (side for both in assessment.matched for side in (both.baseline, both.candidate))
+    trials = {
+        id(record): record.duration_seconds for side in measured for record in side.selected()
+    }
+    return render_template(
+        "junit.xml",
+        cases=cases,
+        tags=[case["tag"] for case in cases],
+        seconds=sum(trials.values()),
+        started_utc=started_utc,
+        said=[*map(one_line, (headline(verdict), *notes))],
+    )
+
+
+def _tag(outcome: VerdictOutcome, *, strict: bool) -> str:
+    """The element that says how a testcase ended; "" if it passed."""
+    if outcome == "regressed" or (outcome == "inconclusive" and strict):
+        return "failure"
+    return "skipped" if outcome == "inconclusive" else ""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from dpbench.analysis.subject import Subject
     from dpbench.report.charts.kinds import ChartKind
+    from dpbench.report.charts.source import ChartSource
 
 EVERY_ROW = RowFilter()
 
@@ -44,40 +45,29 @@ def charts_of(
 
     source = ChartSource.of(subject)
     if kind.source == "collectives":
-        return {"": partial(_bandwidth, kind, subject, source, wanted)}
+        records = tuple(
+            record
+            for record in source.collectives
+            if wanted.group_sizes is None or record.collective.group_size in wanted.group_sizes
+            if wanted.backends is None or record.collective.backend in wanted.backends
+        )
+        return {"": partial(kind.draw, replace(source, collectives=records))}
     if kind.source == "projections":
-        return {"": partial(_projection, kind, subject, source, path, wanted)}
+        return {"": partial(_projection, kind, source, path, wanted)}
     return {one.work: partial(kind.draw, one) for one in source.works}
 
 
-def _bandwidth(kind: ChartKind, subject: Subject, source: object, wanted: RowFilter) -> Figure:
-    """The collectives of the wanted group sizes and backends; they have no other properties."""
-    from dpbench.report.charts.source import NothingToDraw
-
-    if subject.collectives is None:
-        raise NothingToDraw("it holds no collectives; dpbench comm measures them")
-    records = [
-        record
-        for record in subject.collectives.records
-        if wanted.group_sizes is None or record.collective.group_size in wanted.group_sizes
-        if wanted.backends is None or record.collective.backend in wanted.backends
-    ]
-    return kind.draw(records, source)
-
-
-def _projection(
-    kind: ChartKind, subject: Subject, source: object, path: Path, wanted: RowFilter
-) -> Figure:
+def _projection(kind: ChartKind, source: ChartSource, path: Path, wanted: RowFilter) -> Figure:
     """The chart of `dpbench project` without further options."""
     from dpbench.options.project import ProjectOptions
     from dpbench.report.charts.source import NothingToDraw
     from dpbench.run.projection import project
 
-    if not subject.rows:
+    if not source.rows:
         raise NothingToDraw("a projection needs a sweep, for its step times")
     chosen = {name: getattr(wanted, name) for name in RowFilter.model_fields}
     try:
         found = project(ProjectOptions(path=path, **chosen))
     except UsageError as error:
         raise NothingToDraw(str(error).removeprefix(f"{path}: ")) from None
-    return kind.draw(found.projections, source)
+    return kind.draw(replace(source, projections=found.projections))

@@ -11,8 +11,7 @@ import pytest
 from dpbench.analysis.subject import of_folder
 from dpbench.cli.app import run
 from dpbench.records.trial import HostLoad, Status
-from dpbench.report.page.build import build_page
-from dpbench.report.page.pictures import Pictures
+from dpbench.report.page import Pictures, build_page
 from dpbench.store import load
 from tests.analysis.builders import noisy_sweep, record, runs, steps_of, trial, weak_sweep
 from tests.analysis.builders import run as throughput

@@ -60,7 +60,10 @@ def test_all_draws_what_there_is_and_says_what_there_is_not(
     printed = capsys.readouterr()
     assert str(tmp_path / "throughput.svg") in printed.out.splitlines()
     assert "no chart step-shares: " in printed.err
-    assert "no chart bandwidth: it holds no collectives; dpbench comm measures" in printed.err
+    assert (
+        "no chart bandwidth: no collective was measured at two sizes or more; dpbench comm"
+        in printed.err
+    )
     assert not (folder / "report").exists()
 
 
@@ -93,7 +96,10 @@ def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
         (["DIR", "thrughput"], "KIND: got 'thrughput'; did you mean 'throughput'?"),
         (["thrughput", "DIR"], "KIND: got 'thrughput'; did you mean 'throughput'?"),
         (["step-shares", "DIR"], "no chart step-shares: "),
-        (["bandwidth", "DIR"], "no chart bandwidth: it holds no collectives"),
+        (
+            ["bandwidth", "DIR"],
+            "no chart bandwidth: no collective was measured at two sizes or more",
+        ),
         (["throughput", "DIR", "--group-sizes", "7"], "no such row; there are --implementations"),
         (["loss", "DIR", "--output", "a.png"], "expected a folder; --format chooses"),
         (["throughput", "DIR", "--output", "DIR/sweep.json/a"], "cannot write"),

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.cli.app import commands, run
-from dpbench.report.page import pictures
+from dpbench.report import page
 from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.launch import synthetic
 
@@ -123,7 +123,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, _soon_over: None) -> Path
 def _soon_over() -> Iterator[None]:
     """Nothing is measured for long, no chart is drawn, and no folder stays importable."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "CHARTS", {})
+        patch.setattr(page, "CHARTS", {})
         patch.setattr(sys, "path", [*sys.path])
         with synthetic.in_use():
             yield

@@ -8,8 +8,7 @@ from dpbench.analysis.subject import Subject
 from dpbench.records.environment import SYNTHETIC, capture
 from dpbench.records.trial import HostLoad
 from dpbench.report.headline import verdict
-from dpbench.report.page.build import build_page
-from dpbench.report.page.pictures import Pictures
+from dpbench.report.page import Pictures, build_page
 from dpbench.report.screen import screen
 from tests.analysis.builders import run, trial
 from tests.report.sample import sample_records, subject

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from dpbench.analysis.subject import Subject, of_published
 from dpbench.records.trial import HostLoad
-from dpbench.report.page.build import build_page
-from dpbench.report.page.pictures import Pictures
+from dpbench.report.page import Pictures, build_page
 from dpbench.report.screen import screen
 from dpbench.shipped import RESULTS
 from tests.analysis.builders import PASSED, run, trial

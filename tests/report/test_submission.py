@@ -9,7 +9,7 @@ import pytest
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.subject import of_folder
 from dpbench.errors import UsageError
-from dpbench.report.submission import submission
+from dpbench.report.exports import submission
 from dpbench.run.results import read_subject
 from dpbench.shipped import RESULTS
 from dpbench.store import load

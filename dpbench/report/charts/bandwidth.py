@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.communication.timings import MeasuredCollective, bus_factor, measured
 from dpbench.messages import one_line
-from dpbench.records.collectives import Collective, CollectiveRecord
+from dpbench.records.collectives import Collective
 from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
 from dpbench.report.charts.style import (
     BACKEND_COLORS,
@@ -25,15 +23,17 @@ from dpbench.report.charts.style import (
 from dpbench.report.numbers import gigabytes
 
 
-def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figure:
+def bandwidth(source: ChartSource) -> Figure:
     """One panel per collective and group size, one line per backend."""
     found = [
         one
-        for one in measured(records)
+        for one in measured(source.collectives)
         if len(one.sizes) > 1 and bus_factor(one.spec.collective, one.spec.group_size) > 0
     ]
     if not found:
-        raise NothingToDraw("no collective was measured at two sizes or more")
+        raise NothingToDraw(
+            "no collective was measured at two sizes or more; dpbench comm measures them"
+        )
     groups: dict[tuple[Collective, int], list[MeasuredCollective]] = {}
     for one in found:
         groups.setdefault((one.spec.collective, one.spec.group_size), []).append(one)

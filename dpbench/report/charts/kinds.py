@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dpbench.report.charts.source import ChartSource
+
 Section = Literal["speed", "scaling", "time", "learning", "communication", "projection"]
 Source = Literal["sweep", "collectives", "projections"]
 """Data of a chart: the rows and records of a sweep, records of collectives, or projections."""
@@ -36,15 +38,12 @@ class ChartKind:
     """The module of its function, where that is not of its name."""
 
     @property
-    def draw(self) -> Callable[..., Figure]:
-        """The drawing function: `draw(source: ChartSource)` for sweeps, `draw(what, source)` for
-        others.
-
-        To be called within `style.house_style()`. Raises NothingToDraw with a reason.
-        """
+    def draw(self) -> Callable[[ChartSource], Figure]:
+        """The drawing function, to be called within `style.house_style()`; raises NothingToDraw
+        with a reason."""
         function = self.name.replace("-", "_")
         module = import_module(f"dpbench.report.charts.{self.module or function}")
-        drawn: Callable[..., Figure] = getattr(module, function)
+        drawn: Callable[[ChartSource], Figure] = getattr(module, function)
         return drawn
 
 

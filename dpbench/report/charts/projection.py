@@ -32,9 +32,9 @@ from dpbench.report.projection import item_of
 MOST_SERIES = 6
 
 
-def projection(projections: Sequence[Projection], source: ChartSource) -> Figure:
+def projection(source: ChartSource) -> Figure:
     """Two panels: filled markers are measured, hollow ones predicted."""
-    drawable = [one for one in projections if len(_rows(one)) > 1]
+    drawable = [one for one in source.projections if len(_rows(one)) > 1]
     if not drawable:
         raise NothingToDraw("a projection is drawn of two group sizes or more")
     largest = max(one.batch_size or 0 for one in drawable)

@@ -9,9 +9,11 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
+from dpbench.analysis.projection.row import Projection
 from dpbench.analysis.row import Row, by_work
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment, environment_line
 from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.kinds import CHARTS
@@ -32,6 +34,8 @@ class ChartSource:
     name: str
     work: str = ""
     """The work of its rows, if the sweep has several; the names of the rows leave it out."""
+    collectives: tuple[CollectiveRecord, ...] = ()
+    projections: tuple[Projection, ...] = ()
 
     @classmethod
     def of(cls, subject: Subject) -> ChartSource:
@@ -42,6 +46,7 @@ class ChartSource:
             records=subject.sweep.records if subject.sweep else (),
             environments=stored.environments if stored else {},
             name=subject.name,
+            collectives=subject.collectives.records if subject.collectives else (),
         )
 
     @property

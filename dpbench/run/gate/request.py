@@ -94,7 +94,7 @@ def _option(key: str) -> str:
 
 
 def _write_files(options: CheckOptions, assessment: Assessment, notes: Sequence[str]) -> None:
-    from dpbench.report.verdict_files import junit, pull_request
+    from dpbench.report.verdict import junit, pull_request
 
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")

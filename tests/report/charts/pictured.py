@@ -89,8 +89,11 @@ def _instrumented(rank: RankMeasurement) -> RankMeasurement:
 
 
 NOWHERE = ChartSource(rows=(), environments={}, name="demo")
+COLLECTIVES = replace(NOWHERE, collectives=tuple(collectives(2, 4)))
 _FIGURES: dict[str, Callable[[], Figure]] = {
-    "bandwidth": lambda: CHARTS["bandwidth"].draw(collectives(2, 4), NOWHERE),
-    "projection": lambda: CHARTS["projection"].draw([projected()], NOWHERE),
+    "bandwidth": lambda: CHARTS["bandwidth"].draw(
+        replace(NOWHERE, collectives=tuple(collectives(2, 4)))
+    ),
+    "projection": lambda: CHARTS["projection"].draw(replace(NOWHERE, projections=(projected(),))),
 }
 """Those that are not of sweeps."""

@@ -231,11 +231,10 @@ def test_predicted_group_sizes_are_hollow() -> None:
         }
         assert hollow == {0: False, 1: False, 2: True, 3: True}
     with pytest.raises(NothingToDraw, match="of two group sizes or more"):
-        CHARTS["projection"].draw([projected(2)], NOWHERE)
+        CHARTS["projection"].draw(replace(NOWHERE, projections=(projected(2),)))
 
 
 @pytest.mark.parametrize("kind", CHARTS)
 def test_of_nothing_there_is_nothing_to_draw(kind: str) -> None:
-    chart = CHARTS[kind]
     with pytest.raises(NothingToDraw, match=r"^[^A-Z]"):
-        chart.draw(NOWHERE) if chart.source == "sweep" else chart.draw((), NOWHERE)
+        CHARTS[kind].draw(NOWHERE)

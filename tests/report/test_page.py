@@ -25,13 +25,15 @@ from dpbench.records.trial import Status
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
 from dpbench.report.markup import render_template
-from dpbench.report.page.build import (
+from dpbench.report.page import (
     Page,
+    Pictures,
     build_page,
     command_of_row,
+    draw,
+    inline_svg,
     results_table,
 )
-from dpbench.report.page.pictures import Pictures, draw, inline_svg
 from dpbench.report.tables import rows_text
 from dpbench.run.results import subject_of
 from dpbench.run.sweep.grid import plan_trials, rows
@@ -43,7 +45,7 @@ from tests.report.charts.pictured import figure
 from tests.report.sample import sample_records, stored, stored_collectives, subject
 from tests.report.test_collectives import sample as sample_collectives
 
-PUBLISHED = Path(__file__).parents[3] / "results" / "published"
+PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 HOSTILE = "<script>alert(1)</script>&\x1b[31m\u202e\" onload='x"
 ROWS = summarize(sample_records())
 

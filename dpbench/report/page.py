@@ -1,4 +1,4 @@
-"""Builds the content of a report page from an analyzed subject."""
+"""What the report page says, as values; `templates/page.html.jinja` lays it out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
 
 from dpbench import __version__, units
 from dpbench.analysis.communication.timings import measured
@@ -15,6 +18,10 @@ from dpbench.analysis.subject import Subject
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
+from dpbench.report.charts.files import svg_of
+from dpbench.report.charts.kinds import CHARTS, ChartKind
+from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.style import house_style
 from dpbench.report.collectives import (
     collective_notes,
     collectives_table,
@@ -24,7 +31,7 @@ from dpbench.report.doctor import machine_lines, machine_table
 from dpbench.report.explanation import READING, advice_lines, factor_notes, factors_table
 from dpbench.report.footnotes import notes, reasons, unavailable, warnings
 from dpbench.report.headline import Tile, tiles, verdict
-from dpbench.report.page.pictures import ChartImage, Pictures
+from dpbench.report.markup import visible
 from dpbench.report.table import Table
 from dpbench.report.tables import claim_columns, configurations, usual_columns
 from dpbench.specs import AXES, TrialSpec
@@ -42,6 +49,68 @@ CHART_SECTIONS = {
 OPEN = ("speed", "scaling")
 """Those of them that are not folded."""
 Rows = Sequence[Row]
+POINTS_PER_INCH = 72
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChartImage:
+    """A chart that was drawn."""
+
+    kind: ChartKind
+    title: str
+    svg: str
+    """Markup, safe to put into a page as it is."""
+    width: int
+    """Points."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pictures:
+    """The drawn charts of one subject, and why others were not drawn."""
+
+    drawn: tuple[ChartImage, ...] = ()
+    absent: tuple[tuple[ChartKind, str], ...] = ()
+
+
+def draw(subject: Subject) -> Pictures:
+    """Draws every kind that the subject's records may have."""
+    pictures, absent = [], []
+    with house_style():
+        for kind, source in _charts(subject):
+            try:
+                figure = kind.draw(source)
+            except NothingToDraw as reason:
+                absent.append((kind, f"{source.work}: {reason}" if source.work else str(reason)))
+                continue
+            image = ChartImage(
+                kind=kind,
+                title=visible(figure.get_suptitle()),
+                svg=inline_svg(figure, salt=f"{kind.name} {source.work}"),
+                width=round(figure.get_figwidth() * POINTS_PER_INCH),
+            )
+            pictures.append(image)
+    return Pictures(drawn=tuple(pictures), absent=tuple(absent))
+
+
+def _charts(subject: Subject) -> Iterator[tuple[ChartKind, ChartSource]]:
+    """Every chart of each work, and those of the collectives."""
+    whole = ChartSource.of(subject)
+    for kind in CHARTS.values():
+        if kind.source == "sweep" and (subject.rows or subject.sweep):
+            yield from ((kind, source) for source in whole.works)
+        elif kind.source == "collectives" and subject.collectives:
+            yield kind, whole
+
+
+def inline_svg(figure: Figure, *, salt: str) -> str:
+    """The figure as an element of a page, whose paper shows through; within `house_style`.
+
+    The ids that it refers to are its own, as all charts of a page share one space of ids and each
+    has another `salt`.
+    """
+    with mpl.rc_context({"svg.hashsalt": salt}):
+        text = svg_of(figure)
+    return visible(text[text.index("<svg") :])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
