@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
-from dpbench.analysis.projection.row import Projection
+from dpbench.analysis.projection.series import Projection
 from dpbench.analysis.row import Row, by_work
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
