@@ -3,22 +3,8 @@
 A library of its own: it imports torch and psutil, and nothing else of dpbench. Importing it
 registers the backend "shm" with torch.distributed; it starts no thread and does not touch CUDA.
 
-    DataParallel              replicas in threads of this process: all on GPUs, or all on the CPU
-    accumulate                its gradient of several micro-batches, weighted by their sizes
-    scatter, gather           split a batch over devices and put outputs together again
-    NoScatter                 marks an input that every replica gets whole
-    balanced_split            the sizes of the chunks
-
-    DistributedDataParallel   one replica per process of a torch.distributed group
-    HierarchicalState, hierarchical   a communication hook: first inside each host, then between
-    ShardedOptimizer          steps its parameters, on each rank a share, with a part of the state
-    LocalSGD                  train each replica alone, and average the parameters now and then
-    sync_gradients            average the gradients of a plain module, once
-    check_sync                do all ranks hold the same values? RanksDiffer if not
-    broadcast_checkpoint      give all ranks the values of one
-    any_rank                  decide together
-
-`dpbench.rendezvous` has what a process needs to join such a group, and to leave it.
+docs/parallel.md lists its names. `dpbench.rendezvous` has what a process needs to join a group of
+torch.distributed, and to leave it.
 """
 
 from __future__ import annotations

@@ -49,20 +49,10 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
             criterion(model(inputs), targets).backward()  # .grad is the mean over the ranks
             optimizer.step()
 
-    Differences from torch's class:
-
-    - Caps, `forward_sync_buffers`, `find_unused_parameters` and `static_graph` are compared over
-      the ranks with the parameters, and all ranks raise where they differ.
-    - A backward that leaves out parameters is an error on all ranks, on the CPU; see `forward`.
-    - Buffers are not sent in eval mode. Autograd notices where a graph still needs those that the
-      module has replaced or written to.
-    - Gradients stay exact when parameters get another memory format.
-    - A parameter that was frozen at construction and is trained later is an error.
-    - With several ranks on one host, the backend `shm` reduces buckets in place.
-    - A group of one has nothing to reduce, and checks nothing.
-
-    Functions that take parameters of the module by themselves (torch.func), another module in its
-    place, and backwards of one wrapper in two threads are not supported.
+    The page dpbench.parallel of the documentation has the differences, and what is not supported.
+    Settings that all ranks must share are compared with the parameters. With several ranks on one
+    host, the backend `shm` reduces buckets in place. A group of one has nothing to reduce, and
+    checks nothing.
 
     Args:
         module, device_ids, broadcast_buffers, init_sync, process_group, bucket_cap_mb,

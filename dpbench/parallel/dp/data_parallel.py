@@ -49,13 +49,9 @@ class DataParallel(nn.Module):
     - Buffers: what replica 0 writes (running statistics of its chunk) stays, the rest is lost.
     - Gradients reach parameters and arguments; not other tensors with a history that `forward`
       uses, such as a buffer that requires a gradient or a tensor in a closure.
-    - Not supported: second derivatives, torch.func, forward-mode AD, hooks for saved tensors (such
-      as torch.utils.checkpoint) around the wrapper, PackedSequence inputs, loading a state dict
-      into a module that contains the wrapper, and copying or pickling the wrapper. Checkpoints
-      inside `module` need use_reentrant=False.
-    - torch.compile belongs on `module` or its parts, not on the wrapper. Replicas on the CPU run
-      their first step one after another, so that it compiles once for all of them, and every step
-      if the module has higher-order operators such as torch.cond, for which torch traces.
+    - Not supported: PackedSequence inputs, loading a state dict into a module that contains the
+      wrapper, copying or pickling it, and what the page dpbench.parallel of the documentation
+      names. Checkpoints inside `module` need use_reentrant=False.
     - Random numbers: replicas on the CPU draw from streams of their own, which torch.manual_seed
       repeats; see random_streams.py. On CUDA each device has its generator, as always in torch;
       torch.manual_seed gives all of them the same seed.

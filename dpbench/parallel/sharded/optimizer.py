@@ -49,15 +49,13 @@ class ShardedOptimizer(Optimizer):
     sums overlap with backward; torch's class waits for each of them.
 
     - After a backward `.grad` holds, in this rank's share, the sum over the ranks, and zero in the
-      others, so its mean over the ranks is the average gradient. Setting it to None or to zero
-      drops it. Use `clip_grad_norm_` to clip, and `gradients` to look at averages.
+      others. Use `clip_grad_norm_` to clip, and `gradients` to look at averages.
     - `step`, `clip_grad_norm_`, `gradients` and `state_dict` are collectives; so is
       `load_state_dict` after the first step, on `shm`.
     - Parameters are views of flat tensors: change them in place only, as `load_state_dict` does.
       Saving one of them alone with torch.save stores its whole bucket; save a clone.
     - Learning rate schedulers, parameter groups and `state_dict` are as in the plain optimizer. Its
       state moves here, so it refuses to be stepped, saved or loaded from then on.
-    - Complex parameters, torch.amp.GradScaler and uneven inputs (`join`) are not supported.
 
     Args:
         model: ours or torch's, without another communication hook.
