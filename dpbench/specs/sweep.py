@@ -77,10 +77,6 @@ class SweepSpec(TrialSettings):
         loads = varied.prefetch or workload.script
         return varied if loads else replace(varied, data_workers=None)
 
-    def values_of(self, name: str) -> tuple[Any, ...]:
-        """Every value that rows have of a setting, in their order."""
-        return self.axes.get(name) or (self.setting(name),)
-
     def nodes_of(self, group_size: int) -> tuple[int, ...]:
         """The number of a group's replicas on each host; () when all are on the first."""
         counts = placed(group_size, self.nodes or (len(self.devices),))

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 from dpbench.codec import content_hash
-from dpbench.specs.axes import PLACEHOLDERS, WIRE_SHARES, Scaling
+from dpbench.specs.axes import PLACEHOLDERS, Scaling
 from dpbench.specs.shares import Replicas, split_evenly
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
@@ -196,21 +196,11 @@ class TrialSpec(TrialSettings, RunSpec):
         return f"{device} on host {host}" if self.nodes else device
 
     @property
-    def largest_share(self) -> int:
-        """The most replicas that one host has."""
-        return max(self.nodes, default=self.group_size)
-
-    @property
     def replica_batch_sizes(self) -> tuple[int, ...]:
         """Samples of each replica per micro-step; in strong scaling they differ by at most one."""
         if self.scaling == "weak":
             return (self.batch_size,) * self.group_size
         return split_evenly(self.batch_size, self.group_size)
-
-    @property
-    def wire_share(self) -> float | None:
-        """Bytes of gradients that travel ÷ the bytes they have; see WIRE_SHARES."""
-        return WIRE_SHARES[self.comm_hook]
 
     @property
     def traces_gradients(self) -> bool:

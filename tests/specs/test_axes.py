@@ -20,8 +20,6 @@ def test_every_axis_is_a_setting_of_a_row_and_an_option_of_a_sweep() -> None:
 
 def test_a_sweep_has_a_variant_for_each_combination_of_values() -> None:
     spec = sweep_spec(axes={"timed_steps": (8, 4), "threads_per_replica": (1, 2)})
-    assert spec.values_of("timed_steps") == (8, 4)
-    assert spec.values_of("warmup_steps") == (spec.warmup_steps,)
     assert [*spec.variants()][:2] == [
         {"timed_steps": 8, "threads_per_replica": 1},
         {"timed_steps": 8, "threads_per_replica": 2},

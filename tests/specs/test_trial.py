@@ -131,7 +131,7 @@ def test_a_replica_is_on_its_host() -> None:
     trial = trial_spec(group_size=3, nodes=(2, 1), devices=("cuda:0", "cuda:1", "cuda:0"))
     assert trial.hosts == (0, 0, 1)
     assert trial.places == ((0, "cuda:0"), (0, "cuda:1"), (1, "cuda:0"))
-    assert (trial.place_of(2), trial.largest_share) == ("cuda:0 on host 1", 2)
+    assert trial.place_of(2) == "cuda:0 on host 1"
     assert trial.of_one_replica == trial_spec(group_size=1, devices=("cuda:0",))
 
 

@@ -67,7 +67,8 @@ def _oversubscribed(
             continue
         spec = record.trial if isinstance(record, TrialRecord) else record.collective
         if spec.devices[0] == "cpu":
-            share = spec.largest_share if isinstance(spec, TrialSpec) else spec.group_size
+            nodes = spec.nodes if isinstance(spec, TrialSpec) else ()
+            share = max(nodes, default=spec.group_size)
             needed, there = share * spec.threads_per_replica, environment.usable_cores
             what, where = "threads", "cores"
         else:

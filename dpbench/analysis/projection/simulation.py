@@ -32,6 +32,7 @@ from dpbench.analysis.projection.track_record import band
 from dpbench.analysis.row import Row
 from dpbench.analysis.throughput import mean_rank_step_seconds, steps_without_sync
 from dpbench.errors import UsageError
+from dpbench.specs.axes import WIRE_SHARES
 from dpbench.specs.trial import BUCKETED
 
 
@@ -177,7 +178,7 @@ def simulation_of(series: Series, network: Topology) -> Simulation:
             f"{series.rows[0].series} cannot be simulated, only {', '.join(BUCKETED)} can; without "
             "a network, project uses a law"
         )
-    if trial.wire_share is None:
+    if (wire_share := WIRE_SHARES[trial.comm_hook]) is None:
         raise UsageError(
             f"{series.label}: a communication hook cannot be simulated, because traces have no "
             "shapes of gradients; sweep without it"
@@ -203,5 +204,5 @@ def simulation_of(series: Series, network: Topology) -> Simulation:
         accumulation_steps=trial.accumulation_steps,
         contention=_contention(series.rows, mean),
         ratios=noisy[-1] if noisy else (),
-        wire_share=trial.wire_share,
+        wire_share=wire_share,
     )
