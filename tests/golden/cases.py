@@ -55,6 +55,11 @@ CASES: dict[str, tuple[str, ...]] = {
         "report results/base --level rank --columns implementation,group_size,rank,samples"
         " --implementation ddp --backend shm --batch-size 16 --group-size 2",
     ),
+    "published": (
+        "report repository/results/published/tabtune_tabicl.csv --no-charts",
+        "report repository/results/published/torch_ddp_rtx3090.csv --no-charts",
+        "report repository/results/published/torch_ddp_rtx3090.csv --no-charts --columns seed",
+    ),
     "explain": (
         "explain example",
         "explain results/base --verbose",
