@@ -65,14 +65,6 @@ class Start:
     started_utc: str
     """Time in ISO 8601. It has no default: one that equals the value is not stored."""
 
-    @classmethod
-    def now(cls, command: Sequence[str], environment: Environment) -> Start:
-        return cls(
-            command=tuple(command),
-            environment=environment,
-            started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        )
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunHeader:
@@ -106,21 +98,16 @@ class RunFolder:
         environment: Environment,
     ) -> RunFolder:
         """Make the folder; raises StoreError if it exists or cannot be made."""
-        header = RunHeader(
-            spec=spec,
-            run=run,
-            starts=(Start.now(command, environment),),
-            status=RunStatus.RUNNING,
-        )
         require_new_run(path)
         try:
             (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
             flush_folder(path.parent)
             create_empty(path / LOG_FILE)
-            write_versioned(path / RUN_FILE, encode(header))
         except OSError as error:
             raise StoreError(f"cannot make {path}: {error.strerror}") from None
-        return cls(path, header)
+        folder = cls(path, RunHeader(spec=spec, run=run, starts=(), status=RunStatus.RUNNING))
+        folder.begin(spec, run, command, environment)
+        return folder
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -134,24 +121,24 @@ class RunFolder:
         folder_inside(path, CHECKPOINTS)
         return cls(path, header)
 
-    def begin_again(
+    def begin(
         self,
         spec: TrainingSpec,
         run: TrainingRun,
         command: Sequence[str],
         environment: Environment,
     ) -> None:
-        """Write the specification of a resumed training; raises StoreError while another training
-        writes to the log."""
+        """Write the specification of a training that starts or resumes; raises StoreError while
+        another training writes to the log."""
         self.open_log()
         self.close()  # rank 0 opens it again, which may be another process
         remove_leftovers(self.path)
-        self.header = replace(
-            self.header,
-            spec=spec,
-            run=run,
-            starts=(*self.header.starts, Start.now(command, environment)),
+        start = Start(
+            command=tuple(command),
+            environment=environment,
+            started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
+        self.header = replace(self.header, spec=spec, run=run, starts=(*self.header.starts, start))
         self.set_status(RunStatus.RUNNING)
 
     def set_status(self, status: RunStatus, reason: str | None = None) -> None:

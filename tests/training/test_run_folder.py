@@ -48,7 +48,7 @@ def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) 
     longer = replace(SPEC, epochs=9)
     there = replace(HERE, hostname="there")
     (folder.path / "run.json.01234567.tmp").touch()  # of one that was killed
-    folder.begin_again(longer, RUN, ["train", "--resume", "one"], there)
+    folder.begin(longer, RUN, ["train", "--resume", "one"], there)
     header = RunFolder.open(folder.path).header
     assert (header.status, header.reason, header.spec) == (RunStatus.RUNNING, None, longer)
     first, second = header.starts

@@ -117,7 +117,7 @@ def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:
     start = (plan.spec, plan.options.run, command, environment)
     if plan.existing is None:
         return RunFolder.create(plan.folder, *start)
-    plan.existing.begin_again(*start)
+    plan.existing.begin(*start)
     return plan.existing
 
 
