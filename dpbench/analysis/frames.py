@@ -16,15 +16,15 @@ import pandas as pd
 
 from dpbench.analysis.communication.timings import SIZE_METRICS, measured
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Kind, Metric, Value
+from dpbench.analysis.metric import Metric, Value, ValueKind
 from dpbench.analysis.metrics import DECLARED
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.row import Row
 from dpbench.analysis.throughput import mean_step_seconds
 from dpbench.records.collectives import CollectiveRecord
-from dpbench.records.trial import RankMeasurement, TrialRecord, Window
+from dpbench.records.trial import RankMeasurement, TrialRecord
 
-DTYPES: dict[Kind, str] = {
+DTYPES: dict[ValueKind, str] = {
     "text": "string",
     "integer": "Int64",
     "number": "float64",
@@ -32,7 +32,7 @@ DTYPES: dict[Kind, str] = {
 }
 ROW_METRICS = tuple(metric for metric in DECLARED if metric.in_rows)
 TRIAL_METRICS = tuple(metric for metric in DECLARED if metric.in_trials)
-IDENTITY = tuple(
+IDENTITY_METRICS = tuple(
     metric
     for metric in TRIAL_METRICS
     if metric.key
@@ -41,7 +41,9 @@ IDENTITY = tuple(
 """Metrics with which rows of ranks and steps begin."""
 
 
-def _column(key: str, kind: Kind = "number", read: Callable[[Any], Value] | None = None) -> Metric:
+def _column(
+    key: str, kind: ValueKind = "number", read: Callable[[Any], Value] | None = None
+) -> Metric:
     return Metric(key=key, kind=kind, row=read or attrgetter(key))
 
 
@@ -55,8 +57,14 @@ def _phase(key: str, phases: str, seconds: str) -> Metric:
     return _column(key, read=read)
 
 
-def _mean_step(window: Window | None) -> float | None:
-    return mean_step_seconds(window) if window and window.step_seconds else None
+def _mean_step(key: str, name: str) -> Metric:
+    """The mean step of a window of a rank."""
+
+    def read(rank: RankMeasurement) -> float | None:
+        window = getattr(rank, name)
+        return mean_step_seconds(window) if window and window.step_seconds else None
+
+    return _column(key, read=read)
 
 
 RANK_METRICS = (
@@ -70,8 +78,8 @@ RANK_METRICS = (
     _column("timed_seconds", read=attrgetter("timed.seconds")),
     _column("samples", "integer", attrgetter("timed.samples")),
     _column("cpu_seconds", read=attrgetter("timed.cpu_seconds")),
-    _column("step_seconds", read=lambda rank: _mean_step(rank.timed)),
-    _column("step_without_sync_seconds", read=lambda rank: _mean_step(rank.without_sync)),
+    _mean_step("step_seconds", "timed"),
+    _mean_step("step_without_sync_seconds", "without_sync"),
     _phase("data_seconds", "phases", "data_seconds"),
     _phase("forward_seconds", "phases", "forward_seconds"),
     _phase("backward_seconds", "phases", "backward_seconds"),
@@ -115,7 +123,7 @@ def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
     pairs = [(record, rank) for record in final_records(records) for rank in record.ranks]
-    trials = _frame(IDENTITY, (record for record, _ in pairs), Metric.of_trial)
+    trials = _frame(IDENTITY_METRICS, (record for record, _ in pairs), Metric.of_trial)
     ranks = _frame(RANK_METRICS, (rank for _, rank in pairs), Metric.of_row)
     return pd.concat([trials, ranks], axis="columns")
 
@@ -133,7 +141,7 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
         if window is not None and window.step_seconds
     ]
     windows = [window for *_, window in found]
-    frame = _frame(IDENTITY, (record for record, *_ in found), Metric.of_trial)
+    frame = _frame(IDENTITY_METRICS, (record for record, *_ in found), Metric.of_trial)
     frame["rank"] = pd.array([rank for _, rank, *_ in found], dtype="Int64")
     frame["window"] = pd.array([name for _, _, name, _ in found], dtype="string")
     frame = frame.astype(dict.fromkeys(frame.select_dtypes("string"), "category"))

@@ -17,7 +17,6 @@ from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 NOISE = "the speeds are too noisy; measure again with more --repetitions"
-Rows = Sequence[Row]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +47,7 @@ class Headline:
     """Whether the numbers come from a cost model."""
 
 
-def headline(rows: Rows, *, synthetic: bool = False, load: str = "") -> Headline:
+def headline_of(rows: Sequence[Row], *, synthetic: bool = False, load: str = "") -> Headline:
     """The headline of all rows of one table.
 
     Nothing is named if the machine was too busy for the figures to be trusted, which `load` says,
@@ -80,7 +79,7 @@ def headline(rows: Rows, *, synthetic: bool = False, load: str = "") -> Headline
     )
 
 
-def _why_no_speed(rows: Rows, usable: Rows) -> str:
+def _why_no_speed(rows: Sequence[Row], usable: Sequence[Row]) -> str:
     """Why no row can be the fastest; empty if one can."""
     ends = {row.status.words for row in rows if row.status is not Status.COMPLETED}
     ended = f" ({', '.join(sorted(ends))})" if ends else ""
@@ -98,7 +97,7 @@ def _why_no_speed(rows: Rows, usable: Rows) -> str:
     return f"{INDEPENDENT} is not ranked" if has_speed else "no speed is known"
 
 
-def _best(rows: Rows, key: str, *, least: bool = False) -> Best | None:
+def _best(rows: Sequence[Row], key: str, *, least: bool = False) -> Best | None:
     """The row with the highest value of a metric, or the least, and those that tie with it."""
     measured = [row for row in rows if row[key] is not None]
     measured.sort(key=lambda row: row[key].value, reverse=not least)

@@ -11,9 +11,9 @@ from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_val
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 
-Plain = str | int | float | bool | None
-Value = Plain | Estimate
-Kind = Literal["text", "integer", "number", "boolean"]
+PlainValue = str | int | float | bool | None
+Value = PlainValue | Estimate
+ValueKind = Literal["text", "integer", "number", "boolean"]
 Style = Literal[
     "plain",
     "rate",
@@ -44,7 +44,7 @@ class Metric:
     """One key of rows, of trials, or of both, and the table column that shows it."""
 
     key: str
-    kind: Kind = "number"
+    kind: ValueKind = "number"
     meaning: str = ""
     """Meaning in one sentence."""
     unit: str = ""
@@ -57,9 +57,9 @@ class Metric:
     shown: Literal["always", "if measured", "on request"] = "on request"
     """When a table has the column without --columns. "if measured": a table without any value of it
     does not mention the column."""
-    trial: Callable[[TrialRecord], Plain] | None = None
+    trial: Callable[[TrialRecord], PlainValue] | None = None
     """Reads it from one trial; None if trials do not have it."""
-    setting: Callable[[TrialSpec], Plain] | None = None
+    setting: Callable[[TrialSpec], PlainValue] | None = None
     """Reads it from the specification of a trial or of a row."""
     row: Callable[[Any], Value] | None = None
     """Reads it from a row, where that is not its value under `key`."""
@@ -88,7 +88,7 @@ class Metric:
     def in_trials(self) -> bool:
         return not self.is_relative and (self.trial is not None or self.setting is not None)
 
-    def of_trial(self, record: TrialRecord) -> Plain:
+    def of_trial(self, record: TrialRecord) -> PlainValue:
         """Read its value in one trial; None if that does not have it."""
         if self.setting is not None:
             return self.setting(record.trial)
@@ -118,6 +118,6 @@ class Metric:
         if not values:
             return None
         if self.scale == "largest":
-            largest: Plain = max(values)
+            largest: PlainValue = max(values)
             return largest
         return self.average(values, self.unit.replace("items", usable[0].item))

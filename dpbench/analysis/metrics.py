@@ -17,7 +17,7 @@ import numpy as np
 
 from dpbench.analysis import resources, throughput
 from dpbench.analysis.losses import finite_losses
-from dpbench.analysis.metric import Kind, Metric, Plain
+from dpbench.analysis.metric import Metric, PlainValue, ValueKind
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AXES, plain_label
 from dpbench.specs.shares import host_counts
@@ -48,9 +48,9 @@ def of_losses(
 def trial_metric(
     key: str,
     meaning: str,
-    read: Callable[[TrialRecord], Plain],
+    read: Callable[[TrialRecord], PlainValue],
     *,
-    kind: Kind = "number",
+    kind: ValueKind = "number",
     unit: str = "",
 ) -> Metric:
     """A metric that trials have, and no row."""
@@ -187,7 +187,7 @@ DECLARED: tuple[Metric, ...] = (
         header="{Item}/s",
         style="rate",
         shown="always",
-        trial=timed(throughput.throughput),
+        trial=timed(throughput.items_per_second),
         scale="log",
         better="higher",
     ),
@@ -227,7 +227,7 @@ DECLARED: tuple[Metric, ...] = (
         header="Eff.",
         style="percent",
         shown="always",
-        trial=timed(throughput.throughput),
+        trial=timed(throughput.items_per_second),
         better="higher",
         is_relative=True,
         is_speed=False,
@@ -248,7 +248,7 @@ DECLARED: tuple[Metric, ...] = (
         has_interval=True,
         header="Time for 1M",
         style="time",
-        trial=timed(lambda record: 1e6 / throughput.throughput(record)),
+        trial=timed(lambda record: 1e6 / throughput.items_per_second(record)),
         scale="log",
     ),
     Metric(

@@ -29,11 +29,11 @@ from dpbench.specs.traits import SINGLE
 CLAIMED = "_claimed"
 SPELLINGS = {"gpus": "group_size", "batch_per_gpu": "batch_size"}
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
-SPEEDS = ("images_per_second", "seconds_per_step", "speedup", *SECONDS)
+SPEED_COLUMNS = ("images_per_second", "seconds_per_step", "speedup", *SECONDS)
 LONGEST = 120
 """Characters of a wrong value that an error repeats."""
 
-Size = Annotated[int, Field(ge=1, lt=10**9)]
+PositiveCount = Annotated[int, Field(ge=1, lt=10**9)]
 PositiveSpeed = Annotated[float, Field(ge=1e-9, le=1e15, allow_inf_nan=False)]
 """Wider than any training speed or time, and far from where floats overflow."""
 
@@ -43,8 +43,8 @@ class PublishedRow(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    group_size: Size
-    batch_size: Size | None = None
+    group_size: PositiveCount
+    batch_size: PositiveCount | None = None
     images_per_second: PositiveSpeed | None = None
     seconds_per_step: PositiveSpeed | None = None
     speedup: PositiveSpeed | None = None
@@ -57,7 +57,7 @@ class PublishedRow(BaseModel):
     source: str = ""
     """Who measured, on what hardware and data."""
     scaling: Literal["weak"] = "weak"
-    gpus_per_node: Size | None = None
+    gpus_per_node: PositiveCount | None = None
     """Read by `projection.track_record` alone."""
 
     @property
@@ -97,10 +97,13 @@ def read_published(path: Path) -> tuple[PublishedRow, ...]:
     columns, lines = _cells(path)
     if doubled := [name for name in columns if name and columns.count(name) > 1]:
         raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
-    speeds = [name for name in SPEEDS if name in columns]
-    if set(speeds) not in ({"images_per_second", "seconds_per_step"}, *({one} for one in SPEEDS)):
+    speeds = [name for name in SPEED_COLUMNS if name in columns]
+    if set(speeds) not in (
+        {"images_per_second", "seconds_per_step"},
+        *({one} for one in SPEED_COLUMNS),
+    ):
         raise StoreError(
-            f"{path}, line 1: expected exactly one column out of {', '.join(SPEEDS)}, "
+            f"{path}, line 1: expected exactly one column out of {', '.join(SPEED_COLUMNS)}, "
             f"got {', '.join(speeds) or columns}"
         )
     # A column without a name is the index that a data frame was written with.

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dpbench import units
 from dpbench.analysis.throughput import is_measured
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Labels, TrialSpec
+from dpbench.specs.traits import implementation_order
 
 WORST_FIRST = (
     Status.WRONG_GRADIENTS,
@@ -60,3 +61,9 @@ def outcome(repetitions: Sequence[TrialRecord]) -> tuple[Status, str | None]:
     verb = "with " if blamed is Status.WRONG_GRADIENTS else ""
     share = f"{len(ended_so)} of {count} {verb}{blamed.words}"
     return worst, f"{share}: {reason}" if reason else share
+
+
+def table_order(trial: TrialSpec, labels: Labels) -> tuple[object, ...]:
+    """Sort key of tables: implementation as registered, backend, group size, batch size."""
+    order = implementation_order(trial.implementation, labels.implementation(trial))
+    return order, trial.backend, trial.group_size, trial.batch_size

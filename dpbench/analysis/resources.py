@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -65,27 +65,39 @@ def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:
 
 
 def utilization(
-    achieved: Estimate, trial: TrialSpec, *machines: Environment
-) -> tuple[Estimate | None, str]:
-    """Share of the devices' peak, and the source of the peak or why there is none.
+    speed: Estimate,
+    flops_per_item: float | None,
+    trial: TrialSpec,
+    found: Sequence[Environment | None],
+) -> tuple[Estimate | None, list[str]]:
+    """Share of the devices' peak; with accelerators also the source of the peak, or why there is no
+    share.
 
     Args:
-        achieved: FLOP/s of all replicas; those that share a device share its peak.
-        machines: one per host.
+        speed: items/s of all replicas; those that share a device share its peak.
+        flops_per_item: None if no trial of the workload counted its operations.
+        found: the environments of all hosts, None where one is not stored.
     """
+    machines = [machine for machine in found if machine is not None]
+    if len(machines) < len(found):
+        return None, []
+    accelerated = any(machine.accelerators for machine in machines)
+    if flops_per_item is None:
+        missing = "no MFU: no trial of this workload counted its operations"
+        return None, [missing] if accelerated else []
     dtype, total, gpus = trial.workload.dtype, 0.0, gpu_names(machines)
     sources: dict[str, None] = {}
     for place in dict.fromkeys(trial.places):
         name = gpus.get(place, machines[place[0]].cpu)
         if (peak := peak_of(name, dtype)) is None:
             table = _table()["dated"]
-            return None, f"no MFU: the {dtype} peak of {name} is not in the table of {table}"
+            missing = f"no MFU: the {dtype} peak of {name} is not in the table of {table}"
+            return None, [missing] if accelerated else []
         total += peak[0]
         sources[peak[1]] = None
-    return (
-        achieved.scaled(1 / total, unit="of peak"),
-        f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({'; '.join(sources)})",
-    )
+    source = f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({'; '.join(sources)})"
+    mfu = speed.scaled(flops_per_item / total, unit="of peak")
+    return mfu, [source] if accelerated else []
 
 
 def peak_of(name: str, dtype: str = "f32") -> tuple[float, str] | None:

@@ -63,7 +63,8 @@ def summarize(
             values |= _values(own)
             machines = [(environments or {}).get(name) for name in own[-1].environment_ids]
             speed = values["images_per_second"]
-            values["mfu"], remarks = _utilized(spec, speed, flops.get(spec.workload), machines)
+            counted = flops.get(spec.workload)
+            values["mfu"], remarks = utilization(speed, counted, spec, machines)
             notes += loss_notes(own)
         notes += _notes(group, own)
         if own:
@@ -111,27 +112,6 @@ def _values(usable: Sequence[TrialRecord]) -> dict[str, Any]:
         "step_seconds_p95": percentile(95, *usable),
         "timed_steps": usable[0].trial.fixed_steps or fewest,
     }
-
-
-def _utilized(
-    spec: TrialSpec,
-    speed: Estimate,
-    flops_per_item: float | None,
-    found: Sequence[Environment | None],
-) -> tuple[Estimate | None, list[str]]:
-    """The MFU, and a note on its source where there are accelerators.
-
-    `found` are the environments of its hosts, None where one is not stored.
-    """
-    machines = [machine for machine in found if machine is not None]
-    if len(machines) < len(found):
-        return None, []
-    accelerated = any(machine.accelerators for machine in machines)
-    if flops_per_item is None:
-        missing = "no MFU: no trial of this workload counted its operations"
-        return None, [missing] if accelerated else []
-    mfu, note = utilization(speed.scaled(flops_per_item, unit="FLOP/s"), spec, *machines)
-    return mfu, [note] if accelerated else []
 
 
 def _scaling(

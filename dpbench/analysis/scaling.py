@@ -20,7 +20,7 @@ from typing import Literal, get_args
 
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, paired_ratio, ratio
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions
-from dpbench.analysis.throughput import throughput
+from dpbench.analysis.throughput import items_per_second
 from dpbench.records.environment import comparable
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
@@ -139,7 +139,7 @@ def environments_of(records: Sequence[TrialRecord]) -> frozenset[str]:
 def speedup_of(own: Sequence[TrialRecord], base: Sequence[TrialRecord]) -> Estimate:
     """Ratio of the throughputs of usable repetitions; paired by pass of the palindrome if both
     sides have the same ones, and enough."""
-    mine, theirs = ({r.trial.repetition: throughput(r) for r in side} for side in (own, base))
+    mine, theirs = ({r.trial.repetition: items_per_second(r) for r in side} for side in (own, base))
     if len(mine) < FEWEST_PAIRS or mine.keys() != theirs.keys():
         return ratio([*mine.values()], [*theirs.values()])
     return paired_ratio([mine[n] for n in sorted(mine)], [theirs[n] for n in sorted(mine)])
@@ -160,6 +160,6 @@ def efficiency_reader(records: Sequence[TrialRecord]) -> Callable[[TrialRecord],
         is_usable = repetition in usable.get(spec, {})
         if base is None or not is_usable or base.trial.configuration == spec:
             return None
-        return throughput(record) / throughput(base) / spec.group_size
+        return items_per_second(record) / items_per_second(base) / spec.group_size
 
     return read

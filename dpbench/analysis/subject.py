@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.analysis.comparisons.comparability import environment_notes
-from dpbench.analysis.diagnosis.explain import explain
+from dpbench.analysis.diagnosis.explain import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.hints import hints
-from dpbench.analysis.headline import Headline, headline
+from dpbench.analysis.headline import Headline, headline_of
 from dpbench.analysis.load import is_untrustworthy, load_notes
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.row import Row, by_work
@@ -54,7 +54,7 @@ class Subject:
         records = self.sweep.records if self.sweep else ()
         load = load_notes(records)[0] if is_untrustworthy(records) else ""
         return {
-            work: headline(rows, synthetic=self.synthetic, load=load)
+            work: headline_of(rows, synthetic=self.synthetic, load=load)
             for work, rows in (by_work(self.rows) or {"": ()}).items()
         }
 
@@ -81,7 +81,7 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
             *environment_notes(records, environments),
         ),
         hints=hints(rows, environments),
-        explanations=explain(rows),
+        explanations=explain_rows(rows),
         sweep=stored,
     )
 

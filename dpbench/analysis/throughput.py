@@ -47,7 +47,7 @@ def items(record: TrialRecord) -> int:
     return sum(rank.timed.samples for rank in record.ranks) * record.items_per_sample
 
 
-def throughput(record: TrialRecord) -> float:
+def items_per_second(record: TrialRecord) -> float:
     """Items of all ranks in the timed window ÷ elapsed seconds."""
     return items(record) / elapsed_seconds(record)
 

@@ -176,7 +176,7 @@ class Results:
         import pandas as pd
 
         from dpbench.analysis.comparisons.comparability import check_environments
-        from dpbench.analysis.comparisons.comparison import compare
+        from dpbench.analysis.comparisons.comparison import compare_metric
         from dpbench.analysis.comparisons.matching import Side, match
         from dpbench.analysis.metrics import METRICS
         from dpbench.options.compare import CompareOptions
@@ -201,7 +201,7 @@ class Results:
             )
         matched = match(*sides)
         say(*check_environments(matched))
-        rows = compare(matched, METRICS[metric], within=CompareOptions().within)
+        rows = compare_metric(matched, METRICS[metric], within=CompareOptions().within)
         return pd.DataFrame([plain_comparison(row) for row in rows])
 
     def write_report(self, *, charts: bool = True) -> Path:

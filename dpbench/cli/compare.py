@@ -31,7 +31,7 @@ def compare(typed: dict[str, Any]) -> None:
         check_environments,
         environment_differences,
     )
-    from dpbench.analysis.comparisons.comparison import compare as compare_metric
+    from dpbench.analysis.comparisons.comparison import compare_metric
     from dpbench.analysis.comparisons.matching import NotComparable, match
     from dpbench.report.comparison import answer, comparisons_csv
     from dpbench.run.results import latest_folders, load_sides

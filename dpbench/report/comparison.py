@@ -9,7 +9,7 @@ from dpbench import units
 from dpbench.analysis.comparisons.comparison import Comparison
 from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.estimate import FEWEST_PAIRS
-from dpbench.analysis.metric import Metric, Plain
+from dpbench.analysis.metric import Metric, PlainValue
 from dpbench.analysis.metrics import METRICS
 from dpbench.report.answer import Answer, Paragraph, with_ends
 from dpbench.report.exports import csv_text
@@ -94,7 +94,7 @@ def comparisons_csv(comparisons: Sequence[Comparison]) -> str:
     return csv_text(pd.DataFrame([plain_comparison(row) for row in comparisons], dtype=object))
 
 
-def plain_comparison(row: Comparison) -> dict[str, Plain]:
+def plain_comparison(row: Comparison) -> dict[str, PlainValue]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
     return {
         "configuration": row.label,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.headline import Best, Headline, headline
+from dpbench.analysis.headline import Best, Headline, headline_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status, TrialRecord
@@ -26,7 +26,7 @@ def repeated(
 
 
 def of(records: Sequence[TrialRecord]) -> Headline:
-    return headline(summarize(records))
+    return headline_of(summarize(records))
 
 
 def best(found: Best | None) -> Best:
@@ -135,7 +135,7 @@ def test_settings_that_are_not_the_default_make_no_other_implementation() -> Non
 
 
 def test_of_published_times_the_least_is_the_fastest() -> None:
-    found = headline(from_csv(PUBLISHED / "tabtune_tabicl.csv"))
+    found = headline_of(from_csv(PUBLISHED / "tabtune_tabicl.csv"))
     assert best(found.fastest).row.group_size == 8
     assert best(found.scaling).value.value == pytest.approx(0.75)
 
@@ -143,6 +143,6 @@ def test_of_published_times_the_least_is_the_fastest() -> None:
 def test_other_load_is_not_the_reason_where_every_row_failed() -> None:
     busy = "other processes used 90 % of 2 cores"
     failed = summarize([record(trial(), status=Status.FAILED, reason="no memory")])
-    assert headline(failed, load=busy).reason == "no configuration completed (failed)"
+    assert headline_of(failed, load=busy).reason == "no configuration completed (failed)"
     measured = summarize(repeated("ddp", "gloo", (100, 101, 99)))
-    assert headline(measured, load=busy).reason == busy
+    assert headline_of(measured, load=busy).reason == busy

@@ -73,7 +73,7 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     assert environment_notes([wide], ENVIRONMENTS) == ()
     gpus = machine(H100)
     spec = trial(group_size=2, nodes=(1, 1), devices=("cuda:0", "cuda:0"))
-    mfu, _ = utilization(SPEED, spec, gpus, gpus)
+    mfu, _ = utilization(SPEED, 1.0, spec, [gpus, gpus])
     assert mfu is not None
     assert round(mfu.value, 3) == 0.05
     unlike = {"a": gpus, "b": machine("Slow GPU")}

@@ -44,9 +44,9 @@ def test_losses_that_are_not_finite_are_left_out_and_told() -> None:
     ]
 
 
-@pytest.mark.parametrize(("noise", "spread"), [(0.1, 0.01), (0.1, 0.03), (0.3, 0.03)])
-def test_the_loss_per_second_covers_its_truth(noise: float, spread: float) -> None:
-    """Four repetitions of one seed, whose times vary by `spread`; 400 steps with noisy batches."""
+def test_the_loss_per_second_covers_its_truth() -> None:
+    """Four repetitions of one seed, whose times vary by 3 %; 400 steps with noisy batches."""
+    noise, spread = 0.3, 0.03
     rng = np.random.default_rng(5)
     covered = 0
     for _ in range(400):

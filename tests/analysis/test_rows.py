@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.row import Row
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
-from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
+from tests.analysis.builders import WRONG, rank, record, run, trial, window
 
 
 def frame_row(row: Row) -> dict[str, object]:
@@ -177,43 +174,3 @@ def test_windows_that_fill_a_time_count_the_steps_they_took() -> None:
     assert row["timed_steps"] == 100
     (row,) = summarize([record(spec)])
     assert row["timed_steps"] is None
-
-
-seconds = st.floats(min_value=0, max_value=1e6, allow_nan=False)
-losses = st.floats()
-
-
-@st.composite
-def records(draw: st.DrawFn):
-    spec = trial(
-        draw(st.sampled_from(["ddp", "single"])),
-        draw(st.sampled_from(["gloo", "none"])),
-        draw(st.integers(1, 3)),
-        repetition=draw(st.integers(0, 2)),
-    )
-    status = draw(st.sampled_from(Status))
-    steps = draw(st.integers(0, 3))
-    ranks = [
-        rank(
-            number,
-            window(
-                draw(st.lists(seconds, min_size=steps, max_size=steps)),
-                draw(st.integers(0, 10**9)),
-                draw(st.lists(losses, min_size=steps, max_size=steps)),
-            ),
-            without_sync=draw(
-                st.none() | st.builds(window, st.lists(seconds, max_size=3), st.just(1))
-            ),
-        )
-        for number in range(draw(st.integers(0, 2)))
-    ]
-    found = draw(st.sampled_from([None, PASSED, WRONG]))
-    return record(spec, ranks, status=status, verification=found)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(records(), max_size=8))
-def test_summaries_hold_no_nan(some_records: list) -> None:
-    for row in summarize(some_records):
-        for value in frame_row(row).values():
-            assert not isinstance(value, float) or math.isfinite(value)

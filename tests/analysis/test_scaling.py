@@ -8,8 +8,6 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dpbench import store
 from dpbench.analysis.rows import summarize
@@ -109,40 +107,6 @@ def assert_faster_rows_have_more_speedup(records: Sequence[TrialRecord]) -> int:
         if fast > slow * (1 + 1e-9):
             assert all(a < b for a, b in zip(less, more, strict=True))
     return len(pairs)
-
-
-@st.composite
-def sweeps(draw: st.DrawFn) -> list[TrialRecord]:
-    """`single` and random rows of any implementation, in one to six passes of random speeds, of
-    which some are missing."""
-    kinds = st.sampled_from(["ddp", "torch-ddp", "fsdp2", "dp", "independent"])
-    specs = st.builds(
-        lambda name, backend, size, batch, scaling, cap: (
-            trial(
-                name, BACKENDS.get(name, backend), size, batch, scaling=scaling, bucket_cap_mb=cap
-            ).with_own_settings
-        ),
-        kinds,
-        st.sampled_from(["gloo", "shm"]),
-        st.integers(1, 3),
-        st.sampled_from([32, 64]),
-        st.sampled_from(["weak", "strong"]),
-        st.sampled_from([None, 5.0]),
-    )
-    rows = draw(st.lists(specs, min_size=2, max_size=8, unique=True))
-    singles = dict.fromkeys(spec.baseline for spec in rows)
-    speeds = st.floats(1.0, 1e4)
-    return [
-        run(replace(spec, repetition=repetition), draw(speeds))
-        for spec in (*singles, *rows)
-        for repetition in range(draw(st.integers(1, 6)))
-    ]
-
-
-@settings(max_examples=200, deadline=None)
-@given(sweeps())
-def test_the_fastest_row_has_the_highest_speedup(records: list[TrialRecord]) -> None:
-    assert_faster_rows_have_more_speedup(records)
 
 
 def test_the_fastest_row_of_the_shipped_example_has_the_highest_speedup() -> None:

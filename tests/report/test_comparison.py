@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.comparisons.comparison import compare
+from dpbench.analysis.comparisons.comparison import compare_metric
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
@@ -48,7 +48,7 @@ def sample() -> Matched:
 
 
 def answer_to(matched: Matched, metric: str = "images_per_second") -> Answer:
-    found = {metric: compare(matched, METRICS[metric], within=0.03)}
+    found = {metric: compare_metric(matched, METRICS[metric], within=0.03)}
     return answer(found, matched, within=0.03, notes=["a note"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from dpbench.analysis.diagnosis.explain import explain
+from dpbench.analysis.diagnosis.explain import explain_rows
 from dpbench.analysis.diagnosis.explanation import fastest
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status, TrialRecord
@@ -20,7 +20,7 @@ def sweep(passes: int = 3) -> list[TrialRecord]:
 
 def answer_on(records: Sequence[TrialRecord], *, every: bool = True) -> Answer:
     rows = summarize(records)
-    found = explain(rows)
+    found = explain_rows(rows)
     shown = found if every else fastest(found)
     return answer(found, shown=shown, rows=rows, notes=["a note"])
 

@@ -23,7 +23,7 @@ POWER = 0.8
 """Probability with which a detectable change is detected."""
 MOST_ADVISED = 200
 """Most repetitions that are advised."""
-ROUNDING = 1e-12
+EQUAL_LOGARITHMS = 1e-12
 """Logarithms that differ by less are equal."""
 Costs = Mapping[int, float]
 """A positive number for each repetition; more is worse."""
@@ -61,7 +61,7 @@ class Change:
     def _p_value(self, distance: float) -> float:
         """Student's t for a distance of logarithms, negative if the claim is true of the mean."""
         assert self.mean.squared_error is not None, "a test needs at least two runs of each side"
-        if abs(distance) < ROUNDING:
+        if abs(distance) < EQUAL_LOGARITHMS:
             return 0.5
         if self.mean.squared_error == 0:
             return float(distance > 0)  # runs that are all equal have no error
@@ -120,7 +120,7 @@ class Change:
         return counts[place] if place < len(counts) else None
 
 
-def change(baseline: Costs, candidate: Costs, *, paired: bool) -> Change | None:
+def change_between(baseline: Costs, candidate: Costs, *, paired: bool) -> Change | None:
     """The change of at least one run of each side; None without one.
 
     Args:

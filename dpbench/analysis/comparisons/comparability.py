@@ -16,11 +16,11 @@ from dpbench.specs import Labels, TrialSpec
 NAMED = 8
 """Most configurations that a note names; the rest are counted."""
 
-Record = TrialRecord | CollectiveRecord
+AnyRecord = TrialRecord | CollectiveRecord
 
 
 def environment_notes(
-    records: Sequence[Record], environments: Mapping[str, Environment], *, noun: str = "trial"
+    records: Sequence[AnyRecord], environments: Mapping[str, Environment], *, noun: str = "trial"
 ) -> tuple[str, ...]:
     """Notes on the environments of the records if there is more than one, and on their differences.
 
@@ -48,7 +48,7 @@ def environment_notes(
     return tuple(notes)
 
 
-def identifiers(record: Record) -> tuple[str, ...]:
+def identifiers(record: AnyRecord) -> tuple[str, ...]:
     """Ids of the environments of all the record's hosts."""
     if isinstance(record, TrialRecord):
         return record.environment_ids
@@ -56,7 +56,7 @@ def identifiers(record: Record) -> tuple[str, ...]:
 
 
 def _oversubscribed(
-    records: Sequence[Record], environments: Mapping[str, Environment]
+    records: Sequence[AnyRecord], environments: Mapping[str, Environment]
 ) -> list[str]:
     """One line for each resource that is oversubscribed; cores are those of one host."""
     labels = Labels.among(record.trial for record in records if isinstance(record, TrialRecord))

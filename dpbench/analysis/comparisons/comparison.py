@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dpbench.analysis.comparisons.change import ALPHA, Change, change, holm
+from dpbench.analysis.comparisons.change import ALPHA, Change, change_between, holm
 from dpbench.analysis.comparisons.matching import Matched, Pair
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.metric import Metric
@@ -67,7 +67,7 @@ class Comparison:
         return None if self.change is None else self.change.detectable
 
 
-def compare(matched: Matched, metric: Metric, *, within: float) -> tuple[Comparison, ...]:
+def compare_metric(matched: Matched, metric: Metric, *, within: float) -> tuple[Comparison, ...]:
     """Compare every pair, except those that completed without this metric on either side.
 
     The result is "same" if the whole interval of the slowdown lies between 1 / (1 + within) and
@@ -117,7 +117,7 @@ def _compared(
             {n: 1 / value if metric.higher_is_better else value for n, value in side.items()}
             for side in (baseline, candidate)
         ]
-        found = change(*costs, paired=paired)
+        found = change_between(*costs, paired=paired)
     slowdown = None if found is None else found.estimate
     if slowdown is not None and slowdown.interval is None:
         names = (("baseline", baseline), ("candidate", candidate))

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.repetitions import usable_repetitions
+from dpbench.analysis.repetitions import table_order, usable_repetitions
 from dpbench.codec import differing_fields
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import SETTINGS, WORKLOAD_SETTINGS, Labels, TrialSpec, plain_label, series_name
 from dpbench.specs.shares import host_counts, on_hosts
-from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, implementation_order
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,39 +135,30 @@ def match(baseline: Side, candidate: Side) -> Matched:
     first, second = _configurations(baseline, keys), _configurations(candidate, keys)
     merged = pd.merge(first, second, on=keys, how="outer", indicator=True)
     labels = Labels.among(record.trial for record in (*ours, *theirs))
-
-    def place(trial: TrialSpec) -> tuple[object, ...]:
-        order = implementation_order(trial.implementation, labels.implementation(trial))
-        return order, trial.backend, trial.group_size, trial.batch_size
-
-    groups: dict[str, list[tuple[list[TrialRecord], list[TrialRecord]]]] = {}
-    for before, now, where in zip(
-        merged["records_x"], merged["records_y"], merged["_merge"], strict=True
-    ):
-        groups.setdefault(where, []).append((before, now))
-    if "both" not in groups:
+    trials = merged["trial_x"].fillna(merged["trial_y"])
+    order = sorted(merged.index, key=lambda place: table_order(trials[place], labels))
+    merged, names = merged.loc[order], trials[order].map(labels.configuration)
+    both = merged[merged["_merge"] == "both"]
+    if both.empty:
         raise NotComparable(
             f"no configuration is in both {baseline.label} and {candidate.label}; "
             + _differences(first, second, keys)
         )
-    only = [
-        tuple(
-            map(
-                labels.configuration,
-                sorted((pair[k][0].trial for pair in groups.get(name, ())), key=place),
-            )
-        )
-        for k, name in enumerate(("left_only", "right_only"))
-    ]
     return Matched(
         baseline=baseline,
         candidate=candidate,
         pairs=tuple(
-            _pair(*sides, labels)
-            for sides in sorted(groups["both"], key=lambda s: place(s[0][0].trial))
+            Pair(
+                label=_common_label(before[0].trial, now[0].trial, labels),
+                candidate_configuration=labels.configuration(now[0].trial),
+                baseline=usable_repetitions(before),
+                candidate=usable_repetitions(now),
+                item=next((one for one in (*now, *before) if one.ranks), now[0]).item,
+            )
+            for before, now in zip(both["records_x"], both["records_y"], strict=True)
         ),
-        only_in_baseline=only[0],
-        only_in_candidate=only[1],
+        only_in_baseline=tuple(names[merged["_merge"] == "left_only"]),
+        only_in_candidate=tuple(names[merged["_merge"] == "right_only"]),
     )
 
 
@@ -188,8 +179,8 @@ def _fixed(baseline: Side, candidate: Side) -> set[str]:
 
 
 def _configurations(side: Side, keys: Sequence[str]) -> pd.DataFrame:
-    """A row for each configuration of a side: the keys, and its `records`, the last one of each
-    repetition."""
+    """A row for each configuration of a side: the keys, its `trial`, and its `records`, the last
+    one of each repetition."""
     import pandas as pd
 
     groups: dict[tuple[Typed, ...], dict[int, TrialRecord]] = {}
@@ -204,8 +195,9 @@ def _configurations(side: Side, keys: Sequence[str]) -> pd.DataFrame:
                 "select one with DIR:key=value"
             )
         group[record.trial.repetition] = record
-    rows = [(*values, [*group.values()]) for values, group in groups.items()]
-    return pd.DataFrame(rows, columns=[*keys, "records"], dtype=object)
+    every = {values: [*group.values()] for values, group in groups.items()}
+    rows = [(*values, records[0].trial, records) for values, records in every.items()]
+    return pd.DataFrame(rows, columns=[*keys, "trial", "records"], dtype=object)
 
 
 def _differences(first: pd.DataFrame, second: pd.DataFrame, keys: Sequence[str]) -> str:
@@ -219,20 +211,6 @@ def _differences(first: pd.DataFrame, second: pd.DataFrame, keys: Sequence[str])
     if not listed:
         return "each setting occurs on both sides, but never in the same combination"
     return f"they differ in {'; '.join(listed)}"
-
-
-def _pair(
-    baseline: Sequence[TrialRecord], candidate: Sequence[TrialRecord], labels: Labels
-) -> Pair:
-    before, now = baseline[0].trial, candidate[0].trial
-    measured = [record for record in (*candidate, *baseline) if record.ranks]
-    return Pair(
-        label=_common_label(before, now, labels),
-        candidate_configuration=labels.configuration(now),
-        baseline=usable_repetitions(baseline),
-        candidate=usable_repetitions(candidate),
-        item=(measured or candidate)[0].item,
-    )
 
 
 def _common_label(first: TrialSpec, second: TrialSpec, labels: Labels) -> str:

@@ -28,12 +28,12 @@ from itertools import chain, groupby
 from statistics import geometric_mean
 from typing import Literal
 
-from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change, holm
+from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change_between, holm
 from dpbench.analysis.comparisons.comparability import (
     check_environments,
     environment_differences,
 )
-from dpbench.analysis.comparisons.comparison import Comparison, compare
+from dpbench.analysis.comparisons.comparison import Comparison, compare_metric
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side, match
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.load import is_untrustworthy
@@ -195,7 +195,7 @@ def mean_change(group: Sequence[Comparison]) -> Change | None:
     """The change of the mean cost over all measured rows, in the repetitions that all of them have;
     None if there are none."""
     measured = [row.change for row in group if row.change is not None]
-    return change(
+    return change_between(
         _mean_costs([one.baseline for one in measured]),
         _mean_costs([one.candidate for one in measured]),
         paired=any(one.is_paired for one in measured),
@@ -242,7 +242,9 @@ def assess(
     comparisons: list[Comparison] = []
     for metric, tolerance in tolerances.items():
         found = [
-            row for both in matched for row in compare(both, METRICS[metric], within=tolerance)
+            row
+            for both in matched
+            for row in compare_metric(both, METRICS[metric], within=tolerance)
         ]
         if not found:
             raise NotComparable(

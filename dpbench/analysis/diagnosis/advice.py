@@ -24,7 +24,7 @@ ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
 HIDDEN_BY_PAUSES: set[Part] = {"contention", "wrapper", "waiting"}
 """Parts that slow steps enlarge, whatever causes them."""
-Words = tuple[str, str]
+LossAndRemedy = tuple[str, str]
 """The loss, and its remedy."""
 
 
@@ -103,7 +103,7 @@ def _words(
     parts: Sequence[Part],
     explained: Explanation,
     others: Sequence[Explanation],
-) -> Words:
+) -> LossAndRemedy:
     trial, slowest = explained.trial, explained.slowest_rank
     traits, code = IMPLEMENTATIONS[trial.implementation], observed(explained.row.records)
     accumulate = f"--accumulate {trial.accumulation_steps * ACCUMULATE_TIMES}"
@@ -153,7 +153,9 @@ def _faster_loading(trial: TrialSpec) -> str:
     return f"try {tries}, or a faster source of samples"
 
 
-def _communication(explained: Explanation, others: Sequence[Explanation], accumulate: str) -> Words:
+def _communication(
+    explained: Explanation, others: Sequence[Explanation], accumulate: str
+) -> LossAndRemedy:
     """Advises a backend that is known to be faster here, or that may be and was not measured."""
     trial = explained.trial
     traits = IMPLEMENTATIONS[trial.implementation]
@@ -180,7 +182,7 @@ def _communication(explained: Explanation, others: Sequence[Explanation], accumu
     return f"exposed communication on {trial.backend}", f"try {words}{accumulate}"
 
 
-def _waiting(explained: Explanation) -> Words:
+def _waiting(explained: Explanation) -> LossAndRemedy:
     slowest = explained.slowest_rank
     if not explained.communicates:
         return (

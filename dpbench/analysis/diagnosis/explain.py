@@ -22,14 +22,13 @@ from dpbench.analysis.diagnosis.phases import step_phases
 from dpbench.analysis.diagnosis.script import symptoms
 from dpbench.analysis.row import Row
 from dpbench.analysis.steps import slow_steps
-from dpbench.analysis.throughput import slowest_rank as slowest_rank_of
-from dpbench.analysis.throughput import steps_without_sync
+from dpbench.analysis.throughput import slowest_rank, steps_without_sync
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 
-def explain(rows: Sequence[Row]) -> tuple[Explanation, ...]:
+def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
     """Explain every row of a sweep that has a speed, except `single` and one `independent` copy,
     which equals it; `rows` include those two, as references."""
     references = References([record for row in rows for record in row.records])
@@ -45,7 +44,7 @@ def explain(rows: Sequence[Row]) -> tuple[Explanation, ...]:
                 row=row,
                 trial=row.trial,
                 factors=factors,
-                slowest_rank=slowest_rank(row.records),
+                slowest_rank=slowest_of(row.records),
                 phases=step_phases(row.records),
                 slow_steps=slow_steps(row.records, factors.slow_first_steps),
                 notes=tuple(_notes(row, row.trial, factors)),
@@ -55,7 +54,7 @@ def explain(rows: Sequence[Row]) -> tuple[Explanation, ...]:
     return tuple(replace(one, advice=advise(one, explained)) for one in explained)
 
 
-def slowest_rank(records: Sequence[TrialRecord]) -> SlowestRank | None:
+def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
     """The rank that others wait for; None for one process, or without a window without
     synchronization.
 
@@ -64,7 +63,7 @@ def slowest_rank(records: Sequence[TrialRecord]) -> SlowestRank | None:
     traits = IMPLEMENTATIONS[records[0].trial.implementation]
     if traits.communicates and any(steps_without_sync(record) is None for record in records):
         return None
-    ranks = [rank for record in records if (rank := slowest_rank_of(record)) is not None]
+    ranks = [rank for record in records if (rank := slowest_rank(record)) is not None]
     if not ranks:
         return None
     (rank, count), *_ = Counter(ranks).most_common(1)

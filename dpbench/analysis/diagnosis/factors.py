@@ -57,7 +57,7 @@ IDEAL, SHARDED, CONTENDED, WRAPPED, WAITING, SETTLED, REACHED = range(7)
 
 LARGE = 0.05
 """Smallest share of a step whose loss is worth advice."""
-ROUNDING = 1e-9
+ROUNDED_SHARE = 1e-9
 """Shares of a step below this are rounding."""
 V = TypeVar("V", int, float)
 Stages = dict[int, float]
@@ -77,7 +77,7 @@ class Factor:
     @property
     def is_gain(self) -> bool:
         """Whether the step is surely shorter for it: the whole interval lies below 0."""
-        return self.share.interval is not None and self.share.interval[1] < -ROUNDING
+        return self.share.interval is not None and self.share.interval[1] < -ROUNDED_SHARE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-FARTHEST = 4
+LARGEST_MULTIPLE = 4
 """Largest multiple of the largest measured group size that is predicted."""
 GOES_ON = 1 / 3
 """Part of the mean rise per doubling by which the first doubling beyond the data rises."""
@@ -81,9 +81,9 @@ def refusal(sizes: Sequence[int], n: int) -> str | None:
     """Why the law says nothing about n replicas; None if it does."""
     if n < sizes[0]:
         return f"below the smallest measured group size ({sizes[0]})"
-    if n > FARTHEST * sizes[-1]:
+    if n > LARGEST_MULTIPLE * sizes[-1]:
         return (
-            f"more than {FARTHEST} × the largest measured group size ({sizes[-1]}); "
+            f"more than {LARGEST_MULTIPLE} × the largest measured group size ({sizes[-1]}); "
             "simulate larger groups with --topology"
         )
     return None

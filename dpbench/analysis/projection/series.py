@@ -14,7 +14,7 @@ from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.law import FARTHEST, continued, crosses, refusal
+from dpbench.analysis.projection.law import LARGEST_MULTIPLE, continued, crosses, refusal
 from dpbench.analysis.projection.track_record import Lookalike, band
 from dpbench.analysis.row import Row, noise_note
 from dpbench.analysis.scaling import UNITY
@@ -116,7 +116,7 @@ class Series:
     @property
     def speeds(self) -> tuple[Estimate, ...]:
         """Throughputs, or speedups."""
-        return tuple(speed for row in self.rows if (speed := speed_of(row)) is not None)
+        return tuple(speed for row in self.rows if (speed := measured_speed(row)) is not None)
 
     @property
     def base(self) -> Estimate:
@@ -141,7 +141,7 @@ class Series:
 
     def measured_row(self, row: Row) -> ProjectedRow:
         """A measured group size."""
-        speed = speed_of(row)
+        speed = measured_speed(row)
         assert speed is not None, "a series has only rows with a speed"
         efficiency = row.efficiency
         if self.single is None and row.group_size == self.group_sizes[0]:
@@ -172,7 +172,7 @@ class Series:
         return replace(row, throughput=replace(speed, unit=self.unit), step_seconds=step)
 
 
-def speed_of(row: Row) -> Estimate | None:
+def measured_speed(row: Row) -> Estimate | None:
     return row.throughput or row.speedup
 
 
@@ -282,7 +282,7 @@ def project_by_law(
             "more, for example with dpbench sweep --group-sizes 1,2,4"
         )
     last = series.group_sizes[-1]
-    wanted = group_sizes or (*series.group_sizes, 2 * last, FARTHEST * last)
+    wanted = group_sizes or (*series.group_sizes, 2 * last, LARGEST_MULTIPLE * last)
     return tuple(_predicted(series, n, per_node) for n in sorted(set(wanted)))
 
 

@@ -15,11 +15,11 @@ from functools import cache
 from statistics import median
 
 from dpbench.analysis.estimate import BAND_CONFIDENCE
-from dpbench.analysis.projection.law import FARTHEST, continued, crosses
+from dpbench.analysis.projection.law import LARGEST_MULTIPLE, continued, crosses
 from dpbench.analysis.published import PublishedRow, read_published
 from dpbench.shipped import RESULTS
 
-TABLES = ("weak_scaling.csv", "scaling_series.csv")
+CALIBRATION_TABLES = ("weak_scaling.csv", "scaling_series.csv")
 ALIKE = 0.10
 """Largest difference of two efficiencies that look alike."""
 
@@ -54,7 +54,7 @@ class PublishedCurve:
 def published_curves() -> tuple[PublishedCurve, ...]:
     """The series of weak scaling that ship with dpbench."""
     groups: dict[tuple[object, ...], list[PublishedRow]] = {}
-    for table in TABLES:
+    for table in CALIBRATION_TABLES:
         for line in read_published(RESULTS / "published" / table):
             key = (table, line.source, line.implementation, line.batch_size)
             groups.setdefault(key, []).append(line)
@@ -98,7 +98,7 @@ def _errors(curve: PublishedCurve) -> Iterator[Error]:
     for place, n in enumerate(curve.sizes):
         for count in range(2, place + 1):
             sizes, seconds = curve.sizes[:count], curve.seconds[:count]
-            if n > FARTHEST * sizes[-1]:
+            if n > LARGEST_MULTIPLE * sizes[-1]:
                 continue
             predicted = continued(sizes, seconds, n)
             log_ratio = math.log(curve.seconds[place]) - predicted.log_seconds

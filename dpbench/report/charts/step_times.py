@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbench import units
-from dpbench.analysis.diagnosis.explain import slowest_rank
+from dpbench.analysis.diagnosis.explain import slowest_of
 from dpbench.analysis.row import Row
 from dpbench.analysis.steps import RankSteps, rank_steps
 from dpbench.messages import one_line
@@ -45,7 +45,7 @@ def step_times(source: ChartSource) -> Figure:
         edges = _edges([rank for one in case for rank in ranks[one]])
         names: list[str] = []
         for one in case:
-            slowest = slowest_rank(one.records)
+            slowest = slowest_of(one.records)
             for rank in ranks[one]:
                 of_rank = f"rank {rank.rank}" if len(one.records[0].ranks) > 1 else ""
                 _draw(axis, len(names), rank, edges, styles[series_of(one)]["color"])
@@ -80,7 +80,7 @@ def _peculiarities(rank: RankSteps, last: float) -> Iterator[str]:
 
 def _ranks(one: Row) -> list[RankSteps]:
     """The first ranks, and the slowest one."""
-    every, slowest = rank_steps(one.records), slowest_rank(one.records)
+    every, slowest = rank_steps(one.records), slowest_of(one.records)
     kept = [rank.rank for rank in every[:MOST_RANKS]]
     if slowest is not None and slowest.rank not in kept:
         kept = [*kept[:-1], slowest.rank]

@@ -52,9 +52,9 @@ def _result(record: Record) -> str:
             for end in sorted(ends)
         )
     # Imported here, as a training reports its progress without the statistics and their numpy.
-    from dpbench.analysis.throughput import throughput
+    from dpbench.analysis.throughput import items_per_second
 
-    return f"{speed(throughput(record))} {record.item}/s"
+    return f"{speed(items_per_second(record))} {record.item}/s"
 
 
 class TimeLeft:

@@ -21,7 +21,7 @@ from time import monotonic
 
 from dpbench import shipped, store, units
 from dpbench.analysis.comparisons.matching import Side
-from dpbench.analysis.throughput import is_measured, throughput
+from dpbench.analysis.throughput import is_measured, items_per_second
 from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.errors import LaunchError, UsageError
 from dpbench.git import without_git_variables
@@ -78,7 +78,7 @@ class Version:
                 kept.add_environment(environment)
             for record in records:
                 kept.append(record)
-        speeds = [speed(throughput(r)) if is_measured(r) else r.status.words for r in records]
+        speeds = [speed(items_per_second(r)) if is_measured(r) else r.status.words for r in records]
         items = [record.item for record in records if is_measured(record)]
         return " and ".join(speeds) + (f" {items[0]}/s" if items else "")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpbench.analysis.comparisons.change import Change, change, holm
+from dpbench.analysis.comparisons.change import Change, change_between, holm
 
 RNG = np.random.default_rng(7)
 BEFORE, AFTER = RNG.normal(size=6), 3 * RNG.normal(size=6)
@@ -18,7 +18,7 @@ LIMIT = math.exp(0.3)
 def of(before: object, after: object, *, paired: bool = False) -> Change:
     """The change between costs with these logarithms."""
     sides = (dict(enumerate(np.exp(logs).tolist())) for logs in (before, after))
-    found = change(*sides, paired=paired)
+    found = change_between(*sides, paired=paired)
     assert found is not None
     return found
 
@@ -59,10 +59,10 @@ def test_the_sign_test_decides_where_one_repetition_is_wild() -> None:
 
 
 def test_pairs_are_the_repetitions_that_both_sides_have() -> None:
-    found = change({0: 1.0, 1: 2.0, 2: 4.0}, {1: 4.0, 2: 8.0, 3: 9.0}, paired=True)
+    found = change_between({0: 1.0, 1: 2.0, 2: 4.0}, {1: 4.0, 2: 8.0, 3: 9.0}, paired=True)
     assert found is not None
     assert (found.mean.value, found.repetitions) == (pytest.approx(2.0), (2, 2))
-    assert change({0: 1.0}, {1: 1.0}, paired=True) is None
+    assert change_between({0: 1.0}, {1: 1.0}, paired=True) is None
 
 
 def test_one_run_has_a_change_but_no_interval() -> None:
@@ -70,7 +70,7 @@ def test_one_run_has_a_change_but_no_interval() -> None:
     assert found.estimate.value == pytest.approx(math.exp(0.6))
     assert found.estimate.interval is None
     assert found.repetitions_to_settle(1.03, 0.025) is None
-    assert change({}, {0: 1.0}, paired=False) is None
+    assert change_between({}, {0: 1.0}, paired=False) is None
 
 
 def test_runs_that_are_all_equal_have_no_error() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpbench.analysis.comparisons.change import change
-from dpbench.analysis.comparisons.comparison import Comparison, compare
+from dpbench.analysis.comparisons.change import change_between
+from dpbench.analysis.comparisons.comparison import Comparison, compare_metric
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
@@ -22,7 +22,7 @@ NOISY = (100.0, 120.0, 80.0, 110.0, 90.0)
 
 
 def only(matched: Matched, metric: str = "images_per_second") -> Comparison:
-    (row,) = compare(matched, METRICS[metric], within=0.03)
+    (row,) = compare_metric(matched, METRICS[metric], within=0.03)
     return row
 
 
@@ -91,7 +91,7 @@ def test_the_same_is_an_interval_inside_the_limits() -> None:
     row = only(throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]}))
     assert row.outcome == "same"
     matched = throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]})
-    assert compare(matched, SPEED, within=0.01)[0].outcome == "inconclusive"
+    assert compare_metric(matched, SPEED, within=0.01)[0].outcome == "inconclusive"
 
 
 def test_p_values_are_corrected_for_the_number_of_rows() -> None:
@@ -99,7 +99,9 @@ def test_p_values_are_corrected_for_the_number_of_rows() -> None:
     alone = only(throughputs({1: QUIET}, {1: slower}))
     assert alone.p_value == alone.p_value_corrected
     among = dict.fromkeys(range(2, 40), NOISY)
-    first, *_ = compare(throughputs({1: QUIET} | among, {1: slower} | among), SPEED, within=0.03)
+    first, *_ = compare_metric(
+        throughputs({1: QUIET} | among, {1: slower} | among), SPEED, within=0.03
+    )
     assert first.p_value == alone.p_value
     assert first.p_value is not None
     assert first.p_value_corrected == pytest.approx(min(1.0, 39 * first.p_value))
@@ -114,7 +116,7 @@ def test_a_detectable_slowdown_is_detected_in_four_of_five_comparisons() -> None
     detected = []
     for before, after in rng.normal(0, spread, (1000, 2, 5)):
         sides = (dict(enumerate(np.exp(x).tolist())) for x in (before, after + np.log1p(effect)))
-        found = change(*sides, paired=False)
+        found = change_between(*sides, paired=False)
         assert found is not None
         detected.append(2 * min(found.p_above(1.0), found.p_below(1.0)) < 0.05)
     assert np.mean(detected) == pytest.approx(0.8, abs=0.04)

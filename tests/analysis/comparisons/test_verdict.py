@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpbench.analysis.comparisons.change import change
-from dpbench.analysis.comparisons.comparison import Comparison, compare
+from dpbench.analysis.comparisons.change import change_between
+from dpbench.analysis.comparisons.comparison import Comparison, compare_metric
 from dpbench.analysis.comparisons.matching import NotComparable
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, assess, judge
 from dpbench.analysis.estimate import Floats
@@ -32,7 +32,7 @@ SPEED = METRICS["images_per_second"]
 LOOKS = sizes(5)
 TWO_LOOKS = LOOKS[:2]
 TOLERANCE = 0.05
-(ROW,) = compare(throughputs({16: QUIET}, {16: QUIET}), SPEED, within=0.03)
+(ROW,) = compare_metric(throughputs({16: QUIET}, {16: QUIET}), SPEED, within=0.03)
 """A row as `compare` returns it, to give other costs."""
 
 
@@ -46,7 +46,7 @@ def rows_of(before: Floats, after: Floats, candidate: str, metric: str) -> list[
                 ROW,
                 candidate_label=candidate,
                 metric=metric,
-                change=change(first, second, paired=True),
+                change=change_between(first, second, paired=True),
             )
         )
     return found
@@ -141,7 +141,7 @@ def test_each_of_several_metrics_is_judged_at_its_share_of_the_level() -> None:
 
 def test_a_planted_slow_down_regresses_and_names_its_row() -> None:
     matched = throughputs({16: QUIET, 32: QUIET}, {16: [x / 1.1 for x in QUIET], 32: QUIET})
-    verdict = judge(compare(matched, SPEED, within=0.03), {"images_per_second": 0.03})
+    verdict = judge(compare_metric(matched, SPEED, within=0.03), {"images_per_second": 0.03})
     assert verdict.outcome == "regressed"
     slow, same = verdict.rows
     assert (slow.outcome, same.outcome) == ("regressed", "pass")
@@ -153,7 +153,7 @@ def test_a_planted_slow_down_regresses_and_names_its_row() -> None:
 
 def test_one_repetition_is_inconclusive_however_slow() -> None:
     slow = throughputs({16: [100.0]}, {16: [10.0]})
-    verdict = judge(compare(slow, SPEED, within=0.03), {"images_per_second": 0.03})
+    verdict = judge(compare_metric(slow, SPEED, within=0.03), {"images_per_second": 0.03})
     assert verdict.outcome == "inconclusive"
     assert verdict.metrics[0].slowdown is None
 

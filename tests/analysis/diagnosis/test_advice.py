@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpbench.analysis.diagnosis.explain import explain
+from dpbench.analysis.diagnosis.explain import explain_rows
 from dpbench.analysis.diagnosis.explanation import Advice
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Phases, TrialRecord
@@ -23,7 +23,7 @@ SHARED = ("accumulation_steps", "devices")
 
 
 def advice_on(label: str, records: Sequence[TrialRecord]) -> tuple[Advice, ...]:
-    return {one.row.label: one.advice for one in explain(summarize(records))}[label]
+    return {one.row.label: one.advice for one in explain_rows(summarize(records))}[label]
 
 
 def repeated(passes: int = PASSES) -> list[TrialRecord]:
@@ -155,7 +155,7 @@ def test_independent_copies_wait_for_nobody() -> None:
         ]
     (found,) = advice_on("independent ×2, batch 32", records)
     assert (found.kind, found.loss) == ("waiting", "copies that are slower than the typical one")
-    *_, causes = factors_table(explain(summarize(records))).columns
+    *_, causes = factors_table(explain_rows(summarize(records))).columns
     assert "the slowest copy against the typical one" in causes.cells
 
 
@@ -215,6 +215,6 @@ def test_data_that_every_rank_loads_slowly_is_named_though_it_costs_no_efficienc
         ({"prefetch": 2, "data_workers": 2}, "--data-workers 4"),
     ):
         rows = [replace(one, trial=replace(one.trial, **tried)) for one in records]
-        ((found,),) = [one.advice for one in explain(summarize(rows))]
+        ((found,),) = [one.advice for one in explain_rows(summarize(rows))]
         assert (found.kind, found.share.value) == ("data", pytest.approx(0.8))
         assert found.text.startswith(f"loading data, on every rank: try {remedy}, or a faster")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpbench.analysis.diagnosis.explain import explain, slowest_rank
+from dpbench.analysis.diagnosis.explain import explain_rows, slowest_of
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import References, factor
 from dpbench.analysis.diagnosis.phases import step_phases
@@ -94,7 +94,7 @@ def test_communication_beside_jitter_is_what_is_left() -> None:
 
 
 def explained(records: list[TrialRecord]) -> dict[str, Explanation]:
-    return {one.row.label: one for one in explain(summarize(records))}
+    return {one.row.label: one for one in explain_rows(summarize(records))}
 
 
 def test_every_row_with_a_speed_is_explained_except_plain_single_copies() -> None:
@@ -109,11 +109,11 @@ def test_every_row_with_a_speed_is_explained_except_plain_single_copies() -> Non
 
 def test_the_slowest_rank_is_found_without_synchronization() -> None:
     """With it all ranks take equally long, as here."""
-    slowest = slowest_rank([weak_sweep(i)[-1] for i in range(3)])
+    slowest = slowest_of([weak_sweep(i)[-1] for i in range(3)])
     assert slowest is not None
     assert (slowest.rank, slowest.slowest_in, slowest.always) == (1, 3, True)
     other = steps_of("ddp", [0.02, 0.02], [0.015, 0.014], repetition=3)
-    changing = slowest_rank([*[weak_sweep(i)[-1] for i in range(3)], other])
+    changing = slowest_of([*[weak_sweep(i)[-1] for i in range(3)], other])
     assert changing is not None
     assert (changing.rank, changing.slowest_in, changing.always) == (1, 3, False)
 

@@ -19,7 +19,7 @@ from dpbench.analysis.diagnosis.factors import (
     factor,
     typical,
 )
-from dpbench.analysis.throughput import throughput
+from dpbench.analysis.throughput import items_per_second
 from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import rank, steps_of, trial, weak_sweep, window
 from tests.analysis.builders import record as record_of
@@ -81,7 +81,9 @@ def test_strong_scaling_with_shards_that_differ_by_hand() -> None:
         },
         rel=1e-12,
     )
-    assert product(factors) == pytest.approx(throughput(record) / throughput(others[0]) / 2)
+    assert product(factors) == pytest.approx(
+        items_per_second(record) / items_per_second(others[0]) / 2
+    )
 
 
 @pytest.mark.parametrize(

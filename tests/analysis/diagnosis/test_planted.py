@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpbench.analysis.diagnosis.explain import explain
+from dpbench.analysis.diagnosis.explain import explain_rows
 from dpbench.analysis.diagnosis.explanation import Advice
 from dpbench.analysis.rows import summarize
 from tests.analysis.diagnosis.planted import CAUSES, KINDS, Cause, Planted
@@ -13,7 +13,7 @@ SEEDS = range(12)
 def first_advice(cause: Cause, seed: int) -> Advice | None:
     planted = Planted(cause, seed)
     records = planted.records()
-    explanations = explain(summarize(records))
+    explanations = explain_rows(summarize(records))
     (found,) = (one.advice for one in explanations if one.row.implementation == "ddp")
     if found and cause in ("straggler", "loader"):
         assert f"rank {planted.slow_rank} (cpu)" in found[0].loss

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dpbench.analysis.diagnosis.explain import explain
+from dpbench.analysis.diagnosis.explain import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.rows import summarize
 from dpbench.report.explanation import answer
@@ -15,7 +15,9 @@ from tests.analysis.diagnosis.scripts import script_sweep
 
 def explained(**more: Any) -> Explanation:
     records = [one for repetition in range(4) for one in script_sweep(repetition, **more)]
-    return next(one for one in explain(summarize(records)) if one.trial.implementation == "script")
+    return next(
+        one for one in explain_rows(summarize(records)) if one.trial.implementation == "script"
+    )
 
 
 def text_of(one: Explanation) -> str:
