@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
-from dpbench.parallel.shm import zeros
+from dpbench.parallel.shm import ShmProcessGroup, zeros
 from dpbench.parallel.torch_private import copy_all
 
 # torch 2.13 has renamed both, and deprecates the old names.
@@ -74,13 +74,14 @@ class ShareExchange:
 
     On gloo, ranks send each other messages: its all-gather takes twice as long, and its
     reduce-scatter is an all-reduce. A thread posts them, as to post one blocks while gloo reads or
-    writes another.
+    writes another. On shm nothing is asynchronous: it takes less time than to wake a thread.
     """
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
         sends = device.type == "cpu" and "cpu:gloo" in dist.get_backend_config(group)
         self._thread = ThreadPoolExecutor(1, "dpbench-sharded") if sends else None
+        self._async = not isinstance(group, ShmProcessGroup)
         # By bucket, what ranks send; kept, as new memory costs as much as the message.
         self._received: dict[int, list[Tensor]] = {}
 
@@ -111,10 +112,11 @@ class ShareExchange:
             return wait
         full = _padded(buffer, shares[0].numel() * self.size)
         target = self.shares(full)[self.rank]
-        work = reduce_scatter(target, full, group=self.group, async_op=True)
+        work = reduce_scatter(target, full, group=self.group, async_op=self._async)
 
         def wait_and_copy() -> Tensor:
-            work.wait()
+            if work is not None:
+                work.wait()
             for rank, share in enumerate(shares):
                 if rank != self.rank:
                     share.zero_()
@@ -124,15 +126,15 @@ class ShareExchange:
 
         return wait_and_copy
 
-    def gather(self, values: Tensor) -> Callable[[], object]:
+    def gather(self, values: Tensor) -> Callable[[], object] | None:
         """Begin to give all ranks a flat tensor, of which each has its own share; returns what
-        waits for it."""
+        waits for it, or None at the end."""
         shares = self.shares(values)
         if self._thread is not None:
             own = [shares[self.rank]] * self.size
             return self._thread.submit(self._send, own, shares, adds=False).result
-        work: dist.Work = all_gather(values, shares[self.rank], self.group, async_op=True)
-        return work.wait
+        work = all_gather(values, shares[self.rank], self.group, async_op=self._async)
+        return None if work is None else work.wait
 
     def _send(
         self, sent: Sequence[Tensor], received: Sequence[Tensor], *, adds: bool = True
@@ -252,7 +254,7 @@ class BucketShare:
 
     def step(
         self, parameters: Sequence[nn.Parameter], settings: Sequence[dict[str, Any]]
-    ) -> Callable[[], object]:
+    ) -> Callable[[], object] | None:
         """Step this rank's share with the average gradient, and begin to give it to all ranks.
 
         Args:
@@ -260,7 +262,7 @@ class BucketShare:
             settings: the parameter groups of the whole optimizer.
 
         Returns:
-            What to wait for.
+            What waits for it, or None at the end.
         """
         scale = 1 / self._exchange.size
         for part in self.parts:
