@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.app import commands
-from dpbench.cli.launch import help_text
 from dpbench.launch import torchrun
 
 PAGE = (Path(__file__).parent.parent / "docs" / "launch.md").read_text()
@@ -70,7 +69,7 @@ def test_its_options_exist(name: str, tmp_path: Path) -> None:
     (_, command, *words), _ = started(SCRIPTS[name], tmp_path)
     if name == "train":
         assert command == "launch"
-        chosen = torchrun.read_arguments(words, help_text)
+        chosen = torchrun.read_arguments(words)
         assert (chosen.module, chosen.training_script) == (True, "dpbench")
         command, *words = chosen.training_script_args
     assert command == name

@@ -61,7 +61,7 @@ def check(arch: Any = None, *, progress: bool = True, **options: Any) -> CheckVe
         StoreError: A folder cannot be used.
         KeyboardInterrupt: After Ctrl-C.
     """
-    given = keyed(CheckOptions, "dpbench.check", {"arch": arch, **options}, of_python=True)
+    given = keyed(CheckOptions, "dpbench.check: ", {"arch": arch, **options}, of_python=True)
     with call("dpbench.check", progress=progress):
         from dpbench.report.verdict import headline
         from dpbench.run.gate import request

@@ -65,12 +65,14 @@ def explain(
         StoreError: The folder cannot be used.
         KeyboardInterrupt: After Ctrl-C.
     """
-    given = keyed(ExplainOptions, "dpbench.explain", {"folder": folder, **options}, of_python=True)
+    given = keyed(
+        ExplainOptions, "dpbench.explain: ", {"folder": folder, **options}, of_python=True
+    )
     with call("dpbench.explain", progress=progress):
         from dpbench.run import explaining
 
-        asked = read_options(ExplainOptions, given)
-        found = explaining.explain(asked.model_copy(update={"quiet": not progress}))
+        wanted = read_options(ExplainOptions, given)
+        found = explaining.explain(wanted.model_copy(update={"quiet": not progress}))
     return Explained(text=found.text, data=found.data)
 
 

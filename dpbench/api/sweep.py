@@ -35,7 +35,7 @@ def sweep(
         KeyboardInterrupt: After Ctrl-C; finished trials are stored, and the message says how to
             resume.
     """
-    given = keyed(SweepOptions, "dpbench.sweep", {"arch": arch, **options}, of_python=True)
+    given = keyed(SweepOptions, "dpbench.sweep: ", {"arch": arch, **options}, of_python=True)
     with call("dpbench.sweep", progress=progress):
         from dpbench.report.progress.trials import Reporter
         from dpbench.run import presets

@@ -142,7 +142,7 @@ def train(arch: Any = None, *, progress: bool = True, **options: Any) -> Trained
         TrainingFailed: A rank failed.
         KeyboardInterrupt: After Ctrl-C; the message says how to resume.
     """
-    given = keyed(TrainOptions, "dpbench.train", {"arch": arch, **options}, of_python=True)
+    given = keyed(TrainOptions, "dpbench.train: ", {"arch": arch, **options}, of_python=True)
     launched = "RANK" in os.environ
     with call("dpbench.train", progress=progress, alone=not launched):
         from dpbench.report.progress.training import TrainOutput

@@ -5,65 +5,27 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
 from dpbench.messages import say
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+ABOUT = """Start a script in several processes or on several nodes, like torchrun.
 
+  dpbench launch --nproc-per-node 4 train.py --lr 0.1
+  dpbench launch --nnodes 2 --node-rank 0 --rdzv-endpoint host0:29500 -m package.train
 
-EXAMPLES = """dpbench launch --nproc-per-node 4 train.py --lr 0.1
-dpbench launch --nnodes 2 --node-rank 0 --rdzv-endpoint host0:29500 -m package.train"""
-ADDED = (
-    "Each process gets its share of the cores, unless OMP_NUM_THREADS is set.",
-    "Workers die with the launcher, even after kill -9 (Linux).",
-    "Lines on stderr begin with their rank; the first failure is repeated at the end.",
-    "A single node listens on 127.0.0.1 only.",
-)
-"""What there is beyond torchrun."""
-OPTIONS = {
-    "--nproc-per-node": ("N|auto|gpu|cpu", "Processes on this node. [default: 1]"),
-    "--nnodes": ("N|MIN:MAX", "Nodes. [default: 1]"),
-    "--node-rank": ("N", "Rank of this node, from 0. [default: 0]"),
-    "--rdzv-endpoint": ("HOST:PORT", "Address where the nodes meet."),
-    "--rdzv-id": ("ID", "Job ID: the same on all nodes, unique at the endpoint."),
-    "--rdzv-backend": (
-        "static|c10d",
-        "Rendezvous; c10d runs code that its port receives: trusted networks only.",
-    ),
-    "-m, --module": ("", "SCRIPT is a module, as in python -m."),
-    "--no-python": ("", "SCRIPT is a program, not a Python script."),
-    "--max-restarts": ("N", "Restarts of all workers after a failure. [default: 0]"),
-    "--log-dir": ("DIR", "Folder for logs of the workers."),
-    "-h, --help": ("", "Show this help and exit."),
-}
-"""Options in our words, with what stands for their value; torchrun has more."""
-WIDEST = 32
-"""Columns of the names of options."""
-EXIT_STATUSES = "Exit status: 0; 1 a worker failed; 2 usage; 128 + n ended by signal n."
+Beyond torchrun:
+  Each process gets its share of the cores, unless OMP_NUM_THREADS is set.
+  Workers die with the launcher, even after kill -9 (Linux).
+  Lines on stderr begin with their rank; the first failure is repeated at the end.
+  A single node listens on 127.0.0.1 only.
 
+--rdzv-backend c10d runs code that its port receives: trusted networks only.
 
-def help_text(names: Sequence[str]) -> str:
-    """The help of the command; `names` are all options that the parser takes."""
-    rows = [(f"{name} {value}".strip(), text) for name, (value, text) in OPTIONS.items()]
-    known = {part for name in OPTIONS for part in name.split(", ")}
-    others = ", ".join(name for name in names if name.startswith("--") and name not in known)
-    sections = {
-        "Usage": ["dpbench launch [OPTIONS] SCRIPT [ARGUMENTS OF SCRIPT]"],
-        "Examples": EXAMPLES.splitlines(),
-        "Beyond torchrun": [*ADDED],
-        "Options": [f"{name:<{WIDEST}}  {text}" for name, text in rows],
-        "Other options of torchrun; see torchrun --help": wrap(others, 96, break_on_hyphens=False),
-    }
-    parts = [launch.__doc__ or ""]
-    for title, lines in sections.items():
-        parts.append("\n".join([f"{title}:", *(f"  {line}" for line in lines)]))
-    return "\n\n".join([*parts, EXIT_STATUSES]) + "\n"
+Exit status: 0; 1 a worker failed; 2 usage; 128 + n ended by signal n."""
 
 
 class Verbatim(TyperCommand):
@@ -82,7 +44,7 @@ def launch(context: typer.Context) -> int:
     from dpbench.records.environment import usable_cores
 
     try:
-        chosen = torchrun.read_arguments(context.args, help_text)
+        chosen = torchrun.read_arguments(context.args, about=ABOUT)
     except SystemExit:  # the help is printed
         return 0
     processes, cores = int(chosen.nproc_per_node), usable_cores()

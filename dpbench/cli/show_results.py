@@ -91,3 +91,16 @@ def show_collectives(stored: StoredCollectives, *, as_json: bool = False) -> Non
 
     print_result(stored_answer(stored).render(as_json=as_json))
     warn(*stored.warnings)
+
+
+def require_columns(columns: str | None, *, as_json: bool) -> None:
+    """Raises UnknownName or UsageError for unknown columns now, as the sweep may take hours."""
+    from dpbench.analysis.frames import to_frame
+    from dpbench.report.tables import SEED, parse_columns, parse_keys
+
+    if columns is None or columns == SEED:
+        return
+    if as_json:
+        parse_keys(columns, to_frame(()).columns)
+    else:
+        parse_columns(columns)

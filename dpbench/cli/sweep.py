@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbench.errors import UsageError
 from dpbench.messages import print_result, say, to_stderr
 from dpbench.options.bridge import command, read_options
 from dpbench.options.sweep import SweepOptions
+
+if TYPE_CHECKING:
+    from dpbench.launch.placement import Placement
 
 
 @command(SweepOptions)
@@ -22,7 +25,6 @@ def sweep(typed: dict[str, Any]) -> int:
     completed; 1 some row failed, or only the baseline completed; 2 usage;
     6 wrong gradients in some row; 130 interrupted.
     """
-    from dpbench.launch.exchange import VARIABLE
     from dpbench.launch.placement import find_placement, remove_torchrun_variables
     from dpbench.run import presets
 
@@ -34,7 +36,15 @@ def sweep(typed: dict[str, Any]) -> int:
         typed = {"gpus": str(placed.local_size), **typed}
     if placed or "nnodes" in typed:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
-    options = read_options(SweepOptions, typed, presets.find)
+    status = _sweep(read_options(SweepOptions, typed, presets.find), placed)
+    if typed.get("preset") == "quick" and not {"as_json", "dry_run"} & typed.keys():
+        print_result("Next: dpbench explain your_script.py\n")
+    return status
+
+
+def _sweep(options: SweepOptions, placed: Placement | None) -> int:
+    from dpbench.cli.show_results import require_columns, show_sweep
+    from dpbench.launch.exchange import VARIABLE
     from dpbench.report.progress.trials import Reporter
     from dpbench.run.sweep.measuring import exit_status, measure_sweep
     from dpbench.run.sweep.nodes import follow_sweep, measure_over_nodes, parse_nodes
@@ -44,20 +54,18 @@ def sweep(typed: dict[str, Any]) -> int:
         log_more()
     os.environ.pop(VARIABLE, None)  # ranks run user code, so they must not see the token
     progress = Reporter(quiet=options.quiet)
-    if options.dry_run:
-        if nodes is not None:
-            raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
-        return _show_plan(options)
+    if nodes is not None and options.dry_run:
+        raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
     if nodes is not None and nodes.node_rank:
         return follow_sweep(options, nodes, progress)
-    _require_columns(options.columns, as_json=options.as_json)
+    require_columns(options.columns, as_json=options.as_json)
+    if options.dry_run:
+        return _show_plan(options)
     if nodes is None:
         stored = measure_sweep(options, progress)
     else:
         stored = measure_over_nodes(options, nodes, progress)
     if options.summary:
-        from dpbench.cli.show_results import show_sweep
-
         show_sweep(
             stored,
             as_json=options.as_json,
@@ -67,8 +75,6 @@ def sweep(typed: dict[str, Any]) -> int:
         )
     if options.as_json:
         say(f"records are in {stored.folder}")
-    elif typed.get("preset") == "quick":
-        print_result("Next: dpbench explain your_script.py\n")
     return exit_status(stored.records, stored.spec.implementations)
 
 
@@ -80,19 +86,6 @@ def log_more() -> None:
     os.environ.update(DEBUG_VARIABLES)
     words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
     say(f"--debug: {words}; logs of trials that fail are kept")
-
-
-def _require_columns(columns: str | None, *, as_json: bool) -> None:
-    """Raises UnknownName or UsageError for unknown columns now, as the sweep may take hours."""
-    from dpbench.analysis.frames import to_frame
-    from dpbench.report.tables import SEED, parse_columns, parse_keys
-
-    if columns is None or columns == SEED:
-        return
-    if as_json:
-        parse_keys(columns, to_frame(()).columns)
-    else:
-        parse_columns(columns)
 
 
 def _show_plan(options: SweepOptions) -> int:

@@ -13,8 +13,8 @@ import os
 import re
 import signal
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from argparse import Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
@@ -71,22 +71,18 @@ def refuse(message: object) -> NoReturn:
     raise UsageError(f"{words}. See dpbench launch --help.")
 
 
-def read_arguments(
-    arguments: Sequence[str], help_of: Callable[[Sequence[str]], str] | None = None
-) -> Namespace:
+def read_arguments(arguments: Sequence[str], *, about: str = "") -> Namespace:
     """Parse the arguments with torchrun's parser; `nproc_per_node` is a number in the result.
 
-    `help_of` makes the help from the names of all options; without it the parser does.
+    `about` is the beginning of the help, which goes on with torchrun's options.
 
     Raises UsageError for values that would fail late or without naming the option, or if there is
     nothing to start; SystemExit after printing the help.
     """
     parser = torchrun.get_args_parser()
-    if help_of is not None:
-        # Private, but argparse has no other list of its options.
-        names = [action.option_strings for action in parser._actions if action.option_strings]
-        shown = help_of([name for few in names for name in few if "_" not in name])
-        setattr(parser, "format_help", lambda: shown)  # noqa: B010 - as below
+    parser.usage = "dpbench launch [OPTIONS] SCRIPT [ARGUMENTS OF SCRIPT]"
+    parser.description = about
+    parser.formatter_class = RawDescriptionHelpFormatter
 
     def refused(message: str) -> NoReturn:
         # argparse names its own variables

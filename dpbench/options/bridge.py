@@ -161,20 +161,17 @@ def read_options(
     has it.
     """
     layers: list[tuple[str, Given]] = []
-    if find_preset is not None and given.get("preset") is not None:
-        layers.append((f"--preset {given['preset']}", read_file(find_preset(given["preset"]))))
-    if given.get("config") is not None:
-        layers.append((str(given["config"]), read_file(Path(given["config"]))))
-    values: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    for source, content in layers:
-        found = keyed(model, source, content)
-        values |= found
-        sources |= dict.fromkeys(found, f"{source}: ")
-    for name, value in given.items():
-        if name not in ("preset", "config"):
-            values[name] = value
-            sources.pop(name, None)
+    if find_preset is not None and (preset := given.get("preset")) is not None:
+        source = f"--preset {preset}: "
+        layers.append((source, keyed(model, source, read_file(find_preset(preset)))))
+        say(f"{source}{shlex.join(model(**layers[0][1]).words())}")
+    if (config := given.get("config")) is not None:
+        source = f"{config}: "
+        layers.append((source, keyed(model, source, read_file(Path(config)))))
+    typed = {name: value for name, value in given.items() if name not in ("preset", "config")}
+    layers.append(("", typed))
+    values = {name: value for _, layer in layers for name, value in layer.items()}
+    sources = {name: source for source, layer in layers for name in layer}
     unique: dict[str, tuple[Any, ...]] = {}
     try:
         options = model.model_validate(values, context=unique)
@@ -188,9 +185,6 @@ def read_options(
         raise
     for name, kept in unique.items():
         say(f"{option_name(model, name)}: duplicates removed: {as_typed(kept)}")
-    if layers and layers[0][0].startswith("--preset "):
-        preset, content = layers[0]
-        say(f"{preset}: {shlex.join(model(**keyed(model, preset, content)).words())}")
     return options
 
 
@@ -242,14 +236,16 @@ def keyed(
     for name, value in given.items():
         key = _key(str(name))
         if key in fields and key not in known:
-            raise UsageError(f"{source}: {name} is an option of the command line only")
+            raise UsageError(f"{source}{name} is an option of the command line only")
         if key not in known:
             what, between = ("argument of", "_") if of_python else ("key in", "-")
-            raise UnknownName(f"{what} {source}:", name, [k.replace("_", between) for k in known])
+            raise UnknownName(
+                f"{what} {source.rstrip()}", name, [k.replace("_", between) for k in known]
+            )
         if value is None:
             continue
         if fields[key] in found:
-            raise UsageError(f"{source}: {name} is given twice, under two names; name it once")
+            raise UsageError(f"{source}{name} is given twice, under two names; name it once")
         found[fields[key]] = _plain(value)
     return found
 

@@ -65,8 +65,8 @@ def _dataset(name: str) -> str:
     return name
 
 
-class UsualOptions(Options):
-    """The options that most trainings need: the first panel of help."""
+class TrainOptions(Options):
+    """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
     arch: Code = option(ARCHITECTURE, ARCH_HELP, "NAME")
     gpus: Gpus | None = option(
@@ -91,11 +91,6 @@ class UsualOptions(Options):
         "auto|RUN|FILE",
         scope="call",
     )
-
-
-class TrainSettingOptions(Options):
-    """The settings that a sweep has as well."""
-
     optimizer: Optimizer = setting("adadelta", OPTIMIZER_HELP, "NAME")
     lr: Positive = setting(1.0, "Learning rate.", "X")
     seed: Number = setting(0, "Seed for weights, sample order and dropout.", "N")
@@ -108,22 +103,12 @@ class TrainSettingOptions(Options):
     )
     prefetch: Number = setting(0, "Steps to load ahead.", "N")
     threads: Count | None = setting(None, THREADS_HELP, "N", usual="cores ÷ replicas")
-
-
-class TrainDataOptions(Options):
-    """The model and the data."""
-
     data: Annotated[Code, AfterValidator(_dataset)] | None = data_option(
         None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
     )
     data_dir: FilePath | None = data_option(None, "Folder with the MNIST files.", "DIR")
     download: bool = data_option(False, "Download the MNIST files that --data-dir lacks.")
     limit_train: Count | None = data_option(None, "Train on the first N samples.", "N", usual="all")
-
-
-class LearningOptions(Options):
-    """How parameters change."""
-
     lr_scaling: LrRule = training_option("none", LR_SCALING_HELP, "RULE")
     lr_warmup: Number = training_option(0, "Steps over which --lr rises to the scaled rate.", "N")
     gamma: Positive | None = training_option(
@@ -148,21 +133,11 @@ class LearningOptions(Options):
     check_sync_every: Count | None = training_option(
         None, "Compare the ranks' parameters every K steps.", "K"
     )
-
-
-class ReplicaOptions(Options):
-    """How this machine is used."""
-
     oversubscribe: bool = machine_option(False, "Allow more replicas than cores or GPUs.")
     timeout: Duration = machine_option(
         120.0, "Time that ranks wait for each other.", "TIME", usual="2m"
     )
     debug: bool = machine_option(False, DEBUG_HELP)
-
-
-class WatchOptions(Options):
-    """Checkpoints, the run folder, and what is printed."""
-
     runs_dir: FilePath = output_option(
         Path("runs"), "Directory for run folders.", "DIR", scope="call"
     )
@@ -187,18 +162,6 @@ class WatchOptions(Options):
         scope="shell",
         hidden=True,
     )
-
-
-class TrainOptions(
-    WatchOptions,
-    ReplicaOptions,
-    LearningOptions,
-    TrainDataOptions,
-    TrainSettingOptions,
-    UsualOptions,
-):
-    """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
-
     preset: str | None = option(None, "Start from a preset: torch-ddp.", "NAME", scope="call")
     config: FilePath | None = config_option()
     name: str | None = name_option("Name of the run folder.", "the time and the architecture")

@@ -12,7 +12,6 @@ import pytest
 from torch.distributed import run as torchrun
 
 from dpbench.cli.app import run
-from dpbench.cli.launch import OPTIONS
 from tests.cli.command import start
 from tests.launch.tidy import after_torchrun
 from tests.waiting import wait_until
@@ -102,13 +101,12 @@ def test_its_help_says_what_it_adds_and_names_every_option_of_torchrun(
 ) -> None:
     assert run(["launch", *words]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("Start a script in several processes or on several nodes, like torchrun")
+    assert text.startswith("usage: dpbench launch [OPTIONS] SCRIPT")
+    assert "\nStart a script in several processes or on several nodes, like torchrun.\n" in text
     assert "Workers die with the launcher" in text
     assert "Torch Distributed Elastic" not in text
     for action in torchrun.get_args_parser()._actions:  # noqa: SLF001
         assert not action.option_strings or any(name in text for name in action.option_strings)
-    for name in OPTIONS:
-        assert name in text
 
 
 @pytest.mark.slow

@@ -126,9 +126,9 @@ def test_a_call_takes_every_spelling_and_what_numpy_and_generators_hold() -> Non
         "time": np.int64(8),
         "cap": None,
     }
-    found = keyed(Some, "call", given, of_python=True)
+    found = keyed(Some, "call: ", given, of_python=True)
     assert found == {"sizes": [8, 16], "gpus": [0, 1], "time": 8}
     with pytest.raises(UsageError, match="given twice"):
-        keyed(Some, "call", {"size": 1, "sizes": 2}, of_python=True)
+        keyed(Some, "call: ", {"size": 1, "sizes": 2}, of_python=True)
     with pytest.raises(UsageError, match=r"argument of call: 'seizes'\. Did you mean 'sizes'"):
-        keyed(Some, "call", {"seizes": 1}, of_python=True)
+        keyed(Some, "call: ", {"seizes": 1}, of_python=True)
