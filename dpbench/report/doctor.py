@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from dpbench import units
 from dpbench.records.environment import Environment
@@ -13,21 +13,17 @@ from dpbench.report.table import Table, text_column
 from dpbench.requirements import PYTHON, TORCH, untried_torch, version_words
 
 
-class Checked(Protocol):
-    """What `launch` found, a dataclass that also says it in words."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def text(self) -> str: ...
-
-
-def machine_answer(here: Environment, backends: Mapping[str, Checked]) -> Answer:
-    """The machine, the versions, and whether each backend works."""
+def machine_answer(here: Environment, backends: Mapping[str, Any]) -> Answer:
+    """The machine, the versions, and whether each backend works; `backends` are dataclasses with a
+    `text`."""
     lines = (
         *machine_lines(here),
         ("needs", f"Python {version_words(PYTHON)}, torch {version_words(TORCH)}, or later"),
-        *_torch_warning(here),
+        *(
+            ("warning", f"torch {version} is {warning}")
+            for name, version in here.versions
+            if name == "torch" and (warning := untried_torch(version))
+        ),
         *(("backend", f"{name}: {one.text}") for name, one in backends.items()),
     )
     return Answer(
@@ -75,9 +71,3 @@ def machine_lines(here: Environment) -> Iterator[tuple[str, str]]:
         yield "variable", f"{name}={value}"
     if here.git_commit is not None:
         yield "commit", here.git_commit
-
-
-def _torch_warning(here: Environment) -> Iterator[tuple[str, str]]:
-    for name, version in here.versions:
-        if name == "torch" and (warning := untried_torch(version)):
-            yield "warning", f"torch {version} is {warning}"

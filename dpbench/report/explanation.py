@@ -190,18 +190,13 @@ def _share(factor: Factor) -> str:
 
 
 def _cause(factor: Factor, explained: Explanation) -> str:
-    known = [part for part in factor.parts if part in GAINS]
-    if factor.is_gain and known:
-        return "; ".join(GAINS[part] for part in known)
-    return "; ".join(_cost(part, explained) for part in factor.parts)
-
-
-def _cost(part: Part, explained: Explanation) -> str:
-    if part == "waiting" and not explained.communicates:
-        return "the slowest copy against the typical one"
-    if part == "wrapper" and IMPLEMENTATIONS[explained.trial.implementation].one_process:
-        return "one process drives all replicas"
-    return COSTS[part]
+    costs = dict(COSTS)
+    if not explained.communicates:
+        costs["waiting"] = "the slowest copy against the typical one"
+    if IMPLEMENTATIONS[explained.trial.implementation].one_process:
+        costs["wrapper"] = "one process drives all replicas"
+    gains = [GAINS[part] for part in factor.parts if factor.is_gain and part in GAINS]
+    return "; ".join(gains or [costs[part] for part in factor.parts])
 
 
 def advice_lines(explanations: Sequence[Explanation]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from dpbench.messages import one_line
 from dpbench.records.trial import Status
 
 Rows = Sequence[Row]
+SHARED_SEED = "final losses have no interval, because repetitions share a seed"
 
 
 def footnotes(rows: Rows) -> tuple[str, ...]:
@@ -19,7 +20,7 @@ def footnotes(rows: Rows) -> tuple[str, ...]:
     return (
         *intervals(rows),
         *_scaling(rows),
-        *_losses(rows),
+        *([SHARED_SEED] if any(r.repetitions > 1 and r["final_loss"] for r in rows) else []),
         *_settings(rows),
         *warming_up(rows),
         *too_noisy(rows),
@@ -160,11 +161,6 @@ def _scaling(rows: Rows) -> Iterator[str]:
     beyond = [row.label for row, gain in larger if gain.ends[0] > row.group_size]
     if beyond:
         yield f"faster than linear; look for a slow baseline or a cache effect: {_some_of(beyond)}"
-
-
-def _losses(rows: Rows) -> Iterator[str]:
-    if any(row.repetitions > 1 and row["final_loss"] for row in rows):
-        yield "final losses have no interval, because repetitions share a seed"
 
 
 def _settings(rows: Rows) -> Iterator[str]:

@@ -88,21 +88,6 @@ def test_json_has_the_rows_and_what_has_no_partner() -> None:
     assert failed["reason"] == "no completed repetition of the candidate"
 
 
-@pytest.mark.parametrize(
-    ("metric", "words"),
-    [
-        (
-            "peak_memory_bytes",
-            ("300 MiB", "worsening is B ÷ A", "are means over repetitions", "in 4 of 6 rows"),
-        ),
-        ("step_seconds_p50", (" ms", "slowdown is B ÷ A")),
-    ],
-)
-def test_every_kind_of_metric_is_written_in_its_unit(metric: str, words: tuple[str, ...]) -> None:
-    for expected in words:
-        assert expected in text(sample(), metric)
-
-
 def test_efficiency() -> None:
     def sweep(label: str, factor: float):
         return side(

@@ -86,12 +86,6 @@ def test_a_gain_is_called_one_and_has_its_own_cause() -> None:
     assert "a gain" not in text_of(sweep(), every=False)
 
 
-def test_a_single_repetition_says_that_nothing_is_blamed() -> None:
-    text = text_of(weak_sweep())
-    assert "no loss is both large (5 % of a step) and beyond the noise" in text
-    assert "no advice on single repetitions (n = 1)" in text
-
-
 def test_rows_without_a_speed_are_listed_with_their_reason() -> None:
     skipped = record(trial(backend="nccl"), status=Status.SKIPPED, reason="no CUDA device")
     text = text_of([*sweep(), skipped])

@@ -10,7 +10,7 @@ from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.report.footnotes import too_noisy, warming_up
-from dpbench.report.numbers import cell, write
+from dpbench.report.numbers import cell
 from dpbench.report.table import MISSING
 from tests.analysis.builders import rank, record, runs, steps_of, trial, window
 
@@ -72,7 +72,3 @@ def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either()
         assert cell(COLUMNS[name], wild) == "too noisy"
         assert cell(COLUMNS[name], calm) not in ("too noisy", MISSING)
     assert to_frame([wild])["loss_slope_per_second"].notna().all()
-
-
-def test_a_plain_time_is_written_like_one_with_an_interval() -> None:
-    assert write(0.0106726, "time") == "10.7 ms"

@@ -57,11 +57,6 @@ def test_without_a_speed_the_verdict_has_the_reason() -> None:
     assert line == "No fastest configuration: no trial was recorded."
 
 
-def test_copies_without_communication_are_said_not_to_be_ranked() -> None:
-    (line,) = verdict(subject([run(trial("independent", "none"), 100.0)]).headlines)
-    assert line == "No fastest configuration: independent is not ranked."
-
-
 def test_numbers_of_a_cost_model_are_called_synthetic() -> None:
     model = {"e0": replace(capture(), launcher=SYNTHETIC)}
     (line,) = verdict(subject(sample_records(), environments=model).headlines)
@@ -85,10 +80,3 @@ def test_a_busy_machine_has_no_winner() -> None:
     assert line.startswith("No fastest configuration: other processes used 100 % of 2 cores dur")
     assert "Warning" not in screen(subject(records))
     assert build_page(subject(records), Pictures()).warnings == (line,)
-
-
-def test_of_a_single_run_nothing_is_the_winner() -> None:
-    records = [run(trial("ddp"), 100.0), run(trial("torch-ddp"), 50.0)]
-    (line,) = verdict(subject(records).headlines)
-    assert line.startswith("Fastest in a single run: ")
-    assert line.endswith("; one run cannot show whether another is as fast.")

@@ -10,7 +10,7 @@ from dpbench.records.trial import HostLoad
 from dpbench.report.page import Pictures, build_page
 from dpbench.report.screen import screen
 from dpbench.shipped import RESULTS
-from tests.analysis.builders import PASSED, run, trial
+from tests.analysis.builders import run, trial
 from tests.report.sample import subject
 from tests.report.test_headline import measured
 
@@ -36,14 +36,6 @@ def test_a_busy_machine_is_said_once_and_explain_comes_next_all_the_same() -> No
     assert text.startswith("No fastest configuration: other processes used 100 %")
     assert text.count("other processes used") == 1
     assert "Next: dpbench explain r" in text
-
-
-def test_a_loss_that_is_not_a_mean_is_a_warning() -> None:
-    proof = replace(PASSED, is_sample_mean=False)
-    text = screen(
-        subject([run(trial(repetition=n), 100.0 + n, verification=proof) for n in (0, 1)])
-    )
-    assert "Warning: the loss is not a mean over samples" in text
 
 
 BACKENDS = {"dp": "threads", "ddp": "gloo", "torch-ddp": "gloo", "independent": "none"}
@@ -82,13 +74,6 @@ def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
     (table,) = results.tables
     shown = [column.header for column in table.columns if column.shown]
     assert " ".join(header.split()) == " ".join(shown)
-
-
-def test_what_comes_next_takes_two_lines_where_one_is_too_wide() -> None:
-    page, folder = Path("results/a-long-name/report/index.html"), Path("results/a-long-name")
-    lines = screen(measured(), width=80, page=page, folder=folder).splitlines()[-2:]
-    assert [line.split(":")[0] for line in lines] == ["Report", "Next"]
-    assert all(len(line) <= 80 for line in lines)
 
 
 def test_a_published_table_has_its_source_and_the_serial_fraction_beside_its_speedups() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,9 +49,13 @@ def step_times(source: ChartSource) -> Figure:
             for rank in ranks[one]:
                 of_rank = f"rank {rank.rank}" if len(one.records[0].ranks) > 1 else ""
                 _draw(axis, len(names), rank, edges, styles[series_of(one)]["color"])
-                words = [*_peculiarities(rank, float(edges[-1]))]
+                words = []
                 if slowest is not None and slowest.rank == rank.rank:
-                    words.insert(0, f"slowest {slowest.slowest_in}/{slowest.repetitions}")
+                    words.append(f"slowest {slowest.slowest_in}/{slowest.repetitions}")
+                if late := len(rank.outliers):
+                    words.append(units.counted(late, "outlier"))
+                if beyond := int((rank.timed > edges[-1]).sum()):
+                    words.append(f"{beyond} up to {units.seconds(float(rank.timed.max()))} ▸")
                 write_beside(axis, len(names), " · ".join(words))
                 names.append(
                     f"{one_line(one.series)}  {of_rank}" if rank is ranks[one][0] else of_rank
@@ -68,14 +72,6 @@ def step_times(source: ChartSource) -> Figure:
     if (drawn := sum(map(len, shown))) < len(found):
         remarks.append(f"shows {drawn} of {len(found):,} configurations")
     return source.finish(figure, "step-times", [], remarks)
-
-
-def _peculiarities(rank: RankSteps, last: float) -> Iterator[str]:
-    """How many of its steps are outliers, and how many are beyond the last second shown."""
-    if late := len(rank.outliers):
-        yield units.counted(late, "outlier")
-    if beyond := int((rank.timed > last).sum()):
-        yield f"{beyond} up to {units.seconds(float(rank.timed.max()))} ▸"
 
 
 def _ranks(one: Row) -> list[RankSteps]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from math import ceil
 from operator import attrgetter
@@ -57,31 +56,6 @@ def _result(record: Record) -> str:
     return f"{speed(items_per_second(record))} {record.item}/s"
 
 
-class TimeLeft:
-    """Estimates what remains from what the same configurations took so far."""
-
-    def __init__(self, specs: Sequence[Spec] = ()) -> None:
-        self._waiting = Counter(spec.configuration for spec in specs)
-        self._lasted: dict[Spec, float] = {}
-
-    def finished(self, record: Record) -> None:
-        configuration = _spec_of(record).configuration
-        self._waiting[configuration] -= 1
-        self._lasted[configuration] = record.duration_seconds
-
-    def seconds(self) -> float | None:
-        """None until a trial has been measured."""
-        took = [seconds for seconds in self._lasted.values() if seconds > 0]
-        if not took:
-            return None
-        typical = fmean(took)
-        return sum(
-            count * self._lasted.get(configuration, typical)
-            for configuration, count in self._waiting.items()
-            if count > 0
-        )
-
-
 class Reporter:
     """Hears of every trial of a sweep, or measurement of a collective; use it as a context."""
 
@@ -107,7 +81,7 @@ class Reporter:
         )
         self._task = self._bar.add_task("", total=None, rest="")
         self._done = self._total = 0
-        self._time_left = TimeLeft()
+        self._took: list[float] = []
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -124,7 +98,7 @@ class Reporter:
         """These run next, and nothing else until they have ended; `label` names each."""
         self._label = label or self._label
         self._done, self._total = 0, len(specs)
-        self._time_left = TimeLeft(specs)
+        self._took = []
         self._bar.update(self._task, total=self._total, completed=0, rest="")
 
     def started(self, spec: Spec) -> None:
@@ -132,10 +106,11 @@ class Reporter:
 
     def finished(self, record: Record) -> None:
         self._done += 1
-        self._time_left.finished(record)
-        seconds = self._time_left.seconds()
-        is_last = self._done == self._total
-        rest = f", {units.seconds(ceil(seconds))} left" if seconds and not is_last else ""
+        if record.duration_seconds > 0:  # a skipped trial tells nothing about others
+            self._took.append(record.duration_seconds)
+        waiting = self._total - self._done
+        left = units.seconds(ceil(fmean(self._took) * waiting)) if self._took and waiting else ""
+        rest = f", {left} left" if left else ""
         self._bar.update(self._task, completed=self._done, rest=rest)
         if not self._draws:
             print_line(

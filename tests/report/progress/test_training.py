@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -81,12 +80,6 @@ def test_speeds_count_the_items_of_a_sample() -> None:
     assert "= 8 samples of 64 tokens per step" in words.batch_line(SPEC, 6, " of 64 tokens")
 
 
-def test_the_end_says_how_many_steps_were_skipped() -> None:
-    ended = replace(FINISHED, steps=12, skipped_steps=12)
-    line = words.finished_line(ended, FINISHED.epochs, "runs/one")
-    assert "; 12 steps (12 skipped: gradients overflowed in float16), " in line
-
-
 def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
     held = (100 << 20, 160 << 20)
     on_gpus = replace(
@@ -145,15 +138,3 @@ def test_a_terminal_shows_the_lines_above_a_bar(monkeypatch: pytest.MonkeyPatch)
     assert EPOCH_LINE in shown
     assert "epoch 1/2" in shown
     assert "20/60 steps," in shown
-
-
-def test_the_result_has_all_keys_measured_or_not(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    output = TrainOutput(as_json=True)
-    output.conclude(replace(FINISHED, test_accuracy=None), SPEC, tmp_path)
-    (line,) = capsys.readouterr().out.splitlines()
-    content = json.loads(line)
-    assert {"test_accuracy", "final_loss", "epochs", "world_size", "state_sha256"} <= {*content}
-    assert content["test_accuracy"] is None
-    assert content["folder"] == str(tmp_path)

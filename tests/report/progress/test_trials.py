@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.bar import can_draw
-from dpbench.report.progress.trials import Reporter, TimeLeft, describe
+from dpbench.report.progress.trials import Reporter, describe
 from dpbench.specs import TrialSpec, plain_label
 from tests.analysis.builders import record, run, trial
 
@@ -39,43 +39,24 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
     return Console(file=Terminal(), width=100, force_terminal=True, highlight=False)
 
 
-def test_the_time_left_follows_what_the_same_configurations_took() -> None:
-    """A took 10: B, B and A remain, and B is taken for a typical trial: 10 + 10 + 10. Then B
-    took 2: B and A remain. Then B took 4: only A remains."""
-    time_left = TimeLeft(PALINDROME)
-    assert time_left.seconds() is None
-    time_left.finished(took(A, 10.0))
-    assert time_left.seconds() == 30.0
-    time_left.finished(took(B, 2.0))
-    assert time_left.seconds() == 2.0 + 10.0
-    time_left.finished(took(B2, 4.0))
-    assert time_left.seconds() == 10.0
-    time_left.finished(took(A2, 11.0))
-    assert time_left.seconds() == 0.0
-
-
-def test_a_skipped_trial_takes_no_time_and_tells_nothing_about_others() -> None:
-    time_left = TimeLeft(PALINDROME)
-    time_left.finished(skipped(A))
-    assert time_left.seconds() is None
-    time_left.finished(took(B, 2.0))
-    assert time_left.seconds() == 2.0  # the other B; A is skipped again
-
-
 def test_a_trial_is_one_line() -> None:
     row = "dp ×1, batch 8, repetition"
     assert describe(took(A, 1.25), plain_label) == f"{row} 1: 1,000 images/s (1.25 s)"
     assert describe(skipped(A2), plain_label) == f"{row} 2: skipped: nccl needs a GPU"
 
 
-def test_what_is_no_terminal_gets_a_line_per_trial() -> None:
+def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
     out = io.StringIO()
     with Reporter(Console(file=out, width=40), label=plain_label) as progress:
         progress.planned(PALINDROME)
-        progress.started(A)
-        progress.finished(took(A, 9.8))
-    expected = "[1/4] dp ×1, batch 8, repetition 1: 1,000 images/s (9.8 s), 30 s left\n"
-    assert out.getvalue() == expected
+        for record in (skipped(A), took(B, 9.0), took(B2, 4.0), took(A2, 2.0)):
+            progress.finished(record)
+    assert out.getvalue().splitlines() == [
+        "[1/4] dp ×1, batch 8, repetition 1: skipped: nccl needs a GPU",
+        "[2/4] ddp/gloo ×2, batch 8, repetition 1: 1,000 images/s (9 s), 18 s left",
+        "[3/4] ddp/gloo ×2, batch 8, repetition 2: 1,000 images/s (4 s), 7 s left",
+        "[4/4] dp ×1, batch 8, repetition 2: 1,000 images/s (2 s)",
+    ]
 
 
 def test_a_terminal_has_a_bar_and_keeps_failures(terminal: Console) -> None:
