@@ -85,8 +85,7 @@ def _names() -> Iterator[tuple[str, str, str | None, str]]:
     """Kind, name, reason why it cannot be used here (None if it can), and description."""
     from dpbench import architecture
     from dpbench.data.registry import DATASETS, unusable_reason
-    from dpbench.launch.machine import inspect_machine
-    from dpbench.launch.unusable import missing_package_reason
+    from dpbench.launch.machine import inspect_machine, missing_package_reason
     from dpbench.report.charts.kinds import CHARTS
     from dpbench.run import presets
     from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS

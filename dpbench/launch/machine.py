@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TypeVar
+
+import torch.distributed as dist
 
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch.gpu_links import gpu_links
-from dpbench.launch.unusable import (
-    hook_reason,
-    missing_package_reason,
-    shards_reason,
-    sparse_reason,
-)
+from dpbench.launch.sparse import sparse_reason
 from dpbench.records.environment import Accelerator, usable_cores
 from dpbench.specs import RunSpec, TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
@@ -49,20 +47,32 @@ class Machine:
 
     def unusable_reason(self, trial: RunSpec) -> str | None:
         """Why the trial or the training cannot run here; None if it can."""
-        reason = missing_package_reason(trial.implementation) or self.unusable_backend_reason(
-            trial.backend, trial.devices
-        )
-        if reason is None and isinstance(trial, TrialSpec):
-            reason = (
-                hook_reason(trial, cuda=self.cuda) or shards_reason(trial) or sparse_reason(trial)
-            )
-        if reason:
+        name, devices = trial.implementation, trial.devices
+        traits, on_cpu = IMPLEMENTATIONS[name], devices[0] == "cpu"
+        backend_reason = self.unusable_backend_reason(trial.backend, devices)
+        if reason := missing_package_reason(name) or backend_reason:
             return reason
-        on_cpu = trial.devices[0] == "cpu"
-        traits = IMPLEMENTATIONS[trial.implementation]
+        if trial.comm_hook == "bf16" and not traits.ours and self.cuda is None:
+            return (
+                "torch's DistributedDataParallel takes the bf16 hook in builds with CUDA and NCCL "
+                "only; ddp takes it everywhere"
+            )
+        if trial.comm_hook == "hierarchical" and not on_cpu:
+            return (
+                "the hierarchical hook averages tensors on the CPU, and these replicas are on GPUs"
+            )
+        shards = traits.shards_optimizer or traits.shards_parameters
+        if shards and trial.backend == "shm" and not hasattr(dist, "all_gather_single"):
+            return f"{name} on shm needs torch 2.13 or later"
+        if traits.shards_optimizer and trial.workload.dtype == "f16":
+            return (
+                "a loss scale of float16 needs whole gradients, and it shards them; bf16 has none"
+            )
+        if isinstance(trial, TrialSpec) and (reason := sparse_reason(trial)):
+            return reason
         if traits.needs_cuda and on_cpu:
             return f"{traits.needs_cuda}: it would time the plain module"
-        if _shared(trial.devices) and not on_cpu and traits.one_process:
+        if _shared(devices) and not on_cpu and traits.one_process:
             return "DataParallel needs a GPU of its own for every replica"
         return None
 
@@ -76,6 +86,15 @@ class Machine:
         if backend == "nccl" and _shared(devices):
             return "nccl needs a GPU of its own for every rank"
         return None
+
+
+def missing_package_reason(implementation: str) -> str | None:
+    """Why the implementation cannot be used here: its package is not installed. None if nothing is
+    missing. The package is not imported to find out."""
+    package = IMPLEMENTATIONS[implementation].requires
+    if package is None or find_spec(package) is not None:
+        return None
+    return f"{implementation} needs a package: pip install {package.replace('_', '-')}"
 
 
 def _shared(devices: Sequence[str]) -> bool:

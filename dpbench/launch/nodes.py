@@ -35,8 +35,8 @@ from dpbench.launch.ranks import (
     run_host_ranks,
     scratch_folder,
 )
+from dpbench.launch.sparse import sparse_reason
 from dpbench.launch.trials import HostLauncher
-from dpbench.launch.unusable import sparse_reason
 from dpbench.measure.trial import RankReport
 from dpbench.messages import say
 from dpbench.records.environment import Environment

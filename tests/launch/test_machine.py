@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 
 import pytest
+import torch.distributed as dist
 
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import machine
 from dpbench.launch.machine import Machine, in_child, inspect_machine
 from dpbench.records.environment import Accelerator
-from tests.builders import trial_spec
+from dpbench.specs.traits import IMPLEMENTATIONS
+from tests.builders import WORKLOAD, trial_spec
 
 GPUS = tuple(Accelerator(index=index, name="H200", memory_bytes=2**37) for index in (0, 1))
 TWO_GPUS = Machine(cores=8, gpus=GPUS, cuda="12.8", missing_backends=())
@@ -48,6 +51,49 @@ def test_a_trial_is_refused_for_one_reason_or_runs(
 ) -> None:
     trial = trial_spec(implementation=implementation, backend=backend, devices=devices)
     assert here.unusable_reason(trial) == reason
+
+
+def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    traits = replace(IMPLEMENTATIONS["fabric"], requires="no_such_package")
+    monkeypatch.setitem(IMPLEMENTATIONS, "fabric", traits)
+    reason = "fabric needs a package: pip install no-such-package"
+    assert NO_GPU.unusable_reason(trial_spec(implementation="fabric")) == reason
+
+
+@pytest.mark.parametrize(
+    ("implementation", "hook", "cuda", "devices", "words"),
+    [
+        ("ddp", "bf16", None, ("cpu", "cpu"), ""),
+        ("torch-ddp", "bf16", None, ("cpu", "cpu"), "in builds with CUDA and NCCL only"),
+        ("torch-ddp", "bf16", "12.8", ("cpu", "cpu"), ""),
+        ("torch-ddp", "powersgd", None, ("cpu", "cpu"), ""),
+        ("ddp", "hierarchical", None, ("cpu", "cpu"), ""),
+        ("ddp", "hierarchical", "12.8", ("cuda:0", "cuda:1"), "replicas are on GPUs"),
+    ],
+)
+def test_some_hooks_are_for_one_kind_of_build_or_device(
+    implementation: str, hook: str, cuda: str | None, devices: tuple[str, str], words: str
+) -> None:
+    trial = trial_spec(implementation=implementation, comm_hook=hook, devices=devices)
+    reason = replace(TWO_GPUS, cuda=cuda).unusable_reason(trial)
+    assert words in (reason or "")
+    assert (reason is None) == (not words)
+
+
+def test_sharded_steps_have_no_loss_scale() -> None:
+    trial = trial_spec(implementation="ddp-sharded", workload=replace(WORKLOAD, dtype="f16"))
+    assert "bf16 has none" in (NO_GPU.unusable_reason(trial) or "")
+    assert NO_GPU.unusable_reason(trial_spec(implementation="ddp-sharded")) is None
+
+
+@pytest.mark.parametrize("implementation", ["ddp-sharded", "fsdp2"])
+def test_shards_on_shm_need_the_collectives_of_a_newer_torch(
+    implementation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = trial_spec(implementation=implementation, backend="shm")
+    assert NO_GPU.unusable_reason(trial) is None
+    monkeypatch.delattr(dist, "all_gather_single")
+    assert NO_GPU.unusable_reason(trial) == f"{implementation} on shm needs torch 2.13 or later"
 
 
 def test_one_of_several_ranks_may_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:

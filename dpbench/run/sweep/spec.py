@@ -11,7 +11,7 @@ from dpbench.data.registry import unread_notes
 from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
-from dpbench.launch.unusable import optimizer_reason
+from dpbench.launch.sparse import optimizer_reason
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
 from dpbench.run.sweep.script import with_defaults, workload_of

@@ -20,14 +20,9 @@ from dpbench.data.registry import prepare_splits, unread_notes
 from dpbench.data.sharding import EpochPlan
 from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
-from dpbench.launch.machine import Machine
+from dpbench.launch.machine import Machine, missing_package_reason
 from dpbench.launch.preflight import preflight
-from dpbench.launch.unusable import (
-    has_sparse_gradients,
-    missing_package_reason,
-    optimizer_reason,
-    sparse_reason,
-)
+from dpbench.launch.sparse import has_sparse_gradients, optimizer_reason, sparse_reason
 from dpbench.options.train import TrainOptions
 from dpbench.run.results import results_folder
 from dpbench.run.this_machine import devices_for, threads_for
