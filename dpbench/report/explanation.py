@@ -9,7 +9,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.diagnosis.advice import NOTHING_LARGE
-from dpbench.analysis.diagnosis.explanation import Explanation
+from dpbench.analysis.diagnosis.explanation import Explanation, not_too_noisy
 from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.row import MOST_LISTED, Row
@@ -62,7 +62,7 @@ def answer(
     remarks = [*factor_notes(own), *reasons(rows), *notes]
     if verbose:
         remarks = [READING, *_phases(own), *remarks]
-    elif (others := sum(not one.is_too_noisy for one in explanations) - len(own)) and not (
+    elif (others := len(not_too_noisy(explanations)) - len(own)) and not (
         own and own[0].trial.workload.script
     ):
         remarks.append(

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from dpbench import __version__, units
 from dpbench.analysis.communication.timings import measured
+from dpbench.analysis.diagnosis.explanation import not_too_noisy
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.row import Row
 from dpbench.analysis.subject import Subject
@@ -210,7 +211,7 @@ def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...]
     """Tables and notes of a section, beside its charts."""
     if section == "time" and subject.explanations:
         more = islice(_advice(subject), MOST_ADVICE, None)
-        clear = [one for one in subject.explanations if not one.is_too_noisy]
+        clear = not_too_noisy(subject.explanations)
         if clear:
             return (factors_table(clear),), (*more, READING, *factor_notes(clear))
         return (), tuple(more)

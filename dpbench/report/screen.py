@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.diagnosis.explanation import trained_together
+from dpbench.analysis.diagnosis.explanation import not_too_noisy, trained_together
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.environment import SYNTHETIC_NOTE
@@ -44,7 +44,7 @@ def screen(
     lines = [*verdict(headlines), *(f"Warning: {one_line(warning)}" for warning in alerts[:1])]
     narrow = min(width, WIDTH) if width else text_width()
     parts = [] if page is None else [f"Report: {page}"]
-    clear = [one for one in subject.explanations if not one.is_too_noisy]
+    clear = not_too_noisy(subject.explanations)
     if folder is not None and trained_together(clear):
         parts.append(f"Next: dpbench explain {folder}")
     details: list[str] = []

@@ -8,9 +8,9 @@ from pathlib import Path
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import (
     Explanation,
-    clear,
     fastest,
     noisiest,
+    not_too_noisy,
     trained_together,
 )
 from dpbench.analysis.diagnosis.hints import code_notes
@@ -63,7 +63,7 @@ def explain(options: ExplainOptions) -> Answer:
         what = f"nothing to explain in {rows[0].label}" if rows else "no such row"
         there = filter_choices([one.row for one in subject.explanations])
         raise UsageError(f"{folder}: {what}; there are {there}")
-    stated = clear(explanations)
+    stated = not_too_noisy(explanations)
     noisy = [one.row for one in explanations if one.is_too_noisy]
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
     shown = stated if chooses else fastest(trained_together(stated) or stated)

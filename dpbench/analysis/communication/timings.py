@@ -105,7 +105,6 @@ class MeasuredCollective:
     """Status and reason of each repetition that did not complete."""
     tried_again_after: tuple[str, ...]
     """Reasons why first tries were ended from outside."""
-    environment_ids: tuple[str, ...]
 
 
 def bus_factor(collective: str, group_size: int) -> float:
@@ -138,7 +137,6 @@ def _measured(spec: CollectiveSpec, records: Sequence[CollectiveRecord]) -> Meas
         ),
         failures=tuple((r.status, r.reason or "") for r in records if r not in done),
         tried_again_after=tuple(r.tried_again_after for r in records if r.tried_again_after),
-        environment_ids=tuple(dict.fromkeys(record.environment_id for record in records)),
     )
 
 

@@ -83,7 +83,7 @@ class Explanation:
         return self.row.is_too_noisy or (found is not None and found.is_too_noisy)
 
 
-def clear(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
+def not_too_noisy(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
     """Those that are not too noisy to show."""
     return tuple(one for one in explanations if not one.is_too_noisy)
 

@@ -32,6 +32,7 @@ from dpbench.analysis.projection.track_record import band
 from dpbench.analysis.row import Row
 from dpbench.analysis.throughput import mean_rank_step_seconds, steps_without_sync
 from dpbench.errors import UsageError
+from dpbench.specs import TrialSpec
 from dpbench.specs.axes import WIRE_SHARES
 from dpbench.specs.trial import BUCKETED
 
@@ -46,13 +47,13 @@ class Simulation:
     """Scaled so that one replica takes its measured mean step."""
     traces: int
     """Number of traced repetitions."""
-    cap_mb: float | None
-    accumulation_steps: int
+    trial: TrialSpec
+    """The trial at group size 1."""
     contention: Mapping[int, Estimate]
     """Group size → mean step of its replicas without synchronization ÷ the step of one replica."""
     ratios: tuple[Floats, ...]
     """Step ratios of the largest group, one array per repetition; empty if not measured."""
-    wire_share: float = 1.0
+    wire_share: float
     """Bytes that travel ÷ bytes of the gradients."""
 
     def step_seconds(self, n: int, case: Mapping[str, float] | None = None) -> float:
@@ -69,8 +70,8 @@ class Simulation:
         return simulated_seconds(
             self.trace.scaled(factor),
             cost,
-            cap_mb=self.cap_mb,
-            accumulation_steps=self.accumulation_steps,
+            cap_mb=self.trial.bucket_cap_mb,
+            accumulation_steps=self.trial.accumulation_steps,
         )
 
     def contention_at(self, n: int) -> Estimate:
@@ -119,7 +120,7 @@ class Simulation:
 
     def assumptions(self) -> tuple[str, ...]:
         """The assumptions behind the numbers, in sentences."""
-        found = buckets(self.trace, self.cap_mb)
+        found = buckets(self.trace, self.trial.bucket_cap_mb)
         total = units.bytes_binary(int(sum(nbytes for _, nbytes in found)))
         contention = "replicas on one machine do not slow each other down (not measured)"
         if self.contention:
@@ -200,8 +201,7 @@ def simulation_of(series: Series, network: Topology) -> Simulation:
         network=network,
         trace=trace.scaled(mean / (trace.step_seconds + accumulated)),
         traces=len(traces),
-        cap_mb=trial.bucket_cap_mb,
-        accumulation_steps=trial.accumulation_steps,
+        trial=trial,
         contention=_contention(series.rows, mean),
         ratios=noisy[-1] if noisy else (),
         wire_share=wire_share,

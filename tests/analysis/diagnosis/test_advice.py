@@ -30,6 +30,15 @@ def repeated(passes: int = PASSES) -> list[TrialRecord]:
     return [record for i in range(passes) for record in weak_sweep(i, slower=1 + 0.1 * i)]
 
 
+def passes(*rows: tuple[Any, ...], **more: Any) -> list[TrialRecord]:
+    """The arguments of `steps_of` for each row, in every pass; `single` takes 10 ms a step."""
+    return [
+        steps_of(*row, repetition=repetition, **(more if row[0] == "dp" else {}))
+        for repetition in range(PASSES)
+        for row in (("single", [10 * MS]), *rows)
+    ]
+
+
 def one_loss(
     implementation: str = "ddp", *, step: float = 20 * MS, without: float = 10 * MS, **changes: Any
 ) -> list[TrialRecord]:
@@ -119,40 +128,20 @@ def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:
 
 
 def test_contention_is_told_from_what_the_implementation_costs() -> None:
-    records = []
-    for repetition in range(PASSES):
-        at = {"repetition": repetition}
-        records += [
-            steps_of("single", [10 * MS], **at),
-            steps_of("independent", [14 * MS] * 2, **at),
-            steps_of("ddp", [14 * MS] * 2, [14 * MS] * 2, **at),
-        ]
+    records = passes(("independent", [14 * MS] * 2), ("ddp", [14 * MS] * 2, [14 * MS] * 2))
     (found,) = advice_on(LABEL, records)
     assert found.kind == "contention"
     assert found.text.endswith("they share memory bandwidth or cores, whatever the implementation")
 
 
 def test_a_slow_rank_is_named() -> None:
-    records = []
-    for repetition in range(PASSES):
-        at = {"repetition": repetition}
-        records += [
-            steps_of("single", [10 * MS], **at),
-            steps_of("independent", [10 * MS] * 2, **at),
-            steps_of("ddp", [16 * MS] * 2, [10 * MS, 16 * MS], **at),
-        ]
+    records = passes(("independent", [10 * MS] * 2), ("ddp", [16 * MS] * 2, [10 * MS, 16 * MS]))
     kinds = {advice.kind: advice.text for advice in advice_on(LABEL, records)}
     assert kinds["waiting"].startswith("waiting for rank 1 (cpu), the slowest in all 3 repetitions")
 
 
 def test_independent_copies_wait_for_nobody() -> None:
-    records = []
-    for repetition in range(PASSES):
-        at = {"repetition": repetition}
-        records += [
-            steps_of("single", [10 * MS], **at),
-            steps_of("independent", [10 * MS, 16 * MS], **at),
-        ]
+    records = passes(("independent", [10 * MS, 16 * MS]))
     (found,) = advice_on("independent ×2, batch 32", records)
     assert (found.kind, found.loss) == ("waiting", "copies that are slower than the typical one")
     *_, causes = factors_table(explain_rows(summarize(records))).columns
@@ -160,14 +149,7 @@ def test_independent_copies_wait_for_nobody() -> None:
 
 
 def test_one_process_is_sent_to_ddp() -> None:
-    records = []
-    for repetition in range(PASSES):
-        at = {"repetition": repetition}
-        records += [
-            steps_of("single", [10 * MS], **at),
-            steps_of("independent", [10 * MS] * 2, **at),
-            steps_of("dp", [20 * MS], [16 * MS], group_size=2, **at),
-        ]
+    records = passes(("independent", [10 * MS] * 2), ("dp", [20 * MS], [16 * MS]), group_size=2)
     found = advice_on("dp ×2, batch 32", records)
     assert [advice.kind for advice in found] == ["wrapper", "communication"]
     assert all("try ddp" in advice.text for advice in found)
