@@ -16,6 +16,7 @@ import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,7 +39,7 @@ from dpbench.rendezvous.launch_variables import (
     USUAL_PORT,
     endpoint_text,
 )
-from dpbench.rendezvous.store import file_variables, serve_store
+from dpbench.rendezvous.store import file_variables, reach_store, serve_store
 from dpbench.temporary import clean_up, temporary_folder, temporary_variables
 
 RENDEZVOUS_BACKENDS = ("static", "c10d")
@@ -52,6 +53,8 @@ AGENT_LOGGERS = (
 )
 """They log each failed worker with a traceback, which the summary repeats."""
 LAST_LINES = 20
+USUAL_SECONDS = 600
+"""Seconds that torch lets a node wait for node 0."""
 ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGKILL)
 
 
@@ -184,6 +187,12 @@ def run_workers(chosen: Namespace, threads: int, interface: str | None = None) -
             for name in AGENT_LOGGERS:
                 logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
+            if chosen.rdzv_backend == "static" and chosen.node_rank > 0:
+                # torch's own client would print a hundred lines for a node 0 that does not come.
+                pairs = dict(pair.split("=", 1) for pair in chosen.rdzv_conf.split(",") if pair)
+                wait = timedelta(seconds=int(pairs.get("timeout", USUAL_SECONDS)))
+                compare = "--rdzv-endpoint of all nodes"
+                reach_store(*_endpoint(chosen), "node 0", wait, compare=compare)
             torchrun.run(prepared)  # type: ignore[no-untyped-call]
         except ChildFailedError as error:
             raise first_cause(error.failures, Path(prepared.log_dir)) from None

@@ -199,6 +199,13 @@ def test_a_node_that_does_not_come_ends_the_wait_in_time() -> None:
         run(chosen, threads=1)
 
 
+def test_a_node_0_that_does_not_come_is_one_line() -> None:
+    place = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
+    chosen = read(["--nnodes=2", "--node-rank=1", place, "--rdzv-conf=timeout=1", "script.py"])
+    with pytest.raises(LaunchError, match=r"workers: node 0 did not come within 1 s: .* all nodes"):
+        run(chosen, threads=1)
+
+
 def test_workers_get_their_place_their_arguments_and_their_share(folder: Path) -> None:
     before = dict(os.environ)
     run(read(["--nproc-per-node", "2", "script.py", "--help", "a b"]), threads=3)
