@@ -26,7 +26,7 @@ _VARIES = (
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", "<time>"),
     (r"\d{4}-\d\d-\d\d[-_]\d{4,6}", "<stamp>"),
     (r"(?<![.\w])(?=\d*[a-f])[0-9a-f]{12,64}\b", "<hash>"),
-    (r"\b\d+(\.\d+)? (s|ms|min|h)\b(?= (of|for|in all|together))", "<duration>"),
+    (r"\b(\d+(\.\d+)? (s|ms|min|h) ?)+\b(?= (of|for|in all|together|at the))", "<duration>"),
     (r"(?<=environment than this one: ).*?(?=\. --force)", "<differences>"),
 )
 """What differs between two runs of one command on one machine, or between two machines."""
