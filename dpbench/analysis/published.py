@@ -92,78 +92,66 @@ class PublishedRow(BaseModel):
         return self.model_extra or {}
 
 
+ROW = TypeAdapter(PublishedRow)
+
+
 def read_published(path: Path) -> tuple[PublishedRow, ...]:
     """The lines of a file of published numbers; raises StoreError if it has another form."""
-    columns, lines = _cells(path)
-    if doubled := [name for name in columns if name and columns.count(name) > 1]:
-        raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
+    lines = _cells(path)
+    columns = [*next(iter(lines.values()))]
     speeds = [name for name in SPEED_COLUMNS if name in columns]
-    if set(speeds) not in (
-        {"images_per_second", "seconds_per_step"},
-        *({one} for one in SPEED_COLUMNS),
-    ):
+    allowed = ({"images_per_second", "seconds_per_step"}, *({one} for one in SPEED_COLUMNS))
+    if {*speeds} not in allowed:
         raise StoreError(
             f"{path}, line 1: expected exactly one column out of {', '.join(SPEED_COLUMNS)}, "
             f"got {', '.join(speeds) or columns}"
         )
-    # A column without a name is the index that a data frame was written with.
-    known = [
-        {name: text for name, text in line.items() if name and text} for line in lines.values()
-    ]
-    numbers = [*lines]
-    try:
-        rows = TypeAdapter(tuple[PublishedRow, ...]).validate_python(known)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place, column = int(first["loc"][0]), str(first["loc"][1])
-        expected = first["msg"].replace("Input should be", "expected")
-        got = printable(repr(known[place].get(column, "")), LONGEST)
-        raise StoreError(
-            f"{path}, line {numbers[place]}, column {column!r}: {expected}, got {got}"
-        ) from None
-    seen: dict[tuple[object, ...], int] = {}
-    for number, row in zip(numbers, rows, strict=True):
-        if row.throughput is None and row.duration_seconds is None and row.speedup is None:
+    rows: dict[tuple[object, ...], tuple[int, PublishedRow]] = {}
+    for number, cells in lines.items():
+        place = f"{path}, line {number}"
+        try:
+            row = ROW.validate_python({name: text for name, text in cells.items() if text})
+        except ValidationError as error:
+            first = error.errors()[0]
+            column = str(first["loc"][0])
+            expected = first["msg"].replace("Input should be", "expected")
+            got = printable(repr(cells.get(column, "")), LONGEST)
+            raise StoreError(f"{place}, column {column!r}: {expected}, got {got}") from None
+        if row.speed is None and row.speedup is None:
             needed = "batch_size" if row.seconds_per_step else speeds[-1]
-            raise StoreError(f"{path}, line {number}, column {needed!r}: expected a number, got ''")
-        key = (row.source, row.implementation, row.backend, row.group_size, row.batch_size)
-        if key in seen:
-            raise StoreError(
-                f"{path}, line {number}: expected each configuration once (it is on line "
-                f"{seen[key]}, too)"
-            )
-        seen[key] = number
-    return rows
+            raise StoreError(f"{place}, column {needed!r}: expected a number, got ''")
+        key = (row.implementation, row.backend, row.group_size, row.batch_size)
+        if key in rows:
+            other = f"it is on line {rows[key][0]}, too"
+            raise StoreError(f"{place}: expected each configuration once ({other})")
+        rows[key] = (number, row)
+    return tuple(row for _, row in rows.values())
 
 
-def _cells(path: Path) -> tuple[list[str], dict[int, dict[str, str]]]:
-    """The columns, and the cells of each line that has any, by its number."""
+def _cells(path: Path) -> dict[int, dict[str, str]]:
+    """The cells of each line that has any, by column, and the lines by their number."""
     import pandas as pd  # half a second, which only published numbers need
 
+    form = {"dtype": str, "header": None, "keep_default_na": False, "skip_blank_lines": False}
     try:
         keep(path)
-        frame = pd.read_csv(
-            path,
-            dtype=str,
-            header=None,
-            keep_default_na=False,
-            skip_blank_lines=False,
-            encoding="utf-8-sig",
-        )
+        table = pd.read_csv(path, encoding="utf-8-sig", **form).map(str.strip).to_numpy().tolist()
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         raise StoreError(f"{path} is not a CSV file in UTF-8: {str(error).strip()}") from None
-    header, *lines = frame.map(str.strip).to_numpy().tolist()
-    header = [SPELLINGS.get(name, name) for name in header]
+    header = [SPELLINGS.get(name, name) for name in table[0]]
+    # A column without a name is the index that a data frame was written with.
+    if doubled := [name for name in header if name and header.count(name) > 1]:
+        raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
     found = {
-        number: dict(zip(header, cells, strict=True))
-        for number, cells in enumerate(lines, 2)
+        number: {name: text for name, text in zip(header, cells, strict=True) if name}
+        for number, cells in enumerate(table[1:], 2)
         if any(cells)
     }
     if not found:
         raise StoreError(f"{path}: expected a line of column names and lines of values")
-    return header, found
+    return found
 
 
 def from_csv(path: Path) -> tuple[Row, ...]:

@@ -57,7 +57,7 @@ def frequencies(
     *,
     spread: float = 0.03,
     looks: list[int] = TWO_LOOKS,
-    checks: int = 1000,
+    checks: int = 400,
 ) -> tuple[float, float]:
     """How often checks regress and pass.
 
