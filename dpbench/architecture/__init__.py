@@ -20,4 +20,3 @@ from dpbench.architecture.protocol import Architecture as Architecture
 from dpbench.architecture.protocol import CountsCorrect as CountsCorrect
 from dpbench.architecture.protocol import architecture_notes as architecture_notes
 from dpbench.architecture.protocol import items_per_sample as items_per_sample
-from dpbench.architecture.protocol import sparse_gradients as sparse_gradients

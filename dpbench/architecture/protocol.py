@@ -51,8 +51,3 @@ def items_per_sample(architecture: Architecture) -> int:
 def architecture_notes(architecture: Architecture) -> tuple[str, ...]:
     """Sentences that a user should read before believing a speed of it."""
     return tuple(getattr(architecture, "notes", ()))
-
-
-def sparse_gradients(architecture: Architecture) -> bool:
-    """Whether some of its model's gradients are sparse tensors."""
-    return bool(getattr(architecture, "sparse_gradients", False))
