@@ -153,7 +153,7 @@ class ShardedOptimizer(Optimizer):
             share.require_in_place()
         # The shares of a bucket travel while the next bucket is stepped.
         waits = [share.step(self._parameters, self.param_groups) for share in self._shares]
-        for wait in filter(None, waits):
+        for wait in waits:
             wait()
         torch.autograd.graph.increment_version(self._parameters)
         return loss

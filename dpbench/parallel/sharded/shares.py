@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -74,7 +75,7 @@ class ShareExchange:
 
     On gloo, ranks send each other messages: its all-gather takes twice as long, and its
     reduce-scatter is an all-reduce. A thread posts them, as to post one blocks while gloo reads or
-    writes another. On shm nothing is asynchronous: it takes less time than to wake a thread.
+    writes another. On shm, which takes less time than to wake a thread, all is done by what waits.
     """
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
@@ -112,11 +113,10 @@ class ShareExchange:
             return wait
         full = _padded(buffer, shares[0].numel() * self.size)
         target = self.shares(full)[self.rank]
-        work = reduce_scatter(target, full, group=self.group, async_op=self._async)
+        reduction = self._begin(reduce_scatter, target, full)
 
         def wait_and_copy() -> Tensor:
-            if work is not None:
-                work.wait()
+            reduction()
             for rank, share in enumerate(shares):
                 if rank != self.rank:
                     share.zero_()
@@ -126,15 +126,19 @@ class ShareExchange:
 
         return wait_and_copy
 
-    def gather(self, values: Tensor) -> Callable[[], object] | None:
+    def gather(self, values: Tensor) -> Callable[[], object]:
         """Begin to give all ranks a flat tensor, of which each has its own share; returns what
-        waits for it, or None at the end."""
+        waits for it."""
         shares = self.shares(values)
         if self._thread is not None:
             own = [shares[self.rank]] * self.size
             return self._thread.submit(self._send, own, shares, adds=False).result
-        work = all_gather(values, shares[self.rank], self.group, async_op=self._async)
-        return None if work is None else work.wait
+        return self._begin(all_gather, values, shares[self.rank])
+
+    def _begin(self, collective: Any, output: Tensor, operand: Tensor) -> Callable[[], object]:
+        call = partial(collective, output, operand, group=self.group)
+        wait: Callable[[], object] = call(async_op=True).wait if self._async else call
+        return wait
 
     def _send(
         self, sent: Sequence[Tensor], received: Sequence[Tensor], *, adds: bool = True
@@ -254,7 +258,7 @@ class BucketShare:
 
     def step(
         self, parameters: Sequence[nn.Parameter], settings: Sequence[dict[str, Any]]
-    ) -> Callable[[], object] | None:
+    ) -> Callable[[], object]:
         """Step this rank's share with the average gradient, and begin to give it to all ranks.
 
         Args:
@@ -262,7 +266,7 @@ class BucketShare:
             settings: the parameter groups of the whole optimizer.
 
         Returns:
-            What waits for it, or None at the end.
+            What waits for it.
         """
         scale = 1 / self._exchange.size
         for part in self.parts:
