@@ -15,8 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from dpbench import units
 from dpbench.messages import print_result, say
-from dpbench.report.progress.bar import can_draw, print_line, progress_bar
-from dpbench.report.progress.trials import speed
+from dpbench.report.progress.trials import can_draw, print_line, progress_bar, speed
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training.events import EpochLine, Event, Finished, Note, Started, StepLine, to_line

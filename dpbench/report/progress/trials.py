@@ -10,17 +10,40 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
 from dpbench import units
 from dpbench.messages import say
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.report.progress.bar import can_draw, print_line, progress_bar
 from dpbench.specs import TrialSpec
 
+REDRAWS_PER_SECOND = 2
 Spec = TrialSpec | CollectiveSpec
 Record = TrialRecord | CollectiveRecord
+
+
+def can_draw(console: Console) -> bool:
+    """Tells whether its cursor can be moved; FORCE_COLOR makes no terminal of a file."""
+    return console.file.isatty() and not console.is_dumb_terminal and not console.quiet
+
+
+def progress_bar(console: Console, *columns: str | ProgressColumn) -> Progress:
+    """A context that draws a bar, but only where the console can draw; lines are printed in any
+    case."""
+    return Progress(
+        *columns,
+        console=console,
+        disable=not can_draw(console),
+        refresh_per_second=REDRAWS_PER_SECOND,
+        transient=True,
+        redirect_stdout=False,
+    )
+
+
+def print_line(progress: Progress, line: str) -> None:
+    """Prints a line above the bar, if there is one."""
+    progress.console.print(line, markup=False, soft_wrap=True)
 
 
 def describe(record: Record, label: Callable[[Any], str]) -> str:

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.report.progress.bar import can_draw
-from dpbench.report.progress.trials import Reporter, describe
+from dpbench.report.progress.trials import Reporter, can_draw, describe
 from dpbench.specs import TrialSpec, plain_label
 from tests.analysis.builders import record, run, trial
 
