@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any
 
-from dpbench.messages import print_result
+from dpbench.messages import print_result, warn
 from dpbench.options.bridge import command, read_options, read_value
 from dpbench.options.compare import CompareOptions
 from dpbench.options.types import one_of
@@ -33,13 +33,16 @@ def compare(typed: dict[str, Any]) -> None:
     )
     from dpbench.analysis.comparisons.comparison import compare_metric
     from dpbench.analysis.comparisons.matching import NotComparable, match
+    from dpbench.cli.show_results import latest
     from dpbench.report.comparison import answer, comparisons_csv
-    from dpbench.run.results import latest_folders, load_sides
+    from dpbench.run.results import load_sides
 
     baseline, candidate = options.baseline, options.candidate
     if baseline is None or candidate is None:
-        baseline, candidate = map(str, latest_folders("compare", 2))
-    matched = match(*load_sides(baseline, candidate))
+        baseline, candidate = map(str, latest("compare", 2))
+    sides, warnings = load_sides(baseline, candidate)
+    warn(*warnings)
+    matched = match(*sides)
     notes = [*check_environments(matched, force=options.force)]
     notes += [f"environments differ: {one}" for one in environment_differences(matched)]
     within = options.within

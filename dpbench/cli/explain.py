@@ -22,6 +22,11 @@ def explain(typed: dict[str, Any]) -> None:
     independent in the sweep to separate contention from the wrapper.
     """
     options = read_options(ExplainOptions, typed)
+    from dpbench.cli.show_results import latest
     from dpbench.run.explaining import explain
+
+    if options.folder is None:
+        (folder,) = latest("explain")
+        options = options.model_copy(update={"folder": folder})
 
     print_result(explain(options).render(as_json=options.as_json))

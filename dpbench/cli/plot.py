@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dpbench.cli.show_results import latest
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import folder_inside
 from dpbench.messages import say, warn
 from dpbench.options.bridge import command, read_options
 from dpbench.options.plot import ALL, PlotOptions
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.run.results import is_table, latest_folder, read_subject
+from dpbench.run.results import is_table, read_subject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +43,7 @@ def plot(typed: dict[str, Any]) -> None:
     from dpbench.report.document import CHART_FOLDER, REPORT_FOLDER
     from dpbench.run.plotted import charts_of, select_rows
 
-    path = options.path or latest_folder("plot", sweeps_only=options.kinds != ("bandwidth",))
+    path = options.path or latest("plot", sweeps_only=options.kinds != ("bandwidth",))[0]
     if options.output is None and is_table(path):
         raise UsageError(
             f"{path} is a table, which has no folder for charts; say where they go: --output FOLDER"

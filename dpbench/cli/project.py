@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpbench.messages import print_result
+from dpbench.messages import print_result, warn
 from dpbench.options.bridge import command, read_options
 from dpbench.options.project import ProjectOptions
 
@@ -25,5 +25,6 @@ def project(typed: dict[str, Any]) -> None:
     from dpbench.run.projection import project as projected
 
     found = projected(options)
+    warn(*found.warnings)
     text = answer(found.projections, notes=found.notes, verbose=options.verbose)
     print_result(text.render(as_json=options.as_json))

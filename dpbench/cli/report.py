@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dpbench.cli.show_results import (
+    latest,
     report_folder,
     show_collectives,
     show_rows,
@@ -36,9 +37,9 @@ def report(typed: dict[str, Any]) -> None:
     """
     options = read_options(ReportOptions, typed)
     from dpbench.run.plotted import select_rows
-    from dpbench.run.results import is_table, latest_folder, read_subject
+    from dpbench.run.results import is_table, read_subject
 
-    path = options.path or latest_folder("report", sweeps_only=False)
+    path = options.path or latest("report", sweeps_only=False)[0]
     if path.is_file() and not is_table(path):
         raise UsageError(f"{path}: expected a results folder or a .csv file")
     if options.open and options.output is None and is_table(path):

@@ -26,7 +26,7 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.explanation import answer
 from dpbench.report.numbers import plus_minus
-from dpbench.run.results import filter_choices, latest_folder
+from dpbench.run.results import filter_choices, latest_folders
 from dpbench.specs.traits import SCRIPT
 from dpbench.store import LOGS_FOLDER, load
 
@@ -43,7 +43,7 @@ def explain(options: ExplainOptions) -> Answer:
     if options.script_words:
         folder = _measure(options)
     else:
-        folder = options.folder or latest_folder("explain")
+        folder = options.folder or latest_folders("explain")[0]
     if folder.is_file():
         raise UsageError(
             f"{folder}: expected a results folder; factors come from the step times of every rank"

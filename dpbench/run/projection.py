@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
-from dpbench.messages import warn
 from dpbench.options.bridge import option_name
 from dpbench.options.project import LATENCY_US, ProjectOptions
 from dpbench.options.shared import RowFilter
@@ -29,6 +28,8 @@ class Projected:
 
     projections: tuple[Projection, ...]
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What could not be read."""
 
 
 def project(options: ProjectOptions) -> Projected:
@@ -63,7 +64,6 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep, tuple[Series, ...],
     if options.path.is_file():
         raise UsageError(f"{options.path}: expected a results folder or a .csv file")
     sweep = load(options.path)
-    warn(*sweep.warnings)
     rows = summarize(sweep.records)
     wanted = RowFilter(
         implementations=options.implementations,
@@ -180,4 +180,5 @@ def _answer(
         raise UsageError(f"nothing to show: {rows[0].reason}")
     machines = environment_notes(sweep.records, sweep.environments) if sweep else ()
     notes = tuple(dict.fromkeys((*left_out, *machines)))
-    return Projected(projections=tuple(found), notes=notes)
+    warnings = sweep.warnings if sweep else ()
+    return Projected(projections=tuple(found), notes=notes, warnings=warnings)

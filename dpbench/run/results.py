@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dpbench import store, units
 from dpbench.errors import DpbenchError, UsageError
-from dpbench.messages import say, warn
 from dpbench.options.bridge import option_name
 from dpbench.options.shared import RowFilter, row_values
 from dpbench.records.environment import environment_line
@@ -67,10 +66,7 @@ def results_folders(directory: Path, *, sweeps_only: bool = False) -> list[Path]
 
 
 def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) -> list[Path]:
-    """The latest results folders, the latest last; prints their names.
-
-    Raises UsageError if there are too few.
-    """
+    """The latest results folders, the latest last; raises UsageError if there are too few."""
     place = Path("results")
     found = results_folders(place, sweeps_only=sweeps_only)[-count:]
     if len(found) < count:
@@ -80,14 +76,7 @@ def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) ->
             f"{command}: expected {wanted}, but {place}/ holds {there}; name one, or make one with "
             "dpbench sweep"
         )
-    named = " and ".join(map(str, found))
-    say(f"{command}: no folder given; using the latest{'' if count == 1 else ' two'}: {named}")
     return found
-
-
-def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
-    """The latest results folder; prints its name, and raises UsageError if there is none."""
-    return latest_folders(command, sweeps_only=sweeps_only)[0]
 
 
 def describe_results(folder: Path) -> ListedResults:
@@ -172,15 +161,15 @@ def subject_of(sweep: StoredSweep) -> Subject:
     return replace(of_folder(sweep), planned=planned)
 
 
-def load_sides(*texts: str) -> list[Side]:
-    """Load the sides of a comparison, each DIR or DIR:key=value,…; prints warnings.
+def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
+    """Load the sides of a comparison, each DIR or DIR:key=value,…, and what could not be read.
 
     Raises UsageError for an invalid selection, StoreError for a folder that cannot be read.
     """
     from dpbench.analysis.comparisons.matching import Side
 
     loaded: dict[Path, StoredSweep] = {}
-    sides = []
+    sides, warnings = [], list[str]()
     for text in texts:
         folder, where = split_selection(text)
         if folder.suffix.lower() == ".csv" and folder.is_file():
@@ -191,7 +180,7 @@ def load_sides(*texts: str) -> list[Side]:
         path = folder.resolve()
         if path not in loaded:
             loaded[path] = store.load(folder)
-            warn(*loaded[path].warnings)
+            warnings += loaded[path].warnings
         sides.append(
             Side(
                 label=text,
@@ -201,7 +190,7 @@ def load_sides(*texts: str) -> list[Side]:
                 source=str(path),
             )
         )
-    return sides
+    return sides, warnings
 
 
 def split_selection(text: str) -> tuple[Path, dict[str, str]]:

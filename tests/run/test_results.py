@@ -12,7 +12,7 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
-from dpbench.run.results import describe_results, latest_folder, latest_folders, results_folders
+from dpbench.run.results import describe_results, latest_folders, results_folders
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -53,9 +53,9 @@ def test_folders_are_in_the_order_in_which_they_were_measured(folders: Path) -> 
     assert [one.name for one in results_folders(folders)] == ["zero", "one", "sizes"]
     assert [one.name for one in results_folders(folders, sweeps_only=True)] == ["zero", "one"]
     (folders / "one" / "report" / "index.html").write_text("")  # nothing is measured by that
-    assert latest_folder("x") == folders / "one"
+    assert latest_folders("x") == [folders / "one"]
     os.utime(folders / "zero" / "trials.jsonl")
-    assert latest_folder("x") == folders / "zero"
+    assert latest_folders("x") == [folders / "zero"]
 
 
 def test_too_few_folders_are_refused_with_a_remedy(
@@ -65,7 +65,7 @@ def test_too_few_folders_are_refused_with_a_remedy(
         latest_folders("compare", 3)
     monkeypatch.chdir(folders / "notes")
     with pytest.raises(UsageError, match=r"holds none; name one, or make one with dpbench sweep$"):
-        latest_folder("report")
+        latest_folders("report")
 
 
 @pytest.mark.parametrize(

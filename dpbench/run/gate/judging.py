@@ -169,7 +169,8 @@ def check_stored(wanted: Check, candidate: str, baseline: str) -> Judged:
     folder = split_selection(baseline)[0]
     if not (store.holds_sweep(folder) or folder.is_file()):
         raise NotComparable(f"--baseline {baseline}: {folder} has no sweep to compare with")
-    before, now = load_sides(baseline, candidate)
+    (before, now), warnings = load_sides(baseline, candidate)
+    warn(*warnings)
     sides = [(before, now)]
     assessment = wanted.assess(sides, alpha=ALPHA)
     if before.source != now.source:
