@@ -67,6 +67,8 @@ def explain(options: ExplainOptions) -> Answer:
     noisy = [one.row for one in explanations if one.is_too_noisy]
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
     shown = stated if chooses else fastest(trained_together(stated) or stated)
+    if not shown:  # what a script does wrong is seen whatever its speed
+        shown = tuple(one for one in explanations if one.symptoms)
     if not shown and not options.as_json:
         raise UsageError(f"{folder}: {_too_noisy(fastest(explanations)[0], subject.rows)}")
     first = load_notes(sweep.records)

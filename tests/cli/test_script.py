@@ -15,6 +15,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.store import load
 from tests.analysis.builders import weak_sweep
+from tests.analysis.diagnosis.scripts import script_sweep
 from tests.cli.command import dpbench, start
 from tests.cli.stored import stored
 from tests.launch.test_script import SCRIPT
@@ -29,7 +30,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[str, ...]:
         found.append(options.script_words)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpbench.run.sweep.preparation.measure_sweep", measure)
+    monkeypatch.setattr("dpbench.run.sweep.measuring.measure_sweep", measure)
     assert run([*words]) == 130
     return found[0]
 
@@ -66,6 +67,21 @@ def test_a_command_line_without_a_meaning_is_refused(
     (folder / "x.py").mkdir()  # a folder, not a script
     assert run(["explain", *(word.format(folder=folder) for word in words)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_what_a_script_does_wrong_is_said_even_where_its_speed_is_too_noisy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noisy = [
+        one
+        for number in range(4)
+        for one in script_sweep(number, single=0.01 * 4**number, finds_unused=True)
+    ]
+    folder = stored(tmp_path / "demo", noisy)
+    assert run(["explain", str(folder)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "find_unused_parameters=True looks for unused parameters" in said
+    assert "too noisy to explain" in said
 
 
 @pytest.mark.parametrize(
