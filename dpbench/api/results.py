@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from dpbench import store, units
+from dpbench.analysis import frames
 from dpbench.analysis.headline import Headline
 from dpbench.analysis.subject import Subject, of_folder
 from dpbench.errors import UnknownName, UsageError
@@ -84,37 +85,27 @@ class Results:
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row per configuration, with the ends of intervals."""
-        from dpbench.analysis.frames import to_frame
-
-        return to_frame(self._subject.rows)
+        return frames.to_frame(self._subject.rows)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row per trial; if it was retried, the last attempt."""
-        from dpbench.analysis.frames import trial_frame
-
-        return trial_frame(self._records)
+        return frames.trial_frame(self._records)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
         """One row per rank of a trial."""
-        from dpbench.analysis.frames import rank_frame
-
-        return rank_frame(self._records)
+        return frames.rank_frame(self._records)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """One row per step, window and rank."""
-        from dpbench.analysis.frames import step_frame
-
-        return step_frame(self._records)
+        return frames.step_frame(self._records)
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row per collective, backend, group size and message size."""
-        from dpbench.analysis.frames import collective_frame
-
-        return collective_frame(self._collectives.records if self._collectives else ())
+        return frames.collective_frame(self._collectives.records if self._collectives else ())
 
     def table(
         self,
