@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 Job = Callable[[], Any]
+_PARALLEL_ELEMENTS = 2**17
+"""Enough for torch to write them with two threads."""
 
 
 class WorkerPool:
@@ -80,7 +82,20 @@ class WorkerPool:
             ThreadPoolExecutor(
                 max_workers=1,
                 thread_name_prefix=f"dpbench-replica-{index}",
-                initializer=partial(torch.set_num_threads, limit) if device.type == "cpu" else None,
+                initializer=partial(_limit_threads, limit) if device.type == "cpu" else None,
             )
             for index, device in enumerate(self.devices)
         ]
+
+
+def _limit_threads(count: int) -> None:
+    """Set the intra-op threads of this thread, and let idle OpenMP threads soon leave the cores.
+
+    After each operation that the caller ran on several threads, such as the optimizer's, these spin
+    for milliseconds on the cores that the replicas need: a step of mlp took twice the processor
+    time. GNU's OpenMP shortens that a thousandfold while it has more threads than there are cores,
+    which one parallel operation in each worker makes sure of.
+    """
+    torch.set_num_threads(2)
+    torch.zeros(_PARALLEL_ELEMENTS)
+    torch.set_num_threads(count)
