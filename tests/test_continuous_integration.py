@@ -50,6 +50,7 @@ def test_the_workflow_to_copy_checks_out_what_it_installs() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)  # eight commands, each of which imports torch
 def test_the_steps_of_the_action_leave_a_verdict_and_its_status(tmp_path: Path) -> None:
     """Run in a shell, in a repository with a model; ranks are not started."""
     action = yaml.safe_load((ROOT / ".github" / "actions" / "check" / "action.yml").read_text())
