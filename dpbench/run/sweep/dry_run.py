@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from dpbench import units
 from dpbench.launch.launcher import Launcher
+from dpbench.launch.machine import Machine
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -44,7 +45,8 @@ def plan_sweep(options: SweepOptions, note: Callable[[str], None]) -> tuple[list
     """The rows that the sweep would measure, in the order of their first run, and a summary with
     an estimate of its time; nothing is stored. With --resume only what is left counts.
 
-    Raises what a run would raise before its first trial.
+    Raises what a run would raise before its first trial, except that a plan may have more replicas
+    than this machine has devices.
     """
     largest = ""
     if options.searches_batch:
@@ -53,24 +55,30 @@ def plan_sweep(options: SweepOptions, note: Callable[[str], None]) -> tuple[list
         here = "its rows are not in this plan" if known else f"batch {FIRST_BATCH} stands in for it"
         largest = f" --batch-sizes {LARGEST} is found when the sweep starts: {here}."
         options = options.model_copy(update={"batch_sizes": known or (FIRST_BATCH,)})
-    job = prepare(options, *find_folder(options), note)
+    widened = options.model_copy(update={"oversubscribe": True})
+    job = prepare(widened, *find_folder(options), note)
+    needs = "" if options.oversubscribe else _needs_in_words(job)
+    if needs and job.machine.has_cuda:  # where it is to be run, each replica has a GPU of its own
+        devices = tuple(f"cuda:{number}" for number in range(len(job.spec.devices)))
+        job = replace(job, spec=replace(job.spec, devices=devices))
     with temporary_folder() as logs, launcher_for(job, logs) as launcher:
         reasons = unusable_rows(job.trials, launcher)
         for one in job.notes:
             note(one)
         usable = [trial for trial in job.trials if trial.configuration not in reasons]
         left = missing(usable, lasting(job.earlier.records) if job.earlier else ())
-        duration = (
-            "no estimate, as a plan does not start the script"
-            if job.spec.workload.script
-            else estimate_in_words(left, launcher)
-        )
+        if job.spec.workload.script:
+            duration = "no estimate, as a plan does not start the script"
+        elif needs or len(job.spec.devices) > _devices_of(job.machine):
+            duration = "no estimate, as replicas share cores or GPUs here"
+        else:
+            duration = estimate_in_words(left, launcher)
     done = units.stored(len(usable) - len(left), len(usable))
     summary = (
         f"{f'Resuming: {done}. ' if job.earlier else ''}{units.counted(len(left), 'trial')} of "
         f"{_steps_in_words(job)}, "
         f"{units.any_of((trial.threads_per_replica for trial in job.trials), 'thread')} per "
-        f"replica; {duration}. This plan stored nothing.{largest}"
+        f"replica; {duration}. {needs}This plan stored nothing.{largest}"
     )
     runs = Counter(trial.configuration for trial in left)
     rows = [
@@ -78,6 +86,22 @@ def plan_sweep(options: SweepOptions, note: Callable[[str], None]) -> tuple[list
         for row in dict.fromkeys(trial.configuration for trial in job.trials)
     ]
     return rows, summary
+
+
+def _devices_of(machine: Machine) -> int:
+    return machine.gpu_count if machine.has_cuda else machine.cores
+
+
+def _needs_in_words(job: Job) -> str:
+    """Sentence on what a run needs and this machine lacks; "" if it has enough."""
+    replicas, there_are = len(job.spec.devices), _devices_of(job.machine)
+    unit = "GPU" if job.machine.has_cuda else "core"
+    if replicas <= there_are:
+        threads = max(trial.threads_per_replica for trial in job.trials)
+        replicas, there_are, unit = threads * max(job.spec.group_sizes), job.machine.cores, "core"
+    if replicas <= there_are:
+        return ""
+    return f"A run needs {units.counted(replicas, unit)}, or --oversubscribe. "
 
 
 def _steps_in_words(job: Job) -> str:
