@@ -111,6 +111,7 @@ def test_a_results_folder_takes_its_options_in_any_place(tmp_path: Path) -> None
 
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_a_slow_input_pipeline_is_found_in_an_unchanged_script(tmp_path: Path) -> None:
     options = ("explain", "--gpus", "2", "--repetitions", "3", "--name", "own", "--json")
     script = (str(SCRIPT), "--fault", "slow-samples")
