@@ -9,6 +9,7 @@ EXIT_STATUSES = {
     "DpbenchError": 1,
     "UsageError": 2,
     "UnknownName": 2,
+    "InvalidValue": 2,
     "StoreError": 2,
     "NewerSchema": 2,
     "DataError": 2,

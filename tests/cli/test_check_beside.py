@@ -1,7 +1,7 @@
 """`dpbench check` of two versions of a user's file: real processes, a real repository.
 
-One test measures; the others take their numbers from the launchers of the tests. `make test` runs
-the one that shows how a revision is checked out; `make full` runs all.
+One test measures; the others take their numbers from the launchers of the tests. The longest run
+with `make full`.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TEST_LAUNCHERS, VARIABLES[TEST_LAUNCHERS])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("synthetic")
 @pytest.mark.timeout(LIMIT_SECONDS)
 def test_an_unchanged_revision_is_said_runs_no_hook_and_leaves_no_worktree(
@@ -178,7 +178,7 @@ def test_a_script_is_measured_as_it_is_and_as_it_was(project: Path, check: Check
     assert "script (candidate) against ddp (baseline)" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("synthetic")
 @pytest.mark.timeout(LIMIT_SECONDS)
 def test_another_python_is_the_baseline_and_what_differs_is_in_the_verdict(

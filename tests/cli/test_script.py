@@ -144,7 +144,7 @@ def test_a_script_that_fails_ends_the_command_with_its_reason(tmp_path: Path) ->
     assert last.startswith("dpbench: training_script.py: rank 1 raised ValueError: the loss is a")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_sweep_gives_the_script_each_value_and_is_resumed_and_compared(tmp_path: Path) -> None:
     words = (
         *("sweep", "--gpus", "2", "--group-sizes", "2", "--implementations", "script,ddp"),
