@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import mean
 
 from dpbench import units
 from dpbench.records.trial import HostLoad, TrialRecord
@@ -11,6 +12,8 @@ BUSY = 0.1
 """Share of the usable cores from which others' work disturbs trials on the CPU."""
 BUSY_BESIDE_GPUS = 0.5
 """Share for trials on GPUs, whose ranks need little of the cores."""
+HEAVY = 0.5
+"""Share from which no difference between rows can be trusted either."""
 MANY = 0.1
 """Share of disturbed trials from which no figure of the sweep can be trusted."""
 
@@ -43,12 +46,15 @@ def load_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     used = units.span(round(100 * min(1.0, _share(load))) for load in loads)
     cores = units.counted(max(load.cores for load in loads), "core")
     trials = f"{len(busy):,} of {units.counted(len(looked_at), 'trial')}"
-    verdict = (
-        "; free the machine and measure again, or trust only differences far larger than the "
-        "intervals"
-        if is_untrustworthy(records)
-        else ": their intervals may be wide; add --repetitions"
-    )
+    if not is_untrustworthy(records):
+        verdict = ": their intervals may be wide; add --repetitions"
+    elif mean(map(_share, loads)) > HEAVY:
+        verdict = ": measure on a free machine before acting on this"
+    else:
+        verdict = (
+            "; free the machine and measure again, or trust only differences far larger than the "
+            "intervals"
+        )
     return (f"{who} used {used} % of {cores} during {trials}{verdict}",)
 
 

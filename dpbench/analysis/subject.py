@@ -35,8 +35,8 @@ class Subject:
     """Explanations of all rows that have a speed, also of those that are too noisy."""
     sweep: StoredSweep | None = None
     collectives: StoredCollectives | None = None
-    planned: int | None = None
-    """Number of trials of the whole sweep without skipped configurations, if known."""
+    unfinished: tuple[str, ...] = ()
+    """The warning that trials of the sweep are missing, if any are."""
 
     @property
     def stored(self) -> StoredSweep | StoredCollectives | None:
@@ -46,7 +46,7 @@ class Subject:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes to show below a table of the rows."""
-        return (*self.warnings, *self.hints)
+        return (*self.unfinished, *self.warnings, *self.hints)
 
     @property
     def headlines(self) -> dict[str, Headline]:

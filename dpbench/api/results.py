@@ -63,7 +63,9 @@ class Results:
 
     @cached_property
     def _subject(self) -> Subject:
-        return of_folder(self._stored)
+        from dpbench.run.results import subject_of
+
+        return of_folder(self._stored) if self._sweep is None else subject_of(self._sweep)
 
     @property
     def _stored(self) -> StoredSweep | StoredCollectives:

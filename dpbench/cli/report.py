@@ -37,7 +37,7 @@ def report(typed: dict[str, Any]) -> None:
     """
     options = read_options(ReportOptions, typed)
     from dpbench.run.plotted import select_rows
-    from dpbench.run.results import is_table, read_subject
+    from dpbench.run.results import is_current, is_table, read_subject
 
     path = options.path or latest("report", sweeps_only=False)[0]
     if path.is_file() and not is_table(path):
@@ -76,16 +76,21 @@ def report(typed: dict[str, Any]) -> None:
     if page is not None:
         if options.page:
             write_page(page, subject, charts=options.charts)
-        else:
+        elif options.charts or not is_current(page, path):  # it may have charts
             write_report(page.parent, subject, charts=options.charts)
         if subject.collectives:
             typer.echo(f"\nReport: {page}")
         if options.open:
-            import webbrowser
+            _open_page(page)
 
-            address = page.resolve().as_uri()
-            if not webbrowser.open(address):
-                say(f"no browser was found; open {address} in one")
+
+def _open_page(page: Path) -> None:
+    """Shows the page in a browser, or says where it is."""
+    import webbrowser
+
+    address = page.resolve().as_uri()
+    if not webbrowser.open(address):
+        say(f"no browser was found; open {address} in one")
 
 
 def _write_level(path: Path, level: str, options: ReportOptions) -> None:

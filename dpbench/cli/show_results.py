@@ -77,7 +77,7 @@ def show_rows(subject: Subject, format: str, columns: str | None, file: Path | N
     from dpbench.report.footnotes import footnotes
     from dpbench.report.tables import DATA_FORMATS, rows_text
 
-    warn(*(subject.stored.warnings if subject.stored else ()))
+    warn(*subject.unfinished, *(subject.stored.warnings if subject.stored else ()))
     text, left_out = rows_text(subject.rows, format=format, columns=columns)
     notes = () if format in DATA_FORMATS else (*footnotes(subject.rows), *left_out)
     for note in notes:

@@ -13,6 +13,7 @@ from dpbench.report.layout import (
     bullets,
     escape,
     filled,
+    not_shown,
     table_document,
     table_text,
     table_width,
@@ -52,9 +53,7 @@ class Answer:
             else:
                 written.append(bullets(one, narrow))
         if left:
-            columns = ", ".join(dict.fromkeys(left))
-            note = f"left out to fit {width} columns (see --json): {columns}"
-            written.append(bullets([note], narrow))
+            written.append(filled(not_shown(dict.fromkeys(left), width, "--json"), narrow))
         return "\n\n".join(filter(None, written)) + "\n"
 
     @property

@@ -199,8 +199,11 @@ def _cause(factor: Factor, explained: Explanation) -> str:
     return "; ".join(gains or [costs[part] for part in factor.parts])
 
 
-def advice_lines(explanations: Sequence[Explanation]) -> Iterator[str]:
-    """A line for each advice, with the configurations that it holds for; the largest loss first."""
+def advice_lines(
+    explanations: Sequence[Explanation], *, counts_rows: bool = False
+) -> Iterator[str]:
+    """A line for each advice, with the configurations that it holds for, or how many they are; the
+    largest loss first."""
     groups: dict[str, list[tuple[Row, Estimate]]] = {}
     for explanation in explanations:
         for line in explanation.advice:
@@ -212,6 +215,8 @@ def advice_lines(explanations: Sequence[Explanation]) -> Iterator[str]:
         if len(shares) > 1:
             share = f"{units.span(round(100 * one.value) for one in shares)} %"
         which = units.some_of([row.label for row in rows], MOST_LISTED)
+        if counts_rows and len(rows) > 1:
+            which = units.counted(len(rows), "row")
         yield f"{share} of the step is {text} ({which})"
     if any(one.factors.step_seconds.sample_size == 1 for one in explanations):
         yield "no advice on single repetitions (n = 1), which show no noise; use --repetitions 4"

@@ -43,6 +43,7 @@ def warnings(subject: Subject, said: Collection[str] = ()) -> tuple[str, ...]:
     those that were `said`, such as the load for which there is no fastest row."""
 
     def found() -> Iterator[str]:
+        yield from subject.unfinished
         yield from subject.stored.warnings if subject.stored else ()
         if wrong := [row.label for row in subject.rows if row.verified is False]:
             yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"

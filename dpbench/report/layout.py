@@ -83,7 +83,7 @@ def side_by_side(parts: Iterable[str], width: int) -> str:
 
 
 def table_text(table: Table, width: int | None = None) -> tuple[str, list[str]]:
-    """The table for a terminal, and the columns that have no room in it, from left to right.
+    """The table for a terminal, and the headers that have no room in it, from left to right.
 
     It is as wide as stdout unless `width` is given. First cells of columns that fold take several
     lines, those of the last column before others; then columns leave in their order. Numbers are
@@ -100,7 +100,13 @@ def table_text(table: Table, width: int | None = None) -> tuple[str, list[str]]:
         excess = max(0, _total(widths) - limit)
         widths[place] = max(widths[place] - excess, _least_width(one))
     keys = {one.key for one in kept.columns}
-    return _drawn(kept, widths), [one.key for one in table.columns if one.key not in keys]
+    absent = [one_line(one.header) for one in table.columns if one.key not in keys]
+    return _drawn(kept, widths), absent
+
+
+def not_shown(headers: Iterable[str], width: int, option: str) -> str:
+    """Says which columns had no room, and the option that shows them."""
+    return f"Not shown at {width} columns: {', '.join(headers)} (wider terminal, or {option})"
 
 
 def _total(widths: Iterable[int]) -> int:

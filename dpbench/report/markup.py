@@ -46,15 +46,19 @@ def _environment() -> Environment:
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters |= {
-        "prose": lambda text: Markup(
-            _CODE.sub(r"<code>\1\2</code>", str(escape_html(visible(text))))
-        ),
+        "prose": lambda text: Markup(_CODE.sub(_code, str(escape_html(visible(text))))),
         "sort_key": _sort_key,
         "asset": lambda name: Markup((TEMPLATES / name).read_text(encoding="utf-8")),
         "markdown": lambda text: Markup(escape(text)),
         "markdown_table": lambda table: Markup(table_document(table, "markdown")),
     }
     return environment
+
+
+def _code(found: re.Match[str]) -> str:
+    """Marks options, which never break at their hyphens."""
+    code, option = found.groups()
+    return f"<code>{code}</code>" if code else f'<code class="option">{option}</code>'
 
 
 def _sort_key(sort: Sequence[SortValue] | None, row: int) -> Markup | str:

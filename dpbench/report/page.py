@@ -39,7 +39,7 @@ from dpbench.specs import AXES, TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 MOST_ADVICE = 3
-"""Sentences of advice at the top; the section on time has the others."""
+"""Sentences of advice at the top; the section on time has all, each with its rows."""
 CHART_SECTIONS = {
     "speed": "Throughput",
     "scaling": "Scaling",
@@ -152,26 +152,29 @@ def build_page(subject: Subject, pictures: Pictures) -> Page:
     """The page of a subject with its pictures."""
     headlines = subject.headlines if subject.sweep else {}
     withheld = {work: one for work, one in headlines.items() if one.fastest is None}
-    alerts = (*verdict(withheld), *warnings(subject, [one.reason for one in withheld.values()]))
+    said = (*subject.unfinished, *(one.reason for one in withheld.values()))
+    alerts = (*subject.unfinished, *verdict(withheld), *warnings(subject, said))
     return Page(
         title=one_line(subject.name),
         version=__version__,
         about=" · ".join(map(one_line, _about(subject))),
         warnings=tuple(map(one_line, alerts)),
         tiles=(*tiles(subject.headlines), *_gradients(subject)),
-        advice=tuple(map(one_line, islice(_advice(subject), MOST_ADVICE))),
+        advice=tuple(map(one_line, islice(_advice(subject, counts_rows=True), MOST_ADVICE))),
         sections=tuple(_sections(subject, pictures)),
     )
 
 
-def _advice(subject: Subject) -> Iterator[str]:
+def _advice(subject: Subject, *, counts_rows: bool = False) -> Iterator[str]:
     """Advice, the largest loss first, as explain prints it."""
     if any(one.advice for one in subject.explanations):
-        yield from advice_lines(subject.explanations)
+        yield from advice_lines(subject.explanations, counts_rows=counts_rows)
 
 
 def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
-    """Throughput first, then the table; sections without content are left out."""
+    """Throughput first, then the table; sections without content are left out, and why charts of
+    theirs were not drawn is said once, without a title."""
+    unseen: list[str] = []
     for key, title in CHART_SECTIONS.items():
         absent: dict[str, list[str]] = {}
         for kind, reason in pictures.absent:
@@ -179,10 +182,14 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
                 absent.setdefault(one_line(reason), []).append(kind.title)
         missing = [f"not drawn: {', '.join(names)} ({why})" for why, names in absent.items()]
         tables, remarks = _tables_and_notes(subject, key)
+        charts = tuple(image for image in pictures.drawn if image.kind.section == key)
+        if not (charts or tables or remarks):
+            unseen += missing
+            missing = []
         section = Section(
             key=key,
             title=title,
-            charts=tuple(image for image in pictures.drawn if image.kind.section == key),
+            charts=charts,
             tables=tables,
             notes=tuple(map(one_line, (*remarks, *missing))),
             folded=key not in OPEN,
@@ -197,6 +204,9 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
                 notes=tuple(map(one_line, notes(subject))),
                 folded=False,
             )
+    if unseen:
+        notes_only = tuple(map(one_line, unseen))
+        yield Section(key="not-drawn", title="", notes=notes_only, folded=False)
     if failed := reasons(subject.rows):
         yield Section(key="failures", title="Failed or skipped", notes=failed, folded=False)
     # Warnings tell how other environments differ from the first.
@@ -210,11 +220,11 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
 def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     """Tables and notes of a section, beside its charts."""
     if section == "time" and subject.explanations:
-        more = islice(_advice(subject), MOST_ADVICE, None)
+        advice = tuple(_advice(subject))
         clear = not_too_noisy(subject.explanations)
         if clear:
-            return (factors_table(clear),), (*more, READING, *factor_notes(clear))
-        return (), tuple(more)
+            return (factors_table(clear),), (*advice, READING, *factor_notes(clear))
+        return (), advice
     if section == "communication" and subject.collectives is not None:
         found = measured(subject.collectives.records)
         table = collectives_table(found)
@@ -245,10 +255,7 @@ def _about(subject: Subject) -> Iterator[str]:
         return
     records = subject.sweep.records
     ran = len({one.trial.trial_id for one in records if one.status is not Status.SKIPPED})
-    if subject.planned is None or ran >= subject.planned:
-        yield units.counted(ran, "trial")
-    else:
-        yield f"{ran:,} of {units.counted(subject.planned, 'trial')}; finish with --resume"
+    yield units.counted(ran, "trial")
 
 
 def _gradients(subject: Subject) -> Iterator[Tile]:

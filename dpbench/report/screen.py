@@ -30,8 +30,9 @@ def screen(
     folder: Path | None = None,
     verbose: bool = False,
 ) -> str:
-    """The verdict, at most one warning, the table, why rows failed or who measured them, and below
-    it where the report is, what to do next, and how many notes `verbose` would print.
+    """Whether trials are missing, the verdict, at most one warning, the table, why rows failed or
+    who measured them, and below it where the report is, what to do next, and how many notes
+    `verbose` would print.
 
     Raises UnknownName or UsageError for unknown columns.
     """
@@ -40,8 +41,13 @@ def screen(
     ends = (*reasons(failed)[:MOST_REASONS], *sources(subject.rows)[:MOST_REASONS])
     said = [*(one for one in notes(subject) if one not in ends), *left_out]
     headlines = {} if subject.sweep is None else subject.headlines
-    alerts = warnings(subject, (*(one.reason for one in headlines.values()), SYNTHETIC_NOTE))
-    lines = [*verdict(headlines), *(f"Warning: {one_line(warning)}" for warning in alerts[:1])]
+    reasons_above = (one.reason for one in headlines.values())
+    alerts = warnings(subject, (*subject.unfinished, *reasons_above, SYNTHETIC_NOTE))
+    lines = [
+        *subject.unfinished,
+        *verdict(headlines),
+        *(f"Warning: {one_line(warning)}" for warning in alerts[:1]),
+    ]
     narrow = min(width, WIDTH) if width else text_width()
     parts = [] if page is None else [f"Report: {page}"]
     clear = not_too_noisy(subject.explanations)

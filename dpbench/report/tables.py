@@ -13,7 +13,14 @@ from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.exports import csv_text, frame_json
 from dpbench.report.footnotes import unavailable
-from dpbench.report.layout import DOCUMENTS, UNLIMITED, filled, table_document, table_text
+from dpbench.report.layout import (
+    DOCUMENTS,
+    UNLIMITED,
+    filled,
+    not_shown,
+    table_document,
+    table_text,
+)
 from dpbench.report.numbers import NOISY, cell, metric_column, write
 from dpbench.report.table import MISSING, Table, text_column
 
@@ -32,7 +39,7 @@ IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names others."""
 MOST_IMPORTANT = (
     *("images_per_second", "duration_seconds", "speedup", "status"),
-    *("loss_slope_per_second", "efficiency", "exposed_communication_seconds"),
+    *("efficiency", "loss_slope_per_second", "exposed_communication_seconds"),
     *("mfu", "final_loss", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
@@ -43,13 +50,13 @@ NO_ROWS = "No rows: nothing has been measured.\n"
 def rows_text(
     rows: Rows, *, format: str | None = None, columns: str | None = None, width: int | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """The rows in a format, and notes on columns that were left out.
+    """The rows in a format, and notes on columns that have no values.
 
     Args:
         columns: None for the default ones, "seed" for those of torch-ddp's README, else
             comma-separated keys.
         width: Width of the terminal. The least important default columns are left out until the
-            table fits. None keeps them all.
+            table fits, and named below it. None keeps them all.
 
     Raises:
         UnknownName: The format or a column is unknown.
@@ -73,7 +80,7 @@ def rows_text(
 
 
 def _for_terminal(rows: Rows, width: int) -> tuple[str, tuple[str, ...]]:
-    """The default columns that fit; above them what all rows have in common."""
+    """The default columns that fit, what all rows have in common above, and the others below."""
     if not rows:
         return NO_ROWS, ()
     without = unavailable(rows)
@@ -89,11 +96,9 @@ def _for_terminal(rows: Rows, width: int) -> tuple[str, tuple[str, ...]]:
         for column in table.columns
     )
     text, left = table_text(replace(table, columns=tuple(ranked)), width)
-    if left:
-        names = ", ".join(left)
-        absent = (*absent, f"left out to fit {width} characters; --columns takes {names}")
     above = [filled(line, width) for line in (*without, *common)]
-    return "\n".join([*above, text, ""]), absent
+    below = [filled(not_shown(left, width, "--columns"), width)] if left else []
+    return "\n".join([*above, text, *below, ""]), absent
 
 
 def configurations(rows: Rows, columns: Sequence[Metric], *, with_reasons: bool = False) -> Table:

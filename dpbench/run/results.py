@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dpbench import store, units
 from dpbench.errors import DpbenchError, UsageError
+from dpbench.messages import escaped
 from dpbench.options.bridge import option_name
 from dpbench.options.shared import RowFilter, row_values
 from dpbench.records.environment import environment_line
@@ -93,15 +94,12 @@ def describe_results(folder: Path) -> ListedResults:
 
 def _sweep(folder: Path) -> tuple[str, int, str, str]:
     from dpbench.analysis.repetitions import by_configuration
-    from dpbench.run.sweep.grid import missing, plan_trials
+    from dpbench.run.sweep.grid import missing, plan_trials, unfinished
 
     stored = store.load(folder)
-    planned = plan_trials(stored.spec)
-    waiting = missing(planned, stored.records)
-    words = ["finished"]
-    if waiting:
-        done = len({record.trial for record in stored.records})
-        words = [f"unfinished ({done:,} of {units.counted(done + len(waiting), 'trial')})"]
+    waiting = missing(plan_trials(stored.spec), stored.records)
+    how_many = unfinished(stored.spec, stored.records)
+    words = [f"unfinished ({how_many})" if how_many else "finished"]
     rows = by_configuration(stored.records)
     statuses = [{record.status for record in row} for row in rows.values()]
     skipped = sum(found == {Status.SKIPPED} for found in statuses)
@@ -152,13 +150,26 @@ def read_subject(path: Path) -> Subject:
 
 
 def subject_of(sweep: StoredSweep) -> Subject:
-    """A sweep with the number of its trials that can run."""
+    """A sweep, analyzed, with a warning if trials are missing."""
     from dpbench.analysis.subject import of_folder
-    from dpbench.run.sweep.grid import plan_trials
+    from dpbench.run.sweep.grid import unfinished
+    from dpbench.run.sweep.job import finishing_command
 
-    skipped = {r.trial.configuration for r in sweep.records if r.status is Status.SKIPPED}
-    planned = sum(one.configuration not in skipped for one in plan_trials(sweep.spec))
-    return replace(of_folder(sweep), planned=planned)
+    subject = of_folder(sweep)
+    how_many = unfinished(sweep.spec, sweep.records)
+    if not how_many:
+        return subject
+    warning = f"Unfinished: {how_many}"
+    if sweep.command[:1] == ("sweep",):
+        again = finishing_command(sweep.command, sweep.spec, sweep.folder.name)
+        warning += f"; to finish: {escaped(again)}"
+    return replace(subject, unfinished=(warning,))
+
+
+def is_current(page: Path, results: Path) -> bool:
+    """Whether the page of a report was written after the last measurement that it shows."""
+    last = results.stat().st_mtime if results.is_file() else _written(results)
+    return page.is_file() and not page.is_symlink() and page.stat().st_mtime >= last
 
 
 def load_sides(*texts: str) -> tuple[list[Side], list[str]]:

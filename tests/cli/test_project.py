@@ -52,7 +52,7 @@ def test_what_is_left_out_names_the_width_that_it_did_not_fit(
     monkeypatch.setenv("COLUMNS", "40")
     assert run(["project", alone]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "left out to fit 40 columns (see --json): " in said
+    assert "Not shown at 40 columns: " in said
 
 
 def test_a_network_is_simulated_with_its_assumptions(

@@ -71,7 +71,11 @@ def test_the_table_of_every_outcome() -> None:
 
 def test_columns_that_have_no_room_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "50")
-    assert "left out to fit 50 columns (see --json): A, B, p, n" in " ".join(text(sample()).split())
+    said = " ".join(text(sample()).split())
+    assert (
+        "Not shown at 50 columns: A (images/s), B (images/s), p, n (wider terminal, or --json)"
+        in said
+    )
 
 
 def test_json_has_the_rows_and_what_has_no_partner() -> None:

@@ -141,10 +141,12 @@ def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
     records = [run(first, 100.0), record(unusable, status=Status.SKIPPED, reason="no CUDA device")]
     usable = [one for one in others if one.configuration != unusable.configuration]
     unfinished = build_page(subject_of(stored(records)), Pictures())
-    assert unfinished.about.endswith(f" · 1 of {1 + len(usable)} trials; finish with --resume")
+    warning = f"Unfinished: 1 of {1 + len(usable)} trials; to finish: dpbench sweep"
+    assert unfinished.warnings[0] == f"{warning} --name demo --resume"
     records += [run(one, 100.0) for one in usable]
     finished = build_page(subject_of(stored(records)), Pictures())
     assert finished.about.endswith(f" · {1 + len(usable)} trials")
+    assert not any("Unfinished" in one for one in finished.warnings)
 
 
 def planned(words: Sequence[str]) -> set[TrialSpec]:

@@ -124,10 +124,18 @@ def test_list_results_has_a_row_for_each_folder_the_latest_first(
     assert "elsewhere/ has no results folders" in capsys.readouterr().err
 
 
-def test_a_sweep_that_ended_early_and_a_broken_one_are_listed_as_such(folders: Path) -> None:
+def test_a_sweep_that_ended_early_is_shown_as_such_and_a_broken_one_is_listed(
+    folders: Path, capsys: Capture
+) -> None:
     trials = folders / "one" / "trials.jsonl"
     trials.write_text("".join(trials.read_text().splitlines(keepends=True)[:4]))
     assert describe_results(folders / "one").status == "unfinished (4 of 6 trials)"
+    for command in ("report --no-charts", "explain"):
+        assert run([*command.split(), "results/one"]) == 0
+        first = " ".join(capsys.readouterr().out.split("\n\n")[0].split()).removeprefix("· ")
+        assert first.startswith("Unfinished: 4 of 6 trials; to finish: dpbench sweep ")
+        assert " --name one --resume" in first
+    assert "Unfinished: 4 of 6 trials" in (folders / "one/report/index.html").read_text()
     (folders / "one" / "sweep.json").write_text("{")
     broken = describe_results(folders / "one")
     assert broken.status.startswith("unreadable: results/one/sweep.json")

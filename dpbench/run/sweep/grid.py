@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 
+from dpbench import units
 from dpbench.codec import content_hash
 from dpbench.launch.launcher import Launcher, TrialOutcome, attempts
 from dpbench.records.trial import Status, TrialRecord
@@ -52,6 +53,18 @@ def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list
     """The trials that have no record yet, in their order."""
     done = {record.trial.trial_id for record in records}
     return [trial for trial in trials if trial.trial_id not in done]
+
+
+def unfinished(spec: SweepSpec, records: Sequence[TrialRecord]) -> str:
+    """How many trials were run, as in "44 of 48 trials"; "" if none is missing.
+
+    Configurations that were skipped count neither as run nor as missing.
+    """
+    skipped = {one.trial.configuration for one in records if one.status is Status.SKIPPED}
+    left = missing(plan_trials(spec), records)
+    waiting = sum(trial.configuration not in skipped for trial in left)
+    done = len({one.trial.trial_id for one in records if one.status is not Status.SKIPPED})
+    return f"{done:,} of {units.counted(done + waiting, 'trial')}" if waiting else ""
 
 
 def run_trials(

@@ -30,10 +30,15 @@ def trials(loads: Sequence[HostLoad | None], **changes: object) -> list[TrialRec
 
 
 def test_a_busy_machine_is_named_with_what_it_was_busy_with_and_how_often() -> None:
-    records = trials([load(2.0)] * 31 + [load(0.1)] * 11)
+    records = trials([load(0.8)] * 31 + [load(0.1)] * 11)
     assert load_notes(records) == (
-        "other processes used 100 % of 2 cores during 31 of 42 trials; free the machine and "
+        "other processes used 40 % of 2 cores during 31 of 42 trials; free the machine and "
         "measure again, or trust only differences far larger than the intervals",
+    )
+    heavy = trials([load(1.4), load(1.7)])
+    assert load_notes(heavy) == (
+        "other processes used 70–85 % of 2 cores during 2 of 2 trials: measure on a free machine "
+        "before acting on this",
     )
 
 
