@@ -18,10 +18,11 @@ import psutil
 
 from dpbench.codec import decode
 from dpbench.errors import DpbenchError
-from dpbench.launch.rank import stack_path
+from dpbench.launch.rank import output_path, stack_path
 from dpbench.launch.worker import tied_to_this_process
 from dpbench.measure.script import inside
 from dpbench.measure.trial import RankReport
+from dpbench.messages import one_line
 from dpbench.records.trial import RankMeasurement
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, OF_WORKERS, rank_variables
 from dpbench.specs import TrialSpec
@@ -83,16 +84,25 @@ def measure_script(
     if not result.exists():
         if code < 0:
             os.kill(os.getpid(), -code)  # so that the launcher sees how the script ended
-        raise ScriptFailed(f"the script ended its process with status {code}")
+        words = f"the script ended its process with status {code}"
+        raise ScriptFailed(words + _last_line(scratch, rank))
     found = json.loads(result.read_text())
     if failure := found.get("failure"):
         failed: type[ScriptFailed] = type(failure["kind"], (ScriptFailed,), {})
-        raise failed(failure["text"])
+        raise failed(failure["text"] + _last_line(scratch, rank) * failure["has_written"])
     return RankReport(
         item=found["item"],
         items_per_sample=1,
         measurement=decode(RankMeasurement, found["measurement"]),
     )
+
+
+def _last_line(scratch: Path, rank: int) -> str:
+    """What the rank's script wrote last to stderr, after a colon; empty without any."""
+    path = output_path(scratch, rank, "stderr")
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    lines = [one_line(line) for line in text.splitlines() if line.strip()]
+    return f": {lines[-1]}" if lines else ""
 
 
 def replaced_arguments(trial: TrialSpec) -> dict[str, dict[str, Any]]:

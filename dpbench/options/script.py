@@ -12,6 +12,7 @@ from dpbench.options.bridge import Options, option, option_name
 from dpbench.options.shared import measurement_option, refuse_if
 from dpbench.specs.axes import AXES, PLACEHOLDERS
 from dpbench.specs.trial import PLACEHOLDER
+from dpbench.specs.workload import behind_options
 
 Words = Annotated[tuple[str, ...], BeforeValidator(tuple)]
 WARMUP = 10
@@ -51,6 +52,10 @@ class ScriptArguments(Options):
         if named is None or not (self.module or is_script(str(named))):
             return ()
         return (*("-m",) * self.module, str(named), *self.arguments)
+
+    def words(self) -> list[str]:
+        words, script = super().words(), self.script_words[self.module :]
+        return [*words[: len(words) - len(script)], *behind_options(script)]
 
     def require_script_or_nothing(self, after: str) -> None:
         """Raises UsageError for -m without a module, and for words `after` what is no script."""

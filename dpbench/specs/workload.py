@@ -17,6 +17,12 @@ DTYPE_NAMES = {
 """Every spelling of a dtype; f16, which has a loss scale, and tf32 are for CUDA only."""
 DEFAULT_OPTIMIZER = "sgd"
 LR_RULES = ("none", "linear", "sqrt")
+MISPLACED = (
+    *("--gpus", "--dry-run", "--oversubscribe", "--repetitions"),
+    *("--implementations", "--backends", "--group-sizes", "--batch-sizes"),
+)
+"""Options that are dpbench's wherever they are typed, unless "--" stands before the script: none of
+those that many scripts have, such as --lr and --seed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,12 +55,18 @@ class WorkloadSpec:
     @property
     def positional_words(self) -> tuple[str, ...]:
         """The script and its arguments as they stand behind the options of a command, which has
-        --module among them."""
-        return self.script[1:] if self.script[:1] == ("-m",) else self.script
+        --module among them; after "--" if dpbench would take an argument for its own."""
+        return behind_options(self.script[1:] if self.script[:1] == ("-m",) else self.script)
 
     def __post_init__(self) -> None:
         # 1 and 1.0 are equal, so they must not give two trial ids.
         object.__setattr__(self, "learning_rate", float(self.learning_rate))
+
+
+def behind_options(script: tuple[str, ...]) -> tuple[str, ...]:
+    """See WorkloadSpec.positional_words."""
+    taken = any(word.partition("=")[0] in MISPLACED for word in script[1:])
+    return ("--", *script) if taken else script
 
 
 WORKLOAD_SETTINGS = tuple(one.name for one in fields(WorkloadSpec) if one.name in SETTINGS)

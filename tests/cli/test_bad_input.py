@@ -54,7 +54,7 @@ SWEEP = [
     ("--columns sed", "'sed'. Did you mean 'seed'?"),
     ("--stepss 5", "No such option: --stepss"),
     ("quick", "unexpected argument quick; did you mean --preset quick? See dpbench sweep --help."),
-    ("train.py", "train.py: no such script"),
+    ("train.py", "no file train.py here ("),
     ("--arch train.py", "a function in the file; dpbench explain train.py measures a training"),
     ("mlp --gpus 2", "unexpected argument mlp; did you mean --arch mlp?"),
     ("--preset quik", "Did you mean 'quick'?"),

@@ -48,10 +48,24 @@ def test_everything_after_the_script_is_the_scripts(
     assert parsed(monkeypatch, *options, "-m", "pkg.train", *rest) == ("-m", "pkg.train", *rest)
 
 
+def test_options_of_dpbench_after_the_script_are_refused_unless_they_are_meant(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sweep", "-q", "train.py", "--gpus", "2", "--lr", "1", "--dry-run"]) == 2
+    assert (
+        "--gpus, --dry-run stand after train.py, where the script's own options are; for dpbench "
+        "write: dpbench sweep -q --gpus 2 --dry-run train.py --lr 1 (for the script: dpbench sweep "
+        "-q -- train.py --gpus 2 --lr 1 --dry-run)"
+    ) in capsys.readouterr().err
+    assert parsed(monkeypatch, "sweep", "--", "train.py", "--gpus", "2")[1:] == ("--gpus", "2")
+    own = SweepOptions(script="train.py", arguments=("--gpus=2",), repetitions=1)
+    assert own.words() == ["--repetitions", "1", "--", "train.py", "--gpus=2"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere.py"], "nowhere.py: no such script"),
+        (["nowhere.py"], "no file nowhere.py here ("),
         (["-m", "no_such_package.train"], "-m no_such_package.train: No module named"),
         (["-m"], "-m: expected the name of a module"),
         (["--backends", "gloo", "train.py"], "--backends: a script has no rows to choose from"),

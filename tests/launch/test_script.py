@@ -79,7 +79,8 @@ def test_a_script_is_measured_as_it_is_without_averaging_and_on_a_kept_batch(
     [
         ("--samples 160", "the script ended after 10 optimizer steps; it needs about 34: let"),
         ("--fault raise", "rank 1 raised ValueError: the loss is a banana (tests/launch/training"),
-        ("--fault exit", "the script called sys.exit(7) after 8 optimizer steps"),
+        ("--fault exit", "the script ended with status 7 after 8 optimizer steps"),
+        ("--nonsense", "status 2: training_script.py: error: unrecognized arguments: --nonsense"),
         ("--fault leave", "the script ended its process with status 9"),
         ("--fault hang", "no result after 20 s: rank 0 was in planted (training_script.py:"),
         ("--fault spawn", "the script starts its own ranks (torch.multiprocessing); dpbench sta"),

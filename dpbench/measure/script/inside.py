@@ -59,6 +59,9 @@ class Program:
             self.fail(f"{message}{raised_at(error)}", kind=type(error).__name__)
         if self.clock.measured and status in (0, None):
             self.clock.script_ended()
+        if isinstance(status, int) and status != 0:
+            after = f" after {self.clock.taken} optimizer steps" if self.clock.taken else ""
+            self.fail(f"the script ended with status {status}{after}", has_written=True)
         self.fail(self.too_short(status))
 
     def inspect(self) -> dict[str, int]:
@@ -95,9 +98,10 @@ class Program:
         item = "samples" if self.clock.counts_samples else "steps"
         self.leave(item=item, measurement=encode(found))
 
-    def fail(self, text: str, *, kind: str = "") -> NoReturn:
-        """Say why the script was not measured, after the type of an exception that it raised."""
-        self.leave(failure={"kind": kind, "text": text})
+    def fail(self, text: str, *, kind: str = "", has_written: bool = False) -> NoReturn:
+        """Say why the script was not measured: the type of an exception that it raised and the
+        text, or the text and what the script `has_written` about it to stderr."""
+        self.leave(failure={"kind": kind, "text": text, "has_written": has_written})
 
     def leave(self, **result: Any) -> NoReturn:
         """Write the result, and end the process without any more code of the script."""

@@ -83,12 +83,15 @@ def run_trials(
     `earlier` are the records of the sweep so far, `on_start` is called before each trial, and
     `complete` adds fields to its record. A trial that something outside killed is retried once.
     With `stop_after_failure`, once a row has failed at one group size, its further repetitions and
-    its larger groups are skipped with that reason.
+    its larger groups are skipped with that reason. A training script that has failed in its
+    largest group before any of its runs completed is not run again with the same arguments.
     """
-    records = [*earlier]
+    trials, records = [*trials], [*earlier]
+    largest = max((trial.group_size for trial in trials), default=1)
 
     def refuse(trial: TrialSpec) -> TrialOutcome | None:
         reason = _failed_before(trial, records) if stop_after_failure else None
+        reason = reason or _script_failed(trial, records, largest)
         reason = reason or launcher.unusable_reason(trial)
         return TrialOutcome(status=Status.SKIPPED, reason=reason) if reason else None
 
@@ -131,6 +134,19 @@ def _failed_before(trial: TrialSpec, records: Iterable[TrialRecord]) -> str | No
         return None
     first = min(failed, key=lambda one: one.group_size)
     return f"not run: {plain_label(first)} has failed (--stop-after-failure)"
+
+
+def _script_failed(trial: TrialSpec, records: Iterable[TrialRecord], largest: int) -> str | None:
+    """Why a script is not worth running again with these arguments: it has failed in the largest
+    group, and no run of it has completed. On one rank alone it may fail, as some scripts do."""
+    same = [one for one in records if one.trial.script and one.trial.script == trial.script]
+    if any(one.status is Status.COMPLETED for one in same):
+        return None
+    failed = (
+        one.trial for one in same if one.status is Status.FAILED and one.trial.group_size == largest
+    )
+    first = next(failed, None)
+    return None if first is None else f"not run: {plain_label(first)} has failed, as all before it"
 
 
 def _steps_chosen(trial: TrialSpec, records: Iterable[TrialRecord]) -> int | None:

@@ -37,7 +37,7 @@ def workload_of(script: tuple[str, ...], settings: Mapping[str, Any]) -> Workloa
     if script[0] == "-m":
         _require_module(script[1])
     elif not Path(script[0]).is_file():
-        raise UsageError(f"{script[0]}: no such script")
+        raise UsageError(f"no file {script[0]} here ({Path.cwd()})")
     own = {"architecture": named, "dataset": "", "script": script}
     return with_files(WorkloadSpec(**{**settings, **own}))
 

@@ -14,7 +14,7 @@ from dpbench.run.sweep.grid import (
     run_trials,
     trial_number,
 )
-from dpbench.specs import TrialSpec, plain_label
+from dpbench.specs import TrialSpec, WorkloadSpec, plain_label
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 from tests.launch.synthetic import SyntheticLauncher
 
@@ -115,6 +115,25 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
     assert sizes == [1, 2, 1]
     (reason,) = {record.reason for record in records if record.status is Status.SKIPPED}
     assert reason == "not run: ddp/gloo ×2, batch 4 has failed (--stop-after-failure)"
+
+
+def test_a_script_that_has_failed_in_its_largest_group_is_not_run_again() -> None:
+    workload = WorkloadSpec(architecture="train.py", dataset="", script=("train.py", "--wrong"))
+    spec = sweep_spec(
+        implementations=("script",), group_sizes=(1, 2), backends=("own",), batch_sizes=(0,)
+    ).with_workloads([workload])
+
+    class Failing(FailingAt):
+        def run(self, trial: TrialSpec, *_: object) -> TrialOutcome:
+            self.ran.append(trial)
+            return TrialOutcome(status=Status.FAILED, reason="status 2")
+
+    launcher = Failing(1)
+    records = [*run_trials(plan_trials(spec), launcher, environment_id="", time_limit_seconds=1)]
+    assert launcher.ran[-1].group_size == 2
+    assert [trial.group_size for trial in launcher.ran[:-1]] == [1] * (len(launcher.ran) - 1)
+    (reason,) = {one.reason for one in records if one.status is Status.SKIPPED}
+    assert "has failed, as all before it" in (reason or "")
 
 
 def test_sizes_within_a_host_come_before_those_across() -> None:
