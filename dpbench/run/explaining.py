@@ -69,7 +69,10 @@ def explain(options: ExplainOptions) -> Answer:
     if not shown:  # what a script does wrong is seen whatever its speed
         shown = tuple(one for one in explanations if one.symptoms)
     if not shown and not options.as_json:
-        raise UsageError(f"{folder}: {_too_noisy(fastest(explanations)[0], subject.rows)}")
+        why = "; ".join(
+            (_too_noisy(fastest(explanations)[0], subject.rows), *load_notes(sweep.records))
+        )
+        raise UsageError(f"{folder}: {why}; `dpbench report {folder}` shows what was measured")
     first = (*subject.unfinished, *load_notes(sweep.records))
     warn(*sweep.warnings)
     return answer(

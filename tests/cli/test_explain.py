@@ -71,7 +71,8 @@ def test_what_is_too_noisy_is_neither_explained_nor_advised_on(
         "ddp/gloo ×2, batch 32 is too noisy to explain: ddp/gloo ×2, batch 32 reached 1,800 "
         "(0–62,600) images/s in 3 repetitions; measure again with more --repetitions"
     )
-    assert capsys.readouterr().err == f"dpbench: {folder}: {words}\n"
+    seen = f"; `dpbench report {folder}` shows what was measured"
+    assert capsys.readouterr().err == f"dpbench: {folder}: {words}{seen}\n"
     words = "too noisy to explain: ddp/gloo ×2, batch 32; measure again with more --repetitions"
     assert run(["explain", folder, "--implementations", "ddp"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
@@ -90,7 +91,7 @@ def test_the_row_that_makes_another_too_noisy_is_named(
     assert run(["explain", str(stored(tmp_path / "noisy", records))]) == 2
     assert (
         ": ddp/gloo ×2, batch 32 is too noisy to explain: ddp/gloo ×1, batch 32 reached 200 "
-        "(0–1,336,530) images/s in 2 repetitions; measure again with more --repetitions\n"
+        "(0–1,336,530) images/s in 2 repetitions; measure again with more --repetitions; "
     ) in capsys.readouterr().err
 
 
