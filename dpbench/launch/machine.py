@@ -42,6 +42,11 @@ class Machine:
     def gpu_count(self) -> int:
         return len(self.gpus)
 
+    @property
+    def replica_count(self) -> int:
+        """The replicas that have a device of their own: a GPU, or without CUDA a core."""
+        return self.gpu_count if self.has_cuda else self.cores
+
     def missing_reason(self, backend: str) -> str | None:
         return dict(self.missing_backends).get(backend)
 

@@ -52,7 +52,7 @@ class Declared:
     """How one field of a model is an option."""
 
     shown: ParameterInfo
-    """Its appearance on the command line and in help, as typer has it."""
+    """What typer shows of it on the command line and in help."""
     scope: Scope
     repeated: bool
     """Whether it may be given more than once."""

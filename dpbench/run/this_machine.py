@@ -80,7 +80,7 @@ def devices_for(
     ids = None if gpus is None or isinstance(gpus, int) else tuple(gpus)
     given = gpus if isinstance(gpus, int) else ids and len(ids)
     largest = None if sizes is None else max(sizes)
-    there_are = machine.gpu_count if machine.has_cuda else machine.cores
+    there_are = machine.replica_count
     count = given or largest or there_are
     typed = "auto" if gpus is None else as_typed(gpus)
     asked = (

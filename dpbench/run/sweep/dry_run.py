@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from dpbench import units
 from dpbench.launch.launcher import Launcher
-from dpbench.launch.machine import Machine
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -69,7 +68,7 @@ def plan_sweep(options: SweepOptions, note: Callable[[str], None]) -> tuple[list
         left = missing(usable, lasting(job.earlier.records) if job.earlier else ())
         if job.spec.workload.script:
             duration = "no estimate, as a plan does not start the script"
-        elif needs or len(job.spec.devices) > _devices_of(job.machine):
+        elif needs or len(job.spec.devices) > job.machine.replica_count:
             duration = "no estimate, as replicas share cores or GPUs here"
         else:
             duration = estimate_in_words(left, launcher)
@@ -88,13 +87,9 @@ def plan_sweep(options: SweepOptions, note: Callable[[str], None]) -> tuple[list
     return rows, summary
 
 
-def _devices_of(machine: Machine) -> int:
-    return machine.gpu_count if machine.has_cuda else machine.cores
-
-
 def _needs_in_words(job: Job) -> str:
     """Sentence on what a run needs and this machine lacks; "" if it has enough."""
-    replicas, there_are = len(job.spec.devices), _devices_of(job.machine)
+    replicas, there_are = len(job.spec.devices), job.machine.replica_count
     unit = "GPU" if job.machine.has_cuda else "core"
     if replicas <= there_are:
         threads = max(trial.threads_per_replica for trial in job.trials)
