@@ -1,16 +1,11 @@
-"""Runs `dpbench` as a user does, in a process of its own; or one command of it in this one."""
+"""Runs `dpbench` as a user does, in a process of its own."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import typer
-from typer.testing import CliRunner, Result
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -44,19 +39,3 @@ def start(*arguments: str, cwd: Path, **variables: str) -> subprocess.Popen[str]
         text=True,
         start_new_session=True,
     )
-
-
-def invoker(command: Callable[..., Any]) -> Callable[..., Result]:
-    """A function that runs the command with its arguments; what it raises is raised."""
-    app = typer.Typer()
-    app.command()(command)
-    app.callback()(lambda: None)  # makes it a command among others
-    name = command.__name__
-
-    def invoke(*arguments: str | Path) -> Result:
-        result = CliRunner().invoke(app, [name, *map(str, arguments)])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return invoke

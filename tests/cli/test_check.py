@@ -84,17 +84,6 @@ def test_one_repetition_is_inconclusive_but_none_cannot_be_compared(
     assert run(["check", str(sweep("two", QUIET)), "--baseline", str(none)]) == 5
 
 
-def test_a_missing_baseline_cannot_be_compared_with(
-    sweep: Sweeps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sweep("new", QUIET)
-    (tmp_path / "empty").mkdir()
-    for name in ("old", "empty"):
-        assert run(["check", "new", "--baseline", name]) == 5
-        said = f"dpbench: --baseline {name}: {name} has no sweep to compare with\n"
-        assert capsys.readouterr().err == said
-
-
 def test_another_sweep_is_said_to_be_one(sweep: Sweeps, capsys: pytest.CaptureFixture[str]) -> None:
     run(["check", str(sweep("new", QUIET)), "--baseline", str(sweep("old", QUIET))])
     assert "what changed on the machine between them counts as a change" in " ".join(
@@ -165,42 +154,3 @@ def test_repetitions_grow_while_it_is_inconclusive(
     counts = {n: sum(r.trial.implementation == n for r in done) for n in ("ddp", "torch-ddp")}
     assert counts["ddp"] == counts["torch-ddp"] > 5
     assert {r.trial.implementation for r in done} == {*counts}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--baseline", "a", "--against", "dp"],
-            "got --baseline a --against dp to compare; expected",
-        ),
-        (
-            ["old", "--against-ref", "HEAD"],
-            "got old --against-ref HEAD to compare; expected one of",
-        ),
-        (["--against", "ddp"], "it would be compared with itself"),
-        (["--against", "dp", "--arch", "mlp,gpt"], "this command measures one architecture"),
-        (["--baseline", "old"], "a candidate with --baseline DIR (stored results)"),
-        (["new", "--baseline", "old", "--budget", "1m"], "--budget has no effect, as new is"),
-        (["new", "--baseline", "old", "--metric", "efficency"], "did you mean 'efficiency'?"),
-        (
-            ["new", "--baseline", "old", "--junit", "no/j.xml"],
-            "no/j.xml: expected the name of a file",
-        ),
-        (["new", "--baseline", "old"], "new does not exist"),
-        (["--against", "dp", "--force"], "--force has no effect, as both sides are measured here"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line(
-    sweep: Sweeps,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
-) -> None:
-    sweep("old", QUIET)
-    assert run(["check", *arguments]) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert message in error
-    assert not (tmp_path / "results").exists()

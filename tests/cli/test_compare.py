@@ -80,29 +80,3 @@ def test_one_folder_loaded_twice_is_not_compared_with_itself(sweep: Sweeps) -> N
     sweep("a")
     with pytest.raises(UsageError, match="have trials in common; compare two folders"):
         dpbench.load("a").compare(dpbench.load("a"))
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "message"),
-    [
-        ("a a:backend=nccl", 2, "no trial has backend 'nccl'; there is gloo, shm"),
-        ("a a:backend=gloo,shm", 2, "'shm' is not key=value"),
-        ("a a:backend=gloo,backend=shm", 2, "backend is given twice"),
-        ("a absent", 2, "absent does not exist"),
-        ("a table.csv", 2, "holds published numbers, single values without a spread"),
-        ("a b --metric speed", 2, "--metric: got 'speed'"),
-        ("a b --within 0.03", 2, "--within: got '0.03'; expected a percentage"),
-        ("a b --format jsn", 2, "got 'jsn'; expected 'text', 'markdown', 'csv' or 'json'"),
-        ("a b --format html", 2, "--format: got 'html'; expected 'text', 'markdown'"),
-        ("a b --json --format csv", 2, "contradict"),
-        ("a b --metric efficiency", 5, "was measured on neither side"),
-    ],
-)
-def test_what_cannot_be_compared_is_one_line(
-    sweep: Sweeps, capsys: Capture, words: str, status: int, message: str
-) -> None:
-    sweep("a")
-    sweep("b")
-    Path("table.csv").touch()
-    assert run(["compare", *words.split()]) == status
-    assert message in capsys.readouterr().err.splitlines()[-1]

@@ -39,27 +39,6 @@ def test_the_fastest_row_is_explained_unless_others_are_chosen(
     assert not (folder / "report").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (
-            ["--group-size", "3"],
-            "no such row; there are --implementations ddp, independent; --backends",
-        ),
-        (["--implementation", "single"], "nothing to explain in single ×1, batch 32; there are"),
-        (["--batch-sizes", "x"], "--batch-sizes: got 'x'; expected a whole number"),
-    ],
-)
-def test_a_filter_that_matches_nothing_is_refused(
-    folder: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["explain", str(folder), *arguments]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    assert words in printed.err
-
-
 def test_what_is_too_noisy_is_neither_explained_nor_advised_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,13 +21,13 @@ pytestmark = pytest.mark.usefixtures("synthetic")
 VICTIM = "the reader's own\n"
 SYNTHETIC = (
     *("--implementations", "ddp", "--batch-sizes", "8", "--gpus", "2"),
-    *("--oversubscribe", "--repetitions", "2", "--quiet"),
+    *("--oversubscribe", "--repetitions", "2", "--quiet", "--no-charts"),
 )
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a sweep and a report with charts."""
+    """A folder with a sweep and a report."""
     place = tmp_path_factory.mktemp("swept")
     with contextlib.chdir(place), synthetic.in_use():
         assert run(["sweep", *SYNTHETIC, "--name", "s"]) == 0
@@ -75,7 +75,7 @@ def refused(words: list[str], path: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("command", "inside"),
     [
-        ("report", "report"),
+        ("report --no-charts", "report"),
         ("report --no-charts", "report/index.html"),
         ("plot throughput", "report/charts"),
     ],
@@ -107,7 +107,7 @@ def test_the_name_of_a_file_does_nothing_to_a_terminal(
     for path in [*(foreign / "environments").iterdir()]:
         shutil.copy(path, path.with_name("\x1b[2Jevil.json"))
         path.unlink()
-    run(["report", str(foreign)])
+    run(["report", str(foreign), "--no-charts"])
     out, err = capsys.readouterr()
     assert "\x1b" not in out + err
     for path in (foreign / "report").rglob("*.*"):

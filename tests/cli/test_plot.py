@@ -22,14 +22,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return stored(folder, [record for i in range(3) for record in weak_sweep(i)])
 
 
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The line that it ends with."""
-    assert run(["plot", *words]) == 2
-    printed = capsys.readouterr()
-    assert printed.err.endswith("\n")
-    return printed.err.splitlines()[-1].removeprefix("dpbench: ")
-
-
 def test_charts_go_into_the_report_and_their_paths_to_stdout(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,13 +66,11 @@ def test_the_folder_may_come_first(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_projection_is_drawn_of_group_sizes_that_were_not_measured(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path
 ) -> None:
     output = ["--format", "svg", "--output", str(tmp_path)]
     assert run(["plot", "projection", str(folder), "--group-sizes", "3,4", *output]) == 0
     assert (tmp_path / "projection.svg").exists()
-    line = refused(["projection", str(folder), "--group-sizes", "2"], capsys)
-    assert line.endswith("a projection is drawn of two group sizes or more")
 
 
 def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
@@ -88,38 +78,6 @@ def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
     assert run(["plot", "implementations,projection", str(PUBLISHED), *output]) == 0
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"implementations.svg", "projection.svg"}
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["DIR", "thrughput"], "KIND: got 'thrughput'; did you mean 'throughput'?"),
-        (["thrughput", "DIR"], "KIND: got 'thrughput'; did you mean 'throughput'?"),
-        (["step-shares", "DIR"], "no chart step-shares: "),
-        (
-            ["bandwidth", "DIR"],
-            "no chart bandwidth: no collective was measured at two sizes or more",
-        ),
-        (["throughput", "DIR", "--group-sizes", "7"], "no such row; there are --implementations"),
-        (["loss", "DIR", "--output", "a.png"], "expected a folder; --format chooses"),
-        (["throughput", "DIR", "--output", "DIR/sweep.json/a"], "cannot write"),
-        (["throughput", "CSV"], "is a table, which has no folder for charts"),
-        (["throughput", "nowhere"], "nowhere does not exist"),
-    ],
-)
-def test_what_cannot_be_is_refused(
-    words: list[str],
-    line: str,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    places = {"DIR": str(folder), "CSV": str(PUBLISHED)}
-    typed = [places.get(word, word.replace("DIR", str(folder))) for word in words]
-    assert line in refused(typed, capsys)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("signals")
@@ -131,5 +89,3 @@ def test_collectives_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert run(["plot", *words]) == 0
     (file,) = capsys.readouterr().out.splitlines()
     assert Path(file).name == "bandwidth.svg"
-    line = refused(["bandwidth", str(tmp_path / "c"), "--group-sizes", "7"], capsys)
-    assert "no collective was measured at two sizes or more" in line

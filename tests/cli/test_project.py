@@ -81,32 +81,3 @@ def test_no_number_rests_on_a_row_that_is_too_noisy(
     for arguments in (["--implementations", "ddp"], H100):
         assert run(["project", folder, *arguments]) == 2
         assert capsys.readouterr().err == f"dpbench: {folder}: {words}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["ALONE", "--topology", "nope"], "unknown topology 'nope'"),
-        (["ALONE", "--group-sizes", "0"], "--group-sizes"),
-        (["ALONE", "--group-sizes", "99999999"], "at most 10,000,000"),
-        (["ALONE", "--bandwidth", "-1"], "--bandwidth"),
-        (["ALONE", "--bandwidth", "1", *H100], "give one of them"),
-        (["ALONE", "--batch-size", "7"], "no such row; there are"),
-        (["ALONE", "--group-sizes", "64"], "nothing to show: more than 4 × the largest"),
-        ([WEAK, *H100], "a published table has no gradient trace"),
-        ([str(PUBLISHED / "tabtune_tabicl.csv")], "strong scaling"),
-        ([str(PUBLISHED / "README.md")], "expected a results folder or a .csv file"),
-        (["missing.csv"], "missing.csv"),
-    ],
-)
-def test_what_has_no_answer_is_one_line_and_exit_status_2(
-    arguments: list[str],
-    words: str,
-    alone: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(["project", *(alone if one == "ALONE" else one for one in arguments)]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    [line] = printed.err.splitlines()
-    assert words in line

@@ -62,27 +62,6 @@ def test_options_of_dpbench_after_the_script_are_refused_unless_they_are_meant(
     assert own.words() == ["--repetitions", "1", "--", "train.py", "--gpus=2"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["nowhere.py"], "no file nowhere.py here ("),
-        (["-m", "no_such_package.train"], "-m no_such_package.train: No module named"),
-        (["-m"], "-m: expected the name of a module"),
-        (["--backends", "gloo", "train.py"], "--backends: a script has no rows to choose from"),
-        (["--gpus", "2"], "--gpus: it is for measuring a script"),
-        (["{folder}", "more"], "unexpected argument more"),
-        (["{folder}/x.py"], "x.py has no sweep.json"),
-    ],
-)
-def test_a_command_line_without_a_meaning_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
-    folder = stored(tmp_path / "demo", weak_sweep(0))
-    (folder / "x.py").mkdir()  # a folder, not a script
-    assert run(["explain", *(word.format(folder=folder) for word in words)]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_what_a_script_does_wrong_is_said_even_where_its_speed_is_too_noisy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,26 +75,6 @@ def test_what_a_script_does_wrong_is_said_even_where_its_speed_is_too_noisy(
     said = " ".join(capsys.readouterr().out.split())
     assert "find_unused_parameters=True looks for unused parameters" in said
     assert "too noisy to explain" in said
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--lr 0.1 train.py", "--lr: the script does not read it; write its place into"),
-        ("train.py --lr {lr}", "{lr} in the arguments of the script: expected its values in --lr"),
-        ("--scaling strong train.py", "--scaling: a training script decides that itself"),
-        ("--arch mlp train.py", "--arch: a training script decides that itself"),
-        ("--batch-sizes max train.py {batch_size}", "--batch-sizes max: it is not looked for"),
-        ("--implementations dp train.py", "dp: a training script can be measured with script, ddp"),
-        ("--implementations script", "and only a training script with script"),
-        ("mlp", "unexpected argument mlp; did you mean --arch mlp?"),
-    ],
-)
-def test_a_setting_without_an_effect_on_the_script_is_refused(
-    capsys: pytest.CaptureFixture[str], words: str, message: str
-) -> None:
-    assert run(["sweep", "--gpus", "1", *words.split()]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_a_results_folder_takes_its_options_in_any_place(tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
-"""Runs command lines in an empty folder and writes down what they print, without what varies."""
+"""Runs command lines in an empty folder and writes down what they print, without what varies.
+
+A file in expected/ has command lines, as `$ dpbench …`, and below each what it prints. They read
+`example`, a copy of the sweep that is shipped, and the folders that PREPARED makes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import re
 import shlex
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,10 +25,30 @@ from tests.launch import synthetic
 ROOT = Path(__file__).parents[2]
 LONGEST = 60
 EXPECTED = Path(__file__).parent / "expected"
+FILES = {
+    "wrong.toml": "batch-size = 8\nnope = 1\n",
+    "file.py": "mine\n",
+    "train.py": "'a script'\n",
+}
+SHORT = "--warmup 1 --steps 4 --no-charts --quiet"
+SWEEP = f"sweep {SHORT} --gpus 2 --threads 1"
+
+PREPARED = (
+    f"{SWEEP} --name base --implementations ddp,torch-ddp --backends gloo,shm --batch-sizes 16,64"
+    " --repetitions 3",
+    f"{SWEEP} --name settings --arch mlp --implementations ddp,local-sgd --backends gloo"
+    " --batch-sizes 32 --dtypes f32,bf16 --sync-every 1,4 --accumulate 1,2 --repetitions 2",
+    f"{SWEEP} --name strong --scaling strong --implementations ddp --backends gloo"
+    " --batch-sizes 64 --repetitions 2",
+    f"{SWEEP} --name failing --implementations dp,ddp --backends gloo,nccl --batch-sizes 8"
+    " --repetitions 2 --stop-after-failure",
+    "comm --backends gloo --gpus 2 --sizes 4KB,64KB --samples 5 --quiet --name collectives",
+)
+"""Run once, in this order; they make the folders that the others read."""
 TERMINAL = {"COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}
 _VARIES = (
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", "<time>"),
-    (r"\d{4}-\d\d-\d\d[-_]\d{4,6}", "<stamp>"),
+    (r"\d{8}-\d{6}\b", "<stamp>"),
     (r"(?<![.\w])(?=\d*[a-f])[0-9a-f]{12,64}\b", "<hash>"),
     (r"\b(\d+(\.\d+)? (s|ms|min|h) ?)+\b(?= (of|for|in all|together|at the))", "<duration>"),
     (r"(?<=environment than this one: ).*?(?=\. --force)", "<differences>"),
@@ -37,12 +61,19 @@ _SMALLEST = 1e-12
 """A smaller number is what such rounding leaves of 0."""
 
 
-def prepare(folder: Path, command_lines: Sequence[str]) -> None:
-    """Make the files and results folders that the cases read."""
+def expected(name: str) -> str:
+    return (EXPECTED / f"{name}.txt").read_text()
+
+
+def prepare(folder: Path) -> None:
+    """Make the files and results folders that the command lines read."""
     shutil.copytree(ROOT / "results" / "examples" / "two-cores", folder / "example")
     (folder / "repository").symlink_to(ROOT)
-    (folder / "wrong.toml").write_text("batch-size = 8\nnope = 1\n")
-    for command_line in command_lines:
+    (folder / "empty").mkdir()
+    shutil.copy(ROOT / "results/published/torch_ddp_rtx3090.csv", folder / "table.csv")
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    for command_line in PREPARED:
         status, text = output_of(command_line, folder)
         assert status in (0, 1), f"{command_line}: {status}: {text}"
     for records in folder.glob("results/*/*.jsonl"):
@@ -79,18 +110,22 @@ def output_of(command_line: str, folder: Path) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def _at(folder: Path) -> Iterator[None]:
-    """In this folder, on a wide terminal; a command leaves its signal handlers in place."""
+    """In this folder, on a wide terminal and two cores; a command leaves its signal handlers."""
     handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    with contextlib.chdir(folder), mock.patch.dict(os.environ, TERMINAL | synthetic.VARIABLES):
+    with (
+        contextlib.chdir(folder),
+        mock.patch.dict(os.environ, TERMINAL | synthetic.VARIABLES),
+        mock.patch.object(synthetic, "usable_cores", return_value=2),
+    ):
         yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
-def transcript(command_lines: Sequence[str], folder: Path) -> str:
-    """Command lines, each with its exit status and its output."""
+def transcript(name: str, folder: Path) -> str:
+    """The command lines of an expected file, each with its exit status and its output."""
     parts = []
-    for command_line in command_lines:
+    for command_line in re.findall(r"^\$ dpbench (.*)$", expected(name), re.MULTILINE):
         status, text = output_of(command_line, folder)
         parts.append(f"$ dpbench {command_line}\n{text.rstrip()}\n[{status}]\n")
     return "\n".join(parts)

@@ -8,74 +8,14 @@ from typing import Any
 
 import pytest
 
-from dpbench.cli.app import run
 from dpbench.options.bridge import read_options
 from dpbench.options.train import TrainOptions
-from dpbench.records.environment import usable_cores
 from dpbench.report.progress.training import batch_line
 from dpbench.run import presets
 from dpbench.run.training.plan import build_spec
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from tests.cli.training import train
 from tests.training.jobs import training_spec
-
-COUNT = "expected 1 or more"
-SPARSE = "--arch dlrm:sparse=true"
-CASES = [
-    ("--epochs 0", f"--epochs: got '0'; {COUNT}"),
-    ("--batch-size 9999", "= 9,999 samples a micro-step, more than the 1,442 training samples"),
-    ("--limit-train 99999", "--limit-train 99999: digits has 1,442 training samples"),
-    ("--grad-accum -1", f"--grad-accum: got '-1'; {COUNT}"),
-    ("--compile max-autotune --accumulate 2", "CUDA graphs overwrite the gradients of earlier"),
-    ("--accumulate 99 --last-window drop", "to drop the last window would leave none"),
-    ("--lr-scaling linear --lr 1e308 --accumulate 4", "--lr-scaling linear: "),
-    ("--lr-warmup 5", "with --lr-scaling none they are the same"),
-    ("--dtype float16", "take bf16"),
-    ("--dtype f16 --implementation ddp-sharded", "whose loss scaling looks at whole gradients"),
-    ("--dtype tf32", "dtype tf32: got the devices cpu; expected CUDA devices"),
-    ("--max-steps 0", f"--max-steps: got '0'; {COUNT}"),
-    (SPARSE, "--optimizer adadelta: torch's adadelta takes dense gradients"),
-    (f"{SPARSE} --optimizer sgd --max-norm 1", "--max-norm 1: torch takes the norm"),
-    ("--implementation independent --gpus 2", "independent cannot be trained with"),
-    ("--implementation torch-dp", "--implementation torch-dp: torch.nn.DataParallel has no CPU"),
-    ("--sync-backend cpu --implementation dp", "--backend shm: dp has no choice of backend"),
-    ("--backend nccl", "--backend nccl: "),
-    ("--gpus 0", "--gpus: got '0'; expected a number of GPUs"),
-    ("--gpus 0,99", "no device 99"),
-    (f"--gpus {usable_cores() + 1}", "add --oversubscribe"),
-    ("--threads 999", "more than the"),
-    ("--sync-every 4", "expected --implementation with local-sgd, got ddp"),
-    ("--sync-every 4 --max-steps 6 --implementation local-sgd", "an end after 6 steps: "),
-    ("--bucket-cap-mb 5 --implementation dp", "expected --implementation with ddp or "),
-    ("--balance speed", "one process"),
-    ("--data mine.py:samples", "got 'mine.py:samples'; expected one of "),
-    ("--data mnist --data-dir empty", "train-images-idx3-ubyte"),
-    ("--download", "it needs --data mnist, and --data-dir"),
-    ("--checkpoint empty", "--checkpoint empty: expected the name of a file"),
-    ("--checkpoint none/mine.pt", "--checkpoint none/mine.pt: expected the name of a file"),
-    ("--name a/b", "--name 'a/b': expected a plain folder name"),
-    ("--resume absent", "--resume absent: no run or checkpoint of that name, here or in runs"),
-    ("--resume empty", "has no run.json; expected a run folder"),
-]
-
-
-@pytest.fixture
-def here(here: Path) -> Path:
-    (here / "empty").mkdir()
-    return here
-
-
-@pytest.mark.usefixtures("signals")
-@pytest.mark.parametrize(("arguments", "message"), CASES, ids=[case for case, _ in CASES])
-def test_a_wrong_value_is_one_line_and_exit_status_2(
-    here: Path, capsys: pytest.CaptureFixture[str], arguments: str, message: str
-) -> None:
-    assert run(["train", "--arch", "mlp", *arguments.split(" ")]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert message in err.splitlines()[-1]
-    assert all(line.startswith("dpbench: ") for line in err.splitlines())
-    assert not (here / "runs").exists()
 
 
 def options(**given: Any) -> TrainOptions:
