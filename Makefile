@@ -3,65 +3,64 @@ VENV ?= .venv
 WORKERS ?= 2
 PYTHON ?= python3
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
-RUNS := $(VENV)/.runs
 IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
+# Python compiles what it imports; compiling all that is installed would take longer than that.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable
+EXTRAS_runs :=
+EXTRAS_test := [test]
+EXTRAS_lint := [lint]
+EXTRAS_full := [test,full]
+EXTRAS_docs := [docs]
 
 .PHONY: help sweep test full check lint docs bench gate faults matrix gpu clean
 
 help: ## Show these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(RUNS): pyproject.toml constraints.txt
-	@echo "Installing dpbench and torch into $(VENV): a minute or more, once"
+# dpbench in the virtual environment, with the extras that a target needs.
+$(VENV)/.%: pyproject.toml constraints.txt
+	@echo "Installing dpbench$(EXTRAS_$*) into $(VENV): a minute or so, once"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	@$(INSTALL) .
-	@touch $@
+	@$(INSTALL) '.$(EXTRAS_$*)'
+	@touch $@ $(VENV)/.runs
 
-$(STAMP): $(RUNS)
-	@echo "Installing what tests and checks need"
-	@$(INSTALL) '.[dev]' timm
-	@touch $@
-
-sweep: $(RUNS) ## Install dpbench, and benchmark this machine in less than a minute
+sweep: $(VENV)/.runs ## Install dpbench, and benchmark this machine in less than a minute
 	$(BIN)/dpbench sweep --preset quick
 	@echo "dpbench is in $(BIN); source $(BIN)/activate puts it on your PATH"
 
 # Tests start hundreds of interpreters, and each would compile every module anew.
 test full: export PYTHONDONTWRITEBYTECODE =
-test: $(STAMP) ## Install what tests need, and run the everyday ones: all but those of `make full`
-	@$(BIN)/python -m pytest -m 'not full and not alone' $(IN_PARALLEL); \
+test: $(VENV)/.test ## Install what tests need, and run the everyday ones: all but those of `make full`
+	@$(BIN)/python -m pytest -m 'not full and not alone and not faults' $(IN_PARALLEL); \
 	together=$$?; \
 	$(BIN)/python -m pytest -m alone && exit $$together
 
-full: $(STAMP) ## Run the long tests: conformance, faults, two hosts, fuzzing, browser, recipes
+full: $(VENV)/.full ## Run the long tests: conformance, faults, two hosts, fuzzing, browser, recipes
 	@$(BIN)/python -m pytest -m full $(IN_PARALLEL)
 
-lint: $(STAMP) ## Check style and types
+lint: $(VENV)/.lint ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 check: lint test ## Run all checks that must pass before a commit: lint and test
 
-docs: $(STAMP) ## Regenerate the outputs, tables and pictures of the documentation, and its site
-	@$(INSTALL) '.[docs]'
+docs: $(VENV)/.docs ## Regenerate the outputs, tables and pictures of the documentation, and its site
 	$(BIN)/python -m tools.docs
 	$(BIN)/mkdocs build --quiet --config-file tools/docs/mkdocs.yml
 
-bench: $(STAMP) ## Measure our implementations and backend against torch's
+bench: $(VENV)/.runs ## Measure our implementations and backend against torch's
 	$(BIN)/python -m tools.benchmarks $(NAMES)
 
-gate: $(STAMP) ## Check our ddp against torch's, side by side
+gate: $(VENV)/.runs ## Check our ddp against torch's, side by side
 	$(BIN)/dpbench check --against torch-ddp --backends gloo,shm --arch mlp --batch-sizes 64 --gpus 2 \
 		--tolerance 20% --budget 2m --quiet
 
-faults: $(STAMP) ## Kill, stop, starve and interrupt sweeps, many times each, and count valid results
-	$(BIN)/python -m tools.faults
+faults: $(VENV)/.test ## Kill, stop, starve and interrupt sweeps, each many times
+	$(BIN)/python -m pytest -m faults
 
-matrix: $(STAMP) ## Install the wheel beside other versions of Python and torch, and use it: TORCH=2.9.0
-	$(BIN)/python -m tools.matrix $(TORCH)
+matrix: ## Install the wheel beside other versions of Python and torch, and use it: TORCH=2.9.0
+	.ci/versions $(TORCH)
 
 gpu: ## Run on GPUs what no other test can, within 12 minutes; PARTS='proof or speed' chooses
 	DPBENCH_REHEARSE=$(REHEARSE) $(firstword $(wildcard $(BIN)/python) $(PYTHON)) -m pytest -m gpu -rA \

@@ -36,7 +36,7 @@ settings.load_profile("patient")
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Few files have tests with these marks; importing all the others takes longer than they do."""
     mark = config.option.markexpr
-    if mark not in ("alone", "full", "gpu") or not collection_path.match("test_*.py"):
+    if mark not in ("alone", "faults", "full", "gpu") or not collection_path.match("test_*.py"):
         return None
     return None if f"mark.{mark}" in collection_path.read_text() else True
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.records.trial import Verification
-from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS
+from dpbench.specs.traits import BUILT_IN
 from tests.measure.implementations.architectures import (
     Embedded,
     Frozen,
@@ -94,7 +94,7 @@ def test_buffers_frozen_tied_and_sparse_parameters(backend: str, tmp_path: Path)
     check(OURS_AND_TORCHS, backend, tmp_path / "store")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name, t in BUILT_IN.items() if t.requires])
 def test_what_others_package_passes_the_same_proof(name: str, tmp_path: Path) -> None:
-    pytest.importorskip(IMPLEMENTATIONS[name].requires or "")
     check((name,), "gloo", tmp_path / "store")

@@ -12,12 +12,14 @@ import torch
 from dpbench.measure.implementations import wrap
 from tests.builders import trial_spec
 
+pytestmark = pytest.mark.full
 MODULE = torch.nn.Linear(2, 2)
 GPUS = ("cuda:2", "cuda:3", "cuda:0")
 
 
 def test_accelerate_takes_the_gpu_of_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    accelerate = pytest.importorskip("accelerate")
+    import accelerate
+
     seen: list[tuple[bool, str | None]] = []
 
     class Recorded:
@@ -53,7 +55,8 @@ def test_fabric_takes_the_gpus_of_its_host(
     expected: tuple[str, Any, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fabric = pytest.importorskip("lightning_fabric")
+    import lightning_fabric as fabric
+
     seen: list[tuple[str, Any, int]] = []
 
     def recorded(*, accelerator: str, devices: Any, num_nodes: int, strategy: Any) -> Any:

@@ -1,13 +1,10 @@
-"""Kill, stop, starve and interrupt sweeps, each many times, and count how often the promise held.
+"""`make faults`: kills, stops, starves and interrupts sweeps, each many times at random moments.
 
-`python -m tools.faults [WORD ...] [--tries N]` runs all faults, or those with a word in their name.
-Each is a function whose docstring is the promise; one call is one try, and raises AssertionError
-where the promise was broken.
+`make full` runs the first try of those that need no quiet machine.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import random
@@ -19,13 +16,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
+import pytest
 
 from dpbench import store
 from dpbench.errors import StoreError
@@ -37,6 +34,7 @@ from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
 from tests.cli.command import dpbench, environment, start
 from tests.launch import synthetic
+from tests.waiting import is_alive
 
 PROMPT_SECONDS, GONE_SECONDS = 2.0, 2.0
 TRIAL_SECONDS = 1.2
@@ -55,9 +53,15 @@ COMPUTED = (
 """A sweep of the launchers of tests/launch/synthetic.py: many records in no time."""
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
-class CannotTry(Exception):
-    """This machine has no way to try it; the text says why."""
+
+FULL = pytest.param(0, marks=pytest.mark.full)
+
+
+def tries(count: int, *first: object) -> pytest.MarkDecorator:
+    """Run a test with each number below `count`, from which it draws its moment."""
+    return pytest.mark.parametrize("number", [*first, *range(len(first), count)])
 
 
 def faulty(kind: str, number: int, **changes: object) -> TrialSpec:
@@ -68,31 +72,26 @@ def faulty(kind: str, number: int, **changes: object) -> TrialSpec:
     return trial_spec(workload=workload, implementation=implementation, backend=backend, **changes)
 
 
-@contextmanager
-def launcher() -> Iterator[tuple[HostLauncher, Path]]:
-    """A launcher of trials, and the folder of their logs."""
-    with tempfile.TemporaryDirectory() as folder:
-        machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
-        logs = Path(folder) / "logs"
-        yield HostLauncher(machine, prepared=None, logs=logs), logs
+def launcher(logs: Path) -> HostLauncher:
+    machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+    return HostLauncher(machine, prepared=None, logs=logs)
 
 
-def rank_killed(number: int) -> None:
-    """The trial fails within 2 s, and its reason names the rank and SIGKILL."""
+@tries(50, FULL)
+def test_a_rank_that_is_killed_is_named_within_two_seconds(number: int, tmp_path: Path) -> None:
     chance = random.Random(number)
-    with launcher() as (starts, logs):
-        # A kill that comes when the rank has its result already leaves nothing to name.
-        while True:
-            victim, killed_at, over = chance.randrange(2), list[float](), threading.Event()
-            arguments = (logs, victim, chance.uniform(0, TRIAL_SECONDS), killed_at, over)
-            killer = threading.Thread(target=_kill_one, args=arguments)
-            killer.start()
-            outcome = starts.run(faulty("Healthy", number, timed_steps=600), 60.0)
-            ended = time.monotonic()
-            over.set()
-            killer.join()
-            if killed_at and outcome.status is not Status.COMPLETED:
-                break
+    # A kill that comes when the rank has its result already leaves nothing to name.
+    while True:
+        victim, killed_at, over = chance.randrange(2), list[float](), threading.Event()
+        arguments = (tmp_path, victim, chance.uniform(0, TRIAL_SECONDS), killed_at, over)
+        killer = threading.Thread(target=_kill_one, args=arguments)
+        killer.start()
+        outcome = launcher(tmp_path).run(faulty("Healthy", number, timed_steps=600), 60.0)
+        ended = time.monotonic()
+        over.set()
+        killer.join()
+        if killed_at and outcome.status is not Status.COMPLETED:
+            break
     assert outcome.status is Status.FAILED
     named = f"rank {victim} was killed by SIGKILL"
     assert (outcome.reason or "").startswith(named), outcome.reason
@@ -114,27 +113,27 @@ def _kill_one(
         time.sleep(0.005)
 
 
-def parent_killed(number: int) -> None:
-    """Ranks are gone within 2 s, nothing is lost, and --resume finishes and repeats nothing."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        running = start(*REAL, cwd=folder)
-        time.sleep(random.Random(number).uniform(0.5, 8.0))
-        children = psutil.Process(running.pid).children(recursive=True)
-        of_ranks = [child for child in children if child.ppid() != running.pid]
-        running.kill()
-        gone = time.monotonic() + GONE_SECONDS
-        while left := [child for child in of_ranks if is_running(child)]:
-            assert time.monotonic() < gone, left
-            time.sleep(0.01)
-        assert not psutil.wait_procs(children, timeout=30)[1]
-        running.communicate(timeout=20)
-        before = stored(folder)
-        finished = dpbench(*REAL, *(["--resume"] if before is not None else []), cwd=folder)
-        assert finished.returncode == 0, finished.stderr[-300:]
-        after = stored(folder) or []
-        assert after[: len(before or [])] == (before or [])
-        assert len(after) == len({*after}) == REAL_TRIALS
+@tries(10)
+def test_a_killed_sweep_takes_its_ranks_along_and_is_finished_with_resume(
+    number: int, tmp_path: Path
+) -> None:
+    running = start(*REAL, cwd=tmp_path)
+    time.sleep(random.Random(number).uniform(0.5, 8.0))
+    children = psutil.Process(running.pid).children(recursive=True)
+    of_ranks = [child for child in children if child.ppid() != running.pid]
+    running.kill()
+    gone = time.monotonic() + GONE_SECONDS
+    while left := [child for child in of_ranks if is_alive(child.pid)]:
+        assert time.monotonic() < gone, left
+        time.sleep(0.01)
+    assert not psutil.wait_procs(children, timeout=30)[1]
+    running.communicate(timeout=20)
+    before = stored(tmp_path)
+    finished = dpbench(*REAL, *(["--resume"] if before is not None else []), cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr[-300:]
+    after = stored(tmp_path) or []
+    assert after[: len(before or [])] == (before or [])
+    assert len(after) == len({*after}) == REAL_TRIALS
 
 
 def stored(folder: Path) -> list[str] | None:
@@ -146,16 +145,8 @@ def stored(folder: Path) -> list[str] | None:
     return [record.trial.trial_id for record in records]
 
 
-def is_running(process: psutil.Process) -> bool:
-    """A zombie is not: its parent is about to end and has not read its status."""
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def signal_sent(number: int) -> None:
-    """An ignored signal changes nothing, any other ends a sweep and a training with 128 + n."""
+@tries(32)
+def test_a_signal_ends_a_sweep_or_a_training_unless_it_is_ignored(number: int) -> None:
     kind = SIGNALS[number % len(SIGNALS)]
     ignored, to_all, trains = bool(number & 4), not number & 8, number & 20 == 16
     with tempfile.TemporaryDirectory() as name:
@@ -175,7 +166,7 @@ def signal_sent(number: int) -> None:
         # To all processes of the terminal, as the kernel does, or to the command alone.
         (os.killpg if to_all else os.kill)(running.pid, kind)
         _, printed = running.communicate(timeout=240)
-        left = [one for one in psutil.wait_procs(family, GONE_SECONDS)[1] if is_running(one)]
+        left = [one for one in psutil.wait_procs(family, GONE_SECONDS)[1] if is_alive(one.pid)]
         # Before Python is up a signal does what it does to every program.
         expected = (0,) if ignored else (128 + kind, -kind)
         assert running.returncode in expected, f"{kind.name}: {running.returncode}"
@@ -190,8 +181,8 @@ def computed(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         return dpbench(*COMPUTED, *words, cwd=cwd)
 
 
-def disk_full(number: int) -> None:
-    """Whole records are kept wherever in them the disk fills up, and --resume finishes."""
+@tries(5, FULL)
+def test_whole_records_are_kept_wherever_the_disk_fills_up(number: int) -> None:
     with mounted("-t", "tmpfs", "-o", f"size={40 + 16 * number}k", "none") as disk:
         stopped = computed(cwd=disk)
         path = disk / "results/s" / store.TRIALS_FILE
@@ -206,10 +197,10 @@ def disk_full(number: int) -> None:
         assert len(ids) == len({*ids})
 
 
-def power_lost(number: int) -> None:
-    """The image of the disk has every stored record, and --resume finishes."""
+@tries(20, FULL)
+def test_the_disk_has_every_stored_record_when_the_power_is_lost(number: int) -> None:
     if shutil.which("mkfs.ext4") is None:
-        raise CannotTry("mkfs.ext4 is not installed")
+        pytest.skip("mkfs.ext4 is not installed")
     with tempfile.TemporaryDirectory() as name:
         image, crashed = Path(name) / "disk", Path(name) / "crashed"
         with image.open("wb") as file:
@@ -237,40 +228,39 @@ def power_lost(number: int) -> None:
 
 @contextmanager
 def mounted(*arguments: str) -> Iterator[Path]:
-    """A file system at a new folder; raises CannotTry without the right to mount."""
+    """A file system at a new folder; skips without the right to mount."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["mount", *arguments, folder]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise CannotTry(f"mounting needs root: {done.stderr.strip()}")
+            pytest.skip(f"mounting needs root: {done.stderr.strip()}")
         try:
             yield Path(folder)
         finally:
             subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def shared_memory_full(_: int) -> None:
-    """The sweep completes without a free page in /dev/shm."""
+@pytest.mark.full
+def test_a_sweep_completes_without_a_free_page_of_shared_memory(tmp_path: Path) -> None:
     fill = "mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero > /dev/shm/full"
     command = shlex.join([sys.executable, "-m", "dpbench", *REAL])
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            ["unshare", "--mount", "sh", "-c", f"{fill} && exec {command}"],
-            cwd=folder,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"{fill} && exec {command}"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if "unshare: " in done.stderr or "mount: " in done.stderr:
-        raise CannotTry(f"a mount namespace needs root: {done.stderr.strip()}")
+        pytest.skip(f"a mount namespace needs root: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr[-300:]
 
 
-def three_hundred_in_a_row(_: int) -> None:
-    """The launching process gains no memory, descriptors, threads or children."""
-
+@pytest.mark.timeout(600)
+def test_three_hundred_trials_in_a_row_gain_no_memory_descriptors_or_processes(
+    tmp_path: Path,
+) -> None:
     def held() -> tuple[int, int, int]:
         gc.collect()
         this = psutil.Process()
@@ -280,61 +270,15 @@ def three_hundred_in_a_row(_: int) -> None:
         this = psutil.Process()
         return sum(one.memory_info().rss for one in (this, *this.children()))
 
-    with launcher() as (starts, _logs):
-        for number in range(30):  # until caches and pools have the size that they keep
-            starts.run(faulty("Healthy", number), 60.0)
-        before, bytes_before = held(), memory()
-        for number in range(300):
-            outcome = starts.run(faulty("Healthy", number), 60.0)
-            assert outcome.status is Status.COMPLETED, outcome.reason
-        deadline = time.monotonic() + 1.0
-        while (now := held()) > before and time.monotonic() < deadline:
-            time.sleep(0.01)  # threads that are just ending
-        assert all(map(int.__le__, now, before)), f"holds {now}, before {before}"
-        assert memory() - bytes_before <= 8 * 2**20
-
-
-FAULTS: dict[Callable[[int], None], int] = {
-    rank_killed: 50,
-    parent_killed: 10,
-    signal_sent: 32,
-    disk_full: 5,
-    power_lost: 20,
-    shared_memory_full: 2,
-    three_hundred_in_a_row: 1,
-}
-"""Number of tries of each."""
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.faults", description=__doc__)
-    parser.add_argument("words", nargs="*", help="only faults with one of these in their name")
-    parser.add_argument("--tries", type=int, help="at most so many tries of each")
-    options = parser.parse_args(arguments)
-    broken = False
-    for fault, most in FAULTS.items():
-        name = fault.__name__.replace("_", " ")
-        if options.words and not any(word in name for word in options.words):
-            continue
-        tries, problems = min(most, options.tries or most), Counter[str]()
-        try:
-            for number in range(tries):
-                try:
-                    fault(number)
-                except AssertionError as problem:
-                    problems[str(problem)] += 1
-        except CannotTry as reason:
-            print(f"{name}: not tried here: {reason}", flush=True)
-            continue
-        print(f"{name}: {tries - problems.total()} of {tries} held: {fault.__doc__}", flush=True)
-        for text, count in problems.most_common(3):
-            print(f"  {count} × {text}", flush=True)
-        broken |= bool(problems)
-    return int(broken)
-
-
-if __name__ == "__main__":
-    # What is tried here inherits these, and a shell's `&` or nohup has set them to be ignored.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    sys.exit(main(sys.argv[1:]))
+    starts = launcher(tmp_path)
+    for number in range(30):  # until caches and pools have the size that they keep
+        starts.run(faulty("Healthy", number), 60.0)
+    before, bytes_before = held(), memory()
+    for number in range(300):
+        outcome = starts.run(faulty("Healthy", number), 60.0)
+        assert outcome.status is Status.COMPLETED, outcome.reason
+    deadline = time.monotonic() + 1.0
+    while (now := held()) > before and time.monotonic() < deadline:
+        time.sleep(0.01)  # threads that are just ending
+    assert all(map(int.__le__, now, before)), f"holds {now}, before {before}"
+    assert memory() - bytes_before <= 8 * 2**20
