@@ -58,7 +58,7 @@ class PublishedRow(BaseModel):
     """Who measured, on what hardware and data."""
     scaling: Literal["weak"] = "weak"
     gpus_per_node: PositiveCount | None = None
-    """Read by `projection.track_record` alone."""
+    """Read by `tools/law_errors.py` alone."""
 
     @property
     def throughput(self) -> float | None:

@@ -8,9 +8,8 @@ from dataclasses import asdict
 
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
-from dpbench.analysis.projection.law import FLAT
+from dpbench.analysis.projection.law import ACROSS_NODES, FLAT, WITHIN_NODE, Band
 from dpbench.analysis.projection.series import Origin, Projection
-from dpbench.analysis.projection.track_record import band, held
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer
 from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text
@@ -94,17 +93,15 @@ def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
     """How often such bands held on published series, for each kind of prediction shown."""
     kinds = {row.kind for one in projections for row in one.rows}
     if kinds & {"interpolated", "extrapolated"}:
-        inside, count = held(across=False)
         yield (
-            f"on published series within one node, {inside} of {count} predictions of this law lay "
-            "within their band"
+            f"on published series within one node, {WITHIN_NODE.inside} of "
+            f"{WITHIN_NODE.predictions} predictions of this law lay within their band"
         )
     if "next node" in kinds:
-        inside, count = held(across=True)
         yield (
             "next node: the prediction includes the slowdown that published series show across a "
-            f"node boundary; {inside} of {count} such predictions lay within their band. "
-            "--topology simulates a network instead"
+            f"node boundary; {ACROSS_NODES.inside} of {ACROSS_NODES.predictions} such predictions "
+            "lay within their band. --topology simulates a network instead"
         )
 
 
@@ -114,36 +111,22 @@ def _reading(projections: Sequence[Projection], *, verbose: bool) -> Iterable[st
     yield from _track_record(projections)
     references = " or ".join(dict.fromkeys(one.reference for one in projections))
     yield f"efficiency is speed per replica ÷ that of {references}; 100 % is linear scaling"
-    if len(projections) == 1 or verbose:
-        yield from map(_alike, (one for one in projections if one.alike))
     if not verbose:
         return
     yield (
         "bands include the noise of the measurements and the errors of this law on published "
         "series. For a flat curve, one doubling beyond the data, 90 % of the measured step times "
-        f"were {_errors(across=False)} × the predicted one ({_errors(across=True)} in the next "
+        f"were {_errors(WITHIN_NODE)} × the predicted one ({_errors(ACROSS_NODES)} in the next "
         "node); steeper curves and further doublings have wider bands"
     )
     kinds = {row.kind for one in projections for row in one.rows}
     yield "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds)
 
 
-def _errors(*, across: bool) -> str:
+def _errors(errors: Band) -> str:
     """The band of a flat curve one doubling beyond the data, as "0.98 to 1.06"."""
-    errors = band(across=across)
     low, high = ((end - errors.middle) * math.sqrt(FLAT) for end in (errors.low, errors.high))
     return f"{math.exp(low):.2f} to {math.exp(high):.2f}"
-
-
-def _alike(one: Projection) -> str:
-    """The published series that look like this one, and what they did next."""
-    courses = [
-        f"{other.name}: "
-        + ", ".join(f"{units.percent(value)} at {n}" for n, value in other.efficiencies)
-        for other in one.alike
-    ]
-    label = one_line(one.label)
-    return f"published series with a similar efficiency ({label}): {'; '.join(courses)}"
 
 
 def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:

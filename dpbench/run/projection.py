@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
@@ -15,7 +15,6 @@ from dpbench.run.results import filter_choices, is_table
 if TYPE_CHECKING:
     from dpbench.analysis.projection.series import ProjectedRow, Projection, Series
     from dpbench.analysis.projection.simulation import Simulation
-    from dpbench.analysis.projection.track_record import Lookalike
     from dpbench.store import StoredSweep
 
 FURTHER = (8, 64, 1000)
@@ -92,7 +91,7 @@ def _by_law(
         try:
             per_node = options.ranks_per_node or _gpus_per_node(one, sweep)
             rows = project_by_law(one, options.group_sizes, per_node)
-            found.append(replace(_projection(one, rows), alike=_alike(one, sweep)))
+            found.append(_projection(one, rows))
         except UsageError as error:
             refused.append(str(error))
     return _answer(options, found, [*left_out, *refused], sweep)
@@ -104,18 +103,6 @@ def _gpus_per_node(series: Series, sweep: StoredSweep | None) -> int | None:
         return None
     counts = {len(machine.accelerators) for machine in sweep.environments.values()}
     return counts.pop() if len(counts) == 1 else None
-
-
-def _alike(series: Series, sweep: StoredSweep | None) -> tuple[Lookalike, ...]:
-    from dpbench.analysis.projection.track_record import lookalikes
-
-    words = [series.label]
-    if sweep is not None and series.trial is not None:
-        gpus = (gpu.name for one in sweep.environments.values() for gpu in one.accelerators)
-        words += [series.trial.workload.architecture, *gpus]
-    sizes, speeds = series.group_sizes, series.speeds
-    efficiency = speeds[-1].value / speeds[0].value * sizes[0] / sizes[-1]
-    return lookalikes(" ".join(words), efficiency, sizes)
 
 
 def _by_simulation(

@@ -14,11 +14,12 @@ import torch
 import dpbench
 from dpbench import architecture
 from dpbench.analysis.metrics import COLUMNS
-from dpbench.analysis.projection.track_record import errors, held
+from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
 from dpbench.api.results import Results
 from dpbench.cli.app import commands
 from dpbench.report.charts.kinds import CHARTS
 from tools.docs import ROOT
+from tools.law_errors import errors
 
 GPU_RESULTS = ROOT / "results" / "gpu" / "gpu.json"
 NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
@@ -46,15 +47,14 @@ def _columns(which: str) -> str:
 def _validation(_: str) -> str:
     """How the scaling law does on published series, within a node and across its boundary."""
     rows = []
-    for name, across in (("within a node", False), ("across its boundary", True)):
-        found = [error for error in errors() if error.crosses is across]
-        inside, count = held(across=across)
+    for name, band in (("within a node", WITHIN_NODE), ("across its boundary", ACROSS_NODES)):
+        found = errors(across=band is ACROSS_NODES)
         law, kept = (
             f"{100 * median(map(abs, one)):.1f} %"
             for one in zip(*((e.log_ratio, e.log_ratio_if_kept) for e in found), strict=True)
         )
-        series = len({error.curve for error in found})
-        rows.append((name, f"{count} on {series} series", law, kept, f"{inside} of {count}"))
+        number = f"{band.predictions} on {len({error.curve for error in found})} series"
+        rows.append((name, number, law, kept, f"{band.inside} of {band.predictions}"))
     header = (
         *("predictions", "number", "median error"),
         *("if the last efficiency stays", "in the band"),

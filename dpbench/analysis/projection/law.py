@@ -5,7 +5,7 @@ the mean rise per doubling that was measured, in each further one by half of tha
 became shorter is not expected to become still shorter. Between two sizes it is interpolated.
 
 On published series this errs less than a least-squares fit of latency and bandwidth terms and less
-than keeping the last efficiency (`track_record`, docs/scaling.md).
+than keeping the last efficiency (`tools/law_errors.py`, docs/scaling.md).
 """
 
 from __future__ import annotations
@@ -25,6 +25,35 @@ DAMPING = 1 / 2
 """Rise of a doubling beyond the data, relative to the doubling before it."""
 FLAT = 0.01
 """Rise per doubling that errors are scaled with besides the measured one: flat curves err, too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Band:
+    """Errors of the law on published series, as logarithms relative to the scale of a prediction.
+
+    Ninety percent of them lie between `low` and `high`.
+    """
+
+    low: float
+    middle: float
+    """Shift of a prediction: 0 within a node, the median error across its boundary."""
+    high: float
+    inside: int
+    """How many of the `predictions` lay in a band from all other series."""
+    predictions: int
+
+
+# `python -m tools.law_errors` computes both.
+WITHIN_NODE = Band(
+    low=-0.1480466941720107, middle=0.0, high=0.548478502299771, inside=201, predictions=224
+)
+ACROSS_NODES = Band(
+    low=-0.13038579716866272,
+    middle=0.2181110427208617,
+    high=1.3433858113696049,
+    inside=59,
+    predictions=65,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,8 +14,14 @@ from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.law import LARGEST_MULTIPLE, continued, crosses, refusal
-from dpbench.analysis.projection.track_record import Lookalike, band
+from dpbench.analysis.projection.law import (
+    ACROSS_NODES,
+    LARGEST_MULTIPLE,
+    WITHIN_NODE,
+    continued,
+    crosses,
+    refusal,
+)
 from dpbench.analysis.row import Row, noise_note
 from dpbench.analysis.scaling import UNITY
 from dpbench.errors import UsageError
@@ -83,8 +89,6 @@ class Projection:
     """The network that its steps are simulated on; None for a law."""
     rows: tuple[ProjectedRow, ...]
     assumptions: tuple[str, ...] = ()
-    alike: tuple[Lookalike, ...] = ()
-    """Published series that look like this one; the most similar first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -297,7 +301,7 @@ def _predicted(series: Series, n: int, per_node: int | None) -> ProjectedRow:
     seconds = [size / speed.value for size, speed in zip(sizes, speeds, strict=True)]
     predicted = continued(sizes, seconds, n)
     across = crosses(sizes, n, per_node)
-    errors = band(across=across)
+    errors = ACROSS_NODES if across else WITHIN_NODE
     shift = errors.middle * predicted.scale
     parts = [(end - errors.middle) * predicted.scale for end in (errors.low, errors.high)]
     faster, slower = reach(parts, predicted.noise([*map(noise_of, speeds)]))

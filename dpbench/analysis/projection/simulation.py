@@ -4,7 +4,7 @@ Computing is as traced on one replica, times two measured factors: how much long
 the other replicas of its machine (contention), and how much the slowest of n replicas takes
 (stragglers). Both come from the steps that sweeps run without gradient synchronization. The band
 moves each input to both ends of its interval, and adds, beyond the measured sizes, the error of a
-law (see `track_record`). That simulations err like laws is an assumption: nobody has published
+law (`law.WITHIN_NODE`). That simulations err like laws is an assumption: nobody has published
 enough of them.
 """
 
@@ -18,7 +18,7 @@ from statistics import fmean
 from dpbench import units
 from dpbench.analysis.communication.network import Topology
 from dpbench.analysis.estimate import Estimate, Floats, geometric_mean, single_value
-from dpbench.analysis.projection.law import error_scale
+from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.series import ProjectedRow, Series, reach
 from dpbench.analysis.projection.step import (
     StepTrace,
@@ -28,7 +28,6 @@ from dpbench.analysis.projection.step import (
     step_ratios,
     step_trace,
 )
-from dpbench.analysis.projection.track_record import band
 from dpbench.analysis.row import Row
 from dpbench.analysis.throughput import mean_rank_step_seconds, steps_without_sync
 from dpbench.errors import UsageError
@@ -111,8 +110,9 @@ class Simulation:
         swings = [math.log(self.step_seconds(n, case) / seconds) for case in self.cases(n)]
         octaves = max(0.0, math.log2(n / self.series.group_sizes[-1]))
         rise = max(0.0, math.log(seconds / self.step_seconds(1))) / max(1.0, math.log2(n))
-        scale, errors = error_scale(rise, octaves), band(across=False)
-        faster, slower = reach([*swings, errors.low * scale, errors.high * scale])
+        scale = error_scale(rise, octaves)
+        ends = (WITHIN_NODE.low * scale, WITHIN_NODE.high * scale)
+        faster, slower = reach([*swings, *ends])
         items = self.series.items_per_replica
         assert items is not None, "sweeps have a batch size"
         speed = n * items / seconds

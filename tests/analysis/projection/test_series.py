@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.projection.law import ACROSS_NODES
 from dpbench.analysis.projection.series import ProjectedRow, Series, project_by_law
-from dpbench.analysis.projection.track_record import band
 from dpbench.analysis.rows import summarize
 from dpbench.errors import UsageError
 from tests.analysis.projection.sweeps import curve, ddp_series, swept
@@ -99,7 +99,7 @@ def test_a_second_node_is_predicted_slower_and_with_a_wider_band() -> None:
     assert within.throughput is not None
     assert across.throughput is not None
     shift = math.log(within.throughput.value / across.throughput.value)
-    assert shift == pytest.approx(0.1 * band(across=True).middle)
+    assert shift == pytest.approx(0.1 * ACROSS_NODES.middle)
     assert shift > 0.01
     low, high = across.throughput.ends
     assert math.log(high / low) > 1.5 * math.log(

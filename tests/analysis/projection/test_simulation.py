@@ -9,9 +9,8 @@ from datetime import date
 import pytest
 
 from dpbench.analysis.communication.network import Link, Topology, flat_network
-from dpbench.analysis.projection.law import error_scale
+from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.simulation import Simulation, project_by_simulation, simulation_of
-from dpbench.analysis.projection.track_record import band
 from dpbench.errors import UsageError
 from tests.analysis.builders import trial
 from tests.analysis.projection.sweeps import GRADIENT_BYTES, GRADIENTS, ddp_series, swept
@@ -71,7 +70,7 @@ def test_the_band_moves_the_network_to_its_ends() -> None:
     assert row.step_seconds is not None
     step = found.step_seconds(8)
     slower = math.log(found.step_seconds(8, {"network": 2.0}) / step)
-    law = band(across=False).high * error_scale(math.log(step / found.step_seconds(1)) / 3, 2)
+    law = WITHIN_NODE.high * error_scale(math.log(step / found.step_seconds(1)) / 3, 2)
     assert row.step_seconds.high == pytest.approx(step * math.exp(math.hypot(slower, law)))
     assert row.step_seconds.confidence == 0.9
 

@@ -1,0 +1,131 @@
+"""How well the law of `dpbench project` predicts published series, and the band that follows.
+
+Each series withholds its larger group sizes, and the law predicts them from every prefix of two or
+more. The band is conformal: order statistics of these errors. Across the boundary from one node to
+several, steps take longer than any law through one node says; those errors are a set of their own.
+
+`python -m tools.law_errors` prints the bands that `dpbench/analysis/projection/law.py` holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+
+from dpbench.analysis.estimate import BAND_CONFIDENCE
+from dpbench.analysis.projection.law import LARGEST_MULTIPLE, Band, continued, crosses
+from dpbench.analysis.published import PublishedRow, read_published
+from dpbench.shipped import RESULTS
+
+TABLES = ("weak_scaling.csv", "scaling_series.csv")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedCurve:
+    """Step times of others along the group sizes, at a fixed batch per replica."""
+
+    source: str
+    per_node: int
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+    """Apart from a factor that is the same at all group sizes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Error:
+    """The error of one prediction of a withheld group size."""
+
+    curve: PublishedCurve
+    crosses: bool
+    log_ratio: float
+    """ln(measured ÷ predicted step time)."""
+    scaled: float
+    """The same ÷ the scale of the prediction."""
+    log_ratio_if_kept: float
+    """ln(measured ÷ predicted) if the last efficiency is kept."""
+
+
+def published_curves() -> tuple[PublishedCurve, ...]:
+    """The series of weak scaling that ship with dpbench."""
+    groups: dict[tuple[object, ...], list[PublishedRow]] = {}
+    for table in TABLES:
+        for line in read_published(RESULTS / "published" / table):
+            key = (table, line.source, line.implementation, line.batch_size)
+            groups.setdefault(key, []).append(line)
+    curves = []
+    for lines in groups.values():
+        known = sorted((line.group_size, line.throughput) for line in lines if line.throughput)
+        curves.append(
+            PublishedCurve(
+                source=lines[0].source,
+                per_node=lines[0].gpus_per_node or 1,
+                sizes=tuple(n for n, _ in known),
+                seconds=tuple(n / speed for n, speed in known),
+            )
+        )
+    return tuple(curves)
+
+
+@cache
+def errors(*, across: bool) -> tuple[Error, ...]:
+    """The errors of all predictions on the published series, within a node or across its
+    boundary."""
+    every = (error for curve in published_curves() for error in _errors(curve))
+    return tuple(error for error in every if error.crosses is across)
+
+
+def _errors(curve: PublishedCurve) -> Iterator[Error]:
+    for place, n in enumerate(curve.sizes):
+        for count in range(2, place + 1):
+            sizes, seconds = curve.sizes[:count], curve.seconds[:count]
+            if n > LARGEST_MULTIPLE * sizes[-1]:
+                continue
+            predicted = continued(sizes, seconds, n)
+            log_ratio = math.log(curve.seconds[place]) - predicted.log_seconds
+            yield Error(
+                curve=curve,
+                crosses=crosses(sizes, n, curve.per_node),
+                log_ratio=log_ratio,
+                scaled=log_ratio / predicted.scale,
+                log_ratio_if_kept=math.log(curve.seconds[place] / seconds[-1]),
+            )
+
+
+def conformal(scaled: Sequence[float], *, middle: float = 0.0) -> tuple[float, float, float]:
+    """(Low, middle, high): the band that holds the next of such errors with 90 % or more, if there
+    are at least 19.
+
+    Among m exchangeable errors, the next one lies between the ⌊0.05 (m+1)⌋-th and the
+    ⌈0.95 (m+1)⌉-th (split conformal prediction).
+    """
+    ordered, count = sorted(scaled), len(scaled)
+    tail = (1 - BAND_CONFIDENCE) / 2
+    # Rounded first: 0.05 × 20 must be 1, not a little less.
+    below = max(1, math.floor(round(tail * (count + 1), 9)))
+    above = min(count, math.ceil(round((1 - tail) * (count + 1), 9)))
+    return min(middle, ordered[below - 1]), middle, max(middle, ordered[above - 1])
+
+
+def _ends(found: Sequence[Error]) -> tuple[float, float, float]:
+    scaled = [error.scaled for error in found]
+    return conformal(scaled, middle=median(scaled) if found[0].crosses else 0.0)
+
+
+def calibrated(*, across: bool) -> Band:
+    """The band from all published series, within a node or across its boundary, and how many
+    predictions lie in a band from all other series."""
+    found = errors(across=across)
+    inside = 0
+    for curve in {error.curve for error in found}:
+        low, _, high = _ends([error for error in found if error.curve != curve])
+        inside += sum(low <= one.scaled <= high for one in found if one.curve == curve)
+    low, middle, high = _ends(found)
+    return Band(low=low, middle=middle, high=high, inside=inside, predictions=len(found))
+
+
+if __name__ == "__main__":
+    for across in (False, True):
+        print(calibrated(across=across))
