@@ -67,9 +67,6 @@ class Metric:
     scale: Scale = ""
     better: Literal["", "higher", "lower"] = ""
     """Which direction is better; "" if `compare` and `check` do not compare it."""
-    is_relative: bool = False
-    """True if it is compared per replica, against what the speedup is against in the same
-    repetition; see `scaling.efficiency_reader`."""
     is_speed: bool = True
     """Whether better means faster."""
     follows_throughput: bool = False
@@ -86,7 +83,7 @@ class Metric:
 
     @property
     def in_trials(self) -> bool:
-        return not self.is_relative and (self.trial is not None or self.setting is not None)
+        return self.trial is not None or self.setting is not None
 
     def of_trial(self, record: TrialRecord) -> PlainValue:
         """Read its value in one trial; None if that does not have it."""

@@ -227,10 +227,6 @@ DECLARED: tuple[Metric, ...] = (
         header="Eff.",
         style="percent",
         shown="always",
-        trial=timed(throughput.items_per_second),
-        better="higher",
-        is_relative=True,
-        is_speed=False,
     ),
     Metric(
         key="serial_fraction",

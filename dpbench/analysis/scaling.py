@@ -19,7 +19,6 @@ from operator import attrgetter
 from typing import Literal, get_args
 
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, paired_ratio, ratio
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions
 from dpbench.analysis.throughput import items_per_second
 from dpbench.records.environment import comparable
 from dpbench.records.trial import TrialRecord
@@ -143,23 +142,3 @@ def speedup_of(own: Sequence[TrialRecord], base: Sequence[TrialRecord]) -> Estim
     if len(mine) < FEWEST_PAIRS or mine.keys() != theirs.keys():
         return ratio([*mine.values()], [*theirs.values()])
     return paired_ratio([mine[n] for n in sorted(mine)], [theirs[n] for n in sorted(mine)])
-
-
-def efficiency_reader(records: Sequence[TrialRecord]) -> Callable[[TrialRecord], float | None]:
-    """Reads the efficiency of a trial against what speedups are against in the same pass of the
-    sweep with these records; None for the baseline itself."""
-    usable = {
-        spec: {record.trial.repetition: record for record in usable_repetitions(group)}
-        for spec, group in by_configuration(records).items()
-    }
-    reference = reference_of(spec for spec, found in usable.items() if found)
-
-    def read(record: TrialRecord) -> float | None:
-        spec, repetition = record.trial.configuration, record.trial.repetition
-        base = usable.get(reference(spec), {}).get(repetition)
-        is_usable = repetition in usable.get(spec, {})
-        if base is None or not is_usable or base.trial.configuration == spec:
-            return None
-        return items_per_second(record) / items_per_second(base) / spec.group_size
-
-    return read

@@ -68,9 +68,9 @@ def check(arch: Any = None, *, progress: bool = True, **options: Any) -> CheckVe
 
         found = request.check({**given, "quiet": not progress})
     return CheckVerdict(
-        outcome=found.assessment.verdict.outcome,
+        outcome=found.verdict.outcome,
         exit_status=found.exit_status,
-        summary=headline(found.assessment.verdict),
+        summary=headline(found.verdict),
         text=found.answer.text,
         data=found.answer.data,
     )

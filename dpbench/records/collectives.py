@@ -95,3 +95,8 @@ class CollectiveRecord:
     ranks: tuple[RankCollectives, ...] = ()
     tried_again_after: str | None = None
     """Why a first try ended that something outside of it had ended, as kill -9 does."""
+
+    @property
+    def environment_ids(self) -> tuple[str, ...]:
+        """The id of its environment, under the name that trials have for those of their hosts."""
+        return (self.environment_id,)

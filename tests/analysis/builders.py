@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from dpbench.analysis.comparisons.matching import Matched, Side, match
-from dpbench.analysis.comparisons.verdict import Assessment, assess
+from dpbench.analysis.comparisons.verdict import Verdict, assess
 from dpbench.records.trial import RankMeasurement, Status, TrialRecord, Verification, Window
 from dpbench.specs import TrialSpec, WorkloadSpec
 
@@ -219,7 +219,7 @@ def assessment(
     *extra: TrialRecord,
     tolerances: Mapping[str, float] | None = None,
     strict: bool = False,
-) -> Assessment:
+) -> Verdict:
     """A quiet baseline, and a candidate with these throughputs by batch size."""
     before = side("before", *(runs(trial(batch_size=batch), QUIET) for batch in changes))
     after = side("after", *(runs(trial(batch_size=b), v) for b, v in changes.items()), list(extra))

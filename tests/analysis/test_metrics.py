@@ -11,7 +11,6 @@ from dpbench.analysis import losses, throughput
 from dpbench.analysis.metrics import DECLARED
 from dpbench.analysis.resources import peak_memory
 from dpbench.analysis.rows import summarize
-from dpbench.analysis.scaling import efficiency_reader
 from dpbench.errors import StoreError
 from dpbench.records.trial import Status, TrialRecord
 from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
@@ -173,19 +172,6 @@ def test_memory_of_devices_goes_before_memory_of_the_host() -> None:
     for ranks, expected in (([host, device], 300), ([host], 900)):
         assert peak_memory(record(spec, ranks)) == expected
     assert peak_memory(record(spec, [rank(0, window([0.1], 32))])) is None
-
-
-def test_efficiency_is_against_one_replica_of_the_same_repetition() -> None:
-    records = [
-        run(trial(group_size=size, repetition=repetition), speed)
-        for size, repetition, speed in ((1, 0, 100.0), (1, 1, 200.0), (2, 0, 180.0), (2, 1, 300.0))
-    ]
-    read = efficiency_reader(records)
-    assert [read(r) for r in records] == [None, None, pytest.approx(0.9), pytest.approx(0.75)]
-    assert efficiency_reader(records[1:])(records[2]) is None
-    for changes in ({"status": Status.DIVERGED}, {"verification": WRONG}):
-        void = [run(trial(), 100.0, **changes), records[2]]
-        assert efficiency_reader(void)(records[2]) is None
 
 
 def test_repetitions_are_combined_as_each_metric_says() -> None:

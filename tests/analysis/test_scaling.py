@@ -11,7 +11,7 @@ import pytest
 
 from dpbench import store
 from dpbench.analysis.rows import summarize
-from dpbench.analysis.scaling import analyze_scaling, efficiency_reader
+from dpbench.analysis.scaling import analyze_scaling
 from dpbench.records.trial import TrialRecord
 from dpbench.report.footnotes import footnotes
 from dpbench.shipped import RESULTS
@@ -88,9 +88,6 @@ def test_copies_are_compared_with_the_plain_module() -> None:
     assert speedup(plain, copies, slower_copy) == pytest.approx(1.9)
     assert speedup(copies, slower_copy) == pytest.approx(3.8)
     assert speedup(copies) is None
-    efficiency = efficiency_reader([*plain[1:], *copies])
-    assert efficiency(copies[0]) is None  # its pass has no `single`
-    assert [efficiency(record) for record in copies[1:]] == [pytest.approx(0.95)] * 4
 
 
 def assert_faster_rows_have_more_speedup(records: Sequence[TrialRecord]) -> int:

@@ -135,7 +135,6 @@ def test_the_largest_group_alone_is_checked_unless_others_are_asked_for(
     for name, against, options, sizes in (
         ("default", "torch-ddp", (), {2}),
         ("sizes", "torch-ddp", ("--group-sizes", "1,2"), {1, 2}),
-        ("efficiency", "torch-ddp", ("--metric", "efficiency"), {1, 2}),
         ("single", "single", (), {1, 2}),
     ):
         place = ("--results-dir", tmp_path, "--name", name)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.verdict import Assessment, assess
+from dpbench.analysis.comparisons.verdict import Verdict, assess
 from dpbench.records.trial import Status
 from dpbench.report.verdict import (
     answer,
@@ -33,25 +33,25 @@ from tests.analysis.builders import (
 
 
 def test_the_first_line_is_the_verdict_with_its_interval() -> None:
-    assert headline(ALL_PASS.verdict) == (
-        "pass: time per image: +0.0 % (-1.1 to +1.2 %), tolerance 3 %"
-    )
-    text = headline(REGRESSED.verdict)
+    assert headline(ALL_PASS) == ("pass: time per image: +0.0 % (-1.1 to +1.2 %), tolerance 3 %")
+    text = headline(REGRESSED)
     assert text.startswith("regressed: time per image, mean of 2 rows: +4.9 % (")
     assert text.endswith("; regressed in 1 of 2 rows (ddp/gloo ×1, batch 32)")
 
 
 def test_an_inconclusive_check_says_what_would_settle_it() -> None:
-    text = headline(INCONCLUSIVE.verdict)
+    text = headline(INCONCLUSIVE)
     assert text.startswith("inconclusive: time per image: +3 % (-")
     assert text.endswith("too noisy to decide here: raise the tolerance, or find a quieter machine")
     found = assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]})
-    assert headline(found.verdict).endswith(
+    assert headline(found).endswith(
         "; about 30 repetitions of each side would settle it (--repetitions 30, about 1 min)"
     )
-    assert headline(found.with_pace(60.0).verdict).endswith("(--repetitions 30, about 30 min)")
-    assert "too noisy to decide here" in headline(found.with_pace(130.0).verdict)
-    busy = replace(found.verdict, is_untrustworthy=True)
+    assert headline(replace(found, seconds_per_repetition=60.0)).endswith(
+        "(--repetitions 30, about 30 min)"
+    )
+    assert "too noisy to decide here" in headline(replace(found, seconds_per_repetition=130.0))
+    busy = replace(found, is_untrustworthy=True)
     assert headline(busy).endswith("; the machine was busy: free it and measure again")
 
 
@@ -61,17 +61,17 @@ def test_a_mean_that_passes_does_not_speak_for_a_row_that_is_inconclusive(
 ) -> None:
     faster = [value / 0.8 for value in QUIET]
     found = assessment({16: faster, 32: [1080.0, 920.0, 1060.0, 940.0, 1000.0]}, strict=strict)
-    assert found.verdict.outcome == outcome
-    text = headline(found.verdict)
+    assert found.outcome == outcome
+    text = headline(found)
     if strict:
         assert text.startswith("inconclusive: time per image, mean of 2 rows: ")
         assert "; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32); " in text
-        assert found.verdict.needs_repetitions
+        assert found.needs_repetitions
     else:
         assert text.startswith("pass on average: time per image, mean of 2 rows: ")
         assert text.endswith("; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32)")
-        assert not found.verdict.needs_repetitions
-    assert [row.outcome for row in found.verdict.rows] == ["pass", "inconclusive"]
+        assert not found.needs_repetitions
+    assert [row.outcome for row in found.rows] == ["pass", "inconclusive"]
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -81,37 +81,37 @@ def test_a_row_that_one_side_cannot_measure_is_the_reason_and_not_repeated(stric
     failed = record(other, status=Status.FAILED, reason="killed")
     after = side("after", [*runs(trial(), QUIET), failed])
     found = assess([(before, after)], {"images_per_second": 0.03}, strict=strict)
-    assert found.verdict.outcome == ("inconclusive" if strict else "pass")
-    text = headline(found.verdict)
+    assert found.outcome == ("inconclusive" if strict else "pass")
+    text = headline(found)
     assert text.endswith("; no completed repetition of the candidate") == strict
-    assert not found.verdict.needs_repetitions
+    assert not found.needs_repetitions
 
 
 def test_the_change_says_of_what_it_is() -> None:
     both = assessment({16: QUIET}, tolerances={"images_per_second": 0.1, "step_seconds_p95": 0.1})
-    (first, speeds), (second, steps) = tables(both.verdict)
+    (first, speeds), (second, steps) = tables(both)
     assert (first, second) == ("images_per_second", "step_seconds_p95")
     assert "Change\nin time\nper image" in [column.header for column in speeds.columns]
     assert "Change" in [column.header for column in steps.columns]
-    (row, *_) = both.verdict.rows
-    speech = replace(row.comparison, unit="speech/s")
-    assert quantity_of([replace(row, comparison=speech)]) == "time per speech"
-    efficiency = replace(row.comparison, metric="efficiency", unit="of linear")
-    assert quantity_of([replace(row, comparison=efficiency)]) == "1 ÷ efficiency"
+    (row, *_) = both.rows
+    assert quantity_of([replace(row, unit="speech/s")]) == "time per speech"
 
 
 def test_a_row_shows_both_sides_its_change_and_what_it_says_by_itself() -> None:
     lines = answer(REGRESSED, (), exit_status=0).text.splitlines()
     assert max(map(len, lines)) <= 100
     assert any(line.count("(images/s)") == 2 for line in lines)
-    same, slow = REGRESSED.verdict.rows
+    same, slow = REGRESSED.rows
     assert (same.outcome, slow.outcome) == ("pass", "regressed")
     assert any(line.endswith("+10.0 % (+8.7 to +11.3 %)     5  regressed") for line in lines)
-    assert sentence(slow) == "regressed: time per image: +10.0 % (+8.7 to +11.3 %), tolerance 3 %"
-    (better,) = assessment({16: slower(QUIET, -0.47)}).verdict.rows
-    assert sentence(better).startswith("pass: time per image: -47.0 % (")
-    (wild,) = assessment({16: slower(QUIET, 11.0)}).verdict.rows
-    assert sentence(wild).startswith("regressed: time per image: +1,100 % (+1,0")
+    assert (
+        sentence(slow, 0.03)
+        == "regressed: time per image: +10.0 % (+8.7 to +11.3 %), tolerance 3 %"
+    )
+    (better,) = assessment({16: slower(QUIET, -0.47)}).rows
+    assert sentence(better, 0.03).startswith("pass: time per image: -47.0 % (")
+    (wild,) = assessment({16: slower(QUIET, 11.0)}).rows
+    assert sentence(wild, 0.03).startswith("regressed: time per image: +1,100 % (+1,0")
 
 
 def test_every_metric_has_a_table_that_fits_the_terminal(
@@ -151,7 +151,7 @@ def test_the_data_have_the_verdict_of_each_metric_and_every_row() -> None:
 
 
 def test_it_has_the_outcome_a_table_and_folded_notes() -> None:
-    lines = pull_request(REGRESSED.verdict, ["a note"]).splitlines()
+    lines = pull_request(REGRESSED, ["a note"]).splitlines()
     assert lines[0] == "### dpbench check: regressed"
     rows = [line for line in lines if line.startswith("|")]
     assert len(rows) == 4
@@ -161,9 +161,10 @@ def test_it_has_the_outcome_a_table_and_folded_notes() -> None:
 
 def test_names_in_the_heading_are_no_markup() -> None:
     noisy = [1080.0, 920.0, 1060.0, 940.0, 1000.0]
-    found = assessment({16: [value / 0.8 for value in QUIET], 32: noisy}).verdict
-    rows = [replace(row, comparison=replace(row.comparison, label="a_b")) for row in found.rows]
-    first, _, second, *_ = pull_request(replace(found, rows=tuple(rows)), []).splitlines()
+    found = assessment({16: [value / 0.8 for value in QUIET], 32: noisy})
+    (one,) = found.metrics
+    one = replace(one, rows=tuple(replace(row, label="a_b") for row in one.rows))
+    first, _, second, *_ = pull_request(replace(found, metrics=(one,)), []).splitlines()
     assert first == "### dpbench check: pass on average"
     assert second.endswith("inconclusive in 1 of 2 rows (a\\_b)")
 
@@ -186,9 +187,9 @@ INSIDE = {
 
 
 def suite(
-    assessment: Assessment, *, strict: bool = False, notes: tuple[str, ...] = ()
+    verdict: Verdict, *, strict: bool = False, notes: tuple[str, ...] = ()
 ) -> ElementTree.Element:
-    text = junit(assessment, strict=strict, notes=notes, started_utc="2025-01-01T00:00:00")
+    text = junit(verdict, strict=strict, notes=notes, started_utc="2025-01-01T00:00:00")
     found = ElementTree.fromstring(text.encode()).find("testsuite")
     assert found is not None
     return found
@@ -202,7 +203,7 @@ def check(element: ElementTree.Element) -> None:
 
 
 @pytest.mark.parametrize("found", [ALL_PASS, REGRESSED, INCONCLUSIVE])
-def test_elements_and_attributes_are_those_of_the_schema(found: Assessment) -> None:
+def test_elements_and_attributes_are_those_of_the_schema(found: Verdict) -> None:
     text = junit(found, strict=False, notes=("note",), started_utc="2025-01-01T00:00:00")
     check(ElementTree.fromstring(text.encode()))
 

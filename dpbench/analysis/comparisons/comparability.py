@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparisons.matching import Matched, NotComparable
+from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side
 from dpbench.data.user_code import named_files
-from dpbench.records.collectives import CollectiveRecord
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment, comparable
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import Labels, TrialSpec
@@ -26,15 +26,15 @@ def environment_notes(
 
     They also name configurations whose replicas shared a core or a GPU.
     """
-    used = dict.fromkeys(name for record in records for name in identifiers(record))
     notes = []
+    counts = Counter(comparable(record.environment_id) for record in records)
+    if len(counts) > 1:
+        listed = ", ".join(f"{identifier} ({count})" for identifier, count in counts.items())
+        notes.append(f"{noun}s come from {len(counts)} environments: {listed}")
     if any(environment.launcher == SYNTHETIC for environment in environments.values()):
         notes.append(SYNTHETIC_NOTE)
     notes += _oversubscribed(records, environments)
-    groups = Counter(comparable(record.environment_id) for record in records)
-    if len(groups) > 1:
-        listed = ", ".join(f"{identifier} ({count})" for identifier, count in groups.items())
-        notes.insert(0, f"{noun}s come from {len(groups)} environments: {listed}")
+    used = dict.fromkeys(name for record in records for name in record.environment_ids)
     first_hosts = {record.environment_id for record in records}
     known = [identifier for identifier in used if identifier in environments]
     for identifier in known[1:]:
@@ -48,13 +48,6 @@ def environment_notes(
     return tuple(notes)
 
 
-def identifiers(record: AnyRecord) -> tuple[str, ...]:
-    """Ids of the environments of all the record's hosts."""
-    if isinstance(record, TrialRecord):
-        return record.environment_ids
-    return (record.environment_id,)
-
-
 def _oversubscribed(
     records: Sequence[AnyRecord], environments: Mapping[str, Environment]
 ) -> list[str]:
@@ -65,18 +58,20 @@ def _oversubscribed(
         environment = environments.get(record.environment_id)
         if environment is None or not record.ranks:
             continue
-        spec = record.trial if isinstance(record, TrialRecord) else record.collective
+        spec: TrialSpec | CollectiveSpec
+        if isinstance(record, TrialRecord):
+            spec, name = record.trial, labels.configuration(record.trial)
+            on_one_host = max(spec.nodes, default=spec.group_size)
+            gpus = len({*spec.places})
+        else:
+            spec, name = record.collective, record.collective.label
+            on_one_host, gpus = spec.group_size, len({*spec.devices})
         if spec.devices[0] == "cpu":
-            nodes = spec.nodes if isinstance(spec, TrialSpec) else ()
-            share = max(nodes, default=spec.group_size)
-            needed, there = share * spec.threads_per_replica, environment.usable_cores
+            needed, there = on_one_host * spec.threads_per_replica, environment.usable_cores
             what, where = "threads", "cores"
         else:
-            places = spec.places if isinstance(spec, TrialSpec) else spec.devices
-            needed, there = spec.group_size, len(set(places))
-            what, where = "replicas", "GPUs"
+            needed, there, what, where = spec.group_size, gpus, "replicas", "GPUs"
         if needed > there:
-            name = labels.configuration(spec) if isinstance(spec, TrialSpec) else spec.label
             found.setdefault((what, f"{there} {where}"), {})[name] = needed
     return [
         f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
@@ -90,18 +85,24 @@ def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, .
 
     Raises NotComparable if they differ in a way that forbids a comparison, unless `force`.
     """
-    notes = [*_changed_files(matched)]
-    (_, before), (_, after) = _environments(matched)
-    if any(there.launcher == SYNTHETIC for there in (*before.values(), *after.values())):
-        notes.insert(0, SYNTHETIC_NOTE)
+    before, after = _environments(matched.baseline), _environments(matched.candidate)
+    is_synthetic = any(
+        one is not None and one.launcher == SYNTHETIC for one in (*before.values(), *after.values())
+    )
+    notes = dict.fromkeys([SYNTHETIC_NOTE] if is_synthetic else [])
+    for pair in matched.pairs:
+        if pair.baseline and pair.candidate:
+            then, now = pair.baseline[0].trial.workload, pair.candidate[0].trial.workload
+            if then.files_sha256 != now.files_sha256 and named_files(now) == named_files(then):
+                notes[f"{named_files(now)} has changed between the two"] = None
     # Another commit is the reason for most comparisons.
     for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
         first, second = (
-            dict.fromkeys(getattr(one, name) or "not known" for one in side.values())
+            dict.fromkeys(getattr(one, name) or "not known" for one in side.values() if one)
             for side in (before, after)
         )
         if first and second and first.keys() != second.keys():
-            notes.append(f"{words} differ: {', '.join(first)} -> {', '.join(second)}")
+            notes[f"{words} differ: {', '.join(first)} -> {', '.join(second)}"] = None
     if not force and (differences := environment_differences(matched)):
         raise NotComparable(
             f"{matched.baseline.label} and {matched.candidate.label} come from different "
@@ -115,44 +116,26 @@ def environment_differences(matched: Matched) -> tuple[str, ...]:
 
     The commit and the host may differ, and so may sides that mix the same environments.
     """
-    sides = (matched.baseline, matched.candidate)
-    (first, before), (second, after) = _environments(matched)
-    if not first or not second or first.keys() == second.keys():
+    before, after = _environments(matched.baseline), _environments(matched.candidate)
+    if before.keys() == after.keys():
         return ()
     found = dict.fromkeys(
         f"environment {name} of {side.label} is not stored"
-        for side, names in zip(sides, (first, second), strict=True)
-        for name in names.values()
-        if name not in side.environments
+        for side, known in ((matched.baseline, before), (matched.candidate, after))
+        for name, environment in known.items()
+        if environment is None
     )
-    for one in before.values():
-        for other in after.values():
+    for one in filter(None, before.values()):
+        for other in filter(None, after.values()):
             found |= dict.fromkeys(other.differences_from(one))
     return tuple(found)
 
 
-def _environments(matched: Matched) -> list[tuple[dict[str, str], dict[str, Environment]]]:
-    """The identifiers of either side, and those of its environments that are stored."""
-    found = []
-    for name in ("baseline", "candidate"):
-        names = _identifiers(records for pair in matched.pairs for records in getattr(pair, name))
-        stored = getattr(matched, name).environments
-        found.append((names, {one: stored[one] for one in names.values() if one in stored}))
-    return found
-
-
-def _identifiers(records: Iterable[TrialRecord]) -> dict[str, str]:
-    """The comparable part of every environment's id, with one full id that has it."""
-    return {comparable(name): name for record in records for name in record.environment_ids}
-
-
-def _changed_files(matched: Matched) -> dict[str, None]:
-    """Changes in the content of the user's files, for pairs that name the same files."""
-    found: dict[str, None] = {}
-    for pair in matched.pairs:
-        if not pair.baseline or not pair.candidate:
-            continue
-        before, now = pair.baseline[0].trial.workload, pair.candidate[0].trial.workload
-        if before.files_sha256 != now.files_sha256 and named_files(now) == named_files(before):
-            found[f"{named_files(now)} has changed between the two"] = None
-    return found
+def _environments(side: Side) -> dict[str, Environment | None]:
+    """The environments of a side by the comparable part of their ids; None for those that are not
+    stored."""
+    return {
+        comparable(name): side.environments.get(name)
+        for record in side.selected()
+        for name in record.environment_ids
+    }

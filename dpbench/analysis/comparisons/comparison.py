@@ -8,7 +8,7 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,10 +16,12 @@ from dpbench.analysis.comparisons.change import ALPHA, Change, change_between, h
 from dpbench.analysis.comparisons.matching import Matched, Pair
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.metric import Metric
-from dpbench.analysis.scaling import efficiency_reader
 from dpbench.records.trial import TrialRecord
 
-ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
+Outcome = Literal[
+    "faster", "slower", "better", "worse", "same", "inconclusive", "regressed", "pass"
+]
+"""What became of a row: the last two in a check, the first five in a comparison."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +47,7 @@ class Comparison:
     """The tests of the slowdown; None if it has no interval."""
     p_value_corrected: float | None = None
     """p-value, corrected for the number of rows (Holm)."""
-    outcome: ComparisonOutcome = "inconclusive"
+    outcome: Outcome = "inconclusive"
     reason: str | None
     """Reason why it is inconclusive."""
 
@@ -74,16 +76,9 @@ def compare_metric(matched: Matched, metric: Metric, *, within: float) -> tuple[
     1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else it
     is inconclusive.
     """
-    readers = [
-        efficiency_reader(side.records) if metric.is_relative else metric.of_trial
-        for side in (matched.baseline, matched.candidate)
-    ]
     rows = []
     for pair in matched.pairs:
-        baseline, candidate = (
-            _values(records, read)
-            for records, read in zip((pair.baseline, pair.candidate), readers, strict=True)
-        )
+        baseline, candidate = _values(pair.baseline, metric), _values(pair.candidate, metric)
         if baseline or candidate or not (pair.baseline or pair.candidate):
             rows.append(_compared(pair, matched, metric, baseline, candidate))
     corrected = holm([row.p_value for row in rows])
@@ -95,10 +90,10 @@ def compare_metric(matched: Matched, metric: Metric, *, within: float) -> tuple[
     )
 
 
-def _values(records: Sequence[TrialRecord], read: Callable[[TrialRecord], Any]) -> dict[int, float]:
+def _values(records: Sequence[TrialRecord], metric: Metric) -> dict[int, float]:
     """The values by repetition."""
-    found = ((record.trial.repetition, read(record)) for record in records)
-    return {repetition: float(value) for repetition, value in found if value is not None}
+    found: dict[int, Any] = {record.trial.repetition: metric.of_trial(record) for record in records}
+    return {repetition: float(value) for repetition, value in found.items() if value is not None}
 
 
 def _compared(
@@ -142,7 +137,7 @@ def _compared(
     )
 
 
-def _outcome(row: Comparison, corrected: float, metric: Metric, within: float) -> ComparisonOutcome:
+def _outcome(row: Comparison, corrected: float, metric: Metric, within: float) -> Outcome:
     assert row.slowdown is not None, "rows with a change have a slowdown"
     low, high = row.slowdown.ends
     if 1 / (1 + within) <= low and high <= 1 + within:

@@ -61,7 +61,7 @@ class Side:
 
     label: str
     records: tuple[TrialRecord, ...]
-    """All records of the sweep; those outside the selection may be baselines."""
+    """All records of the sweep."""
     environments: Mapping[str, Environment]
     where: Mapping[str, str] = field(default_factory=dict)
     """Selection of the records of this side: {"backend": "shm"}. Keys are those of `IDENTITY`."""
@@ -214,23 +214,20 @@ def _differences(first: pd.DataFrame, second: pd.DataFrame, keys: Sequence[str])
 
 
 def _common_label(first: TrialSpec, second: TrialSpec, labels: Labels) -> str:
-    """The common name of both; if they differ, the part in common.
+    """The parts of a configuration's name in which both agree: the settings that are told, the
+    backend, the sizes."""
+    agreed = Labels(
+        tuple(name for name in labels.several if first.setting(name) == second.setting(name))
+    )
 
-    Of the settings with several values it tells those in which the two agree.
-    """
-    agreed = (name for name in labels.several if first.setting(name) == second.setting(name))
-    labels = Labels(tuple(agreed))
-    name, other = labels.configuration(first), labels.configuration(second)
-    if name == other:
-        return name
-    common = {key for key, read in IDENTITY.items() if read(first) == read(second)}
-    label = first.backend if "backend" in common else ""
-    if "implementation" in common:
-        is_same = labels.implementation(first) == labels.implementation(second)
-        told = labels.implementation(first) if is_same else first.implementation
-        label = series_name(told, label or None)
-    if "group_size" in common:
-        hosts = on_hosts(first.nodes) if "nodes" in common else ""
-        label = f"{label} ×{first.group_size}{hosts}".strip()
-    batch = f"batch {first.batch_size}" if "batch_size" in common and first.batch_size else ""
-    return ", ".join(filter(None, (label, batch))) or f"{name} -> {other}"
+    def parts(trial: TrialSpec) -> tuple[str, ...]:
+        batch = f"batch {trial.batch_size}" if trial.batch_size else ""
+        size, hosts = f"×{trial.group_size}", on_hosts(trial.nodes)
+        return agreed.implementation(trial), trial.backend, size, hosts, batch
+
+    pairs = zip(parts(first), parts(second), strict=True)
+    name, backend, size, hosts, batch = (one if one == other else "" for one, other in pairs)
+    series = series_name(name, backend) if name else backend
+    where = f"{series} {size}{hosts if size else ''}".strip()
+    whole = f"{agreed.configuration(first)} -> {agreed.configuration(second)}"
+    return ", ".join(filter(None, (where, batch))) or whole

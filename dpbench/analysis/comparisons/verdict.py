@@ -7,7 +7,7 @@ tolerance, and passes if it is surely below it. "Surely" means Student's t over 
 an exact sign test of them, each at half the level: the first needs few repetitions, the second is
 right whatever their spread.
 
-Each row has a verdict of its own, because a mean hides rows. A single row that is slower than its
+Each row has an outcome of its own, because a mean hides rows. A single row that is slower than its
 tolerance is a regression (one-sided t at half the level, corrected for the number of rows by Holm).
 A row passes by the same tests as the mean; where one does not, a strict verdict is inconclusive.
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import groupby
 from statistics import geometric_mean
 from typing import Literal
 
@@ -34,7 +34,7 @@ from dpbench.analysis.comparisons.comparability import (
     environment_differences,
 )
 from dpbench.analysis.comparisons.comparison import Comparison, compare_metric
-from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side, match
+from dpbench.analysis.comparisons.matching import NotComparable, Side, match
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.load import is_untrustworthy
 from dpbench.analysis.metrics import METRICS
@@ -43,22 +43,9 @@ from dpbench.records.trial import Status
 from dpbench.specs import Labels
 
 VerdictOutcome = Literal["regressed", "pass", "inconclusive"]
+WORST_FIRST: tuple[VerdictOutcome, ...] = ("regressed", "inconclusive", "pass")
 ALPHA_OF_A_LOOK = 0.02
 """Level of each one-sided test, for data that is looked at again as it grows."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowVerdict:
-    """One row and its own verdict."""
-
-    comparison: Comparison
-    tolerance: float
-    outcome: VerdictOutcome
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it was measured and is inconclusive."""
-        return self.outcome == "inconclusive" and any(self.comparison.repetitions)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,38 +63,47 @@ class MetricVerdict:
     repetitions_needed: int | None
     """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
     tolerance; None if out of reach."""
-    seconds_per_repetition: float = 0.0
-    """Duration of one repetition of all rows of the check."""
+    rows: tuple[Comparison, ...]
+    """Its rows, each with a `VerdictOutcome` of its own."""
+
+    @property
+    def open_rows(self) -> tuple[Comparison, ...]:
+        """The rows that were measured and are inconclusive."""
+        return tuple(
+            row for row in self.rows if row.outcome == "inconclusive" and any(row.repetitions)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The worst outcome of its metrics."""
+    """The worst outcome of its metrics, with notes and failures."""
 
     outcome: VerdictOutcome
     metrics: tuple[MetricVerdict, ...]
-    rows: tuple[RowVerdict, ...]
-    is_untrustworthy: bool = False
-    """Whether other load disturbed so many trials of a side that more of them would not help."""
+    notes: tuple[str, ...] = ()
+    failures: tuple[tuple[str, str, float], ...] = ()
+    """(Configuration, status and reason, seconds) of configurations that could not be measured."""
     differences: tuple[str, ...] = ()
     """Differences between the environments of the sides, which may explain the verdict: "versions:
     torch 2.13.0 -> 2.14.0"."""
+    is_untrustworthy: bool = False
+    """Whether other load disturbed so many trials of a side that more of them would not help."""
+    seconds: float = 0.0
+    """Duration of all trials of both sides."""
+    seconds_per_repetition: float = 0.0
+    """Duration of one repetition of all rows of the check."""
+
+    @property
+    def rows(self) -> tuple[Comparison, ...]:
+        """The rows of all metrics."""
+        return tuple(row for one in self.metrics for row in one.rows)
 
     @property
     def needs_repetitions(self) -> bool:
         """Whether more of them may decide it; they do not if one side cannot measure the rows."""
         return self.outcome == "inconclusive" and any(
-            row.outcome == "inconclusive" and all(row.comparison.repetitions) for row in self.rows
+            all(row.repetitions) for one in self.metrics for row in one.open_rows
         )
-
-    def rows_of(self, one: MetricVerdict) -> list[RowVerdict]:
-        """The rows that a metric's verdict is about."""
-        wanted = (one.metric, one.candidate)
-        return [
-            row
-            for row in self.rows
-            if (row.comparison.metric, row.comparison.candidate_label) == wanted
-        ]
 
 
 def judge(
@@ -122,48 +118,34 @@ def judge(
     A `strict` verdict passes only if no row is inconclusive.
     """
     groups = [[*g] for _, g in groupby(comparisons, lambda c: (c.metric, c.candidate_label))]
-    rows: list[RowVerdict] = []
-    metrics: list[MetricVerdict] = []
+    metrics = []
     for group in groups:
         first, tolerance, level = group[0], tolerances[group[0].metric], alpha / len(groups)
         limit, mean = 1 + tolerance, mean_change(group)
         found = _decide(mean, limit, alpha, level)
         # A single row is its own mean.
         outcomes = [found] if len(group) == 1 else _judge_rows(group, limit, alpha, level)
-        own = [
-            RowVerdict(comparison=row, tolerance=tolerance, outcome=one)
-            for row, one in zip(group, outcomes, strict=True)
-        ]
-        is_open = [row.comparison.change for row in own if row.is_open]
+        whole = MetricVerdict(
+            metric=first.metric,
+            candidate=first.candidate_label,
+            outcome=found,
+            tolerance=tolerance,
+            slowdown=None if mean is None else mean.estimate,
+            repetitions=mean.repetitions if mean else (0, 0),
+            repetitions_needed=None,
+            rows=tuple(replace(row, outcome=o) for row, o in zip(group, outcomes, strict=True)),
+        )
         # Where the mean passes, what is left to settle are the rows.
-        needed = [
-            one.repetitions_to_settle(limit, level / 2)
-            for one in (is_open if found == "pass" else [mean])
-            if one
-        ]
+        left = [row.change for row in whole.open_rows] if found == "pass" else [mean]
+        needed = [one.repetitions_to_settle(limit, level / 2) for one in left if one]
         if "regressed" in outcomes:
             found = "regressed"
-        elif strict and is_open and found == "pass":
+        elif strict and whole.open_rows and found == "pass":
             found = "inconclusive"
-        rows += own
-        metrics.append(
-            MetricVerdict(
-                metric=first.metric,
-                candidate=first.candidate_label,
-                outcome=found,
-                tolerance=tolerance,
-                slowdown=None if mean is None else mean.estimate,
-                repetitions=mean.repetitions if mean else (0, 0),
-                repetitions_needed=max(filter(None, needed), default=None) if all(needed) else None,
-            )
-        )
-    every = {one.outcome for one in metrics}
-    worst: tuple[VerdictOutcome, ...] = ("regressed", "inconclusive", "pass")
-    return Verdict(
-        outcome=next(outcome for outcome in worst if outcome in every),
-        metrics=tuple(metrics),
-        rows=tuple(rows),
-    )
+        most = max(filter(None, needed), default=None) if all(needed) else None
+        metrics.append(replace(whole, outcome=found, repetitions_needed=most))
+    worst = min((one.outcome for one in metrics), key=WORST_FIRST.index)
+    return Verdict(outcome=worst, metrics=tuple(metrics))
 
 
 def _decide(found: Change | None, limit: float, alpha: float, level: float) -> VerdictOutcome:
@@ -207,22 +189,6 @@ def _mean_costs(rows: Sequence[Costs]) -> Costs:
     return {n: geometric_mean([costs[n] for costs in rows]) for n in sorted(shared)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Assessment:
-    """The verdict, with notes and failures."""
-
-    verdict: Verdict
-    matched: tuple[Matched, ...]
-    notes: tuple[str, ...]
-    failures: tuple[tuple[str, str, float], ...]
-    """(Configuration, status and reason, seconds) of configurations that could not be measured."""
-
-    def with_pace(self, seconds: float) -> Assessment:
-        """The same with the seconds that a repetition took."""
-        metrics = (replace(one, seconds_per_repetition=seconds) for one in self.verdict.metrics)
-        return replace(self, verdict=replace(self.verdict, metrics=tuple(metrics)))
-
-
 def assess(
     sides: Sequence[tuple[Side, Side]],
     tolerances: Mapping[str, float],
@@ -230,15 +196,14 @@ def assess(
     force: bool = False,
     alpha: float = ALPHA,
     strict: bool = False,
-) -> Assessment:
+) -> Verdict:
     """Judge (baseline, candidate) pairs by the tolerance of each metric, as `judge` does.
 
     Raises NotComparable if nothing is on both sides, a metric was measured on neither, or, unless
     `force`, the sides come from environments that must not be compared.
     """
-    matched = tuple(match(baseline, candidate) for baseline, candidate in sides)
+    matched = [match(baseline, candidate) for baseline, candidate in sides]
     notes = [note for both in matched for note in check_environments(both, force=force)]
-    differences = [environment_differences(both) for both in matched]
     comparisons: list[Comparison] = []
     for metric, tolerance in tolerances.items():
         found = [
@@ -258,39 +223,29 @@ def assess(
             (both.candidate, both.only_in_candidate),
         ):
             notes += [f"only in {side.label}, not judged: {'; '.join(alone)}"] if alone else []
-    measured = [side.selected() for both in matched for side in (both.baseline, both.candidate)]
-    trials = {id(record): record for records in measured for record in records}.values()
-    repetitions = 1 + max(record.trial.repetition for record in trials)
-    verdict = judge(comparisons, tolerances, alpha=alpha, strict=strict)
-    return Assessment(
-        verdict=replace(
-            verdict,
-            is_untrustworthy=any(map(is_untrustworthy, measured)),
-            differences=tuple(dict.fromkeys(chain.from_iterable(differences))),
-        ),
-        matched=matched,
+    candidates = [(candidate.selected(), "") for _, candidate in sides]
+    baselines = [(baseline.selected(), " (baseline)") for baseline, _ in sides]
+    measured = [*candidates, *baselines]
+    trials = {id(record): record for records, _ in measured for record in records}.values()
+    labels = Labels.among(record.trial for record in trials)
+    # By its label, so that a baseline of several candidates counts once.
+    failures: dict[str, tuple[str, str, float]] = {}
+    for records, role in measured:
+        for spec, group in by_configuration(records).items():
+            status, reason = outcome(group)
+            if status not in (Status.COMPLETED, Status.SKIPPED):
+                took = sum(record.duration_seconds for record in group)
+                label = f"{labels.configuration(spec)}{role}"
+                failures[label] = (label, f"{status.words}: {reason}", took)
+    seconds = sum(record.duration_seconds for record in trials)
+    return replace(
+        judge(comparisons, tolerances, alpha=alpha, strict=strict),
         notes=tuple(dict.fromkeys(notes)),
-        failures=_failures(matched),
-    ).with_pace(sum(record.duration_seconds for record in trials) / repetitions)
-
-
-def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str, float], ...]:
-    """Failures of candidates, then of baselines; a baseline of several candidates counts once."""
-    candidates = [(both.candidate, "") for both in matched]
-    baselines = [(both.baseline, " (baseline)") for both in matched]
-    labels = Labels.among(
-        record.trial for side, _ in (*candidates, *baselines) for record in side.selected()
-    )
-    found = {
-        f"{labels.configuration(spec)}{role}": (
-            *outcome(group),
-            sum(record.duration_seconds for record in group),
-        )
-        for side, role in (*candidates, *baselines)
-        for spec, group in by_configuration(side.selected()).items()
-    }
-    return tuple(
-        (label, f"{status.words}: {reason}", seconds)
-        for label, (status, reason, seconds) in found.items()
-        if status not in (Status.COMPLETED, Status.SKIPPED)
+        failures=tuple(failures.values()),
+        differences=tuple(
+            dict.fromkeys(one for both in matched for one in environment_differences(both))
+        ),
+        is_untrustworthy=any(is_untrustworthy(records) for records, _ in measured),
+        seconds=seconds,
+        seconds_per_repetition=seconds / (1 + max(one.trial.repetition for one in trials)),
     )

@@ -138,8 +138,8 @@ def check_beside(wanted: Check) -> Judged:
         seconds = _measure(wanted, words, then, now)
     say(f"records are in {now.folder} and {then.folder}")
     sides = [(then.side(), now.side())]
-    assessment = wanted.assess(sides).with_pace(seconds)
-    return conclude(assessment, wanted, sides, now.side().records)
+    verdict = replace(wanted.assess(sides), seconds_per_repetition=seconds)
+    return conclude(verdict, wanted, sides, now.side().records)
 
 
 @contextmanager

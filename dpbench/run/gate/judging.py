@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from dpbench import store, units
 from dpbench.analysis.comparisons.change import ALPHA
 from dpbench.analysis.comparisons.matching import NotComparable, Side
-from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, assess
+from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
 from dpbench.analysis.load import load_notes
 from dpbench.analysis.metrics import METRICS
 from dpbench.architecture import make_importable, split_names
@@ -48,7 +48,7 @@ MEASURED = tuple(
 """Options of a check that say what is measured."""
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
-Judged = tuple[Assessment, int]
+Judged = tuple[Verdict, int]
 """What was found, and the exit status."""
 
 
@@ -86,13 +86,12 @@ class Check:
         compared with; and the options that measure it anywhere.
 
         Says the notes that the user must see. Group sizes that were not asked for are the largest
-        one, unless `single` is asked for. `single` is measured only then, or for a metric that is
-        relative to it. Raises UsageError.
+        one, unless `single` is asked for; it is measured only then. Raises UsageError.
         """
         options = read_options(SweepOptions, self._measured(against))
         machine = machine_here()
         asks_single = BASELINE in options.measured_implementations
-        if not asks_single and not any(METRICS[name].is_relative for name in self.tolerances):
+        if not asks_single:
             options = options.model_copy(update={"single": False})
         placed = options.model_copy(update={"data_dir": self.options.data_dir})
         spec, notes = build_sweep_spec(placed, machine)
@@ -131,7 +130,7 @@ class Check:
         by_script = self.options.script_words and not is_given
         return (SCRIPT,) if by_script else self.options.implementations
 
-    def assess(self, sides: Sides, *, alpha: float = ALPHA_OF_A_LOOK) -> Assessment:
+    def assess(self, sides: Sides, *, alpha: float = ALPHA_OF_A_LOOK) -> Verdict:
         """The sides, judged by the tolerances. Other environments are what --against-python is
         about."""
         return assess(
@@ -144,7 +143,7 @@ class Check:
 
     def is_settled(self, sides: Sides) -> bool:
         """Whether more repetitions would not change the verdict."""
-        return not self.assess(sides).verdict.needs_repetitions
+        return not self.assess(sides).needs_repetitions
 
 
 def tolerances_of(options: CheckOptions) -> dict[str, float]:
@@ -172,10 +171,10 @@ def check_stored(wanted: Check, candidate: str, baseline: str) -> Judged:
     (before, now), warnings = load_sides(baseline, candidate)
     warn(*warnings)
     sides = [(before, now)]
-    assessment = wanted.assess(sides, alpha=ALPHA)
+    verdict = wanted.assess(sides, alpha=ALPHA)
     if before.source != now.source:
-        assessment = replace(assessment, notes=(TWO_SWEEPS, *assessment.notes))
-    return conclude(assessment, wanted, sides, now.selected())
+        verdict = replace(verdict, notes=(TWO_SWEEPS, *verdict.notes))
+    return conclude(verdict, wanted, sides, now.selected())
 
 
 def check_against(wanted: Check, against: str) -> Judged:
@@ -235,31 +234,31 @@ def check_against(wanted: Check, against: str) -> Judged:
 
 
 def conclude(
-    assessment: Assessment, wanted: Check, sides: Sides, measured: Sequence[TrialRecord]
+    verdict: Verdict, wanted: Check, sides: Sides, measured: Sequence[TrialRecord]
 ) -> Judged:
     """Give the exit status, after warnings about what was measured.
 
     Raises NotComparable if not a single row has a number on both sides, but nothing failed."""
     warn(*load_notes(measured))
-    rows = assessment.verdict.rows
+    rows = verdict.rows
     status = _status_of_trials(
         [record for side, _ in sides for record in side.selected()], measured
     )
     idle = all(record.status is Status.SKIPPED for record in measured)
-    if (idle or not status) and all(row.comparison.slowdown is None for row in rows):
-        first = rows[0].comparison
+    if (idle or not status) and all(row.slowdown is None for row in rows):
+        first = rows[0]
         skipped = next((r.reason for r in measured if r.status is Status.SKIPPED and r.reason), "")
         raise NotComparable(
             f"nothing could be compared: {first.label}: {first.reason}"
             f"{f' (skipped: {skipped})' if skipped else ''}"
         )
-    outcome = assessment.verdict.outcome
+    outcome = verdict.outcome
     if not status and outcome == "inconclusive" and not wanted.options.strict:
         warn("inconclusive (an error only with --strict)")
     else:
         ends = {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE}
         status = status or ends[outcome]
-    return assessment, status
+    return verdict, status
 
 
 def _status_of_trials(baseline: Sequence[TrialRecord], measured: Sequence[TrialRecord]) -> int:

@@ -13,7 +13,7 @@ from dpbench.options.bridge import Given, option_name, read_options
 from dpbench.options.check import CheckOptions
 
 if TYPE_CHECKING:
-    from dpbench.analysis.comparisons.verdict import Assessment
+    from dpbench.analysis.comparisons.verdict import Verdict
     from dpbench.report.answer import Answer
     from dpbench.run.gate.judging import Check, Judged
 
@@ -30,7 +30,7 @@ OF_STORED = (
 class CheckResult:
     """The verdict, what is printed of it, and the exit status of the command."""
 
-    assessment: Assessment
+    verdict: Verdict
     answer: Answer
     exit_status: int
 
@@ -49,12 +49,12 @@ def check(given: Given) -> CheckResult:
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise UsageError(f"{path}: expected the name of a file in a folder that exists")
     wanted = Check(options=options, tolerances=tolerances_of(options))
-    assessment, exit_status = _judged(wanted)
-    failed = (f"{label}: {how}" for label, how, _ in assessment.failures)
-    notes = [*failed, *assessment.notes, wanted.describe()]
-    _write_files(options, assessment, notes)
-    found = answer(assessment, notes, exit_status=exit_status)
-    return CheckResult(assessment=assessment, answer=found, exit_status=exit_status)
+    verdict, exit_status = _judged(wanted)
+    failed = (f"{label}: {how}" for label, how, _ in verdict.failures)
+    notes = [*failed, *verdict.notes, wanted.describe()]
+    _write_files(options, verdict, notes)
+    found = answer(verdict, notes, exit_status=exit_status)
+    return CheckResult(verdict=verdict, answer=found, exit_status=exit_status)
 
 
 def _judged(wanted: Check) -> Judged:
@@ -93,12 +93,12 @@ def _option(key: str) -> str:
     return option_name(CheckOptions, key)
 
 
-def _write_files(options: CheckOptions, assessment: Assessment, notes: Sequence[str]) -> None:
+def _write_files(options: CheckOptions, verdict: Verdict, notes: Sequence[str]) -> None:
     from dpbench.report.verdict import junit, pull_request
 
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        text = junit(assessment, strict=options.strict, notes=notes, started_utc=now)
+        text = junit(verdict, strict=options.strict, notes=notes, started_utc=now)
         write_file(options.junit, as_text(text))
     if options.markdown is not None:
-        write_file(options.markdown, as_text(pull_request(assessment.verdict, notes)))
+        write_file(options.markdown, as_text(pull_request(verdict, notes)))
