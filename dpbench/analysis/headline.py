@@ -60,19 +60,18 @@ def headline_of(rows: Sequence[Row], *, synthetic: bool = False, load: str = "")
         and row.verified is not False
         and row.implementation != INDEPENDENT
     ]
-    # Published times have no throughput; the least is the fastest.
-    fastest = _best(usable, "images_per_second") or _best(usable, "duration_seconds", least=True)
     if load and any(row.throughput for row in usable):
         return Headline(reason=load, synthetic=synthetic)
-    if reason := _why_no_speed(rows, usable):
-        fastest = None
-    elif fastest is not None and fastest.value.is_too_noisy:
+    # Published times have no throughput; the least is the fastest.
+    fastest = _best(usable, "images_per_second") or _best(usable, "duration_seconds", least=True)
+    reason = _why_no_speed(rows, usable)
+    if not reason and fastest is not None and fastest.value.is_too_noisy:
         return Headline(reason=NOISE, synthetic=synthetic)
     scaled = [row for row in usable if row.efficiency and row.group_size > 1]
     largest = max((row.group_size for row in scaled), default=0)
     scaling = _best([row for row in scaled if row.group_size == largest], "efficiency")
     return Headline(
-        fastest=fastest,
+        fastest=None if reason else fastest,
         scaling=None if scaling is None or scaling.value.is_too_noisy else scaling,
         reason=reason,
         synthetic=synthetic,
@@ -86,25 +85,20 @@ def _why_no_speed(rows: Sequence[Row], usable: Sequence[Row]) -> str:
     units = sorted({row.throughput.unit for row in usable if row.throughput})
     if len(units) > 1:
         return f"speeds are in different units: {', '.join(units)}"
-    if any(row.throughput or row.duration for row in usable):
-        is_alone = all(row.implementation == SINGLE for row in usable)
-        return f"no configuration but {SINGLE} completed{ended}" if is_alone and ends else ""
     if not rows:
         return "no trial was recorded"
-    if ends:
-        return f"no configuration completed{ended}"
-    has_speed = any(row.throughput for row in rows)
-    return f"{INDEPENDENT} is not ranked" if has_speed else "no speed is known"
+    if not any(row.throughput or row.duration for row in usable):
+        return f"no configuration completed{ended}" if ends else "no configuration has a speed"
+    is_alone = all(row.implementation == SINGLE for row in usable)
+    return f"no configuration but {SINGLE} completed{ended}" if is_alone and ends else ""
 
 
 def _best(rows: Sequence[Row], key: str, *, least: bool = False) -> Best | None:
     """The row with the highest value of a metric, or the least, and those that tie with it."""
     measured = [row for row in rows if row[key] is not None]
-    measured.sort(key=lambda row: row[key].value, reverse=not least)
     if not measured:
         return None
-    best, *rest = measured
-    value: Estimate = best[key]
-    low, high = value.ends
+    best, *rest = sorted(measured, key=lambda row: row[key].value, reverse=not least)
+    low, high = best[key].ends
     rivals = (row for row in rest if low <= row[key].ends[1] and row[key].ends[0] <= high)
-    return Best(value=value, row=best, rivals=tuple(rivals), others=len(rest))
+    return Best(value=best[key], row=best, rivals=tuple(rivals), others=len(rest))

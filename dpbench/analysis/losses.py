@@ -16,9 +16,7 @@ import numpy as np
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, Floats, product
 from dpbench.analysis.throughput import items, step_seconds
-from dpbench.errors import StoreError
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import plain_label
 
 LARGEST_LOSS = float(np.finfo(np.float32).max)
 BLOCKS = 100
@@ -35,16 +33,10 @@ steps, 20 blocks cover 0.94 and 100 blocks 0.90; of 100 steps, 20 blocks 0.93 an
 def losses(record: TrialRecord) -> tuple[float, ...]:
     """Loss of every timed step: the mean over ranks, weighted by the samples they consumed.
 
-    Empty if no rank recorded losses; raises StoreError if the ranks do not fit together.
+    Empty unless all ranks recorded as many.
     """
     windows = [rank.timed for rank in record.ranks if rank.timed.samples > 0]
-    lengths = sorted({len(window.losses) for window in windows})
-    if len(lengths) > 1:
-        raise StoreError(
-            f"trial {record.trial.trial_id} ({plain_label(record.trial)}): its ranks recorded "
-            f"{' and '.join(map(str, lengths))} losses, expected the same number"
-        )
-    if lengths in ([], [0]):
+    if len({len(window.losses) for window in windows}) != 1:
         return ()
     if len(windows) == 1:
         return windows[0].losses
@@ -72,20 +64,12 @@ class LossCurve:
 
 
 def loss_curve(record: TrialRecord) -> LossCurve | None:
-    """The curve of a measured run; None without losses, or if any is not finite.
-
-    Raises StoreError if the numbers of losses and steps differ.
-    """
+    """The curve of a measured run; None unless every step has a finite loss."""
     per_step = finite_losses(record)
-    if not per_step:
-        return None
     slowest = max((rank.timed for rank in record.ranks), key=lambda window: window.seconds)
     steps = len(slowest.step_seconds)
-    if len(per_step) != steps:
-        raise StoreError(
-            f"trial {record.trial.trial_id} ({plain_label(record.trial)}): got {len(per_step)} "
-            f"losses for {steps} timed steps, expected one each"
-        )
+    if not per_step or len(per_step) != steps:
+        return None
     length = max(1, steps // BLOCKS)
     medians = _block_medians(per_step, length)
     ends = length * np.arange(1, len(medians) + 1)

@@ -237,17 +237,6 @@ DECLARED: tuple[Metric, ...] = (
         shown="if measured",
     ),
     Metric(
-        key="seconds_per_million_items",
-        follows_throughput=True,
-        meaning="Wall time of a fixed job: seconds for a million items at this throughput.",
-        unit="s",
-        has_interval=True,
-        header="Time for 1M",
-        style="time",
-        trial=timed(lambda record: 1e6 / throughput.items_per_second(record)),
-        scale="log",
-    ),
-    Metric(
         key="exposed_communication_seconds",
         follows_throughput=True,
         meaning="Mean step time with gradient synchronization − without it, where each step takes "

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.load import is_disturbed
+from dpbench.analysis.repetitions import is_disturbed
 from dpbench.analysis.steps import WarmUp
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import Labels, TrialSpec, series_name

@@ -86,13 +86,15 @@ def analyze_scaling(
     """
     if kind not in SPEED_KINDS:
         raise ValueError(f"kind {kind!r}: expected one of {', '.join(SPEED_KINDS)}")
-    if not isinstance(values, Mapping):
-        raise ValueError(f"values: expected {{group size: {kind}}}, got {type(values).__name__}")
-    base_size, base = _group_size(baseline_group_size), _positive("baseline", baseline)
+    sizes = (baseline_group_size, *values)
+    if wrong := [n for n in sizes if isinstance(n, bool) or not isinstance(n, Integral) or n < 1]:
+        raise ValueError(f"group size {wrong[0]!r}: expected a whole number >= 1")
+    base = _positive("baseline", baseline)
     points = []
-    for n, given in sorted((_group_size(n), value) for n, value in values.items()):
+    for n, given in sorted(values.items()):
         value = _positive(f"{kind} at group size {n}", given)
-        gain, growth = base / value if kind == "time" else value / base, n / base_size
+        gain = base / value if kind == "time" else value / base
+        growth = n / baseline_group_size
         points.append(
             ScalingPoint(
                 group_size=n,
@@ -100,27 +102,20 @@ def analyze_scaling(
                 speedup=gain,
                 efficiency=gain / growth,
                 karp_flatt=serial_fraction(gain, growth) if growth > 1 else None,
-                baseline_group_size=base_size,
+                baseline_group_size=baseline_group_size,
             )
         )
     return tuple(points)
 
 
-def _group_size(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"group size {value!r}: expected a whole number >= 1")
-    return int(value)
-
-
 def _positive(name: str, value: object) -> float:
-    number = 0.0
     if isinstance(value, Real) and not isinstance(value, bool):
         number = float(value)
-    if not SMALLEST <= number <= LARGEST:  # NaN is in no range
-        raise ValueError(
-            f"{name} is {value!r}: expected a positive number from {SMALLEST:g} to {LARGEST:g}"
-        )
-    return number
+        if SMALLEST <= number <= LARGEST:  # NaN is in no range
+            return number
+    raise ValueError(
+        f"{name} is {value!r}: expected a positive number from {SMALLEST:g} to {LARGEST:g}"
+    )
 
 
 def reference_of(known: Iterable[TrialSpec]) -> Callable[[TrialSpec], TrialSpec]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.analysis.comparisons.comparability import environment_notes
-from dpbench.analysis.diagnosis.explain import explain_rows
+from dpbench.analysis.diagnosis.advice import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.headline import Headline, headline_of
-from dpbench.analysis.load import is_untrustworthy, load_notes
 from dpbench.analysis.published import from_csv
+from dpbench.analysis.repetitions import is_untrustworthy, load_notes
 from dpbench.analysis.row import Row, by_work
 from dpbench.analysis.rows import summarize
 from dpbench.records.environment import SYNTHETIC

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
@@ -42,16 +43,32 @@ def answer(
     return Answer(
         paragraphs=(title, _table(projections), lines),
         data={
-            "series": [asdict(one) for one in projections],
+            "series": [*map(_plain, projections)],
             "interval": f"{INTERVALS}; {' '.join(_track_record(projections))}",
             "notes": list(notes),
         },
     )
 
 
+def _plain(one: Projection) -> dict[str, Any]:
+    first = one.series.rows[0]
+    return {
+        "label": one.series.label,
+        "implementation": first.implementation,
+        "implementation_label": first.implementation_label,
+        "backend": first.backend,
+        "batch_size": first.batch_size,
+        "item": one.series.item,
+        "reference": one.series.reference,
+        "network": one.network,
+        "rows": [asdict(row) for row in one.rows],
+        "assumptions": list(one.assumptions),
+    }
+
+
 def item_of(projections: Sequence[Projection]) -> str:
     """Items that their throughputs count: "images"; "items" for several things."""
-    counted = {one.item for one in projections}
+    counted = {one.series.item for one in projections}
     return counted.pop() if len(counted) == 1 else SEVERAL_ITEMS
 
 
@@ -65,7 +82,7 @@ def _table(projections: Sequence[Projection]) -> Table:
         return f"{plus_minus(estimate, plain_decimals=1)}{unit}"
 
     columns = (
-        text_column("Series", [one.label for one, _ in rows], folds=True),
+        text_column("Series", [one.series.label for one, _ in rows], folds=True),
         column("Replicas", [f"{row.group_size:,}" for _, row in rows]),
         column("Step", [or_missing(row.step_seconds, time_text) for _, row in rows], leaves=1),
         column(
@@ -109,7 +126,7 @@ def _reading(projections: Sequence[Projection], *, verbose: bool) -> Iterable[st
     """How to read the numbers; with `verbose`, also what the bands and kinds mean."""
     yield INTERVALS
     yield from _track_record(projections)
-    references = " or ".join(dict.fromkeys(one.reference for one in projections))
+    references = " or ".join(dict.fromkeys(one.series.reference for one in projections))
     yield f"efficiency is speed per replica ÷ that of {references}; 100 % is linear scaling"
     if not verbose:
         return
@@ -134,7 +151,7 @@ def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
     concerned: dict[str, list[str]] = {}
     for one in projections:
         for line in one.assumptions:
-            concerned.setdefault(line, []).append(one.label)
+            concerned.setdefault(line, []).append(one.series.label)
     for line, labels in concerned.items():
         whose = "" if len(labels) == len(projections) else f" ({'; '.join(labels)})"
         yield f"assumed: {line}{whose}"

@@ -14,7 +14,7 @@ from dpbench.analysis.diagnosis.explanation import (
     trained_together,
 )
 from dpbench.analysis.diagnosis.hints import code_notes
-from dpbench.analysis.load import load_notes
+from dpbench.analysis.repetitions import load_notes
 from dpbench.analysis.row import Row, noise_note
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.messages import say, warn

@@ -13,8 +13,7 @@ from dpbench.options.shared import RowFilter
 from dpbench.run.results import filter_choices, is_table
 
 if TYPE_CHECKING:
-    from dpbench.analysis.projection.series import ProjectedRow, Projection, Series
-    from dpbench.analysis.projection.simulation import Simulation
+    from dpbench.analysis.projection.series import Projection, Series
     from dpbench.store import StoredSweep
 
 FURTHER = (8, 64, 1000)
@@ -90,8 +89,7 @@ def _by_law(
     for one in series:
         try:
             per_node = options.ranks_per_node or _gpus_per_node(one, sweep)
-            rows = project_by_law(one, options.group_sizes, per_node)
-            found.append(_projection(one, rows))
+            found.append(project_by_law(one, options.group_sizes, per_node))
         except UsageError as error:
             refused.append(str(error))
     return _answer(options, found, [*left_out, *refused], sweep)
@@ -112,7 +110,7 @@ def _by_simulation(
     sweep: StoredSweep,
 ) -> Projected:
     from dpbench.analysis.communication.network import flat_network, load_topology
-    from dpbench.analysis.projection.simulation import project_by_simulation, simulation_of
+    from dpbench.analysis.projection.simulation import project_by_simulation
 
     if options.topology is not None:
         network = load_topology(options.topology)
@@ -122,33 +120,11 @@ def _by_simulation(
     found, refused = [], []
     for one in series:
         try:
-            simulation = simulation_of(one, network)
+            sizes = options.group_sizes or (*one.group_sizes, *FURTHER)
+            found.append(project_by_simulation(one, network, sizes))
         except UsageError as error:
             refused.append(str(error))
-            continue
-        sizes = options.group_sizes or (*one.group_sizes, *FURTHER)
-        found.append(_projection(one, project_by_simulation(simulation, sizes), simulation))
     return _answer(options, found, [*left_out, *refused], sweep)
-
-
-def _projection(
-    series: Series, rows: tuple[ProjectedRow, ...], simulation: Simulation | None = None
-) -> Projection:
-    from dpbench.analysis.projection.series import Projection
-
-    first = series.rows[0]
-    return Projection(
-        label=series.label,
-        implementation=first.implementation,
-        implementation_label=first.implementation_label,
-        backend=first.backend,
-        batch_size=first.batch_size,
-        item=series.item,
-        reference=series.reference,
-        network=None if simulation is None else simulation.network.name,
-        rows=rows,
-        assumptions=() if simulation is None else simulation.assumptions(),
-    )
 
 
 def _answer(

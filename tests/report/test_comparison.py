@@ -14,7 +14,7 @@ from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.comparison import answer
-from tests.analysis.builders import record, run, runs, side, trial
+from tests.analysis.builders import record, runs, side, trial
 
 GOLDEN = Path(__file__).parent / "golden"
 STEADY = (1000.0, 1002.0, 999.0, 1001.0, 998.0)
@@ -90,22 +90,3 @@ def test_json_has_the_rows_and_what_has_no_partner() -> None:
     failed = next(r for r in content["rows"] if r["configuration"] == "ddp/shm ×1, batch 32")
     assert failed["candidate"] is None
     assert failed["reason"] == "no completed repetition of the candidate"
-
-
-def test_efficiency() -> None:
-    def sweep(label: str, factor: float):
-        return side(
-            label,
-            *(
-                [
-                    run(trial(group_size=size, repetition=i), speed * factor)
-                    for i, speed in enumerate((1000.0 * size**0.9, 1010.0 * size**0.9))
-                ]
-                for size in (1, 2)
-            ),
-        )
-
-    matched = match(sweep("a", 1.0), sweep("b", 0.5))
-    efficiency = text(matched, "efficiency")
-    assert "93.3 ± 0 %" in efficiency
-    assert "efficiency was measured on neither side: ddp/gloo ×1, batch 32" in efficiency

@@ -23,7 +23,6 @@ from tests.report.sample import sample_records
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 REQUIRED = """implementation backend group_size batch_size global_batch_size images_per_second
 images_per_second_low images_per_second_high speedup speedup_relative efficiency
-seconds_per_million_items
 exposed_communication_seconds loss_delta_per_step loss_delta_per_second final_loss
 peak_memory_bytes step_seconds_p50 step_seconds_p95 repetitions timed_steps status reason
 verified"""

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.repetitions import table_order, usable_repetitions
+from dpbench.analysis.repetitions import usable_repetitions
 from dpbench.codec import differing_fields
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import SETTINGS, WORKLOAD_SETTINGS, Labels, TrialSpec, plain_label, series_name
 from dpbench.specs.shares import host_counts, on_hosts
-from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, implementation_order
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,8 +136,14 @@ def match(baseline: Side, candidate: Side) -> Matched:
     merged = pd.merge(first, second, on=keys, how="outer", indicator=True)
     labels = Labels.among(record.trial for record in (*ours, *theirs))
     trials = merged["trial_x"].fillna(merged["trial_y"])
-    order = sorted(merged.index, key=lambda place: table_order(trials[place], labels))
-    merged, names = merged.loc[order], trials[order].map(labels.configuration)
+
+    def order(place: int) -> tuple[object, ...]:
+        one: TrialSpec = trials[place]
+        first = implementation_order(one.implementation, labels.implementation(one))
+        return first, one.backend, one.group_size, one.batch_size
+
+    merged = merged.loc[sorted(merged.index, key=order)]
+    names = trials[merged.index].map(labels.configuration)
     both = merged[merged["_merge"] == "both"]
     if both.empty:
         raise NotComparable(
@@ -226,8 +232,10 @@ def _common_label(first: TrialSpec, second: TrialSpec, labels: Labels) -> str:
         return agreed.implementation(trial), trial.backend, size, hosts, batch
 
     pairs = zip(parts(first), parts(second), strict=True)
-    name, backend, size, hosts, batch = (one if one == other else "" for one, other in pairs)
-    series = series_name(name, backend) if name else backend
+    told, backend, size, hosts, batch = (one if one == other else "" for one, other in pairs)
+    if first.implementation == second.implementation:
+        told = told or first.implementation
+    series = series_name(told, backend or None) if told else backend
     where = f"{series} {size}{hosts if size else ''}".strip()
     whole = f"{agreed.configuration(first)} -> {agreed.configuration(second)}"
     return ", ".join(filter(None, (where, batch))) or whole

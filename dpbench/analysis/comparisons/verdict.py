@@ -36,9 +36,8 @@ from dpbench.analysis.comparisons.comparability import (
 from dpbench.analysis.comparisons.comparison import Comparison, compare_metric
 from dpbench.analysis.comparisons.matching import NotComparable, Side, match
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.load import is_untrustworthy
 from dpbench.analysis.metrics import METRICS
-from dpbench.analysis.repetitions import by_configuration, outcome
+from dpbench.analysis.repetitions import by_configuration, is_untrustworthy, outcome
 from dpbench.records.trial import Status
 from dpbench.specs import Labels
 

@@ -1,18 +1,23 @@
-"""Advice where a step loses its time: only for large losses, never for noise or for what was done
-already."""
+"""What to try where a step loses its time: only for large losses, never for noise or for what was
+done already."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median_low
 
 from dpbench import units
-from dpbench.analysis.diagnosis.explanation import Advice, AdviceKind, Explanation
-from dpbench.analysis.diagnosis.factors import LARGE, Factor, Part, is_large_loss, typical
-from dpbench.analysis.diagnosis.hints import observed
+from dpbench.analysis.diagnosis.explanation import (
+    Advice,
+    AdviceKind,
+    Explanation,
+    explanations_of,
+)
+from dpbench.analysis.diagnosis.factors import LARGE, Factor, Part, is_large_loss
 from dpbench.analysis.diagnosis.phases import data_seconds
 from dpbench.analysis.diagnosis.script import script_words
+from dpbench.analysis.row import Row
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -26,6 +31,12 @@ HIDDEN_BY_PAUSES: set[Part] = {"contention", "wrapper", "waiting"}
 """Parts that slow steps enlarge, whatever causes them."""
 LossAndRemedy = tuple[str, str]
 """The loss, and its remedy."""
+
+
+def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
+    """Explain the rows of a sweep, with advice; see `explanations_of`."""
+    found = explanations_of(rows)
+    return tuple(replace(one, advice=advise(one, found)) for one in found)
 
 
 def advise(one: Explanation, others: Sequence[Explanation]) -> tuple[Advice, ...]:
@@ -95,7 +106,7 @@ def _advice(factor: Factor, explained: Explanation, others: Sequence[Explanation
 def _slow_data_seconds(explained: Explanation) -> float:
     """Seconds of a step by which data loading on the slowest rank exceeds the typical rank's."""
     loading = (data_seconds(record) for record in explained.row.records)
-    return fmean([max(ranks) - typical(ranks) for ranks in loading if ranks] or [0.0])
+    return fmean([max(ranks) - median_low(ranks) for ranks in loading if ranks] or [0.0])
 
 
 def _words(
@@ -105,7 +116,7 @@ def _words(
     others: Sequence[Explanation],
 ) -> LossAndRemedy:
     trial, slowest = explained.trial, explained.slowest_rank
-    traits, code = IMPLEMENTATIONS[trial.implementation], observed(explained.row.records)
+    traits = IMPLEMENTATIONS[trial.implementation]
     accumulate = f"--accumulate {trial.accumulation_steps * ACCUMULATE_TIMES}"
     if kind == "data" and slowest is not None:
         return f"loading data on rank {slowest.rank} ({slowest.device})", _faster_loading(trial)
@@ -113,14 +124,8 @@ def _words(
         return _waiting(explained)
     if trial.workload.script and kind in ("communication", "wrapper"):
         return script_words(kind)
-    if code.reduces_each_micro_step and kind in ("communication", "wrapper"):
-        loss = f"gradients that are reduced in each of {trial.accumulation_steps} micro-steps"
-        return loss, "enter model.no_sync() in all micro-steps but the last"
     if kind == "communication":
         return _communication(explained, others, accumulate)
-    if kind == "contention" and code.threads is not None:
-        loss = f"contention, as the model's code sets {code.threads} threads in each process"
-        return loss, f"remove torch.set_num_threads, or try --threads {trial.threads_per_replica}"
     if kind == "contention":
         loss = f"contention, as {trial.group_size} copies slow each other without communicating"
         if trial.devices[0] == "cpu":

@@ -1,19 +1,33 @@
-"""Why a configuration is as fast as it is, as values: factors, phases, the rank that others wait
-for, and advice."""
+"""Why a configuration is as fast as it is: where it loses time, which rank is slow, what could not
+be separated, and what to try."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dpbench.analysis.diagnosis.factors import Factors, Part
-from dpbench.analysis.diagnosis.phases import StepPhases
-from dpbench.analysis.diagnosis.script import Symptom
+from dpbench import units
+from dpbench.analysis.diagnosis.factors import (
+    CONTENDED,
+    IDEAL,
+    PARTS,
+    SHARDED,
+    Factors,
+    Part,
+    References,
+    factor,
+    references_of,
+)
+from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
+from dpbench.analysis.diagnosis.script import Symptom, symptoms
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.row import Row
 from dpbench.analysis.scaling import reference_of
-from dpbench.analysis.steps import SlowSteps
+from dpbench.analysis.steps import SlowSteps, slow_steps
+from dpbench.analysis.throughput import slowest_rank, steps_without_sync
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -106,7 +120,91 @@ def noisiest(explained: Explanation, rows: Sequence[Row]) -> tuple[Row, Estimate
     """The row whose speed has the widest interval, with that speed: the explained row itself, or
     what its speedup is against."""
     known = {row.trial: row for row in rows if row.trial}
-    trial = explained.trial
-    inputs = (trial, reference_of(known)(trial))
+    inputs = (explained.trial, reference_of(known)(explained.trial))
     speeds = [(row, row.throughput) for one in inputs if (row := known.get(one)) and row.throughput]
     return max(speeds, key=lambda found: found[1].ends[1] / found[1].ends[0])
+
+
+def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
+    """Explanations without advice of all rows of a sweep that have a speed, except `single` and one
+    `independent` copy, which equals it; `rows` include those two, as references."""
+    references = references_of(record for row in rows for record in row.records)
+    return [
+        _explain(row, row.trial, references)
+        for row in rows
+        if row.trial is not None and row.records
+        if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
+    ]
+
+
+def _explain(row: Row, trial: TrialSpec, references: References) -> Explanation:
+    factors = factor(row.records, references)
+    return Explanation(
+        row=row,
+        trial=trial,
+        factors=factors,
+        slowest_rank=slowest_of(row.records),
+        phases=step_phases(row.records),
+        slow_steps=slow_steps(row.records, factors.slow_first_steps),
+        notes=tuple(_notes(row, trial, factors)),
+        symptoms=symptoms(row.records, factors),
+    )
+
+
+def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
+    """The rank that others wait for; None for one process, or without a window without
+    synchronization.
+
+    With synchronization all ranks take equally long, as the fast ones wait.
+    """
+    traits = IMPLEMENTATIONS[records[0].trial.implementation]
+    if traits.communicates and any(steps_without_sync(record) is None for record in records):
+        return None
+    ranks = [rank for record in records if (rank := slowest_rank(record)) is not None]
+    if not ranks:
+        return None
+    (rank, count), *_ = Counter(ranks).most_common(1)
+    return SlowestRank(
+        rank=rank,
+        device=records[0].trial.place_of(rank),
+        slowest_in=count,
+        repetitions=len(ranks),
+    )
+
+
+def _notes(row: Row, trial: TrialSpec, factors: Factors) -> Iterator[str]:
+    """Reasons why parts share a factor or have none, with the remedy; repetitions left out."""
+    if IDEAL in factors.missing:
+        batch = f" at batch {trial.batch_size}" if trial.batch_size else ""
+        yield (
+            f"{row.label}: its factors give no efficiency, because `single`{batch} has no "
+            "completed repetition in common with it"
+        )
+    for merged in (found.parts for found in factors.factors if len(found.parts) > 1):
+        stages = [PARTS.index(part) for part in merged[1:]]
+        reasons = dict.fromkeys(_not_measured(trial, stage, factors) for stage in stages)
+        listed = f"{', '.join(merged[:-1])} and {merged[-1]}"
+        yield f"{listed} cannot be separated: {'; '.join(reasons)}"
+    if len(factors.repetitions) < row.repetitions:
+        yield (
+            f"{row.label}: factors over {len(factors.repetitions)} of "
+            f"{units.counted(row.repetitions, 'repetition')}; in the others something that it is "
+            "compared with did not complete"
+        )
+
+
+def _not_measured(trial: TrialSpec, stage: int, factors: Factors) -> str:
+    """Why a stage of a step was not measured, and how it can be."""
+    runs_alone = SHARDED not in factors.missing
+    if trial.workload.script and (stage == SHARDED or (stage == CONTENDED and not runs_alone)):
+        return "the script does not run on one rank alone"
+    if trial.workload.script and stage != CONTENDED:
+        return "the script has no DistributedDataParallel whose averaging could be left out"
+    if stage == SHARDED:
+        sizes = ",".join(str(size) for size in sorted(set(trial.replica_batch_sizes)))
+        return f"no `single` at batch {sizes}; add {sizes} to --batch-sizes"
+    if stage == CONTENDED:
+        return "no `independent` rows; add independent to --implementations"
+    if trial.process_count == 1:
+        return f"{trial.implementation} drives all replicas from one process, which has one clock"
+    return f"{trial.implementation} has no window without synchronization"

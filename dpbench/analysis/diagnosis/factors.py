@@ -15,8 +15,8 @@ Each quotient of neighbors is a factor, so their product is ideal / reached, the
 Excellence, with copies that share a machine in the place of its computation scalability.
 
 Three choices keep one cause out of another's factor. The typical copy and the typical rank are the
-fastest of two and the median of more: a mean would call a part of every straggler contention. Their
-step is the median + (mean − median) of the steps of `single`, so that further pauses in some steps
+low median (the faster of two): a mean would call a part of every straggler contention. Their step
+is the median + (mean − median) of the steps of `single`, so that further pauses in some steps
 count as waiting. And where the first steps are slow (`warm_up`), they are left out of all stages
 but the last.
 
@@ -30,11 +30,11 @@ logarithms.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import fmean, median
-from typing import Literal, TypeVar, get_args
+from statistics import fmean, median, median_low
+from typing import Literal, get_args
 
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean
 from dpbench.analysis.scaling import UNITY
@@ -59,9 +59,10 @@ LARGE = 0.05
 """Smallest share of a step whose loss is worth advice."""
 ROUNDED_SHARE = 1e-9
 """Shares of a step below this are rounding."""
-V = TypeVar("V", int, float)
 Stages = dict[int, float]
 """Seconds of a step at every stage that was measured, in one repetition."""
+References = Mapping[TrialSpec, TrialRecord]
+"""The usable trials of a sweep by what they ran, see `references_of`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,26 +119,9 @@ def is_large_loss(share: Estimate) -> bool:
     return share.interval is not None and share.interval[0] > 0 and share.value >= LARGE
 
 
-class References:
-    """The usable trials of a sweep, indexed by what they ran."""
-
-    def __init__(self, records: Sequence[TrialRecord]) -> None:
-        self._records = {_work(record.trial): record for record in records}
-
-    def single(self, trial: TrialSpec, batch_size: int) -> TrialRecord | None:
-        """The plain module on the first device, in the same repetition."""
-        alone = replace(trial.of_one_replica, implementation=SINGLE, backend="none")
-        return self._records.get(_work(replace(alone, batch_size=batch_size)))
-
-    def independent(self, trial: TrialSpec) -> TrialRecord | None:
-        """As many plain copies on the same devices, in the same repetition."""
-        copies = replace(trial, implementation=INDEPENDENT, backend="none")
-        return self._records.get(_work(copies))
-
-
-def typical(values: Sequence[V]) -> V:
-    """The fastest of two, the median of more (the lower one of an even number)."""
-    return sorted(values)[(len(values) - 1) // 2]
+def references_of(records: Iterable[TrialRecord]) -> References:
+    """The trials that others are compared with in the same repetition."""
+    return {_work(record.trial): record for record in records}
 
 
 def factor(records: Sequence[TrialRecord], references: References) -> Factors:
@@ -149,7 +133,14 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
     trial = records[0].trial
     chosen = [[measured[repetition][place] for place in places] for repetition in repetitions]
     reached = [seconds[-1] for seconds in chosen]
-    known = parts_of_one(trial) | (set() if skipped else {"warm-up"})
+    # Parts that are 1 by definition, because such a trial does not have them.
+    known: set[Part] = set() if skipped else {"warm-up"}
+    if trial.scaling == "weak":
+        known.add("granularity")
+    if trial.group_size == 1:
+        known |= set(PARTS) - {"wrapper", "warm-up"}
+    elif trial.implementation == INDEPENDENT:
+        known |= {"wrapper", "communication"}
     factors = []
     for k, (first, last) in enumerate(pairwise(places)):
         parts = PARTS[first:last]
@@ -200,17 +191,18 @@ def stages(record: TrialRecord, references: References, skipped: int = 0) -> Sta
         found |= {place: found[IDEAL] for place in (SHARDED, CONTENDED) if IDEAL in found}
         return {**found, WRAPPED: settled, WAITING: settled}
     if trial.implementation == INDEPENDENT:
-        copies = typical([mean_step_seconds(rank.timed) for rank in record.ranks])
+        copies = median_low([mean_step_seconds(rank.timed) for rank in record.ranks])
         return {**found, CONTENDED: copies, WRAPPED: copies, WAITING: settled}
-    if copies_at_once := references.independent(trial):
-        found[CONTENDED] = typical([_median(r.timed) for r in copies_at_once.ranks]) + pauses
+    as_copies = _work(replace(trial, implementation=INDEPENDENT, backend="none"))
+    if (at_once := references.get(as_copies)) is not None:
+        found[CONTENDED] = median_low([_median(rank.timed) for rank in at_once.ranks]) + pauses
     if (free := free_communication_seconds(record, skipped)) is None:
         return found
     found[WAITING] = free
     if trial.process_count > 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.
         bare = [_median(rank.without_sync) for rank in record.ranks if rank.without_sync]
-        found[WRAPPED] = typical(bare) + pauses
+        found[WRAPPED] = median_low(bare) + pauses
     return found
 
 
@@ -230,7 +222,11 @@ def _alone(trial: TrialSpec, references: References) -> tuple[Stages, float]:
     with the larger shard is waited for.
     """
     sizes = trial.replica_batch_sizes
-    found = {size: references.single(trial, size) for size in {*sizes, trial.batch_size}}
+    alone = replace(trial.of_one_replica, implementation=SINGLE, backend="none")
+    found = {
+        size: references.get(_work(replace(alone, batch_size=size)))
+        for size in {*sizes, trial.batch_size}
+    }
     means = {size: mean_rank_step_seconds(one) for size, one in found.items() if one}
     stages: Stages = {}
     if means.keys() >= {*sizes}:
@@ -245,16 +241,6 @@ def _alone(trial: TrialSpec, references: References) -> tuple[Stages, float]:
         if one and size in sizes
     ]
     return stages, max(0.0, fmean(pauses)) if pauses else 0.0
-
-
-def parts_of_one(trial: TrialSpec) -> set[Part]:
-    """The parts that are 1 by definition, because such a trial does not have them."""
-    parts: set[Part] = set() if trial.scaling == "strong" else {"granularity"}
-    if trial.group_size == 1:
-        parts |= set(PARTS) - {"wrapper", "warm-up"}
-    elif trial.implementation == INDEPENDENT:
-        parts |= {"wrapper", "communication"}
-    return parts
 
 
 def _comparable(measured: Mapping[int, Stages]) -> tuple[list[int], list[int]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,8 +23,6 @@ choice."""
 LEAST_GROWTH_BYTES = 16 * 1024
 """Growth a step from which memory leaks. Sound models grew by less than 1 KiB a step in their
 quietest segment, on CPU ranks."""
-LEAST_SEGMENTS = 2
-"""Fewest segments from which growth can be told from memory that is used for the first time."""
 
 
 def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple[str, ...]:
@@ -94,81 +91,54 @@ def _uneven_shards(sizes: tuple[int, ...]) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UserCode:
-    """Actions of the user's code in one configuration."""
-
-    threads: int | None = None
-    """torch's threads of a rank, if the code set another number than the trial has."""
-    reduces_each_micro_step: bool = False
-    """Whether `no_sync` would have saved reductions."""
-    sync_batch_norms: int = 0
-    growth_bytes_per_step: float = 0.0
-    """Growth of the memory in use; 0 unless it grows in every segment of every repetition."""
-
-
-def observed(records: Sequence[TrialRecord]) -> UserCode:
-    """The actions of the user's code in the repetitions of one configuration."""
-    trial = records[0].trial
-    ranks = [rank for record in records for rank in record.ranks]
-    planned = trial.threads_per_replica * (trial.group_size if trial.process_count == 1 else 1)
-    threads = {rank.threads for rank in ranks} - {None, planned}
-    traits = IMPLEMENTATIONS[trial.implementation]
-    has_no_sync = trial.times_without_sync and not (
-        traits.one_process or traits.averages_parameters
-    )
-    return UserCode(
-        threads=max(filter(None, threads), default=None),
-        reduces_each_micro_step=has_no_sync and any(rank.reduces_each_micro_step for rank in ranks),
-        sync_batch_norms=max((rank.sync_batch_norms for rank in ranks), default=0),
-        growth_bytes_per_step=min((_growth(rank.timed) for rank in ranks), default=0.0),
-    )
-
-
-def _growth(window: Window) -> float:
-    """Bytes a step in the segment that grew least; 0 if that may be no leak."""
-    if len(window.memory_growth_bytes) < LEAST_SEGMENTS:
-        return 0.0
-    pairs = zip(window.memory_growth_bytes, window.segment_steps, strict=True)
-    least = min(growth / steps for growth, steps in pairs)
-    return least if least >= LEAST_GROWTH_BYTES else 0.0
-
-
 def code_notes(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Notes on what the user's code does; rows with the same note share one, which names the first.
-
-    `script.symptoms` has those of training scripts, except growing memory.
-    """
-    found = [(row, row.trial, observed(row.records)) for row in rows if row.trial and row.records]
+    """Remarks on what the user's code does; rows with the same remark share one, which names the
+    first."""
     labels: dict[str, list[str]] = {}
-    for row, trial, code in found:
-        for text in () if trial.workload.script else _code_notes(trial, code):
-            labels.setdefault(text, []).append(row.label)
-    if growing := [row.label for row, _, code in found if code.growth_bytes_per_step]:
-        most = units.bytes_binary(max(code.growth_bytes_per_step for *_, code in found))
-        text = (
-            f"memory grows by up to {most} in every step; look for tensors that the code keeps, "
-            "such as losses that were not detached"
-        )
-        labels[text] = growing
+    for row in rows:
+        if row.trial and row.records:
+            for text in _code_notes(row.trial, row.records):
+                labels.setdefault(text, []).append(row.label)
     return tuple(f"{units.some_of(named, 1, 'row')}: {text}" for text, named in labels.items())
 
 
-def _code_notes(trial: TrialSpec, code: UserCode) -> Iterator[str]:
-    if code.threads is not None:
+def _code_notes(trial: TrialSpec, records: Sequence[TrialRecord]) -> Iterator[str]:
+    """Remarks on one row; training scripts have `script.symptoms` for all but growing memory."""
+    ranks = [rank for record in records for rank in record.ranks]
+    if min((_growth(rank.timed) for rank in ranks), default=0.0) >= LEAST_GROWTH_BYTES:
         yield (
-            f"the model's code sets torch's threads to {code.threads} a process; remove "
+            "memory grows in every step; look for tensors that the code keeps, such as losses that "
+            "were not detached"
+        )
+    if trial.workload.script:
+        return
+    traits = IMPLEMENTATIONS[trial.implementation]
+    planned = trial.threads_per_replica * (trial.group_size if trial.process_count == 1 else 1)
+    if threads := {rank.threads for rank in ranks if rank.threads} - {planned}:
+        yield (
+            f"the model's code sets torch's threads to {max(threads)} a process; remove "
             f"torch.set_num_threads, so that each replica has {trial.threads_per_replica}, or "
             "choose their number with --threads"
         )
-    if code.reduces_each_micro_step:
+    reduces = any(rank.reduces_each_micro_step for rank in ranks)
+    skips = not (traits.one_process or traits.averages_parameters)
+    if reduces and trial.times_without_sync and skips:
         yield (
             f"the step reduces gradients in each of its {trial.accumulation_steps} micro-steps; "
             "enter model.no_sync() in all but the last"
         )
-    if code.sync_batch_norms and trial.group_size > 1:
+    layers = max((rank.sync_batch_norms for rank in ranks), default=0)
+    if layers and trial.group_size > 1:
         yield (
-            f"SyncBatchNorm ({units.counted(code.sync_batch_norms, 'layer')}) communicates in "
-            "every forward pass, in steps without gradient synchronization too; exposed "
-            "communication and reduced bytes leave it out"
+            f"SyncBatchNorm ({units.counted(layers, 'layer')}) communicates in every forward pass, "
+            "in steps without gradient synchronization too; exposed communication and reduced "
+            "bytes leave it out"
         )
+
+
+def _growth(window: Window) -> float:
+    """Bytes a step in the segment that grew least; 0 for a single segment, whose memory may be used
+    for the first time."""
+    pairs = zip(window.memory_growth_bytes, window.segment_steps, strict=False)
+    found = [growth / steps for growth, steps in pairs]
+    return min(found) if len(found) > 1 else 0.0

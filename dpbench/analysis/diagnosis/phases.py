@@ -44,13 +44,14 @@ class StepPhases:
 
 def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
     """The phases over the repetitions of a configuration; None unless all ranks measured them."""
-    measured = [(record, found) for record in records if (found := phase_seconds(record))]
+    measured = [record for record in records if data_seconds(record)]
     if not measured:
         return None
-    phases = [found for _, found in measured]
+    phases = [*map(_phase_seconds, measured)]
     totals = [sum(found.values()) for found in phases]
     shares = [found["data"] / (total or 1.0) for found, total in zip(phases, totals, strict=True)]
-    inner = [[rank.replica_phases for rank in record.ranks] for record, _ in measured]
+    ranks = [rank for record in measured for rank in record.ranks]
+    inner = [[rank.replica_phases for rank in record.ranks] for record in measured]
     return StepPhases(
         seconds={
             name: mean([found[name] for found in phases], unit="s")
@@ -59,12 +60,7 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
         },
         step_seconds=mean(totals, unit="s"),
         data_share=mean(shares, unit="of the step"),
-        steps=min(
-            len(rank.phases.data_seconds)
-            for one, _ in measured
-            for rank in one.ranks
-            if rank.phases
-        ),
+        steps=min(len(rank.phases.data_seconds) for rank in ranks if rank.phases),
         of_replicas={
             name: mean(
                 [_mean(getattr(one, f"{name}_seconds") for one in each) for each in inner], unit="s"
@@ -75,12 +71,16 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
     )
 
 
-def phase_seconds(record: TrialRecord) -> dict[PhaseName, float] | None:
-    """Seconds of each phase of one trial's mean step; None unless all its ranks measured them."""
+def data_seconds(record: TrialRecord) -> list[float]:
+    """Seconds until the batch is on the device, of every rank; empty unless all measured them."""
+    found = [fmean(rank.phases.data_seconds) for rank in record.ranks if rank.phases is not None]
+    return found if len(found) == len(record.ranks) else []
+
+
+def _phase_seconds(record: TrialRecord) -> dict[PhaseName, float]:
+    """Seconds of each phase of one trial's mean step."""
     full = [rank.phases for rank in record.ranks if rank.phases is not None]
     bare = [rank.phases_without_sync for rank in record.ranks if rank.phases_without_sync]
-    if not full or len(full) < len(record.ranks):
-        return None
     backward = _mean(phases.backward_seconds for phases in full)
     parts: dict[PhaseName, float] = {"backward": backward}
     if len(bare) == len(full):
@@ -92,14 +92,6 @@ def phase_seconds(record: TrialRecord) -> dict[PhaseName, float] | None:
         **parts,
         "optimizer": _mean(phases.optimizer_seconds for phases in full),
     }
-
-
-def data_seconds(record: TrialRecord) -> list[float] | None:
-    """Seconds until the batch is on the device, of every rank; None unless all measured them."""
-    phases = [rank.phases for rank in record.ranks if rank.phases is not None]
-    if not phases or len(phases) < len(record.ranks):
-        return None
-    return [fmean(one.data_seconds) for one in phases]
 
 
 def _mean(ranks: Iterable[Sequence[float]]) -> float:

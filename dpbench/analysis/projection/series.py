@@ -49,69 +49,38 @@ class ProjectedRow:
     efficiency: Estimate | None = None
 
 
-def banded(value: float, below: float, above: float, unit: str, *, sample_size: int) -> Estimate:
-    """A predicted number; `below` and `above` are how far its logarithm may be off, positive."""
-    return Estimate(
-        value=value,
-        low=value * math.exp(-below),
-        high=value * math.exp(above),
-        unit=unit,
-        sample_size=sample_size,
-        basis="model",
-    )
-
-
-def reach(cases: Sequence[float], *more: float) -> tuple[float, float]:
-    """How far a value may lie below and above, both positive: the root of summed squares.
-
-    `cases` are values with each input at one end of its interval, relative to the value itself, on
-    a logarithmic scale; `more` are further parts that count to both sides.
-    """
-    below = math.hypot(*(min(0.0, case) for case in cases), *more)
-    above = math.hypot(*(max(0.0, case) for case in cases), *more)
-    return below, above
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Projection:
-    """All rows of one series, and what they rest on."""
-
-    label: str
-    implementation: str
-    implementation_label: str
-    backend: str | None
-    batch_size: int | None
-    item: str
-    """Items that its throughput counts: "images"; "" for a table of speedups."""
-    reference: str
-    """Baseline of its efficiencies, in words."""
-    network: str | None
-    """The network that its steps are simulated on; None for a law."""
-    rows: tuple[ProjectedRow, ...]
-    assumptions: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
     """One implementation on one backend at a fixed batch per replica."""
 
-    label: str
-    """Such as "ddp/gloo, batch 32"."""
-    item: str
-    """Items that are counted: "images"; "" for a table of speedups."""
     rows: tuple[Row, ...]
     """Measured rows by ascending group size; each has a throughput, or a speedup."""
     single: Estimate | None = None
     """Throughput of `single`, which efficiencies are against; None if there is no such row."""
     items_per_replica: float | None = None
     """Items of one replica in one optimizer step; None if the batch size is not known."""
-    trial: TrialSpec | None = None
-    """The trial at group size 1; None for published numbers."""
+
+    @property
+    def label(self) -> str:
+        """Such as "ddp/gloo, batch 32"."""
+        first = self.rows[0]
+        return first.series + ("" if first.batch_size is None else f", batch {first.batch_size}")
+
+    @property
+    def item(self) -> str:
+        """Items that are counted: "images"; "" for a table of speedups."""
+        return self.rows[-1].item if self.rows[-1].throughput else ""
 
     @property
     def unit(self) -> str:
         """Unit of its throughput."""
         return f"{self.item}/s" if self.item else "×"
+
+    @property
+    def trial(self) -> TrialSpec | None:
+        """The trial at group size 1; None for published numbers."""
+        first = self.rows[0].trial
+        return None if first is None else first.of_one_replica
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -120,7 +89,8 @@ class Series:
     @property
     def speeds(self) -> tuple[Estimate, ...]:
         """Throughputs, or speedups."""
-        return tuple(speed for row in self.rows if (speed := measured_speed(row)) is not None)
+        found = (row.throughput or row.speedup for row in self.rows)
+        return tuple(speed for speed in found if speed is not None)
 
     @property
     def base(self) -> Estimate:
@@ -143,46 +113,77 @@ class Series:
         ranks = units.counted(per_node, "rank")
         return f"{self.trial.backend} works on one machine only, and a node has {ranks}"
 
-    def measured_row(self, row: Row) -> ProjectedRow:
-        """A measured group size."""
-        speed = measured_speed(row)
-        assert speed is not None, "a series has only rows with a speed"
-        efficiency = row.efficiency
-        if self.single is None and row.group_size == self.group_sizes[0]:
+    def measured_row(self, n: int) -> ProjectedRow:
+        """The row of a measured group size."""
+        place = self.group_sizes.index(n)
+        speed, efficiency = self.speeds[place], self.rows[place].efficiency
+        if self.single is None and place == 0:
             efficiency = replace(UNITY, unit="of linear")
         elif efficiency is None:
             alone = replace(speed, low=None, high=None, basis="single value")
-            efficiency = alone.scaled(1 / self.base.value / row.group_size, unit="of linear")
-        found = ProjectedRow(group_size=row.group_size, kind="measured", efficiency=efficiency)
-        return self.with_speed(found, speed)
+            efficiency = alone.scaled(1 / self.base.value / n, unit="of linear")
+        return self._row(n, "measured", speed, efficiency)
 
     def predicted_row(
         self, n: int, kind: Origin, value: float, reach: tuple[float, float], sample_size: int
     ) -> ProjectedRow:
         """A group size with a predicted speed, whose logarithm may be off by `reach` (below,
         above); the efficiency has the noise of its base, too."""
-        speed = banded(value, *reach, self.unit, sample_size=sample_size)
-        linear, noise = n * self.base.value, noise_of(self.base)
+
+        def banded(value: float, below: float, above: float, unit: str) -> Estimate:
+            return Estimate(
+                value=value,
+                low=value * math.exp(-below),
+                high=value * math.exp(above),
+                unit=unit,
+                sample_size=sample_size,
+                basis="model",
+            )
+
+        noise = noise_of(self.base)
         below, above = (math.hypot(side, noise) for side in reach)
-        efficiency = banded(value / linear, below, above, "of linear", sample_size=sample_size)
-        return self.with_speed(ProjectedRow(group_size=n, kind=kind, efficiency=efficiency), speed)
+        efficiency = banded(value / (n * self.base.value), below, above, "of linear")
+        return self._row(n, kind, banded(value, *reach, self.unit), efficiency)
 
-    def with_speed(self, row: ProjectedRow, speed: Estimate) -> ProjectedRow:
-        """The row with a throughput, and the step time if the batch size is known."""
-        step = None
-        if self.items_per_replica is not None:
-            items = self.items_per_replica * row.group_size
+    def _row(self, n: int, kind: Origin, speed: Estimate, efficiency: Estimate) -> ProjectedRow:
+        """The row with its step time, if the batch size is known."""
+        step, items = None, (self.items_per_replica or 0) * n
+        if items:
             step = speed.mapped(lambda rate: items / rate, unit="s")
-        return replace(row, throughput=replace(speed, unit=self.unit), step_seconds=step)
+        return ProjectedRow(
+            group_size=n,
+            kind=kind,
+            throughput=replace(speed, unit=self.unit),
+            efficiency=efficiency,
+            step_seconds=step,
+        )
 
 
-def measured_speed(row: Row) -> Estimate | None:
-    return row.throughput or row.speedup
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Projection:
+    """The rows of one series at other group sizes, and what they rest on."""
+
+    series: Series
+    rows: tuple[ProjectedRow, ...]
+    network: str | None = None
+    """The network that its steps are simulated on; None for a law."""
+    assumptions: tuple[str, ...] = ()
 
 
 def noise_of(speed: Estimate) -> float:
     """How far the logarithm of a measured speed may be off; 0 without an interval."""
     return math.log(speed.ends[1] / speed.value)
+
+
+def reach(cases: Sequence[float], *more: float) -> tuple[float, float]:
+    """How far a value may lie below and above, both positive: the root of summed squares.
+
+    `cases` are values with each input at one end of its interval, relative to the value itself, on
+    a logarithmic scale; `more` are further parts that count to both sides.
+    """
+    below = math.hypot(*(min(0.0, case) for case in cases), *more)
+    above = math.hypot(*(max(0.0, case) for case in cases), *more)
+    return below, above
 
 
 def sweep_series(
@@ -205,33 +206,27 @@ def sweep_series(
             groups.setdefault(spec.of_one_replica, []).append(row)
     series: list[Series] = []
     notes: list[str] = []
-    noisy: list[Row] = []
+    noisy: dict[str, Row] = {}
     for spec, group in groups.items():
-        label = f"{group[0].series}, batch {spec.batch_size}"
-        if spec.scaling == "strong":
-            notes.append(f"{label}: {STRONG}")
-            continue
         # Group sizes that were measured on several numbers of hosts count on the fewest.
         fewest = {row.group_size: row for row in sorted(group, key=lambda row: -len(row.nodes))}
         ordered = sorted(fewest.values(), key=lambda row: row.group_size)
         single = by_trial.get(spec.baseline)
-        known = [row for row in (single, *ordered) if row is not None]
-        if too_noisy := [row for row in known if row.is_too_noisy]:
-            noisy += [row for row in too_noisy if row not in noisy]
-            continue
-        items = ordered[0].records[0].items_per_sample
-        series.append(
-            Series(
-                label=label,
-                item=ordered[0].item,
-                rows=tuple(ordered),
-                single=None if single is None else single.throughput,
-                items_per_replica=spec.batch_size * spec.accumulation_steps * items,
-                trial=spec,
-            )
+        items = spec.batch_size * spec.accumulation_steps * ordered[0].records[0].items_per_sample
+        found = Series(
+            rows=tuple(ordered),
+            single=None if single is None else single.throughput,
+            items_per_replica=items,
         )
+        too_noisy = [row for row in (single, *ordered) if row is not None and row.is_too_noisy]
+        if spec.scaling == "strong":
+            notes.append(f"{found.label}: {STRONG}")
+        elif too_noisy:
+            noisy |= {row.label: row for row in too_noisy}
+        else:
+            series.append(found)
     if noisy:
-        notes.append(noise_note(noisy, "project"))
+        notes.append(noise_note(noisy.values(), "project"))
     if not series:
         raise UsageError(notes[0] if notes else "no trial has a speed yet")
     return tuple(series), tuple(notes)
@@ -252,28 +247,22 @@ def published_series(path: Path) -> tuple[Series, ...]:
             singles[row.batch_size] = row.throughput
         else:
             groups.setdefault((row.series, row.batch_size), []).append(row)
-    return tuple(_published(group, singles.get(batch)) for (_, batch), group in groups.items())
-
-
-def _published(group: Sequence[Row], single: Estimate | None) -> Series:
-    ordered = sorted(group, key=lambda row: row.group_size)
-    first = ordered[0]
-    batch = first.batch_size
-    if first.throughput is None and first.group_size > 1:
-        # One replica has the speedup 1, whether or not the table has a row for it.
-        ordered.insert(0, replace(first, group_size=1, values={"speedup": UNITY}))
-    return Series(
-        label=first.series if batch is None else f"{first.series}, batch {batch}",
-        item="" if first.throughput is None else first.item,
-        rows=tuple(ordered),
-        single=single,
-        items_per_replica=None if first.throughput is None else batch,
-    )
+    found = []
+    for (_, batch), group in groups.items():
+        ordered = sorted(group, key=lambda row: row.group_size)
+        first = ordered[0]
+        if first.throughput is None and first.group_size > 1:
+            # One replica has the speedup 1, whether or not the table has a row for it.
+            ordered.insert(0, replace(first, group_size=1, values={"speedup": UNITY}))
+        items = None if first.throughput is None else batch
+        one = Series(rows=tuple(ordered), single=singles.get(batch), items_per_replica=items)
+        found.append(one)
+    return tuple(found)
 
 
 def project_by_law(
     series: Series, group_sizes: Sequence[int] | None, per_node: int | None = None
-) -> tuple[ProjectedRow, ...]:
+) -> Projection:
     """A row for each group size, ascending; None for the measured ones and 2 and 4 × the largest.
 
     `per_node` is how many replicas a node has; None if that is not known, which no row then
@@ -287,14 +276,14 @@ def project_by_law(
         )
     last = series.group_sizes[-1]
     wanted = group_sizes or (*series.group_sizes, 2 * last, LARGEST_MULTIPLE * last)
-    return tuple(_predicted(series, n, per_node) for n in sorted(set(wanted)))
+    rows = (_predicted(series, n, per_node) for n in sorted(set(wanted)))
+    return Projection(series=series, rows=tuple(rows))
 
 
 def _predicted(series: Series, n: int, per_node: int | None) -> ProjectedRow:
-    for measured in series.rows:
-        if measured.group_size == n:
-            return series.measured_row(measured)
     sizes, speeds = series.group_sizes, series.speeds
+    if n in sizes:
+        return series.measured_row(n)
     reason = refusal(sizes, n) or series.beyond_one_machine(n, per_node)
     if reason is not None:
         return ProjectedRow(group_size=n, kind="refused", reason=reason)

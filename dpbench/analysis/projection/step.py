@@ -10,7 +10,7 @@ import numpy as np
 
 from dpbench.analysis.estimate import Floats
 from dpbench.errors import UsageError
-from dpbench.records.trial import GradientTrace, TrialRecord
+from dpbench.records.trial import GradientTrace
 from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
 from dpbench.units import MEBI
 
@@ -101,33 +101,3 @@ def simulated_seconds(
     for ready, nbytes in buckets(trace, cap_mb):
         free = max(free, ready) + cost(nbytes)
     return start + trace.step_seconds + max(0.0, free - trace.backward_end_seconds)
-
-
-def step_ratios(record: TrialRecord) -> Floats | None:
-    """Seconds of each step of each rank ÷ the mean over ranks of that step, without gradient
-    synchronization; None if fewer than two ranks have two such steps.
-
-    What all ranks share in a step, such as a pause of the machine, cancels. With few ranks the mean
-    contains much of each of them, so deviations are widened by √(ranks ÷ (ranks - 1)).
-    """
-    windows = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
-    steps = min((len(window.step_seconds) for window in windows), default=0)
-    if len(windows) < max(2, len(record.ranks)) or steps < 2:
-        return None
-    table = np.array([window.step_seconds[:steps] for window in windows])
-    means = table.mean(axis=0)
-    if means.min() <= 0:
-        return None
-    ranks = len(windows)
-    ratios: Floats = 1 + (table / means - 1) * np.sqrt(ranks / (ranks - 1))
-    return np.sort(ratios.ravel())
-
-
-def expected_maximum(ratios: Floats, count: int) -> float:
-    """Mean of the largest of `count` values drawn from `ratios`, which ascend.
-
-    The i-th of N values is the largest with the probability (i/N)^count - ((i-1)/N)^count. Values
-    larger than all that were measured do not occur.
-    """
-    places = np.arange(len(ratios) + 1) / len(ratios)
-    return float(np.diff(places**count) @ ratios)

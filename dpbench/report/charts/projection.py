@@ -37,10 +37,10 @@ def projection(source: ChartSource) -> Figure:
     drawable = [one for one in source.projections if len(_rows(one)) > 1]
     if not drawable:
         raise NothingToDraw("a projection is drawn of two group sizes or more")
-    largest = max(one.batch_size or 0 for one in drawable)
-    alike = [one for one in drawable if (one.batch_size or 0) == largest]
+    largest = max(one.series.rows[0].batch_size or 0 for one in drawable)
+    alike = [one for one in drawable if (one.series.rows[0].batch_size or 0) == largest]
     shown = alike[:MOST_SERIES]
-    styles = series_styles([series_of(one) for one in shown])
+    styles = series_styles([series_of(one.series.rows[0]) for one in shown])
     sizes = sorted({row.group_size for one in shown for row in _rows(one)})
     item = item_of(shown)
     figure, axes = panels(2)
@@ -50,7 +50,7 @@ def projection(source: ChartSource) -> Figure:
     )
     for axis, (name, unit, read) in zip(axes, panel, strict=True):
         for place, one in enumerate(shown):
-            style = styles[series_of(one)]
+            style = styles[series_of(one.series.rows[0])]
             shift = SPREAD * ((place + 0.5) / len(shown) - 0.5)
             points = [
                 (sizes.index(row.group_size) + shift, row, value)
@@ -58,7 +58,7 @@ def projection(source: ChartSource) -> Figure:
                 if (value := read(row)) is not None
             ]
             _draw(axis, points, style)
-            axis.plot([], [], label=one_line(one.label), **style)
+            axis.plot([], [], label=one_line(one.series.label), **style)
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         if name == "efficiency":
             axis.axhline(1, color=MUTED, linewidth=1.0, zorder=1)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbench import units
-from dpbench.analysis.diagnosis.explain import slowest_of
+from dpbench.analysis.diagnosis.explanation import slowest_of
 from dpbench.analysis.row import Row
 from dpbench.analysis.steps import RankSteps, rank_steps
 from dpbench.messages import one_line

@@ -22,7 +22,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLocator
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.series import Projection
 from dpbench.analysis.row import Row
 from dpbench.report.numbers import time_unit
 from dpbench.specs.traits import BACKENDS
@@ -67,8 +66,8 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def series_of(row: Row | Projection) -> SeriesName:
-    """The line that a row, or all rows of a projection, are on."""
+def series_of(row: Row) -> SeriesName:
+    """The line that a row is on."""
     return row.implementation, row.implementation_label, row.backend
 
 

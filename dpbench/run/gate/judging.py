@@ -11,8 +11,8 @@ from dpbench import store, units
 from dpbench.analysis.comparisons.change import ALPHA
 from dpbench.analysis.comparisons.matching import NotComparable, Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
-from dpbench.analysis.load import load_notes
 from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.repetitions import load_notes
 from dpbench.architecture import make_importable, split_names
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.machine import Machine

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpbench.analysis.diagnosis.explain import explain_rows
+from dpbench.analysis.diagnosis.advice import explain_rows
 from dpbench.analysis.diagnosis.explanation import Advice
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Phases, TrialRecord
@@ -61,36 +61,6 @@ def test_the_largest_loss_comes_first_and_small_ones_are_not_mentioned() -> None
     assert found[0].share.value == pytest.approx(0.3)
     assert found[0].text == (
         "exposed communication on gloo: try shm (same host), or --accumulate 4"
-    )
-
-
-def with_ranks(records: Sequence[TrialRecord], **changes: Any) -> list[TrialRecord]:
-    """The records, with something that every rank recorded."""
-    return [
-        replace(one, ranks=tuple(replace(rank, **changes) for rank in one.ranks)) for one in records
-    ]
-
-
-def test_a_step_without_no_sync_is_named_instead_of_more_accumulation() -> None:
-    records = one_loss(accumulation_steps=4)
-    (plain,) = advice_on(LABEL.replace("ddp", "ddp(4 micro-steps)"), records)
-    assert plain.remedy == "try shm (same host), or --accumulate 16"
-    (found,) = advice_on(
-        LABEL.replace("ddp", "ddp(4 micro-steps)"),
-        with_ranks(records, reduces_each_micro_step=True),
-    )
-    assert found.text == (
-        "gradients that are reduced in each of 4 micro-steps: enter model.no_sync() in all "
-        "micro-steps but the last"
-    )
-
-
-def test_threads_that_the_code_sets_are_named_instead_of_the_machine() -> None:
-    found = advice_on(LABEL, with_ranks(repeated(), threads=8))
-    (contention,) = (advice for advice in found if advice.kind == "contention")
-    assert contention.text == (
-        "contention, as the model's code sets 8 threads in each process: remove "
-        "torch.set_num_threads, or try --threads 1"
     )
 
 

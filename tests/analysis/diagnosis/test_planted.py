@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpbench.analysis.diagnosis.explain import explain_rows
+from dpbench.analysis.diagnosis.advice import explain_rows
 from dpbench.analysis.diagnosis.explanation import Advice
 from dpbench.analysis.rows import summarize
 from tests.analysis.diagnosis.planted import CAUSES, KINDS, Cause, Planted

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dpbench.analysis.diagnosis.explain import explain_rows
+from dpbench.analysis.diagnosis.advice import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.rows import summarize
 from dpbench.report.explanation import answer

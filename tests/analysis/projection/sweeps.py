@@ -80,4 +80,4 @@ def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
         )
         for n in sizes
     )
-    return replace(first, label="made up", rows=rows, items_per_replica=1.0)
+    return replace(first, rows=rows, items_per_replica=1.0)

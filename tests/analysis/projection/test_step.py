@@ -1,4 +1,4 @@
-"""One simulated step against sums by hand, and the slowest of n replicas."""
+"""One simulated step against sums by hand."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import pytest
 from dpbench.analysis.projection.step import (
     StepTrace,
     buckets,
-    expected_maximum,
     simulated_seconds,
-    step_ratios,
     step_trace,
 )
 from dpbench.errors import UsageError
 from dpbench.units import MEBI
-from tests.analysis.builders import steps_of
 from tests.analysis.projection.sweeps import gradient_trace
 
 MIB = float(MEBI)
@@ -80,20 +77,3 @@ def test_only_the_last_micro_step_communicates_and_buffers_are_sent_before_it() 
         trace(1, 1, buffers=MEBI), lambda nbytes: nbytes / MIB, cap_mb=1, accumulation_steps=3
     )
     assert found == pytest.approx(2 * 2 + 1 + 2.5 + 1)
-
-
-def test_the_largest_of_n_draws() -> None:
-    """Of two values, the larger one in 3 of 4 pairs of draws."""
-    ratios = np.array([0.8, 1.2])
-    assert expected_maximum(ratios, 1) == pytest.approx(1.0)
-    assert expected_maximum(ratios, 2) == pytest.approx(0.8 / 4 + 1.2 * 3 / 4)
-    assert expected_maximum(ratios, 10_000) == pytest.approx(1.2)
-
-
-def test_ratios_are_those_of_steps_without_synchronization() -> None:
-    """13 and 14 ms: 0.963 and 1.037 of their mean, widened by √2 as each is half of that mean."""
-    found = step_ratios(steps_of("ddp", [0.02, 0.02], [0.013, 0.014]))
-    assert found is not None
-    assert set(found.round(4)) == {round(1 - 2**0.5 / 27, 4), round(1 + 2**0.5 / 27, 4)}
-    assert step_ratios(steps_of("ddp", [0.02, 0.02])) is None
-    assert step_ratios(steps_of("ddp", [0.02], [0.01])) is None

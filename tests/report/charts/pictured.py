@@ -55,17 +55,7 @@ def collectives(*group_sizes: int) -> list[CollectiveRecord]:
 
 def projected(*sizes: int) -> Projection:
     """A law through two group sizes that were measured."""
-    return Projection(
-        label="ddp/gloo, batch 32",
-        implementation="ddp",
-        implementation_label="ddp",
-        backend="gloo",
-        batch_size=32,
-        item="images",
-        reference="single",
-        network=None,
-        rows=project_by_law(curve(lambda n: 0.1 + 0.01 * (n - 1), (1, 2)), sizes or None),
-    )
+    return project_by_law(curve(lambda n: 0.1 + 0.01 * (n - 1), (1, 2)), sizes or None)
 
 
 def _with_phases(record: TrialRecord) -> TrialRecord:
