@@ -100,7 +100,6 @@ def _are_close(ours: Tensor | None, theirs: Tensor | None) -> None:
 
 
 @on_all
-@pytest.mark.filterwarnings("ignore:BatchNorm1d")  # it normalizes the chunk of each replica alone
 def test_buffers_follow_the_first_replica(devices: tuple[str, ...]) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).to(devices[0])

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import dpbench
-from dpbench.parallel import accumulate
 
 
 class Classifier(nn.Module):
@@ -51,8 +50,9 @@ def main() -> float:
 
     # A batch that is too large for memory, in micro-batches of any size.
     optimizer.zero_grad()
-    parts = zip(inputs.split(100), targets.split(100), strict=True)
-    loss = accumulate(model, parts)
+    for part, labels in zip(inputs.split(100), targets.split(100), strict=True):
+        model(part, targets=labels)
+        loss = model.backward(scale=len(part) / len(inputs))
     optimizer.step()
 
     model.eval()

@@ -62,10 +62,6 @@ class Machine:
                 "torch's DistributedDataParallel takes the bf16 hook in builds with CUDA and NCCL "
                 "only; ddp takes it everywhere"
             )
-        if trial.comm_hook == "hierarchical" and not on_cpu:
-            return (
-                "the hierarchical hook averages tensors on the CPU, and these replicas are on GPUs"
-            )
         shards = traits.shards_optimizer or traits.shards_parameters
         if shards and trial.backend == "shm" and not hasattr(dist, "all_gather_single"):
             return f"{name} on shm needs torch 2.13 or later"

@@ -347,10 +347,7 @@ class NodesLauncher:
         if IMPLEMENTATIONS[trial.implementation].one_process:
             return f"{trial.implementation} drives its replicas from one process, not on {hosts}"
         if trial.backend == "shm":
-            return (
-                f"shm goes through the memory of one host, and these replicas are on {hosts}; "
-                "--comm-hook hierarchical uses it inside each host"
-            )
+            return f"shm goes through the memory of one host, and these replicas are on {hosts}"
         for node in team.nodes[: len(trial.nodes)]:
             devices = [device for host, device in trial.places if host == node.number]
             reason = node.machine.unusable_backend_reason(trial.backend, devices)

@@ -40,6 +40,6 @@ def sparse_reason(spec: RunSpec) -> str | None:
     backends = IMPLEMENTATIONS[name].sparse_backends
     if backends is not None and backend not in backends:
         return f"{name} on {backend} takes {_NOT_THESE}; ddp takes both"
-    if spec.comm_hook in ("powersgd", "hierarchical"):
-        return f"the {spec.comm_hook} hook takes {_NOT_THESE}"
+    if spec.comm_hook == "powersgd":
+        return f"the powersgd hook takes {_NOT_THESE}"
     return optimizer_reason(workload.architecture, workload.optimizer)

@@ -112,7 +112,7 @@ class AxisOptions(Options):
     )
     comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = axis(
         ("none",),
-        "Communication hook: none, bf16, powersgd or hierarchical.",
+        "Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
         "A,B",
         names=("--comm-hook", "--comm-hooks"),
     )

@@ -13,10 +13,9 @@ import torch.distributed as dist
 
 from dpbench.parallel.agreement import RanksDiffer, check_sync
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
-from dpbench.parallel.dp.data_parallel import DataParallel, accumulate
+from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.dp.scatter_gather import NoScatter, balanced_split, gather, scatter
 from dpbench.parallel.groups import any_rank
-from dpbench.parallel.hierarchical import HierarchicalState, hierarchical
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer
 from dpbench.parallel.shm import create
 from dpbench.parallel.synchronization import LocalSGD, broadcast_checkpoint, sync_gradients
@@ -24,18 +23,15 @@ from dpbench.parallel.synchronization import LocalSGD, broadcast_checkpoint, syn
 __all__ = [
     "DataParallel",
     "DistributedDataParallel",
-    "HierarchicalState",
     "LocalSGD",
     "NoScatter",
     "RanksDiffer",
     "ShardedOptimizer",
-    "accumulate",
     "any_rank",
     "balanced_split",
     "broadcast_checkpoint",
     "check_sync",
     "gather",
-    "hierarchical",
     "scatter",
     "sync_gradients",
 ]

@@ -1,8 +1,8 @@
 """Checks that all ranks hold the same, before a collective that relies on it or at any time.
 
 The ranks compare a hash first, in one small message. Only if it differs do they send what they
-hold, so that each of them can name the difference. `require_agreement` compares descriptions, and
-`check_sync` the values of tensors.
+hold, so that each of them can name the difference. `require_agreement` compares the kinds of
+tensors, and `check_sync` their values; `make_equal` gives all ranks the values of one.
 """
 
 from __future__ import annotations
@@ -18,50 +18,39 @@ from torch import Tensor, nn
 
 from dpbench.parallel.groups import (
     carrier,
-    first_device,
     gather_bytes,
     gather_tensors,
     gather_values,
     member_group,
     name_ranks,
 )
+from dpbench.parallel.torch_private import broadcast_coalesced
 
 LISTED = 20
 """Number of tensors that an error names; it only counts the rest."""
 
 
-def describe(
+def require_agreement(
+    caller: str,
+    group: dist.ProcessGroup,
     parameters: Iterable[tuple[str, Tensor]],
     buffers: Iterable[tuple[str, Tensor]] = (),
     options: Mapping[str, Any] | None = None,
-) -> list[str]:
-    """A line for each option, and for each parameter and buffer in registration order."""
-    return [
-        *(f"option {name!r}: {value!r}" for name, value in (options or {}).items()),
-        *(f"parameter {n!r}: {_kind(p)} requires_grad={p.requires_grad}" for n, p in parameters),
-        *(f"buffer {name!r}: {_kind(buffer)}" for name, buffer in buffers),
-    ]
-
-
-def _kind(tensor: Tensor) -> str:
-    """Shape and dtype, as in "(3, 4) torch.float32", with strides if it is not contiguous."""
-    strides = "" if tensor.is_contiguous() else f" strides {tensor.stride()}"
-    return f"{tuple(tensor.shape)}{strides} {tensor.dtype}"
-
-
-def require_agreement(
-    caller: str, mine: list[str], group: dist.ProcessGroup, *, device: torch.device | None = None
 ) -> None:
-    """Compare what every rank of the group holds, in its order; a collective.
+    """Compare options, and kinds of parameters and buffers, in registration order; a collective.
 
-    Args:
-        caller: names the function in messages.
-        mine: what this rank holds, from `describe`.
-        device: see `groups.carrier`.
+    `caller` names the function in messages.
 
     Raises:
         RuntimeError: on every rank, with the first difference and the ranks that differ from rank 0
     """
+    parameters, buffers = list(parameters), list(buffers)
+    mine = [
+        *(f"option {name!r}: {value!r}" for name, value in (options or {}).items()),
+        *(f"parameter {n!r}: {_kind(p)} requires_grad={p.requires_grad}" for n, p in parameters),
+        *(f"buffer {name!r}: {_kind(buffer)}" for name, buffer in buffers),
+    ]
+    device = next((tensor.device for _, tensor in (*parameters, *buffers)), None)
     for lines in zip_longest(*_unless_equal(mine, group, device), fillvalue="nothing more"):
         different = [rank for rank, line in enumerate(lines) if line != lines[0]]
         if different:
@@ -70,6 +59,31 @@ def require_agreement(
                 f"{different[0]} has {lines[different[0]]} (not as on rank 0: "
                 f"{name_ranks(different)})"
             )
+
+
+def make_equal(
+    caller: str,
+    group: dist.ProcessGroup,
+    parameters: Iterable[tuple[str, Tensor]],
+    buffers: Iterable[tuple[str, Tensor]],
+    options: Mapping[str, Any] | None = None,
+    *,
+    source: int = 0,
+) -> int:
+    """Give all ranks the parameters and buffers of one; a collective.
+
+    They are compared first, so that a mismatch is an error on all ranks and changes nothing; see
+    require_agreement. Returns the number of bytes sent.
+    """
+    parameters, buffers = list(parameters), list(buffers)
+    require_agreement(caller, group, parameters, buffers, options)
+    return broadcast_coalesced([t for _, t in (*parameters, *buffers)], group, source)
+
+
+def _kind(tensor: Tensor) -> str:
+    """Shape and dtype, as in "(3, 4) torch.float32", with strides if it is not contiguous."""
+    strides = "" if tensor.is_contiguous() else f" strides {tensor.stride()}"
+    return f"{tuple(tensor.shape)}{strides} {tensor.dtype}"
 
 
 def _unless_equal(mine: Any, group: dist.ProcessGroup, device: torch.device | None) -> list[Any]:
@@ -129,7 +143,8 @@ def check_sync(
         name: (f"{tuple(tensor.shape)} {tensor.dtype}", tensors_sha256([("", tensor)]))
         for name, tensor in tensors.items()
     }
-    if everyone := _unless_equal(digests, group, first_device(tensors.values())):
+    device = next((tensor.device for tensor in tensors.values()), None)
+    if everyone := _unless_equal(digests, group, device):
         raise RanksDiffer(_tensor_differences(tensors, everyone, group))
     return sum(tensor.nbytes for tensor in tensors.values())
 

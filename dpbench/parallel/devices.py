@@ -1,13 +1,22 @@
-"""Converts the `device_ids` and `output_device` of users to torch devices."""
+"""Devices: how users name them, and all calls of torch.cuda that this package makes.
+
+A test without a GPU puts a double that records the calls in the place of `cuda`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
 
 import torch
+import torch.cuda.comm
+from torch import Tensor
 
 DeviceLike = int | str | torch.device
+cuda: Any = torch.cuda
 
 
 def parse_device(value: DeviceLike) -> torch.device:
@@ -29,12 +38,11 @@ def parse_device(value: DeviceLike) -> torch.device:
         return torch.device("cpu")  # "cpu:0" is the same memory, but unequal for torch
     if device.type != "cuda":
         raise ValueError(f"got device {value!r}, expected a CPU or CUDA device")
-    count, index = torch.cuda.device_count(), device.index
-    if index is None:  # device 0 is current before CUDA is initialized, which this must not do
-        index = torch.cuda.current_device() if torch.cuda.is_initialized() else 0
-    if index >= count:
+    if device.index is None:
+        device = current_device()
+    if device.index >= (count := cuda.device_count()):
         raise ValueError(f"got device {value!r}, but this machine has {count} CUDA devices")
-    return torch.device("cuda", index)
+    return device
 
 
 def parse_devices(device_ids: Sequence[DeviceLike] | None) -> tuple[torch.device, ...]:
@@ -47,7 +55,7 @@ def parse_devices(device_ids: Sequence[DeviceLike] | None) -> tuple[torch.device
             twice, CPU and CUDA devices together, and None on a machine without CUDA devices.
     """
     if device_ids is None:
-        device_ids = range(torch.cuda.device_count())
+        device_ids = range(cuda.device_count())
         if not device_ids:
             raise ValueError(
                 "device_ids=None means all CUDA devices, but there is none visible "
@@ -57,10 +65,116 @@ def parse_devices(device_ids: Sequence[DeviceLike] | None) -> tuple[torch.device
     if isinstance(device_ids, str) or not isinstance(device_ids, Sequence):
         raise TypeError(f"got device_ids={device_ids!r}, expected a list of devices")
     devices = tuple(parse_device(value) for value in device_ids)
-    cuda = [device for device in devices if device.type == "cuda"]
-    if not devices or len(set(cuda)) < len(cuda) or len(cuda) not in (0, len(devices)):
+    on_cuda = [device for device in devices if device.type == "cuda"]
+    if not devices or len(set(on_cuda)) < len(on_cuda) or len(on_cuda) not in (0, len(devices)):
         raise ValueError(
             f"got device_ids={[str(device) for device in devices]}, expected CUDA devices, each "
             "once, or the CPU only, any number of times"
         )
     return devices
+
+
+def current_device() -> torch.device:
+    """The current CUDA device. It is device 0 before CUDA is initialized, which this does not
+    do."""
+    return torch.device("cuda", cuda.current_device() if cuda.is_initialized() else 0)
+
+
+def synchronize(devices: Iterable[torch.device]) -> None:
+    """Wait until the CUDA devices among these have no work left."""
+    for device in devices:
+        if device.type == "cuda":
+            cuda.synchronize(device)
+
+
+def current_stream(device: torch.device) -> torch.Stream:
+    """The stream to which this thread gives its work for a CUDA device."""
+    stream: torch.Stream = cuda.current_stream(device)
+    return stream
+
+
+def on_stream(stream: torch.Stream) -> AbstractContextManager[object]:
+    """A context that makes a stream, and its device, the current ones of a thread."""
+    context: AbstractContextManager[object] = cuda.stream(stream)
+    return context
+
+
+def sum_to_first(by_replica: Sequence[Sequence[Tensor]], device: torch.device) -> list[Tensor]:
+    """The sums on `device` of dense tensors that lie on several CUDA devices, of which it is one.
+
+    They travel in pieces of 10 MB, and not one by one.
+    """
+    return list(cuda.comm.reduce_add_coalesced(by_replica, device.index))
+
+
+@cache
+def side_stream(device: torch.device) -> torch.Stream:
+    """A stream for what is copied to a CUDA device beside computation. Always the same one, as the
+    allocator gives memory that it holds for a stream to no other."""
+    stream: torch.Stream = cuda.Stream(device=device)
+    return stream
+
+
+def copy_to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor of the host to a CUDA device, for the current stream of the device.
+
+    The caller waits for this copy, and not for computation: afterwards it may write to the tensor.
+    """
+    stream, current = side_stream(device), cuda.current_stream(device)
+    with cuda.stream(stream):
+        copied = tensor.to(device)
+    current.wait_stream(stream)
+    # The memory belongs to the side stream: the allocator must know that another one reads it.
+    copied.record_stream(current)
+    return copied
+
+
+def pinned(numel: int, dtype: torch.dtype) -> Tensor:
+    """A flat tensor in pinned memory of the host, its values undefined."""
+    return torch.empty(numel, dtype=dtype, device="cpu", pin_memory=True)
+
+
+class HostCopy:
+    """A CUDA tensor in pinned memory of the host, and the way back.
+
+    The current stream of its device is the caller's, and the order is
+
+        what the caller's stream was given before  →  copy to the host  →  `wait` returns
+        `store`  →  copy to the device  →  what the caller's stream is given after `synchronize`
+
+    Both copies run on a stream of their own, so that computation and other copies go on meanwhile.
+
+    Attributes:
+        flat: 1-D.
+    """
+
+    def __init__(self, tensor: Tensor, *, read: bool) -> None:
+        """Begin to copy the tensor to the host; `read` says whether its values are needed."""
+        self._tensor, self._stream = tensor, cuda.Stream(device=tensor.device)
+        self._arrived = cuda.Event(blocking=True)
+        self._returned: torch.Event | None = None
+        self.flat = pinned(tensor.numel(), tensor.dtype)
+        # Also where nothing is read: what is sent back must not overtake the caller's stream.
+        self._stream.wait_stream(cuda.current_stream(tensor.device))
+        with cuda.stream(self._stream):
+            if read:
+                self.flat.view(tensor.shape).copy_(tensor, non_blocking=True)
+                # Keeps the allocator from reusing the memory before the copy is done.
+                tensor.record_stream(self._stream)
+            self._arrived.record(self._stream)
+
+    def wait(self) -> None:
+        """Block until `flat` has the tensor's values."""
+        self._arrived.synchronize()
+
+    def store(self) -> None:
+        """Begin to copy `flat` to the tensor."""
+        with cuda.stream(self._stream):
+            self._tensor.copy_(self.flat.view(self._tensor.shape), non_blocking=True)
+            self._tensor.record_stream(self._stream)
+            self._returned = self._stream.record_event()
+
+    def synchronize(self) -> None:
+        """Let the current stream of the tensor's device wait for `store`, if it was called."""
+        if self._returned is not None:
+            cuda.current_stream(self._tensor.device).wait_event(self._returned)

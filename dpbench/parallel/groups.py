@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from dpbench.parallel.devices import current_device
+
+CPU = torch.device("cpu")
 
 
 def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGroup:
@@ -28,23 +32,23 @@ def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGr
     return chosen
 
 
+def has_backend(group: dist.ProcessGroup, device: torch.device, name: str = "") -> bool:
+    """Whether the group takes tensors on a device, with a backend whose name begins like this."""
+    return f"{device.type}:{name}" in dist.get_backend_config(group)
+
+
 def carrier(group: dist.ProcessGroup, device: torch.device | None = None) -> torch.device:
     """A device whose tensors the group's collectives accept.
 
     The CPU; or, if the group takes CUDA tensors only, the device that it is bound to, else
     `device`, the one of the module, else the current one.
     """
-    if "cpu:" in dist.get_backend_config(group):
-        return torch.device("cpu")
+    if has_backend(group, CPU):
+        return CPU
     for candidate in (group.bound_device_id, device):
         if candidate is not None and candidate.type == "cuda":
             return candidate
-    return torch.device("cuda", torch.cuda.current_device())
-
-
-def first_device(tensors: Iterable[Tensor]) -> torch.device | None:
-    """The device of the first tensor; None if there is none."""
-    return next((tensor.device for tensor in tensors), None)
+    return current_device()
 
 
 def gather_tensors(own: Tensor, group: dist.ProcessGroup) -> list[Tensor]:
@@ -55,28 +59,42 @@ def gather_tensors(own: Tensor, group: dist.ProcessGroup) -> list[Tensor]:
 
 
 def gather_bytes(
-    data: bytes, group: dist.ProcessGroup, *, device: torch.device | None = None
+    data: bytes,
+    group: dist.ProcessGroup,
+    *,
+    device: torch.device | None = None,
+    root: int | None = None,
 ) -> list[bytes]:
-    """Gather one message of any length from each rank, by rank; a collective. For `device` see
-    `carrier`."""
+    """Gather one message of any length from each rank, by rank; a collective.
+
+    Args:
+        data: of this rank.
+        group: the ranks.
+        device: see `carrier`.
+        root: the only rank that gets the messages, the others get none; None means all ranks.
+    """
     on = carrier(group, device)
     lengths = [int(n) for n in gather_tensors(torch.tensor([len(data)], device=on), group)]
     padded = bytearray(data.ljust(max(*lengths, 1), b"\0"))
-    messages = gather_tensors(torch.frombuffer(padded, dtype=torch.uint8).to(on), group)
+    message = torch.frombuffer(padded, dtype=torch.uint8).to(on)
+    if root is None:
+        messages = gather_tensors(message, group)
+    else:
+        messages = [torch.empty_like(message) for _ in lengths if root == dist.get_rank(group)]
+        dist.gather(message, messages or None, group=group, group_dst=root)
+        lengths = lengths[: len(messages)]
     return [
         message[:length].cpu().numpy().tobytes()
         for message, length in zip(messages, lengths, strict=True)
     ]
 
 
-def gather_values(
-    value: Any, group: dist.ProcessGroup, *, device: torch.device | None = None
-) -> list[Any]:
-    """Gather `value` from every rank, by rank; a collective. For `device` see `carrier`.
+def gather_values(value: Any, group: dist.ProcessGroup, **options: Any) -> list[Any]:
+    """Gather `value` from every rank, by rank; a collective with the options of `gather_bytes`.
 
     It is None, numbers, text, bytes, tensors, or lists, tuples and dictionaries of them.
     """
-    return [decoded(message) for message in gather_bytes(encoded(value), group, device=device)]
+    return [decoded(message) for message in gather_bytes(encoded(value), group, **options)]
 
 
 def encoded(value: Any) -> bytes:

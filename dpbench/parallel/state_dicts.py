@@ -16,20 +16,19 @@ PREFIX = "module."
 def load_unwrapped(
     module: nn.Module, state_dict: Mapping[str, Any], *, strict: bool, assign: bool
 ) -> Any:
-    """Load a state dict, with or without "module." before its keys; if it fails, nothing changes.
+    """Load a state dict, with or without "module." before its keys, as torch does.
 
     Args:
         module: the bare module, which may itself have a child named "module".
         state_dict: from the bare module, from DataParallel or from DistributedDataParallel.
-        strict: as in torch.nn.Module.load_state_dict.
-        assign: must be False.
+        strict, assign: as in torch.nn.Module.load_state_dict; `assign` must be False.
 
     Returns:
-        The missing and unexpected keys, as torch does.
+        The missing and unexpected keys.
 
     Raises:
         ValueError: `assign` is True, which would replace the parameters.
-        RuntimeError: lists all missing and unexpected keys and all wrong shapes.
+        RuntimeError: lists all missing and unexpected keys and all wrong shapes; nothing changes.
     """
     if assign:
         raise ValueError("got assign=True, which would replace the wrapped parameters")
@@ -40,10 +39,8 @@ def load_unwrapped(
         vars(bare).update(copy.deepcopy(getattr(state_dict, "__dict__", {})))
         consume_prefix_in_state_dict_if_present(bare, PREFIX)
         state_dict = bare
-    # In host memory: a model of more than half of a GPU's memory would not fit there twice.
-    before = {key: value.to("cpu", copy=True) for key, value in own.items() if hasattr(value, "to")}
-    try:
-        return module.load_state_dict(state_dict, strict=strict)
-    except BaseException:
-        module.load_state_dict(before, strict=False)
-        raise
+    shapes = {key: getattr(value, "shape", None) for key, value in own.items()}
+    if shapes != {key: getattr(value, "shape", None) for key, value in state_dict.items()}:
+        # torch copies what fits before it raises, so a copy of the module has to go first.
+        copy.deepcopy(module).load_state_dict(state_dict, strict=strict)
+    return module.load_state_dict(state_dict, strict=strict)

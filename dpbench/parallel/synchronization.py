@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 
-from dpbench.parallel.agreement import describe, require_agreement
+from dpbench.parallel.agreement import make_equal, require_agreement
 from dpbench.parallel.dp.data_parallel import DataParallel
-from dpbench.parallel.groups import carrier, first_device, member_group
+from dpbench.parallel.groups import carrier, member_group
 from dpbench.parallel.torch_private import broadcast_coalesced, copy_all
 
 _NONE, _DENSE, _SPARSE = range(3)
@@ -51,10 +51,10 @@ def sync_gradients(
         named = list(module.named_parameters())
     else:
         named = [(str(number), parameter) for number, parameter in enumerate(module)]
-    device = first_device(parameter for _, parameter in named)
-    require_agreement("sync_gradients", describe(named), group, device=device)
+    require_agreement("sync_gradients", group, named)
     kinds = [_NONE if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for _, p in named]
-    flags = torch.tensor(kinds, dtype=torch.uint8, device=carrier(group, device))
+    device = carrier(group, named[0][1].device if named else None)
+    flags = torch.tensor(kinds, dtype=torch.uint8, device=device)
     dist.all_reduce(flags, dist.ReduceOp.MAX, group)
     gradients = []
     for (name, parameter), kind in zip(named, flags.tolist(), strict=True):
@@ -112,14 +112,10 @@ class LocalSGD:
         self.module = module
         self.every = every
         self.process_group = member_group(process_group, "LocalSGD")
-        self.steps = 0
-        self.averages = 0
-        self.averaged_bytes = 0
+        self.steps = self.averages = self.averaged_bytes = 0
         self._averaged_at = 0
-        mine = describe(module.named_parameters(), module.named_buffers(), {"every": every})
-        device = first_device(self._tensors())
-        require_agreement("LocalSGD", mine, self.process_group, device=device)
-        broadcast_coalesced(self._tensors(), self.process_group)
+        named = module.named_parameters(), module.named_buffers()
+        make_equal("LocalSGD", self.process_group, *named, {"every": every})
 
     def step(self) -> None:
         """Call after each optimizer step; every N-th time a collective."""
@@ -137,15 +133,13 @@ class LocalSGD:
             return
         self._averaged_at = self.steps
         self.averages += 1
-        tensors = self._tensors()
-        averaged = [t for t in tensors if t.is_floating_point() or t.is_complex()]
-        others = [t for t in tensors if not (t.is_floating_point() or t.is_complex())]
+        averaged: list[Tensor] = []
+        others: list[Tensor] = []
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            is_number = tensor.is_floating_point() or tensor.is_complex()
+            (averaged if is_number else others).append(tensor)
         self.averaged_bytes += _average(averaged, self.process_group)
-        if others:
-            self.averaged_bytes += broadcast_coalesced(others, self.process_group)
-
-    def _tensors(self) -> list[Tensor]:
-        return [*self.module.parameters(), *self.module.buffers()]
+        self.averaged_bytes += broadcast_coalesced(others, self.process_group)
 
 
 def _average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
@@ -169,10 +163,7 @@ def _average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
 
 
 def _require_plain(caller: str, module: nn.Module) -> None:
-    """
-    Raises:
-        RuntimeError: the module is, or contains, a wrapper that averages gradients already.
-    """
+    """Raise RuntimeError if the module is, or contains, a wrapper that averages gradients."""
     if any(isinstance(child, TorchDdp) for child in module.modules()):
         raise RuntimeError(
             f"{caller}: the module is or contains a DistributedDataParallel, whose backward "
@@ -190,7 +181,7 @@ def broadcast_checkpoint(
 
     Args:
         module: plain or wrapped (DataParallel, DistributedDataParallel, ours or torch's); some
-            ranks may pass a plain and others a wrapped module.
+            ranks may pass a plain and some a wrapped module.
         src: the rank of the group that sends.
         process_group: the ranks; None means the default group, which has to take tensors on the
             module's device.
@@ -211,7 +202,5 @@ def broadcast_checkpoint(
         )
     while isinstance(module, (TorchDdp, DataParallel, nn.DataParallel)):
         module = module.module
-    mine = describe(module.named_parameters(), module.named_buffers(), {"src": src})
-    tensors = [*module.parameters(), *module.buffers()]
-    require_agreement("broadcast_checkpoint", mine, group, device=first_device(tensors))
-    return broadcast_coalesced(tensors, group, src)
+    named = module.named_parameters(), module.named_buffers()
+    return make_equal("broadcast_checkpoint", group, *named, {"src": src}, source=src)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from dpbench.parallel.devices import copy_to_device
 from dpbench.parallel.torch_private import pytree
 
 Parts = dict[Any, Any]
@@ -159,8 +160,8 @@ def _deviation(index: int, path: str, got: object, expected: object) -> ValueErr
 def move(tree: Any, device: torch.device) -> Any:
     """The tree with its tensors on `device`; tensors already there are shared.
 
-    A copy to a GPU from memory that is not pinned, or between GPUs, is queued. All others are over
-    when this returns: the caller may write to pinned memory again, and read what came to the host.
+    A copy between GPUs is queued. All others are over when this returns: the caller may write to
+    its tensors again, and read what came to the host.
     """
 
     def moved(leaf: Any) -> Any:
@@ -168,7 +169,9 @@ def move(tree: Any, device: torch.device) -> Any:
             return leaf.to(device)
         if not isinstance(leaf, Tensor):
             return leaf
-        queued = device.type == "cuda" and not (leaf.is_cpu and leaf.is_pinned())
-        return leaf.to(device, non_blocking=queued)
+        on_cuda = device.type == "cuda"
+        if leaf.is_cpu and on_cuda:
+            return copy_to_device(leaf, device)
+        return leaf.to(device, non_blocking=on_cuda)
 
     return map_leaves(moved, tree)

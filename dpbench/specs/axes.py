@@ -22,7 +22,7 @@ OPTIMIZERS = (
     *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
 )
 """torch's own; the part after the dash chooses the kernels, in place of torch's choice."""
-WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None, "hierarchical": 1.0}
+WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None}
 """Bytes that travel ÷ bytes of float32 gradients, by communication hook: bfloat16, or matrices of
 low rank, whose bytes depend on the shapes of the gradients."""
 COMM_HOOKS = tuple(WIRE_SHARES)
@@ -126,7 +126,7 @@ AXES = {
     "comm_hook": Axis(
         name="comm_hook",
         shown=lambda hook: f"{hook} hook",
-        meaning="Communication hook: compression of gradients, or sums inside each host first.",
+        meaning="Communication hook that compresses gradients.",
         position=5,
     ),
     "overlap": Axis(

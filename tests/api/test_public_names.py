@@ -16,7 +16,7 @@ from tools.docs import ROOT
 
 PARALLEL = {
     "DataParallel": "module device_ids output_device dim * threads_per_replica loss_reduction"
-    " loss_key cache move",
+    " cache",
     "DistributedDataParallel": "module device_ids output_device dim broadcast_buffers init_sync"
     " process_group bucket_cap_mb find_unused_parameters check_reduction gradient_as_bucket_view"
     " static_graph * device_mesh forward_sync_buffers bucket_cap_mb_list overlap",
@@ -31,7 +31,6 @@ PARALLEL = {
 PARALLEL_ALONE = {
     "LocalSGD": "module every * process_group",
     "NoScatter": "value",
-    "accumulate": "wrapper batches",
     "any_rank": "flag * process_group",
     "balanced_split": "n parts",
     "sync_gradients": "module * process_group",

@@ -67,8 +67,6 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
         ("torch-ddp", "bf16", None, ("cpu", "cpu"), "in builds with CUDA and NCCL only"),
         ("torch-ddp", "bf16", "12.8", ("cpu", "cpu"), ""),
         ("torch-ddp", "powersgd", None, ("cpu", "cpu"), ""),
-        ("ddp", "hierarchical", None, ("cpu", "cpu"), ""),
-        ("ddp", "hierarchical", "12.8", ("cuda:0", "cuda:1"), "replicas are on GPUs"),
     ],
 )
 def test_some_hooks_are_for_one_kind_of_build_or_device(

@@ -57,7 +57,7 @@ def test_an_architecture_tells_of_its_gradients_and_nobodys_code_runs_for_that()
         *(("torch-ddp", backend, "none", True) for backend in ("shm", "nccl")),
         ("fsdp2", "gloo", "none", True),
         ("ddp", "gloo", "bf16", False),
-        *(("ddp", "gloo", hook, True) for hook in ("powersgd", "hierarchical")),
+        ("ddp", "gloo", "powersgd", True),
         ("dp", "threads", "none", False),
         ("single", "none", "none", False),
     ],

@@ -259,11 +259,8 @@ def test_an_independent_copy_is_compared_on_its_own_shard(rank: int) -> None:
     assert (proof.passed, proof.max_relative_error) == (True, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("hook", "stays"), [("bf16", "none"), ("powersgd", "none"), ("hierarchical", "hierarchical")]
-)
-def test_a_hook_stays_in_the_proof_if_it_is_lossless(
-    monkeypatch: pytest.MonkeyPatch, hook: str, stays: str
+def test_a_hook_which_loses_precision_is_left_out_of_the_proof(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wrapped: list[TrialSpec] = []
 
@@ -272,8 +269,8 @@ def test_a_hook_stays_in_the_proof_if_it_is_lossless(
         return Plain(module)
 
     monkeypatch.setattr(verification, "wrap", noted)
-    assert verified(trial_spec(group_size=1, comm_hook=hook)).passed
-    assert [trial.comm_hook for trial in wrapped] == [stays]
+    assert verified(trial_spec(group_size=1, comm_hook="bf16")).passed
+    assert [trial.comm_hook for trial in wrapped] == ["none"]
 
 
 def test_a_large_model_is_compared_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Communication hooks: torch's, which compress gradients and lose precision, and hierarchical."""
+"""torch's communication hooks, which compress gradients and lose precision."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import torch.distributed as dist
 
-from dpbench.parallel import HierarchicalState, hierarchical
 from dpbench.specs import RunSpec
 
 POWER_SGD_FIRST_STEP = 3
@@ -21,32 +20,20 @@ def register_hook(wrapped: Any, settings: RunSpec) -> None:
 
     Raises TypeError if torch cannot: its own class reduces bfloat16 only with nccl.
     """
-    state: object = None
     if settings.comm_hook == "none":
         return
-    if settings.comm_hook == "hierarchical":
-        state = HierarchicalState()
-    elif settings.comm_hook == "powersgd":
+    if settings.comm_hook == "powersgd":
         from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
         state = PowerSGDState(
             dist.group.WORLD,
             start_powerSGD_iter=POWER_SGD_FIRST_STEP,
         )
-    wrapped.register_comm_hook(state, _hook(settings.comm_hook))
-
-
-def is_lossless(comm_hook: str) -> bool:
-    """Whether averages are exact with this hook, up to rounding, as it declares by `lossless`."""
-    return comm_hook == "none" or getattr(_hook(comm_hook), "lossless", False)
-
-
-def _hook(name: str) -> Any:
-    if name == "bf16":
+        wrapped.register_comm_hook(state, power_sgd)
+    else:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 
-        return bf16_compress_hook
-    return {"powersgd": power_sgd, "hierarchical": hierarchical}[name]
+        wrapped.register_comm_hook(None, bf16_compress_hook)
 
 
 def power_sgd(state, bucket):  # type: ignore[no-untyped-def] # torch reads annotations as types

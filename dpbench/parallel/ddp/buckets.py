@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import repeat
 from operator import attrgetter, is_
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.ddp.comm_hooks import Future, GradientBucket, Hook
+from dpbench.parallel.groups import has_backend
 from dpbench.parallel.shm import zeros
 from dpbench.parallel.torch_private import copy_all
 
@@ -19,12 +21,14 @@ MEBIBYTE = 1024**2
 LARGE_BYTES = 32 * 1024
 """Gradients of this mean size are copied one by one as soon as they are ready, while they are in
 the cache. For smaller ones a call for each takes longer than to copy the whole bucket at once."""
-_FLAG_NUMEL = 16
-"""One element would do. 16, a cache line of float32, keep the length of a bucket, which `shm`
-divides among its ranks, a multiple of 16 if that of the gradients is."""
+LINE_NUMEL = 16
+"""A cache line of float32. The flag takes whole lines, so that `shm`, which divides a bucket among
+its ranks, divides it at lines; and at least one element for each rank, so that a sharded optimizer
+can divide a bucket into equal shares without a copy."""
 _GRADIENT = attrgetter("grad")
-_ASYNC = dist.AllreduceOptions()
-_ASYNC.asyncOp = True
+_SUM, _AVERAGE = dist.AllreduceOptions(), dist.AllreduceOptions()
+_SUM.asyncOp = _AVERAGE.asyncOp = True
+_AVERAGE.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG)
 
 
 class Bucket:
@@ -37,6 +41,7 @@ class Bucket:
         indices: the parameters' indices in the reducer.
         parameters: the parameters.
         nbytes: bytes of the gradients.
+        group_averages: whether the group can divide the sums by its size; gloo cannot.
         copies_early: whether to copy each gradient as soon as it is ready.
         wire: what is reduced: the gradients and the flag, as real numbers.
         flat: the gradients.
@@ -51,20 +56,29 @@ class Bucket:
         parameters: Sequence[nn.Parameter],
         group: dist.ProcessGroup,
         *,
-        as_view: bool,
+        as_view: bool = False,
+        is_empty: bool = False,
     ) -> None:
-        """`parameters` are all of the reducer's; `as_view` makes `.grad` a view of `flat`."""
+        """
+        Args:
+            indices: in `parameters`, which are all of the reducer's.
+            group: the ranks.
+            as_view: make `.grad` a view of `flat`.
+            is_empty: leave the gradients out.
+        """
         self.indices = list(indices)
         self.place_of = {index: place for place, index in enumerate(self.indices)}
-        self.parameters = [parameters[index] for index in indices]
+        self.parameters = [] if is_empty else [parameters[index] for index in indices]
         self.nbytes = sum(parameter.nbytes for parameter in self.parameters)
         self.group, self.as_view = group, as_view
-        first = self.parameters[0]
+        first = parameters[self.indices[0]]
+        self.group_averages = has_backend(group, first.device, "nccl")
         self.copies_early = first.is_cpu and self.nbytes >= LARGE_BYTES * len(self.indices)
         sizes = [parameter.numel() for parameter in self.parameters]
-        wire = zeros(group, sum(sizes) + _FLAG_NUMEL, first.dtype, first.device)
+        flag = -(-dist.get_world_size(group) // LINE_NUMEL) * LINE_NUMEL
+        wire = zeros(group, sum(sizes) + flag, first.dtype, first.device)
         self.wire = torch.view_as_real(wire) if wire.is_complex() else wire
-        self.flat, self.flag = wire[:-_FLAG_NUMEL], wire[-_FLAG_NUMEL:]
+        self.flat, self.flag = wire[:-flag], wire[-flag:]
         self.views = [
             part.as_strided(parameter.size(), parameter.stride())
             if _is_dense(parameter)
@@ -185,25 +199,25 @@ class Reduction:
         self.bucket.flat.zero_()
         self._saved = dict.fromkeys(range(len(self.bucket.parameters)), (None, None))
 
-    def send(self, hook: Hook | None, number: int, *, last: bool) -> None:
-        """Start the sum over the ranks; `hook` replaces the all-reduce.
+    def send(self, *, averages: bool) -> None:
+        """Start the sum over the ranks, which the group divides by their number if it averages."""
+        # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
+        options = _AVERAGE if averages else _SUM
+        self._work = self.bucket.group.allreduce([self.bucket.wire], options)
+
+    def call(self, hook: Hook, number: int, *, last: bool) -> None:
+        """Start what the hook does in the place of `send`.
 
         Raises:
             RuntimeError: the hook returns no future.
         """
-        bucket = self.bucket
-        if hook is None:
-            # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
-            self._work = bucket.group.allreduce([bucket.wire], _ASYNC)
-        else:
-            self._future = hook(
-                GradientBucket(number, bucket.flat, bucket.views, bucket.parameters, last)
+        flat, views, parameters = self.bucket.flat, self.bucket.views, self.bucket.parameters
+        self._future = hook(GradientBucket(number, flat, views, parameters, last))
+        if not hasattr(self._future, "wait"):
+            raise RuntimeError(
+                "callback must return a torch.futures.Future object, but got "
+                f"{type(self._future).__name__} from the communication hook"
             )
-            if not hasattr(self._future, "wait"):
-                raise RuntimeError(
-                    "callback must return a torch.futures.Future object, but got "
-                    f"{type(self._future).__name__} from the communication hook"
-                )
 
     def wait(self) -> None:
         """Wait for the sum; on CUDA only the current stream waits."""
@@ -283,36 +297,29 @@ def caps_in_bytes(cap_mb: float | None, caps_mb: Sequence[float] | None) -> tupl
 
 
 def assign_buckets(
-    order: Sequence[int],
-    parameters: Sequence[Tensor],
-    caps: Sequence[int],
-    alone: Collection[int] = (),
+    order: Sequence[int], parameters: Sequence[Tensor], caps: Sequence[int]
 ) -> list[list[int]]:
     """Assign parameters to buckets. A bucket can exceed its cap by its last parameter.
 
     Args:
-        order: indices of all parameters, in the order in which their gradients become ready.
+        order: indices of the parameters, in the order in which their gradients become ready.
         parameters: all parameters; a bucket holds one dtype and one device.
         caps: in bytes, for the buckets of each dtype and device; see `caps_in_bytes`.
-        alone: indices that get a bucket of their own, such as those with sparse gradients.
 
     Returns:
         The indices in each bucket, in the order in which the buckets are filled and reduced.
     """
     closed: list[list[int]] = []
     open_: dict[object, list[int]] = {}
-    sizes: dict[object, int] = {}
-    counts: dict[object, int] = {}
+    sizes: Counter[object] = Counter()
+    counts: Counter[object] = Counter()
     for index in order:
-        if index in alone:
-            closed.append([index])
-            continue
         parameter = parameters[index]
         key = (parameter.dtype, parameter.device)
         open_.setdefault(key, []).append(index)
-        sizes[key] = sizes.get(key, 0) + parameter.nbytes
-        if sizes[key] >= caps[min(counts.get(key, 0), len(caps) - 1)]:
+        sizes[key] += parameter.nbytes
+        if sizes[key] >= caps[min(counts[key], len(caps) - 1)]:
             closed.append(open_.pop(key))
-            del sizes[key]
-            counts[key] = counts.get(key, 0) + 1
+            counts[key] += 1
+            sizes[key] = 0
     return closed + list(open_.values())

@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from torch.nn.parameter import is_lazy
 
-from dpbench.parallel.agreement import describe, require_agreement
+from dpbench.parallel.agreement import make_equal
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp import join
 from dpbench.parallel.ddp.buckets import MEBIBYTE, caps_in_bytes
@@ -116,10 +116,6 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         self._input_device = _input_device(module, device_ids)
         self.device_ids = [self._input_device.index] if self._input_device else None
         self.output_device = self.device_ids[0] if self.device_ids else None
-        devices = {parameter.device for parameter in module.parameters()}
-        self.is_multi_device_module = len(devices) > 1
-        self.device_type = next(iter(devices)).type if devices else "cpu"
-        self.dim = dim
         self.parameters_to_ignore = ignored_names(module)
         self.find_unused_parameters = find_unused_parameters
         self.gradient_as_bucket_view = gradient_as_bucket_view
@@ -139,7 +135,13 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         # The buffers of the last broadcast, and how often each had been written to after it.
         self.modules_buffers: list[Tensor] = []
         self._buffer_versions: dict[int, int] = {}
-        self._make_equal(with_values=init_sync, with_buffers=broadcasts)
+        if not any(parameter.requires_grad for _, parameter in self._parameters_here()):
+            raise RuntimeError(
+                "DistributedDataParallel is not needed when a module doesn't have any parameter "
+                "that requires a gradient."
+            )
+        if init_sync:
+            self._make_equal(with_buffers=broadcasts)
         self._build_reducer()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -243,32 +245,17 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         ignored = self.parameters_to_ignore
         return [named for named in self.module.named_buffers() if named[0] not in ignored]
 
-    def _make_equal(self, *, with_values: bool, with_buffers: bool) -> None:
-        """Check that parameters and buffers have the same names, shapes and dtypes on all ranks,
-        and copy rank 0's values to all. With `with_values` False only this rank is checked."""
-        parameters = self._parameters_here()
-        buffers = self._buffers_here() if with_buffers else []
-        if not any(parameter.requires_grad for _, parameter in parameters):
-            raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameter "
-                "that requires a gradient."
-            )
-        if not with_values:
-            return
+    def _make_equal(self, *, with_buffers: bool, source: int = 0) -> None:
+        """Compare settings and tensors over the ranks, and copy one rank's values to all."""
         options = {
             "bucket caps": self._caps,
             "forward_sync_buffers": self.forward_sync_buffers,
             "find_unused_parameters": self.find_unused_parameters,
             "static_graph": self.static_graph,
         }
-        mine = describe(parameters, buffers, options)
-        require_agreement("DDP", mine, self.process_group, device=parameters[0][1].device)
-        self._send_all(with_buffers=with_buffers)
-
-    def _send_all(self, *, with_buffers: bool, source: int = 0) -> None:
-        """Copy one rank's parameters, and buffers, to all."""
-        named = [*self._parameters_here(), *(self._buffers_here() if with_buffers else ())]
-        broadcast_coalesced([tensor for _, tensor in named], self.process_group, source)
+        buffers = self._buffers_here() if with_buffers else []
+        parameters, group = self._parameters_here(), self.process_group
+        make_equal("DDP", group, parameters, buffers, options, source=source)
 
     def _build_reducer(self) -> None:
         leave_uncompiled(Reducer, "require_finished", "build", "arm", "reduce_zeros")

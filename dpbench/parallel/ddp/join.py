@@ -78,7 +78,7 @@ class DdpJoinHook(JoinHook):
         """Give all ranks the model of one that was last, when all are done."""
         ddp = self._ddp
         source = last_rank(ddp, is_last_joiner)
-        ddp._send_all(with_buffers=ddp.forward_sync_buffers, source=source)
+        ddp._make_equal(with_buffers=ddp.forward_sync_buffers, source=source)
         for parameter in self._without_gradient or ():
             parameter.grad = None
         ddp._may_join = False  # torch leaves the context on, at two collectives a step

@@ -10,7 +10,8 @@ Without `overlap`, all buckets are sent once nothing is pending in any of them.
 
 With find_unused_parameters, parameters without a gradient at the end of backward are sent as zeros,
 and one small all-reduce finds out which of them no rank has used. The first backward of a static
-graph only counts how often each hook fires, and sends everything at its end.
+graph only counts how often each hook fires, and sends everything at its end. Sparse gradients are
+exchanged at the end, too.
 
 A rank whose backward left parameters out notices it at its next forward. On a CPU and without a
 communication hook it sends its buckets with a flag in the last one, so that the ranks that wait for
@@ -35,7 +36,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from dpbench.parallel.ddp.buckets import Bucket, Reduction, assign_buckets
 from dpbench.parallel.ddp.comm_hooks import Hook
-from dpbench.parallel.ddp.sparse import SparseBucket, SparseReduction
+from dpbench.parallel.ddp.sparse import sum_rows
 from dpbench.parallel.groups import gather_values
 from dpbench.parallel.torch_private import at_end_of_backward
 from dpbench.parallel.tree import map_tensors, tensors
@@ -57,8 +58,10 @@ class UnfinishedReduction(RuntimeError):
 class Backward:
     """One backward that reduces, from the forward that arms it to its end."""
 
-    by_bucket: Sequence[Reduction | SparseReduction]
+    reductions: Sequence[Reduction]
     """One for each bucket, in the order in which they are sent."""
+    has_data: bool = True
+    """False on a rank that takes part with zeros, as it has no batch left."""
     waits_for_end: bool = False
     """Whether only the end of backward tells which gradients are missing."""
     fires_left: list[int] | None = None
@@ -72,12 +75,12 @@ class Backward:
     @property
     def is_sent(self) -> bool:
         """Whether all reductions have been sent."""
-        return self.sent == len(self.by_bucket)
+        return self.sent == len(self.reductions)
 
     @property
-    def last(self) -> Reduction | SparseReduction:
+    def last(self) -> Reduction:
         """The reduction that carries the flag of a rank that aborts."""
-        return self.by_bucket[-1]
+        return self.reductions[-1]
 
 
 class Reducer:
@@ -117,15 +120,15 @@ class Reducer:
         self._group, self._size, self._caps = group, dist.get_world_size(group), caps
         self._as_view, self._overlap = as_view, overlap
         self._static = static
+        self._finds_unused = find_unused and not static
+        self._may_be_unused = self._shares_use = find_unused or static
         # What the first backward of a static graph shows of all later ones: how often each hook
-        # fires, and which parameters some rank uses.
+        # fires, and which parameters some rank uses (None means all), which is not shared again.
         self._fires: list[int] | None = None
         self._static_used: set[int] | None = None
-        self._finds_unused = find_unused and not static
-        self._may_be_unused = find_unused or static
         self._hook: Hook | None = None
         # The buckets, made before the first forward, and again after the first backward.
-        self._buckets: list[Bucket | SparseBucket] = []
+        self._buckets: list[Bucket] = []
         self._bucket_of: dict[int, int] = {}
         self._order = list(range(len(named)))[::-1]
         self._has_run = self._rebuild_due = False
@@ -180,11 +183,11 @@ class Reducer:
             self._finish(backward)
             return
         self._backward = None
-        missing = sorted(index for one in backward.by_bucket for index in one.pending)
+        missing = sorted(index for one in backward.reductions for index in one.pending)
         if self._others_hear:
             backward.last.abort()
-            self._send_up_to(backward, len(backward.by_bucket))
-            for reduction in backward.by_bucket:
+            self._send_up_to(backward, len(backward.reductions))
+            for reduction in backward.reductions:
                 reduction.wait()
             backward.last.is_aborted()  # resets it
         self._raise_unfinished(missing)
@@ -203,14 +206,13 @@ class Reducer:
             dist.broadcast(agreed, group=self._group, group_src=0)
             self._order, self._rebuild_due = agreed.tolist(), False
         self._backward, self._buckets = None, []  # before the new ones need memory
-        for indices in assign_buckets(self._order, self._parameters, self._caps, self._sparse):
-            if indices[0] in self._sparse:
-                only = self._parameters[indices[0]]
-                self._buckets.append(SparseBucket(indices[0], only, self._group))
-            else:
-                self._buckets.append(
-                    Bucket(indices, self._parameters, self._group, as_view=self._as_view)
-                )
+        parameters, group = self._parameters, self._group
+        dense = [index for index in self._order if index not in self._sparse]
+        for indices in assign_buckets(dense, parameters, self._caps):
+            self._buckets.append(Bucket(indices, parameters, group, as_view=self._as_view))
+        if self._sparse:
+            # It has no gradients: it is ready when they are, and has the flag.
+            self._buckets.append(Bucket(sorted(self._sparse), parameters, group, is_empty=True))
         self._bucket_of = {i: n for n, bucket in enumerate(self._buckets) for i in bucket.indices}
 
     def arm(self, output: Any) -> Any:
@@ -218,7 +220,7 @@ class Reducer:
         fires = self._fires
         idle = {index for index, count in enumerate(fires or ()) if not count}
         backward = Backward(
-            by_bucket=[bucket.begin(idle) for bucket in self._buckets],
+            reductions=[bucket.begin(idle) for bucket in self._buckets],
             waits_for_end=self._finds_unused or (self._static and fires is None),
             fires_left=None if fires is None else fires.copy(),
         )
@@ -268,7 +270,7 @@ class Reducer:
             backward.fires_left[index] -= 1
             if backward.fires_left[index] > 0:
                 return
-        reduction = backward.by_bucket[self._bucket_of[index]]
+        reduction = backward.reductions[self._bucket_of[index]]
         try:
             reduction.pending.remove(index)
         except KeyError:
@@ -279,7 +281,7 @@ class Reducer:
                 "used outside of the forward, or the graph has changed in spite of static_graph."
             ) from None
         if reduction.bucket.copies_early and has_gradient:
-            reduction.copy_early(index, self._scale)
+            reduction.copy_early(index, self._scale(reduction.bucket))
         if not reduction.pending:
             with self._lock:
                 self._send_ready(backward)
@@ -292,43 +294,53 @@ class Reducer:
 
     def reduce_zeros(self) -> None:
         """Take part in a reduction for a rank that has no data left."""
-        backward = Backward(by_bucket=[bucket.begin(()) for bucket in self._buckets])
-        for reduction in backward.by_bucket:
-            reduction.clear()
+        reductions = [bucket.begin(()) for bucket in self._buckets]
+        backward = Backward(reductions=reductions, has_data=False)
         self._used = set()
-        self._send_up_to(backward, len(backward.by_bucket), packs=False)
+        self._send_up_to(backward, len(reductions))
         self._finish(backward)
 
-    @property
-    def _scale(self) -> float:
-        return 1.0 if self._hook is not None else 1 / (self.divisor or self._size)
+    def _lets_group_average(self, bucket: Bucket) -> bool:
+        """Whether the group divides the sums of a bucket, and not `pack` the gradients."""
+        return bucket.group_averages and self._hook is None and self.divisor is None
+
+    def _scale(self, bucket: Bucket) -> float:
+        if self._hook is not None or self._lets_group_average(bucket):
+            return 1.0
+        return 1 / (self.divisor or self._size)
 
     def _send_ready(self, backward: Backward) -> None:
         """Send buckets that are ready in their order, which is the same on all ranks."""
-        by_bucket, ready = backward.by_bucket, backward.sent
-        while ready < len(by_bucket) and not by_bucket[ready].pending:
+        reductions, ready = backward.reductions, backward.sent
+        while ready < len(reductions) and not reductions[ready].pending:
             ready += 1
-        if ready < len(by_bucket) and not self._overlap:
+        if ready < len(reductions) and not self._overlap:
             return
         self._send_up_to(backward, ready)
         if backward.is_sent and not backward.waits_for_end:
             at_end_of_backward(self._end)
 
-    def _send_up_to(self, backward: Backward, end: int, *, packs: bool = True) -> None:
+    def _send_up_to(self, backward: Backward, end: int) -> None:
         for number in range(backward.sent, end):
-            reduction = backward.by_bucket[number]
-            if packs:
+            reduction = backward.reductions[number]
+            bucket = reduction.bucket
+            if backward.has_data:
                 unused: Collection[int] = reduction.pending
                 if self._may_be_unused:
-                    unused = set(reduction.bucket.indices).difference(self._used)
-                reduction.pack(self._scale, unused)
+                    unused = set(bucket.indices).difference(self._used)
+                reduction.pack(self._scale(bucket), unused)
+            else:
+                reduction.clear()
             try:
-                reduction.send(self._hook, number, last=reduction is backward.last)
+                if self._hook is None:
+                    reduction.send(averages=self._lets_group_average(bucket))
+                else:
+                    reduction.call(self._hook, number, last=reduction is backward.last)
             except BaseException:
                 self._backward = None  # no error of this backward concerns the next forward
                 raise
             self.reductions += 1
-            self.reduced_bytes += reduction.bucket.nbytes
+            self.reduced_bytes += bucket.nbytes
         backward.sent = end
 
     def _end(self) -> None:
@@ -340,9 +352,9 @@ class Reducer:
             if self._static and self._fires is None:
                 fired = Counter(backward.fired)
                 self._fires = [fired[index] for index in range(len(self._parameters))]
-            for reduction in backward.by_bucket:
+            for reduction in backward.reductions:
                 reduction.pending.clear()
-            self._send_up_to(backward, len(backward.by_bucket))
+            self._send_up_to(backward, len(backward.reductions))
             self._finish(backward)
 
     def _finish(self, backward: Backward) -> None:
@@ -352,13 +364,15 @@ class Reducer:
             RuntimeError: another rank has aborted.
         """
         self._backward = None
-        for reduction in backward.by_bucket:
+        for reduction in backward.reductions:
             reduction.wait()
         if backward.last.is_aborted():
             self._raise_unfinished([])
         used = self._used_anywhere()
-        for reduction in backward.by_bucket:
+        for reduction in backward.reductions:
             reduction.finalize(used)
+        if self._sparse:
+            self._average_sparse(used, has_data=backward.has_data)
         self._used = set()
         if not self._has_run:
             self._has_run = True
@@ -368,20 +382,37 @@ class Reducer:
             missing = [index for index in self._order if index not in last_first]
             self._order = [*reversed(last_first), *missing]
 
+    def _average_sparse(self, used: Collection[int] | None, *, has_data: bool) -> None:
+        """Exchange the sparse gradients; a collective, whose host waits for the GPU if on one."""
+        tables = {index: self._parameters[index] for index in sorted(self._sparse)}
+        scale = 1 / (self.divisor or self._size)
+        scaled = {
+            index: table.grad.detach() * scale
+            for index, table in tables.items()
+            if has_data and table.grad is not None
+        }
+        for index, total in sum_rows(scaled, tables, self._group).items():
+            if used is None or index in used:
+                tables[index].grad = total
+
     def _used_anywhere(self) -> set[int] | None:
         """The parameters that some rank has used; None means all. A collective if parameters may be
         unused; of a static graph only the first time."""
-        if not self._may_be_unused:
-            return None
-        if self._static_used is not None:
+        if not self._shares_use:
             return self._static_used
-        flags = torch.zeros(len(self._parameters), dtype=torch.int32)
-        flags[list(self._used)] = 1
-        flags = flags.to(self._parameters[0].device)
+        numel, device = len(self._parameters), self._parameters[0].device
+        uses_all = len(self._used) == numel
+        if uses_all:
+            flags = torch.ones(numel, dtype=torch.int32, device=device)
+        else:
+            flags = torch.zeros(numel, dtype=torch.int32)
+            flags[list(self._used)] = 1
+            flags = flags.to(device)
         dist.all_reduce(flags, group=self._group)
-        used = set(flags.nonzero().flatten().tolist())
+        # The host waits for a GPU when it reads the flags, so only where they tell something.
+        used = None if uses_all else set(flags.nonzero().flatten().tolist())
         if self._static:
-            self._static_used = used
+            self._static_used, self._shares_use = used, False
         return used
 
     def _raise_unfinished(self, missing: Sequence[int]) -> NoReturn:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal
@@ -17,17 +16,10 @@ from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
 from dpbench.parallel.dp.parallel_apply import Call, StepMeter, parallel_apply
 from dpbench.parallel.dp.random_streams import ForwardProfile
 from dpbench.parallel.dp.replicate import Replicator, check_location
-from dpbench.parallel.dp.scatter_gather import (
-    batch_size,
-    gather_outputs,
-    scatter_shards,
-    weighted_sum,
-)
+from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.state_dicts import load_unwrapped
-from dpbench.parallel.tree import children, tensors
-
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+from dpbench.parallel.tree import tensors
 
 
 class DataParallel(nn.Module):
@@ -46,7 +38,8 @@ class DataParallel(nn.Module):
       replicas run; a call without tensors runs one. A single replica is a plain call of `module`.
     - Outputs keep their structure; tensors are concatenated. A 0-dim output, such as a loss,
       becomes Σ n_r/N · loss_r, with n_r of the N samples in replica r, or the plain sum.
-    - Buffers: what replica 0 writes (running statistics of its chunk) stays, the rest is lost.
+    - Buffers: what replica 0 writes stays, the rest is lost. A batch norm normalizes each replica's
+      chunk alone, and its running statistics are those of replica 0.
     - Gradients reach parameters and arguments; not other tensors with a history that `forward`
       uses, such as a buffer that requires a gradient or a tensor in a closure.
     - Not supported: PackedSequence inputs, loading a state dict into a module that contains the
@@ -60,19 +53,15 @@ class DataParallel(nn.Module):
         module: on the first device; neither it nor the identity of its parameters is changed.
         device_ids: CUDA indices, strings or torch.devices; None means all CUDA devices.
             ["cpu"] * n runs n replicas on the CPU that share the parameters' memory.
-        output_device: where the outputs are gathered; None means the first device, "none" returns
-            the list of the replicas' outputs as they are, e.g. if they are losses for `backward`.
+        output_device: where the outputs are gathered; None means the first device.
         dim: the batch dimension of inputs and outputs.
         threads_per_replica: intra-op threads of a CPU replica; None divides the threads of the
             first caller evenly.
         loss_reduction: "mean" if a 0-dim output is a mean over the replica's samples, "sum" if it
             is a sum over them.
-        loss_key: the key, index or field of the loss in the output, for `backward`; None means
-            the only 0-dim floating-point tensor.
-        cache: keep the parameters of replicas on other devices while the originals are unchanged.
-            False copies them in each forward, which code that writes through `.data` needs: torch
-            does not count such writes.
-        move: move `module` to the first device instead of refusing it elsewhere.
+        cache: copy the parameters to other devices only if the originals have changed. False
+            copies them in each forward, which code that writes through `.data` needs: torch does
+            not count such writes.
 
     Raises:
         TypeError, ValueError: a device that cannot be used, CPU and CUDA devices together, a
@@ -92,9 +81,7 @@ class DataParallel(nn.Module):
         *,
         threads_per_replica: int | None = None,
         loss_reduction: Literal["mean", "sum"] = "mean",
-        loss_key: str | int | None = None,
         cache: bool = True,
-        move: bool = False,
     ) -> None:
         super().__init__()
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
@@ -106,12 +93,9 @@ class DataParallel(nn.Module):
         if loss_reduction not in ("mean", "sum"):
             raise ValueError(f"got loss_reduction={loss_reduction!r}, expected 'mean' or 'sum'")
         self.devices = parse_devices(device_ids)
-        self.output_device: torch.device | None = self.devices[0]
-        """The device to gather outputs on; None if they are not gathered."""
-        if output_device is not None:
-            self.output_device = None if output_device == "none" else parse_device(output_device)
-        if move:
-            module.to(self.devices[0])
+        self.output_device = parse_device(
+            self.devices[0] if output_device is None else output_device
+        )
         check_location(
             dict(module.named_parameters()), dict(module.named_buffers()), self.devices[0]
         )
@@ -125,11 +109,9 @@ class DataParallel(nn.Module):
         self.meter = StepMeter(self.devices)
         """Seconds by phase, and the gradients summed, of all steps since construction."""
         self._reduces = True
-        self._loss_key = loss_key
         self._last_loss: Tensor | None = None
         self._no_loss = "there was no forward yet"
         """Why there is no last loss."""
-        self._looked_for_batch_norm = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Scatter the batch, replicate the module, run the replicas in parallel, gather the
@@ -141,10 +123,6 @@ class DataParallel(nn.Module):
                 wrong device, or outputs that do not fit together.
             RuntimeError: several replicas within torch.utils.checkpoint.
             Exception: what a replica raises, with a note of the replica and its device.
-
-        Warns:
-            UserWarning: the module has a batch norm, which normalizes each replica's chunk alone;
-                once.
         """
         self._last_loss, self._no_loss = None, "the last forward failed"
         with self.meter.time("scatter"):
@@ -154,12 +132,12 @@ class DataParallel(nn.Module):
         if self.loss_reduction == "mean" and sizes:
             weights = [size / sum(sizes) for size in sizes]
         join = partial(weighted_sum, weights=weights)
-        if self.output_device is None:
-            self._remember_loss(outputs, join)
-            return outputs
         with self.meter.time("gather"):
             output = gather_outputs(outputs, self.output_device, self.dim, join)
-        self._remember_loss([output], join)
+        try:
+            self._last_loss = _find_loss(output)
+        except LookupError as error:
+            self._no_loss = str(error.args[0])
         return output
 
     def _run_replicas(self, calls: list[Call]) -> list[Any]:
@@ -167,7 +145,6 @@ class DataParallel(nn.Module):
         if len(calls) == 1:
             [(args, kwargs)] = calls
             return [self.module(*args, **kwargs)]
-        self._warn_of_batch_norm()
         with self.meter.time("replicate"):
             replicas = self._replicator.replicate(self.module, len(calls))
         profile = self._profiles[any(child.training for child in self.module.modules())]
@@ -185,20 +162,12 @@ class DataParallel(nn.Module):
                 reduces=self._reduces,
             )
 
-    def _remember_loss(
-        self, outputs: Sequence[Any], join: Callable[[list[Tensor]], Tensor]
-    ) -> None:
-        """Keep the loss for `backward`, or why there is none."""
-        try:
-            self._last_loss = join([_find_loss(output, self._loss_key) for output in outputs])
-        except LookupError as error:
-            self._no_loss = str(error.args[0])
-
     def backward(self, scale: float = 1.0) -> Tensor:
         """Add `scale` × the gradient of the last forward's loss to the parameters' `.grad`.
 
-        The same as `(scale * loss).backward()` on the returned loss; see `accumulate` for
-        micro-batches. The last output stays in memory until then or until the next forward.
+        The same as `(scale * loss).backward()` on the returned loss. To accumulate over
+        micro-batches with a mean loss, scale each by its share of the samples. The last output
+        stays in memory until then or until the next forward.
 
         Returns:
             The loss, 0-dim, not scaled, without graph.
@@ -236,10 +205,6 @@ class DataParallel(nn.Module):
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("a DataParallel cannot be copied or pickled; copy or save its module")
 
-    def close(self) -> None:
-        """Stop the replicas' threads; a later forward starts new ones."""
-        self._workers.close()
-
     @property
     def wrapped_module(self) -> nn.Module:
         """The same object as `module`."""
@@ -269,83 +234,21 @@ class DataParallel(nn.Module):
 
     def extra_repr(self) -> str:
         devices = ", ".join(str(device) for device in self.devices)
-        output = "none" if self.output_device is None else self.output_device
-        cache = self._replicator.cache
+        output, cache = self.output_device, self._replicator.cache
         return f"devices=[{devices}], output_device={output}, dim={self.dim}, cache={cache}"
 
-    def _warn_of_batch_norm(self) -> None:
-        """Warn at the first forward in train mode if the module has a batch norm."""
-        if self._looked_for_batch_norm or not self.module.training:
-            return
-        self._looked_for_batch_norm = True
-        for name, child in self.module.named_modules():
-            if isinstance(child, _BATCH_NORMS) and child.training:
-                warnings.warn(
-                    f"{type(child).__name__} {name!r} normalizes the chunk of each replica alone, "
-                    "so the outputs are not those of one device, and its running statistics are "
-                    "those of replica 0. For statistics of the whole batch use "
-                    "DistributedDataParallel with SyncBatchNorm",
-                    stacklevel=6,
-                )
-                return
 
+def _find_loss(output: Any) -> Tensor:
+    """The only 0-dim floating-point tensor of an output.
 
-def _find_loss(output: Any, key: str | int | None) -> Tensor:
-    """The loss in one output, at its place `key`; None means the only 0-dim float.
-
-    Raises LookupError with the reason if there is none.
+    Raises LookupError with the reason if there is none to call backward on.
     """
-    if key is None:
-        losses = [t for t in tensors(output) if t.dim() == 0 and t.is_floating_point()]
-        if len(losses) != 1:
-            raise LookupError(
-                f"the last output has {len(losses)} 0-dim floating-point tensors, expected one "
-                "loss; name it with loss_key"
-            )
-        loss = losses[0]
-    else:
-        names = getattr(output, "_fields", ())  # of a namedtuple
-        parts = {**(children(output) or {}), **{name: getattr(output, name) for name in names}}
-        found = parts.get(key)
-        if not isinstance(found, Tensor) or found.dim() or not found.is_floating_point():
-            raise LookupError(f"output[{key!r}] is not a 0-dim floating-point tensor")
-        loss = found
-    if not loss.requires_grad:
+    losses = [t for t in tensors(output) if t.dim() == 0 and t.is_floating_point()]
+    if len(losses) != 1:
+        raise LookupError(
+            f"the last output has {len(losses)} 0-dim floating-point tensors, expected one loss; "
+            "call backward of the loss itself"
+        )
+    if not losses[0].requires_grad:
         raise LookupError("the last forward recorded no gradients (no_grad, or none to train)")
-    return loss
-
-
-def accumulate(wrapper: DataParallel, batches: Iterable[Any]) -> Tensor:
-    """Run forward and `wrapper.backward` on each micro-batch; the gradients add up.
-
-    With a loss that is a mean, micro-batch i of n_i samples weighs n_i / Σ n_i, so that the
-    gradients are those of one batch of all samples, whatever the sizes; with
-    loss_reduction="sum" each weighs 1. Does not clear `.grad` before.
-
-    Args:
-        wrapper: around a module that returns its loss.
-        batches: the arguments of each call: a tuple of positional ones, a dict of keyword ones, or
-            a single argument.
-
-    Returns:
-        The loss of the whole batch, 0-dim, without graph.
-
-    Raises:
-        ValueError: there are no batches, or one has no samples to count; raised before anything
-            runs.
-        RuntimeError: an output has no loss, see DataParallel.backward.
-    """
-    listed = list(batches)
-    sizes = [batch_size(batch, wrapper.dim) for batch in listed]
-    if not all(sizes) or not sizes:
-        raise ValueError(f"got batches of {sizes} samples, expected at least one in each of them")
-    total = sum(size for size in sizes if size)
-    losses = []
-    for batch, size in zip(listed, sizes, strict=True):
-        weight = (size or 0) / total if wrapper.loss_reduction == "mean" else 1.0
-        if isinstance(batch, dict):
-            wrapper(**batch)
-        else:
-            wrapper(*(batch if isinstance(batch, tuple) else (batch,)))
-        losses.append(weight * wrapper.backward(weight))
-    return torch.stack(losses).sum()
+    return losses[0]

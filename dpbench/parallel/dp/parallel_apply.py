@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import disable_saved_tensors_hooks
 
+from dpbench.parallel.devices import current_stream, on_stream, sum_to_first, synchronize
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.tree import map_tensors, tensors
@@ -44,7 +45,7 @@ class StepMeter:
     """
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
-        self._on_cuda = [device for device in devices if device.type == "cuda"]
+        self._devices = devices
         self.waits = False
         """Whether each phase waits for the CUDA devices at its end, so that it has the time that it
         takes, not the time to queue its work. This makes steps slower."""
@@ -60,8 +61,7 @@ class StepMeter:
         try:
             yield
             if self.waits:
-                for device in self._on_cuda:
-                    torch.cuda.synchronize(device)
+                synchronize(self._devices)
         finally:
             self.seconds[phase] += perf_counter() - start
 
@@ -276,11 +276,19 @@ def sum_over_replicas(
     Not in place: a gradient may share its memory with that of another parameter.
     """
     total = list(replicas[0])
+    summed: set[int] = set()
+    if device.type == "cuda":
+        for place, alike in enumerate(zip(*replicas, strict=True)):
+            if all(one is not None and one.layout is torch.strided for one in alike):
+                summed.add(place)
+        dense: Any = [[gradients[place] for place in sorted(summed)] for gradients in replicas]
+        for place, sum_ in zip(sorted(summed), sum_to_first(dense, device), strict=True):
+            total[place] = sum_
     for gradients in replicas[1:]:
-        for i, gradient in enumerate(gradients):
-            if gradient is not None:
-                there, sum_ = gradient.to(device), total[i]
-                total[i] = there if sum_ is None else sum_ + there
+        for place, gradient in enumerate(gradients):
+            if gradient is not None and place not in summed:
+                there, before = gradient.to(device), total[place]
+                total[place] = there if before is None else before + there
     return total
 
 
@@ -300,7 +308,7 @@ def _modes_of_caller(
         for kind in {"cpu", *(device.type for device in used)}
         if torch.is_autocast_enabled(kind)
     }
-    streams = {d: torch.cuda.current_stream(d) for d in used if d.type == "cuda"}
+    streams = {device: current_stream(device) for device in used if device.type == "cuda"}
 
     def entered(device: torch.device) -> AbstractContextManager[Any]:
         with ExitStack() as stack:
@@ -309,8 +317,7 @@ def _modes_of_caller(
             for kind, dtype in autocast.items():
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cache))
             if stream := streams.get(device):
-                # Entering a stream also makes its device the current one.
-                stack.enter_context(torch.cuda.stream(stream))
+                stack.enter_context(on_stream(stream))
             return stack.pop_all()
 
     return entered

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,21 +27,16 @@ from dpbench.parallel.torch_private import TorchDispatchMode
 _DRAWS = torch.Tag.nondeterministic_seeded
 
 
+@dataclass(slots=True)
 class ForwardProfile:
-    """How replicas on the CPU run in one mode, training or evaluation, as their forwards show.
+    """How replicas on the CPU run in training or in evaluation mode, as the first forward shows."""
 
-    The first forward shows whether the module draws random numbers. If it does not, later ones have
-    no streams until the default generator has moved during one, which alone is not repeatable then.
-
-    Attributes:
-        in_turn: whether the replicas run one after another. In the first forward and its backward
-            they do, since torch.compile may compile then, once for all; always if the module has
-            higher-order operators, which torch traces while they run, in one thread only.
-    """
-
-    def __init__(self) -> None:
-        self.in_turn = True
-        self._draws: bool | None = None
+    draws: bool = True
+    """Whether the module draws random numbers. If not, later forwards have no streams."""
+    in_turn: bool = True
+    """Whether the replicas run one after another, forward and backward. At first they do, since
+    torch.compile may compile then, once for all; always if the module has higher-order operators,
+    which torch traces while they run, in one thread only."""
 
     @contextmanager
     def streams(self, replicas: int) -> Iterator[Sequence[AbstractContextManager[Any]]]:
@@ -48,24 +44,19 @@ class ForwardProfile:
 
         A forward that draws nothing leaves the default generator as it was.
         """
+        if not self.draws:
+            yield [nullcontext()] * replicas
+            return
         before = torch.get_rng_state()
-        streams = [] if self._draws is False else _own_streams(replicas)
+        seed = int(torch.empty((), dtype=torch.int64).random_(2**62))
         seeded = torch.get_rng_state()
-        yield streams or [nullcontext()] * replicas
-        drew = any(stream.drew for stream in streams)
-        drew = drew or not torch.equal(torch.get_rng_state(), seeded)
-        if not drew:
+        streams = [OwnStream(torch.Generator().manual_seed(seed + n)) for n in range(replicas)]
+        yield streams
+        moved = not torch.equal(torch.get_rng_state(), seeded)
+        self.draws = moved or any(stream.drew for stream in streams)
+        self.in_turn = any(stream.traced for stream in streams)
+        if not self.draws:
             torch.set_rng_state(before)
-        is_first = self._draws is None
-        traced = any(stream.traced for stream in streams)
-        self.in_turn = traced or (self.in_turn and not is_first)
-        self._draws = drew or self._draws is True
-
-
-def _own_streams(count: int) -> list[OwnStream]:
-    """Streams that are seeded with consecutive numbers from one draw of the default generator."""
-    seed = int(torch.empty((), dtype=torch.int64).random_(2**62))
-    return [OwnStream(torch.Generator().manual_seed(seed + replica)) for replica in range(count)]
 
 
 class OwnStream(TorchDispatchMode):  # type: ignore[misc]

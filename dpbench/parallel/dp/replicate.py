@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import CellType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from dpbench.parallel.torch_private import version
+from dpbench.parallel.torch_private import copy_all, version
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +24,29 @@ class Replica:
     device: torch.device
 
 
+class _Kept(NamedTuple):
+    """The copies of one replica, and what they were made of."""
+
+    copies: list[nn.Parameter]
+    kinds: list[Any]
+    values: list[Any]
+    storages: list[Any]
+    """The memory of the originals, which nothing else gets meanwhile."""
+
+
 class Replicator:
     """Makes replicas of one module on several devices.
 
-    A replica on the first device shares the memory of the originals. One elsewhere has copies,
-    which are kept until torch counts a write to any of the originals. It does not count writes to
-    `parameter.data`.
+    A replica on the first device shares the memory of the originals. One elsewhere keeps copies,
+    which are written again if torch has counted a write to an original, which it does not do for
+    writes to `parameter.data`.
     """
 
     def __init__(self, devices: Sequence[torch.device], *, cache: bool = True) -> None:
-        """`cache=False` copies the parameters in each forward."""
+        """`cache=False` makes new copies in each forward."""
         self.devices = tuple(devices)
         self.cache = cache
-        # By replica: what was copied, its memory, which nothing else gets meanwhile, and copies.
-        self._copied: dict[int, tuple[Any, list[Any], list[nn.Parameter]]] = {}
+        self._kept: dict[int, _Kept] = {}
 
     def replicate(self, module: nn.Module, count: int) -> list[Replica]:
         """Replicas of `module` on the first `count` devices.
@@ -52,15 +61,13 @@ class Replicator:
         named, named_buffers = dict(module.named_parameters()), dict(module.named_buffers())
         check_location(named, named_buffers, self.devices[0])
         originals, buffers = [*named.values()], [*named_buffers.values()]
-        if not self.cache:
-            self._copied = {}
         replicas = []
         for index in range(count):
             device = self.devices[index]
             # A leaf made under inference mode could not be used for training later.
             with torch.inference_mode(False), torch.no_grad():
                 parameters = self._parameters(originals, index)
-                own_buffers = buffers if index == 0 else _copies(buffers, device)
+                own_buffers = buffers if index == 0 else [_copy(one, device) for one in buffers]
             twins: dict[int, Any] = dict(zip(map(id, originals), parameters, strict=True))
             twins.update(zip(map(id, buffers), own_buffers, strict=True))
             replicas.append(Replica(clone(module, twins), parameters, device))
@@ -68,25 +75,28 @@ class Replicator:
 
     def _parameters(self, originals: Sequence[nn.Parameter], index: int) -> list[nn.Parameter]:
         """Leaves with the values of the originals on the device of a replica."""
-        if self.devices[index] == self.devices[0]:
+        device = self.devices[index]
+        if device == self.devices[0]:
             return [nn.Parameter(one.detach(), one.requires_grad) for one in originals]
         storages = [one.untyped_storage() for one in originals]
-        state = [
-            (id(one), id(storage), one.storage_offset(), version(one), one.dtype, one.requires_grad)
+        kinds = [(one.size(), one.stride(), one.dtype, one.requires_grad) for one in originals]
+        values = [
+            (id(storage), one.storage_offset(), version(one))
             for one, storage in zip(originals, storages, strict=True)
         ]
-        kept_state, _, kept = self._copied.get(index, (None, [], []))
-        if kept_state == state:
-            return kept
-        pairs = zip(_copies(originals, self.devices[index]), originals, strict=True)
-        made = [nn.Parameter(copy, one.requires_grad) for copy, one in pairs]
-        self._copied[index] = (state, storages, made)
-        return made
+        kept = self._kept.get(index)
+        if kept is None or not self.cache or kept.kinds != kinds:
+            copies = [nn.Parameter(_copy(one, device), one.requires_grad) for one in originals]
+        else:
+            copies = kept.copies
+            if kept.values != values:
+                copy_all(copies, originals)
+        self._kept[index] = _Kept(copies, kinds, values, storages)
+        return copies
 
 
-def _copies(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """Copies of the tensors on `device`."""
-    return [tensor.to(device, non_blocking=True, copy=True) for tensor in tensors]
+def _copy(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.to(device, non_blocking=True, copy=True)
 
 
 def check_location(

@@ -15,10 +15,7 @@ _PARALLEL_ELEMENTS = 2**17
 
 
 class WorkerPool:
-    """Threads for the replicas, started at first use and again after `close`.
-
-    They end when the pool is closed or garbage collected.
-    """
+    """Threads for the replicas: started at first use, ended when the pool is garbage collected."""
 
     def __init__(
         self, devices: Sequence[torch.device], threads_per_replica: int | None = None
@@ -38,12 +35,6 @@ class WorkerPool:
         self.devices = tuple(devices)
         self.threads_per_replica = threads_per_replica
         self._threads: list[ThreadPoolExecutor] = []
-
-    def close(self) -> None:
-        """End the threads; the next `run` starts new ones."""
-        for thread in self._threads:
-            thread.shutdown()
-        self._threads = []
 
     def run(self, jobs: Sequence[Job], *, in_turn: bool = False) -> list[Any]:
         """Run each job in the worker of its place and wait for all of them.

@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn, optim
-from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from torch.optim import Optimizer
 
+from dpbench.parallel.ddp.comm_hooks import GradientBucket
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.ddp.reducer import UnfinishedReduction
 from dpbench.parallel.ddp.sparse import sparse_weights
-from dpbench.parallel.groups import gather_tensors, gather_values
+from dpbench.parallel.groups import CPU, gather_tensors, gather_values, has_backend
 from dpbench.parallel.sharded.shares import (
     SINGLE,
     BucketShare,
@@ -45,8 +45,8 @@ class ShardedOptimizer(Optimizer):
     A communication hook sums each bucket so that a rank gets its share only. `step` steps that
     share, and then the ranks give each other the parameters. That moves as many bytes as to average
     all gradients, but each rank makes only its part of the step and holds only that part of the
-    optimizer's state (Rajbhandari et al., arXiv:1910.02054). With our DistributedDataParallel the
-    sums overlap with backward; torch's class waits for each of them.
+    optimizer's state (Rajbhandari et al., arXiv:1910.02054). On gloo and nccl the sums overlap with
+    backward.
 
     - After a backward `.grad` holds, in this rank's share, the sum over the ranks, and zero in the
       others. Use `clip_grad_norm_` to clip, and `gradients` to look at averages.
@@ -58,21 +58,22 @@ class ShardedOptimizer(Optimizer):
       state moves here, so it refuses to be stepped, saved or loaded from then on.
 
     Args:
-        model: ours or torch's, without another communication hook.
+        model: without another communication hook.
         optimizer: over all parameters that the model reduces; an optimizer that steps each element
             by itself. Unless it says foreach or fused, the fused kernel is used where there is one.
 
     Raises:
-        TypeError: `model` is another wrapper, or the optimizer steps elements together.
+        TypeError: `model` is no dpbench.DistributedDataParallel, or the optimizer steps elements
+            together.
         ValueError: the optimizer's parameters differ from those that the model reduces.
         RuntimeError: the model has a comm hook or sparse gradients.
     """
 
-    def __init__(self, model: TorchDdp, optimizer: Optimizer) -> None:
-        if not isinstance(model, TorchDdp):
+    def __init__(self, model: DistributedDataParallel, optimizer: Optimizer) -> None:
+        if not isinstance(model, DistributedDataParallel):
+            kind = f"{type(model).__module__}.{type(model).__name__}"
             raise TypeError(
-                f"ShardedOptimizer: got a {type(model).__name__}, expected a "
-                "DistributedDataParallel"
+                f"ShardedOptimizer: got a {kind}, expected a dpbench.DistributedDataParallel"
             )
         if type(optimizer) not in ELEMENTWISE:
             known = ", ".join(kind.__name__ for kind in ELEMENTWISE)
@@ -106,11 +107,11 @@ class ShardedOptimizer(Optimizer):
         # The same dictionaries, so that a scheduler of the plain optimizer acts here too.
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self._kind: Any = type(optimizer)
-        self._overlaps = isinstance(model, DistributedDataParallel)
         self._shares: list[BucketShare] = []
-        # The buckets of the last backward: torch's class and ours learn a better order once.
+        # The buckets of the last backward: the model learns a better order once.
         self._layouts: dict[int, Layout] = {}
         self._exchange = ShareExchange(self._group, self._parameters[0].device)
+        self._messages: dist.ProcessGroup | None = None
         self._has_reduced = False
         # State of full parameters that waits for the first shares.
         self._loaded: dict[int, State] | None = self._by_index(optimizer.state)
@@ -118,7 +119,7 @@ class ShardedOptimizer(Optimizer):
         optimizer.register_step_pre_hook(_refuse)
         optimizer.register_state_dict_pre_hook(_refuse)
         optimizer.register_load_state_dict_pre_hook(_refuse)
-        model.register_comm_hook(self, _reduce_share)
+        model.register_comm_hook(self, ShardedOptimizer._reduce)
         self._is_fixed = True
 
     @torch.no_grad()
@@ -193,9 +194,12 @@ class ShardedOptimizer(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The plain optimizer's state dict, with the state of all ranks; a collective.
 
-        Every rank gets all of it, from the first step on in new tensors on the CPU.
+        Rank 0 of the group gets it, from the first step on in new tensors on the CPU; the others
+        get an empty dictionary, so that a host does not hold it once for each of its ranks.
         """
-        full = self._full_states()
+        full = self._full_states(root=0)
+        if self._exchange.rank:
+            return {}
         self.state.update({self._parameters[index]: state for index, state in full.items()})
         try:
             return super().state_dict()
@@ -225,25 +229,14 @@ class ShardedOptimizer(Optimizer):
             )
         super().add_param_group(param_group)
 
-    def _reduce(self, bucket: Any) -> Any:
-        """Begin to sum a bucket over the ranks, each rank's share for that rank only.
-
-        Returns:
-            What our wrapper waits for, and for torch's a future that is done.
-        """
-        buffer: Tensor = bucket.buffer()
+    def _reduce(self, bucket: GradientBucket) -> Any:
+        """Begin to sum a bucket over the ranks, each rank's share for that rank only."""
         if not bucket.index():
             self._layouts = {}
         indices = [self._index_of[id(parameter)] for parameter in bucket.parameters()]
-        self._layouts[bucket.index()] = layout_of(indices, buffer, bucket.gradients())
+        self._layouts[bucket.index()] = layout_of(indices, bucket)
         self._has_reduced = True
-        wait = self._exchange.reduce(bucket.index(), buffer)
-        if self._overlaps:
-            return SimpleNamespace(wait=wait)
-        devices: list[Any] | None = [buffer.device] if buffer.is_cuda else None
-        done: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
-        done.set_result(wait())
-        return done
+        return SimpleNamespace(wait=self._exchange.reduce(bucket.index(), bucket.buffer()))
 
     def _by_index(self, states: Mapping[Any, State]) -> dict[int, State]:
         index_of = self._index_of
@@ -267,10 +260,19 @@ class ShardedOptimizer(Optimizer):
                         share.state_of(part)[name] = copy.deepcopy(value)
 
     @torch.no_grad()
-    def _full_states(self) -> dict[int, State]:
-        """The state of all parameters, by index, in new tensors on the CPU; a collective."""
+    def _full_states(self, root: int | None = None) -> dict[int, State]:
+        """The state of all parameters, by index, in new tensors on the CPU; a collective. With a
+        root only that rank gets it."""
         if self._loaded is not None:
             return self._loaded
+        if self._messages is None:
+            # Of the host: these messages would take as much of a GPU as all states.
+            ranks = dist.get_process_group_ranks(self._group)
+            self._messages = (
+                self._group
+                if has_backend(self._group, CPU)
+                else dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+            )
         full: dict[int, State] = {}
         for share in self._shares:
             mine = [
@@ -279,7 +281,7 @@ class ShardedOptimizer(Optimizer):
                 if (state := share.state_of(part))
             ]
             place_of = {place.number: place for place in share.layout}
-            everyone = gather_values(mine, self._group, device=self._parameters[0].device)
+            everyone = gather_values(mine, self._messages, root=root)
             for number, begin, state in chain(*everyone):
                 found, place = full.setdefault(number, {}), place_of[number]
                 for name, value in state.items():
@@ -292,10 +294,6 @@ class ShardedOptimizer(Optimizer):
                         )
                     place.part(found[name], begin, begin + len(value)).copy_(value)
         return full
-
-
-def _reduce_share(state, bucket):  # type: ignore[no-untyped-def] # torch reads annotations as types
-    return state._reduce(bucket)
 
 
 def _is_elementwise(name: str, value: object) -> bool:

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
+from dpbench.parallel.ddp.comm_hooks import GradientBucket
+from dpbench.parallel.groups import has_backend
 from dpbench.parallel.shm import ShmProcessGroup, zeros
 from dpbench.parallel.torch_private import copy_all
 
@@ -60,10 +62,10 @@ Layout = tuple[Place, ...]
 """One bucket of the wrapper; equal layouts have their parameters at the same places."""
 
 
-def layout_of(numbers: Sequence[int], buffer: Tensor, views: Sequence[Tensor]) -> Layout:
-    """The layout of a bucket's buffer with these views for the parameters."""
-    first = int(buffer.storage_offset())
-    starts = [int(view.storage_offset()) - first for view in views]
+def layout_of(numbers: Sequence[int], bucket: GradientBucket) -> Layout:
+    """The layout of a bucket whose parameters have these indices in the optimizer."""
+    views, first = bucket.gradients(), bucket.buffer().storage_offset()
+    starts = [int(view.storage_offset() - first) for view in views]
     return tuple(
         Place(number, start, start + view.numel(), tuple(view.size()), view.stride())
         for number, start, view in zip(numbers, starts, views, strict=True)
@@ -80,9 +82,8 @@ class ShareExchange:
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
-        sends = device.type == "cpu" and "cpu:gloo" in dist.get_backend_config(group)
+        sends = device.type == "cpu" and has_backend(group, device, "gloo")
         self._thread = ThreadPoolExecutor(1, "dpbench-sharded") if sends else None
-        self._async = not isinstance(group, ShmProcessGroup)
         # By bucket, what ranks send; kept, as new memory costs as much as the message.
         self._received: dict[int, list[Tensor]] = {}
 
@@ -96,35 +97,30 @@ class ShareExchange:
 
         Returns:
             What waits for it, and returns the buffer with the sum in this rank's share and zeros
-            elsewhere.
+            elsewhere. On CUDA only the current stream waits.
         """
         shares = self.shares(buffer)
         own = shares[self.rank]
+        finish: Callable[[], object]
         if self._thread is not None:
             received = self._received.setdefault(number, [])
             if not received or received[0].shape != own.shape:
                 received[:] = [torch.empty_like(own) for _ in shares]
-            sent = self._thread.submit(self._send, shares, received)
+            finish = self._thread.submit(self._send, shares, received).result
+        else:
+            # Equal shares: the last ones reach into the elements behind the gradients of a bucket.
+            full = buffer.as_strided((len(shares[0]) * self.size,), (1,))
+            finish = self._begin(reduce_scatter, self.shares(full)[self.rank], full)
 
-            def wait() -> Tensor:
-                sent.result()
-                return buffer
-
-            return wait
-        full = _padded(buffer, shares[0].numel() * self.size)
-        target = self.shares(full)[self.rank]
-        reduction = self._begin(reduce_scatter, target, full)
-
-        def wait_and_copy() -> Tensor:
-            reduction()
-            for rank, share in enumerate(shares):
-                if rank != self.rank:
-                    share.zero_()
-            if target.data_ptr() != own.data_ptr():
-                own.copy_(target[: len(own)])
+        def wait() -> Tensor:
+            finish()
+            if self._thread is None:
+                for rank, share in enumerate(shares):
+                    if rank != self.rank:
+                        share.zero_()
             return buffer
 
-        return wait_and_copy
+        return wait
 
     def gather(self, values: Tensor) -> Callable[[], object]:
         """Begin to give all ranks a flat tensor, of which each has its own share; returns what
@@ -137,7 +133,9 @@ class ShareExchange:
 
     def _begin(self, collective: Any, output: Tensor, operand: Tensor) -> Callable[[], object]:
         call = partial(collective, output, operand, group=self.group)
-        wait: Callable[[], object] = call(async_op=True).wait if self._async else call
+        if isinstance(self.group, ShmProcessGroup):
+            return call
+        wait: Callable[[], object] = call(async_op=True).wait
         return wait
 
     def _send(
@@ -156,14 +154,6 @@ class ShareExchange:
                 for rank in peers:
                     sent[rank].zero_()
                     sent[self.rank].add_(received[rank])
-
-
-def _padded(buffer: Tensor, numel: int) -> Tensor:
-    """The buffer with more elements behind it: those of its memory, if it has them, else a copy."""
-    room = buffer.untyped_storage().nbytes() // buffer.itemsize - buffer.storage_offset()
-    if numel <= room:
-        return buffer.as_strided((numel,), (1,))
-    return torch.cat([buffer, buffer.new_zeros(numel - buffer.numel())])
 
 
 class ParameterPart(NamedTuple):
@@ -294,8 +284,7 @@ class BucketShare:
             started = {bool(state.get(part)) for part in parts if part.grad is not None}
             group["fused"] = (
                 isinstance(self._optimizer, _FUSED)
-                and parts[0].dtype in (torch.float32, torch.float64)
-                and parts[0].device.type in ("cpu", "cuda")
+                and (parts[0].is_cuda or parts[0].dtype in (torch.float32, torch.float64))
                 and not (isinstance(self._optimizer, optim.SGD) and len(started) > 1)
             )
         if parts[0].is_cuda and (group.get("fused") or group.get("capturable")):

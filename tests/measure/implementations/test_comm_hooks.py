@@ -38,9 +38,7 @@ def gradients(implementation: str, hook: str, rank: int) -> list[Tensor]:
 
 def all_runs(rank: int) -> dict[Run, list[list[float]]]:
     runs: dict[Run, list[Tensor]] = {
-        (name, hook): gradients(name, hook, rank)
-        for name in NAMES
-        for hook in ("none", "powersgd", "hierarchical")
+        (name, hook): gradients(name, hook, rank) for name in NAMES for hook in ("none", "powersgd")
     }
     runs["ddp", "bf16"] = gradients("ddp", "bf16", rank)
     if torch.version.cuda is None:
@@ -74,8 +72,3 @@ def test_power_sgd_compresses_from_its_first_step_on(
     found = errors(runs, name, "powersgd")
     assert max(found[:POWER_SGD_FIRST_STEP]) < 1e-6
     assert min(found[POWER_SGD_FIRST_STEP:]) > 0.1
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_hierarchical_loses_nothing(runs: dict[Run, list[Tensor]], name: str) -> None:
-    assert max(errors(runs, name, "hierarchical")) < 1e-6

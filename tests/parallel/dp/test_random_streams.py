@@ -64,21 +64,6 @@ def test_a_module_that_draws_nothing_leaves_the_default_generator_alone() -> Non
         assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_draws_repeat_from_the_step_after_the_first_that_draws() -> None:
-    module = nn.Sequential(nn.Linear(6, 64).double(), nn.Dropout(0.0))
-    wrapper, x = parallel(module, 3), batch(9)
-    wrapper(x)
-    module[1].p = 0.5
-    wrapper(x)
-    runs = []
-    for _ in range(5):
-        torch.manual_seed(3)
-        runs.append(wrapper(x))
-    assert all(torch.equal(run, runs[0]) for run in runs)
-    module.eval()
-    assert torch.equal(wrapper(x), wrapper(x))
-
-
 def test_dropout_that_would_have_to_be_repeated_in_the_backward_is_refused() -> None:
     class Checkpointed(nn.Module):
         def __init__(self) -> None:

@@ -106,9 +106,6 @@ def bad_arguments_are_errors_of_one_rank_and_the_group_goes_on(rank: int) -> Non
         for later in (False, True):
             reduce = partial(dist.all_reduce, tensor, op=op, async_op=later)
             refused(f"cannot reduce torch.{name}", reduce)
-    repeated = torch.ones(1).expand(4)
-    refused("elements share memory", lambda: dist.all_reduce(repeated))
-    refused("elements share memory", lambda: dist.broadcast(repeated, 1))
     refused("no messages between two ranks", lambda: dist.send(torch.ones(3), 1))
     refused("all_to_all", lambda: dist.all_to_all_single(torch.ones(2), torch.ones(2)))
     refused("reduce, scatter", lambda: dist.reduce(floats, 1))
