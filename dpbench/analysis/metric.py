@@ -25,7 +25,6 @@ Style = Literal[
     "duration",
     "significant",
     "memory",
-    "traffic",
     "gigabytes",
     "gigabytes alone",
     "grouped",

@@ -372,7 +372,7 @@ DECLARED: tuple[Metric, ...] = (
         meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
         unit="B",
         header="Reduced/step",
-        style="traffic",
+        style="memory",
         trial=resources.reduced_bytes_per_step,
         scale="largest",
     ),

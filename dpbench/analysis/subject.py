@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpbench.analysis.comparisons.comparability import environment_notes
@@ -37,11 +37,24 @@ class Subject:
     collectives: StoredCollectives | None = None
     unfinished: tuple[str, ...] = ()
     """The warning that trials of the sweep are missing, if any are."""
+    work: str = ""
+    """The work of its rows, where it is one of several; their names leave it out."""
 
     @property
     def stored(self) -> StoredSweep | StoredCollectives | None:
         """The content of a results folder."""
         return self.sweep or self.collectives
+
+    @property
+    def works(self) -> tuple[Subject, ...]:
+        """The subject for each work of its rows, of which a sweep of one architecture has one."""
+        groups = by_work(self.rows)
+        if not any(groups):
+            return (self,)
+        return tuple(
+            replace(self, rows=tuple(row.named_within_work for row in rows), work=work)
+            for work, rows in groups.items()
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from dpbench.options.bridge import read_value
 from dpbench.options.types import FilePath
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.report.charts.source import NothingToDraw
+from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.footnotes import footnotes, warnings
 from dpbench.report.headline import verdict
@@ -130,22 +130,18 @@ class Results:
         Raises UnknownName for an unknown kind, and UsageError for another `work` or a chart that
         has nothing to show here.
         """
-        from dpbench.report.charts.kinds import CHARTS
-        from dpbench.run.plotted import charts_of
-
         if kind not in CHARTS:
             raise UnknownName("chart", kind, CHARTS)
-        charts = charts_of(CHARTS[kind], self._subject, self.folder)
+        charts = {one.work: one for one in CHARTS[kind].subjects(self._subject)}
         if work is None and len(charts) == 1:
             (work,) = charts
         if work not in charts:
             known = f"expected {' or '.join(map(repr, charts))}"
             only = "leave it out, as these results have only one"
             raise UsageError(f"plot: got work={work!r}; {known if len(charts) > 1 else only}")
-        draw = charts[work]
         try:
             with house_style():
-                figure = draw()
+                figure = CHARTS[kind].draw(charts[work])
         except NothingToDraw as error:
             raise UsageError(f"nothing to draw as {kind!r} in {self.folder}: {error}") from None
 
@@ -198,14 +194,14 @@ class Results:
         return pd.DataFrame([plain_comparison(row) for row in rows])
 
     def write_report(self, *, charts: bool = True) -> Path:
-        """Write the tables and the page of `dpbench report` into the folder; return the page.
+        """Write the page of `dpbench report` into the folder, and return its path.
 
         Raises StoreError if it cannot be written.
         """
-        from dpbench.report.document import REPORT_FOLDER, write_report
+        from dpbench.report.page import PAGE, REPORT_FOLDER, write_page
 
         folder = folder_inside(self.folder, REPORT_FOLDER)
-        return write_report(folder, self._subject, charts=charts)
+        return write_page(folder / PAGE, self._subject, charts=charts)
 
     @property
     def headlines(self) -> dict[str, Headline]:

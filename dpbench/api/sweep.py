@@ -22,7 +22,7 @@ def sweep(
     `batch_sizes=[32, 64]`. Omit an argument, or pass None, for its default or the value of the
     `preset`. `arch` is a name, because each rank imports the model: "mlp", "my_model.py:make" or
     "my_package.models:make". Each trial is stored in a folder in `results_dir` as soon as it ends;
-    `report` also writes the tables and the page of the command, and `progress` prints on stderr.
+    `report` also writes the page of the command, and `progress` prints on stderr.
 
     Returns:
         The results, as `dpbench.load` reads them from the folder. A failed trial does not raise:

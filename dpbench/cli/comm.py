@@ -25,14 +25,15 @@ def comm(typed: dict[str, Any]) -> int:
     options = read_options(CommOptions, typed)
     from dpbench.analysis.subject import of_folder
     from dpbench.cli.show_results import report_folder, show_collectives
-    from dpbench.report.document import write_report
+    from dpbench.report.page import PAGE, write_page
     from dpbench.report.progress.trials import Reporter
     from dpbench.run.collectives.measuring import exit_status, measure_collectives
 
     progress = Reporter(quiet=options.quiet, noun="measurement")
     stored = measure_collectives(options, progress)
     show_collectives(stored, as_json=options.as_json)
-    page = write_report(report_folder(stored.folder), of_folder(stored), charts=options.charts)
+    page = report_folder(stored.folder) / PAGE
+    write_page(page, of_folder(stored), charts=options.charts)
     if options.as_json:
         say(f"records are in {stored.folder}")
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,8 @@ from dpbench.files import folder_inside
 from dpbench.messages import say, warn
 from dpbench.options.bridge import command, read_options
 from dpbench.options.plot import ALL, PlotOptions
-from dpbench.report.charts.kinds import CHARTS
-from dpbench.run.results import is_table, read_subject
+from dpbench.report.charts.kinds import CHARTS, NothingToDraw
+from dpbench.run.results import is_table, read_subject, select_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,14 +35,13 @@ def plot(typed: dict[str, Any]) -> None:
     dpbench plot implementations results/demo --group-size 2 --output beside-torch
 
     Charts: throughput, implementations, speedup, efficiency, step-shares, step-times, loss,
-    bandwidth, projection. 'dpbench list charts' describes them.
+    bandwidth. 'dpbench list charts' describes them.
     """
     first, second = typed.get("kinds", ""), typed.get("path", ALL)
     if _is_place(first) and not _is_place(second):
         typed = {**typed, "kinds": second, "path": first}  # the folder, then charts or none
     options = read_options(PlotOptions, typed)
-    from dpbench.report.document import CHART_FOLDER, REPORT_FOLDER
-    from dpbench.run.plotted import charts_of, select_rows
+    from dpbench.report.page import CHART_FOLDER, REPORT_FOLDER
 
     path = options.path or latest("plot", sweeps_only=options.kinds != ("bandwidth",))[0]
     if options.output is None and is_table(path):
@@ -50,15 +50,14 @@ def plot(typed: dict[str, Any]) -> None:
         )
     subject = read_subject(path)
     warn(*(subject.stored.warnings if subject.stored else ()))
-    if options.kinds != ("projection",):  # which predicts group sizes that were not measured
-        subject = select_rows(subject, options)
+    subject = select_rows(subject, options)
     kinds = list(CHARTS.values())
     if ALL not in options.kinds:
         kinds = [CHARTS[name] for name in options.kinds]
     drawings = [
-        (kind.name, work, draw)
+        (kind.name, one.work, partial(kind.draw, one))
         for kind in kinds
-        for work, draw in charts_of(kind, subject, path, options).items()
+        for one in kind.subjects(subject)
     ]
     folder = options.output or folder_inside(path, REPORT_FOLDER, CHART_FOLDER)
     paths, empty = _save_charts(drawings, folder, options.format)
@@ -82,7 +81,6 @@ def _save_charts(
     Raises StoreError.
     """
     from dpbench.report.charts.files import stem_of, write_figure
-    from dpbench.report.charts.source import NothingToDraw
     from dpbench.report.charts.style import house_style
 
     paths, empty = [], []

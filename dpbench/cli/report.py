@@ -17,7 +17,7 @@ from dpbench.cli.show_results import (
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
 from dpbench.options.bridge import command, option_name, read_options
-from dpbench.options.report import SUBMISSION, ReportOptions
+from dpbench.options.report import ReportOptions
 from dpbench.options.shared import RowFilter
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ def report(typed: dict[str, Any]) -> None:
     apply to the printed output; the page always has all rows.
     """
     options = read_options(ReportOptions, typed)
-    from dpbench.run.plotted import select_rows
-    from dpbench.run.results import is_current, is_table, read_subject
+    from dpbench.run.results import is_current, is_table, read_subject, select_rows
 
     path = options.path or latest("report", sweeps_only=False)[0]
     if path.is_file() and not is_table(path):
@@ -52,17 +51,12 @@ def report(typed: dict[str, Any]) -> None:
         _write_level(path, "collective", options)
         return
     chosen = select_rows(subject, options)
-    if options.format == SUBMISSION:
-        from dpbench.report.exports import submission
-
-        write_text(submission(chosen), options.file)
-        return
     if options.rows_format is not None:
         show_rows(chosen, options.rows_format, options.columns, options.file)
         if options.file is not None:
             say(f"the table is in {options.file}")
         return
-    from dpbench.report.document import PAGE, require_report_folder, write_page, write_report
+    from dpbench.report.page import PAGE, require_report_folder, write_page
 
     folder = options.output or (None if is_table(path) else report_folder(path))
     page = options.page or (folder and folder / PAGE)
@@ -74,10 +68,8 @@ def report(typed: dict[str, Any]) -> None:
         results = None if is_table(path) else path
         show_screen(chosen, options.columns, page, results, verbose=options.verbose)
     if page is not None:
-        if options.page:
+        if options.page or options.charts or not is_current(page, path):  # it may have charts
             write_page(page, subject, charts=options.charts)
-        elif options.charts or not is_current(page, path):  # it may have charts
-            write_report(page.parent, subject, charts=options.charts)
         if subject.collectives:
             typer.echo(f"\nReport: {page}")
         if options.open:

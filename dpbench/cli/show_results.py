@@ -36,20 +36,19 @@ def show_sweep(
 
     Raises UnknownName or UsageError for unknown columns, StoreError if it cannot write.
     """
-    from dpbench.report.document import PAGE, write_report
+    from dpbench.report.page import PAGE, write_page
 
-    subject, folder = subject_of(sweep), report_folder(sweep.folder)
-    page = folder / PAGE
+    subject, page = subject_of(sweep), report_folder(sweep.folder) / PAGE
     if as_json:
         show_rows(subject, "json", columns, None)
     else:
         show_screen(subject, columns, page, sweep.folder, verbose=verbose)
-    write_report(folder, subject, charts=charts)
+    write_page(page, subject, charts=charts)
 
 
 def report_folder(results: Path) -> Path:
     """The report's path for a results folder; raises StoreError if that is no folder."""
-    from dpbench.report.document import REPORT_FOLDER
+    from dpbench.report.page import REPORT_FOLDER
 
     return folder_inside(results, REPORT_FOLDER)
 

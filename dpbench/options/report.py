@@ -29,8 +29,6 @@ SUFFIXES = {
 """Endings of the files that `report --output` writes rows into, and their formats."""
 PAGE_SUFFIX = ".html"
 Format = Literal["text", "markdown", "csv", "json"]
-SUBMISSION: Literal["submission"] = "submission"
-"""The format of rows for a published table: CSV in its columns, with the environment."""
 Level = Literal["configuration", "trial", "rank", "step", "collective"]
 
 
@@ -38,9 +36,9 @@ class ReportOptions(RowFilter):
     """Which results to show, and how."""
 
     path: FilePath | None = results_argument()
-    format: Format | Literal["submission"] | None = output_option(
+    format: Format | None = output_option(
         None,
-        "Format: text, markdown, csv, json, or submission (published tables).",
+        "Format: text, markdown, csv or json.",
         "NAME",
         usual="from the ending of --output, else text",
     )
@@ -52,7 +50,7 @@ class ReportOptions(RowFilter):
     as_json: bool = json_option("Same as --format json.")
     output: FilePath | None = output_option(
         None,
-        "Folder for the page and tables, or a .html, .csv, .json or .md file.",
+        "Folder for the page, or a .html, .csv, .json or .md file.",
         "PATH",
         usual="PATH/report",
     )
@@ -86,10 +84,6 @@ class ReportOptions(RowFilter):
     @model_validator(mode="after")
     def _names_one_format_and_place(self) -> ReportOptions:
         require_one_format(self.as_json, self.format)
-        refuse_if(
-            self.format == SUBMISSION and bool(self.columns or self.level != "configuration"),
-            "--format submission has its own columns and level; leave out --columns and --level",
-        )
         if self.output is not None and self.file is None:
             is_place = self.page or not self.output.suffix or self.output.is_dir()
             place, more = ("", ()) if self.rows_format else ("a folder, or ", (PAGE_SUFFIX,))
@@ -99,8 +93,6 @@ class ReportOptions(RowFilter):
                     f"{', '.join((*SUFFIXES, *more))}"
                 )
         asked, named = ("json", "--json") if self.as_json else (self.format, "--format")
-        if asked == SUBMISSION:
-            asked = "csv"
         wanted = SUFFIXES[self.file.suffix.lower()] if self.file else asked
         refuse_if(
             asked not in (None, wanted),

@@ -8,16 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.layout import (
-    WIDTH,
-    bullets,
-    escape,
-    filled,
-    not_shown,
-    table_document,
-    table_text,
-    table_width,
-)
+from dpbench.report.layout import WIDTH, bullets, escape, filled, not_shown, table_width
 from dpbench.report.table import Table
 
 Paragraph = str | Table | Sequence[str]
@@ -34,18 +25,15 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The text for the terminal on stdout."""
-        return self.laid_out(table_width())
-
-    def laid_out(self, width: int) -> str:
-        """The paragraphs at this width, a blank line between them; at the end, which columns had no
-        room."""
+        """The paragraphs as wide as the terminal on stdout, a blank line between them; at the end,
+        which columns had no room."""
+        width = table_width()
         narrow = min(width, WIDTH)
         written, left = [], list[str]()
         for one in self.paragraphs:
             if isinstance(one, Table):
                 if one.lines:
-                    text, without = table_text(one, width)
+                    text, without = one.text(width)
                     written.append(text)
                     left += without
             elif isinstance(one, str):
@@ -58,15 +46,16 @@ class Answer:
 
     @property
     def markdown(self) -> str:
-        """The same as Markdown, in which no text is markup."""
+        """The same as Markdown, in which no text is markup; notes are folded."""
         written = []
         for one in self.paragraphs:
             if isinstance(one, Table):
-                written.append(table_document(one, "markdown"))
+                written.append(one.document("markdown"))
             elif isinstance(one, str):
                 written.append("\n\n".join(map(escape, one.splitlines())))
-            else:
-                written.append("\n".join(f"- {escape(note)}" for note in one))
+            elif one:
+                notes = "\n".join(f"- {escape(note)}" for note in one)
+                written.append(f"<details><summary>Notes</summary>\n\n{notes}\n\n</details>")
         return "\n\n".join(filter(None, written)) + "\n"
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dpbench import units
 from dpbench.analysis.comparisons.comparison import Comparison
@@ -11,10 +11,11 @@ from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.metric import Metric, PlainValue
 from dpbench.analysis.metrics import METRICS
+from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
 from dpbench.report.exports import csv_text
-from dpbench.report.numbers import or_missing, plus_minus, quantity, rate_unit, sample_sizes
-from dpbench.report.table import MISSING, Table, column, text_column
+from dpbench.report.numbers import or_missing, plus_minus, quantity
+from dpbench.report.table import MISSING, Table, TableColumn, column, text_column
 
 
 def answer(
@@ -55,36 +56,45 @@ def answer(
 
 def comparison_table(rows: Sequence[Comparison], metric: Metric, within: float) -> Table:
     """A row for each configuration; p, n and both values leave a narrow terminal."""
-    rate = rate_unit(row.unit for row in rows if row.baseline or row.candidate)
+    p_values = [row.p_value_corrected for row in rows]
     return Table(
         columns=(
             text_column("Configuration", [row.label for row in rows], folds=True),
-            *(
-                column(
-                    f"{name}{rate}",
-                    [quantity(getattr(row, side), header=rate) for row in rows],
-                    key=name,
-                    leaves=3,
-                )
-                for name, side in (("A", "baseline"), ("B", "candidate"))
-            ),
+            *side_columns(rows, ("A", "B"), leaves=3),
             column(
                 "Slowdown" if metric.is_speed else "Worsening",
                 [or_missing(row.slowdown, plus_minus) for row in rows],
             ),
-            column("p", [_p_value(row.p_value_corrected) for row in rows], leaves=1),
             column(
-                "n",
-                [sample_sizes(row.repetitions) if row.slowdown else MISSING for row in rows],
-                leaves=2,
+                "p",
+                [MISSING if p is None else "<0.001" if p < 0.001 else f"{p:.3f}" for p in p_values],
+                leaves=1,
             ),
+            column("n", map(sample_sizes, rows), leaves=2),
             text_column("B is", [outcome_words(row, within) for row in rows], folds=True),
         )
     )
 
 
-def _p_value(value: float | None) -> str:
-    return MISSING if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
+def side_columns(
+    rows: Sequence[Comparison], names: Sequence[str], *, leaves: int, gap: str = " "
+) -> Iterator[TableColumn]:
+    """A column for the baseline and one for the candidate. A rate that all rows have, such as
+    images/s, stands in both headers, after a `gap`."""
+    rates = {row.unit for row in rows if row.baseline or row.candidate}
+    rate = one_line(rates.pop()) if len(rates) == 1 and min(rates).endswith("/s") else ""
+    for name, side in zip(names, ("baseline", "candidate"), strict=True):
+        yield column(
+            f"{name}{gap}({rate})" if rate else name,
+            [quantity(getattr(row, side), with_rate=not rate) for row in rows],
+            key=name,
+            leaves=leaves,
+        )
+
+
+def sample_sizes(row: Comparison) -> str:
+    """Writes "5"; "5, 2" where baseline and candidate differ."""
+    return ", ".join(map(str, dict.fromkeys(row.repetitions)))
 
 
 def comparisons_csv(comparisons: Sequence[Comparison]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -87,35 +87,29 @@ def answer(
 
 
 def verdict(explained: Explanation) -> str:
-    """One sentence: how much of linear scaling a configuration reaches, and its largest loss."""
-    if explained.trial.workload.script:
-        return script_verdict(explained)
-    row = explained.row
+    """One sentence: how much of linear scaling a configuration reaches, and its largest loss; of a
+    training script "train.py on 2 ranks: 1.5 × one rank, 76 % of linear scaling."."""
+    trial, row, factors = explained.trial, explained.row, explained.factors
+    step = f"{time_text(factors.step_seconds)} a step"
+    if trial.workload.script:
+        subject = f"{trial.workload.architecture} on {units.counted(trial.group_size, 'rank')}"
+        if row.speedup is None or factors.efficiency is None or trial.group_size == 1:
+            return f"{subject}: {step}."
+        efficiency = write(factors.efficiency, "percent")
+        speedup = write(row.speedup, "ratio")
+        return f"{subject}: {speedup} × one rank, {efficiency} of linear scaling."
+    reached = f"takes {step}"
     if row.efficiency is not None:
-        reached = (
-            f"reaches {write(row.efficiency, 'percent')} of linear scaling from {row.reference}"
-        )
-    else:
-        reached = f"takes {time_text(explained.factors.step_seconds)} a step"
-    losses = [one for one in explained.factors.factors if is_large_loss(one.share)]
+        efficiency = write(row.efficiency, "percent")
+        reached = f"reaches {efficiency} of linear scaling from {row.reference}"
+    losses = [one for one in factors.factors if is_large_loss(one.share)]
     loss = NOTHING_LARGE
     if explained.advice:
         loss = f"the largest significant loss is {explained.advice[0].loss}"
     elif losses:
         largest = max(losses, key=lambda one: one.share.value)
         loss = f"the largest significant loss is {' and '.join(largest.parts)}"
-    return f"{explained.row.label} {reached}; {loss}."
-
-
-def script_verdict(explained: Explanation) -> str:
-    """One sentence: "train.py on 2 ranks: 1.5 × one rank, 76 % of linear scaling."."""
-    trial, row, factors = explained.trial, explained.row, explained.factors
-    subject = f"{trial.workload.architecture} on {units.counted(trial.group_size, 'rank')}"
-    if row.speedup is None or factors.efficiency is None or trial.group_size == 1:
-        return f"{subject}: {time_text(factors.step_seconds)} a step."
-    speedup = write(row.speedup, "ratio")
-    efficiency = write(factors.efficiency, "percent")
-    return f"{subject}: {speedup} × one rank, {efficiency} of linear scaling."
+    return f"{row.label} {reached}; {loss}."
 
 
 def symptom_lines(explained: Explanation) -> str:
@@ -224,18 +218,17 @@ def advice_lines(
 
 def _phases(explanations: Sequence[Explanation]) -> Iterator[str]:
     """The phases of each configuration that measured them."""
-
-    def listed(seconds: Mapping[Any, Estimate]) -> str:
-        return ", ".join(f"{name} {time_text(found)}" for name, found in seconds.items())
-
     for one in explanations:
-        if one.phases is not None:
-            inner = one.phases.of_replicas
-            within = f"; within forward and backward: {listed(inner)}" if inner else ""
-            yield (
-                f"phases of {one.row.label}, each timed until the device is idle: "
-                f"{listed(one.phases.seconds)}{within}"
-            )
+        if one.phases is None:
+            continue
+        listed = (
+            ", ".join(f"{name} {time_text(found)}" for name, found in seconds.items())
+            for seconds in (one.phases.seconds, one.phases.of_replicas)
+        )
+        yield (
+            f"phases of {one.row.label}, each timed until the device is idle: "
+            f"{'; within forward and backward: '.join(filter(None, listed))}"
+        )
 
 
 def _plain(one: Explanation) -> dict[str, Any]:

@@ -173,16 +173,6 @@ def _settings(rows: Rows) -> Iterator[str]:
                 f"{name} averages parameters every {steps} steps, gradients never: a different "
                 "algorithm from ddp, so a higher speed may bring less progress per step"
             )
-    scaled: dict[str, set[float]] = {}
-    for row in rows:
-        if row.trial and (rule := row.trial.workload.learning_rate_rule) not in (None, "none"):
-            scaled.setdefault(str(rule), set()).add(row.trial.learning_rate)
-    for rule, rates in scaled.items():
-        listed = " to ".join(f"{rate:g}" for rate in dict.fromkeys((min(rates), max(rates))))
-        yield (
-            f"learning rates of {listed} scale with the samples per optimizer step ({rule} rule, "
-            "no warm-up)"
-        )
 
 
 def sources(rows: Rows) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Fills in the templates of pages, JUnit and Markdown, in which no text of a record is markup."""
+"""Fills in the templates of pages and JUnit, in which no text of a record is markup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from markupsafe import escape as escape_html
 
-from dpbench.report.layout import escape, table_document
 from dpbench.report.table import SortValue
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -49,8 +48,6 @@ def _environment() -> Environment:
         "prose": lambda text: Markup(_CODE.sub(_code, str(escape_html(visible(text))))),
         "sort_key": _sort_key,
         "asset": lambda name: Markup((TEMPLATES / name).read_text(encoding="utf-8")),
-        "markdown": lambda text: Markup(escape(text)),
-        "markdown_table": lambda table: Markup(table_document(table, "markdown")),
     }
     return environment
 

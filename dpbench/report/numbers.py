@@ -114,28 +114,15 @@ def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> 
     return max(0, min(supported, _places(abs(value), MOST_DIGITS)))
 
 
-def quantity(estimate: Estimate | None, *, header: str = "") -> str:
-    """Writes "1.23 ± 0.04 ms", "297 MiB", "86 ± 2 %", "1,337 ± 15 images/s"; a rate whose
-    unit stands in the header of its column goes without; "too noisy" as in other tables."""
+def quantity(estimate: Estimate | None, *, with_rate: bool = True) -> str:
+    """Writes "1.23 ± 0.04 ms", "297 MiB", "86 ± 2 %", "1,337 ± 15 images/s", the last without its
+    unit unless `with_rate`; "too noisy" as in other tables."""
     if estimate is None:
         return MISSING
     if not estimate.unit.endswith("/s"):
         return write(estimate, STYLES.get(estimate.unit, "significant"))
     number = write(estimate, "rate")
-    return (
-        number if f"({estimate.unit})" in header or number == NOISY else f"{number} {estimate.unit}"
-    )
-
-
-def rate_unit(seen: Iterable[str]) -> str:
-    """The unit of a column for its header, " (images/s)"; "" unless all are one rate."""
-    found = {*seen}
-    return f" ({found.pop()})" if len(found) == 1 and min(found).endswith("/s") else ""
-
-
-def sample_sizes(repetitions: tuple[int, int]) -> str:
-    """Writes "5"; "5, 2" where baseline and candidate differ."""
-    return ", ".join(map(str, dict.fromkeys(repetitions)))
+    return f"{number} {estimate.unit}" if with_rate and number != NOISY else number
 
 
 def _is_lopsided(estimate: Estimate) -> bool:
@@ -179,7 +166,6 @@ NUMBERS: Mapping[Style, Callable[[float], str]] = {
     "duration": units.seconds,
     "time": units.seconds,
     "memory": units.bytes_binary,
-    "traffic": units.bytes_binary,
     "fraction": lambda value: f"{value:.3f}",
     "grouped": lambda value: f"{value:,}",
     "error": lambda value: f"{value:.0e}" if value else "0",
@@ -224,13 +210,12 @@ def metric_column(metric: Metric, sources: Sequence[Any], cells: Iterable[str]) 
 
 
 def sort_value(value: Value) -> SortValue:
+    """What a page sorts a value by."""
     if isinstance(value, Estimate):
         return value.value
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return float(value)
-    return None if value is None else one_line(value)
+    if value is None or isinstance(value, str):
+        return value and one_line(value)
+    return float(value)
 
 
 def cell(metric: Metric, source: Any) -> str:

@@ -1,4 +1,4 @@
-"""What the report page says, as values; `templates/page.html.jinja` lays it out."""
+"""The report page: what it says, as values, which `templates/page.html.jinja` lays out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -16,12 +17,13 @@ from dpbench.analysis.diagnosis.explanation import not_too_noisy
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.row import Row
 from dpbench.analysis.subject import Subject
+from dpbench.errors import StoreError
+from dpbench.files import as_text, is_free, write_whole
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
 from dpbench.report.charts.files import svg_of
-from dpbench.report.charts.kinds import CHARTS, ChartKind
-from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.collectives import (
     collective_notes,
@@ -32,12 +34,20 @@ from dpbench.report.doctor import machine_lines, machine_table
 from dpbench.report.explanation import READING, advice_lines, factor_notes, factors_table
 from dpbench.report.footnotes import notes, reasons, unavailable, warnings
 from dpbench.report.headline import Tile, tiles, verdict
-from dpbench.report.markup import visible
+from dpbench.report.markup import render_template, visible
 from dpbench.report.table import Table
 from dpbench.report.tables import claim_columns, configurations, usual_columns
 from dpbench.specs import AXES, TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
+REPORT_FOLDER = "report"
+"""Name of the folder in a results folder."""
+PAGE = "index.html"
+"""Name of the page in it."""
+CHART_FOLDER = "charts"
+"""Name of the folder in it with the files of `dpbench plot`."""
+GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpbench ', 2000
+"""What the beginning of each page holds."""
 MOST_ADVICE = 3
 """Sentences of advice at the top; the section on time has all, each with its rows."""
 CHART_SECTIONS = {
@@ -49,69 +59,20 @@ CHART_SECTIONS = {
 }
 OPEN = ("speed", "scaling")
 """Those of them that are not folded."""
-Rows = Sequence[Row]
 POINTS_PER_INCH = 72
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChartImage:
-    """A chart that was drawn."""
+class Picture:
+    """A chart of the page, or why it was not drawn."""
 
     kind: ChartKind
-    title: str
-    svg: str
+    title: str = ""
+    svg: str = ""
     """Markup, safe to put into a page as it is."""
-    width: int
+    width: int = 0
     """Points."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pictures:
-    """The drawn charts of one subject, and why others were not drawn."""
-
-    drawn: tuple[ChartImage, ...] = ()
-    absent: tuple[tuple[ChartKind, str], ...] = ()
-
-
-def draw(subject: Subject) -> Pictures:
-    """Draws every kind that the subject's records may have."""
-    pictures, absent = [], []
-    with house_style():
-        for kind, source in _charts(subject):
-            try:
-                figure = kind.draw(source)
-            except NothingToDraw as reason:
-                absent.append((kind, f"{source.work}: {reason}" if source.work else str(reason)))
-                continue
-            image = ChartImage(
-                kind=kind,
-                title=visible(figure.get_suptitle()),
-                svg=inline_svg(figure, salt=f"{kind.name} {source.work}"),
-                width=round(figure.get_figwidth() * POINTS_PER_INCH),
-            )
-            pictures.append(image)
-    return Pictures(drawn=tuple(pictures), absent=tuple(absent))
-
-
-def _charts(subject: Subject) -> Iterator[tuple[ChartKind, ChartSource]]:
-    """Every chart of each work, and those of the collectives."""
-    whole = ChartSource.of(subject)
-    for kind in CHARTS.values():
-        if kind.source == "sweep" and (subject.rows or subject.sweep):
-            yield from ((kind, source) for source in whole.works)
-        elif kind.source == "collectives" and subject.collectives:
-            yield kind, whole
-
-
-def inline_svg(figure: Figure, *, salt: str) -> str:
-    """The figure as an element of a page, whose paper shows through; within `house_style`.
-
-    The ids that it refers to are its own, as all charts of a page share one space of ids and each
-    has another `salt`.
-    """
-    with mpl.rc_context({"svg.hashsalt": salt}):
-        text = svg_of(figure)
-    return visible(text[text.index("<svg") :])
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,12 +81,12 @@ class Section:
 
     key: str
     title: str
-    charts: tuple[ChartImage, ...] = ()
+    charts: tuple[Picture, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     code: str = ""
     """A command as it is typed."""
-    folded: bool = True
+    folded: bool = False
     """Whether a reader sees the title alone until they open it."""
 
 
@@ -148,12 +109,36 @@ class Page:
     sections: tuple[Section, ...]
 
 
-def build_page(subject: Subject, pictures: Pictures) -> Page:
-    """The page of a subject with its pictures."""
+def write_page(path: Path, subject: Subject, *, charts: bool = True) -> Path:
+    """Writes the page of a subject whole or not at all, and returns its path; raises StoreError.
+
+    With `charts=False` it has none.
+    """
+    text = render_template("page.html", page=build_page(subject, charts=charts))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return write_whole(path, as_text(text))
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+
+
+def require_report_folder(folder: Path) -> None:
+    """Raise StoreError if a folder that the user names holds files, but no report."""
+    page = folder / PAGE
+    is_report = page.is_file() and GENERATOR in page.read_bytes()[:HEAD_BYTES]
+    if not (is_report or is_free(folder)):
+        raise StoreError(
+            f"{folder} holds other files; expected an empty folder, or one with a report of dpbench"
+        )
+
+
+def build_page(subject: Subject, *, charts: bool = False) -> Page:
+    """The page of a subject, with every chart that it has data for if `charts`."""
     headlines = subject.headlines if subject.sweep else {}
     withheld = {work: one for work, one in headlines.items() if one.fastest is None}
     said = (*subject.unfinished, *(one.reason for one in withheld.values()))
     alerts = (*subject.unfinished, *verdict(withheld), *warnings(subject, said))
+    pictures = [*_draw(subject)] if charts else []
     return Page(
         title=one_line(subject.name),
         version=__version__,
@@ -165,56 +150,80 @@ def build_page(subject: Subject, pictures: Pictures) -> Page:
     )
 
 
+def _draw(subject: Subject) -> Iterator[Picture]:
+    """Every kind that the subject's records may have; one for each work."""
+    present = {"sweep": subject.rows or subject.sweep, "collectives": subject.collectives}
+    charts = [(kind, of) for kind in CHARTS.values() for of in kind.subjects(subject)]
+    with house_style():
+        for kind, of in charts:
+            if not present.get(kind.source):
+                continue
+            try:
+                figure = kind.draw(of)
+            except NothingToDraw as reason:
+                why = f"{of.work}: {reason}" if of.work else str(reason)
+                yield Picture(kind=kind, reason=one_line(why))
+                continue
+            yield Picture(
+                kind=kind,
+                title=visible(figure.get_suptitle()),
+                svg=inline_svg(figure, salt=f"{kind.name} {of.work}"),
+                width=round(figure.get_figwidth() * POINTS_PER_INCH),
+            )
+
+
+def inline_svg(figure: Figure, *, salt: str) -> str:
+    """The figure as an element of a page, whose paper shows through; within `house_style`.
+
+    The ids that it refers to are its own, as all charts of a page share one space of ids and each
+    has another `salt`.
+    """
+    with mpl.rc_context({"svg.hashsalt": salt}):
+        text = svg_of(figure)
+    return visible(text[text.index("<svg") :])
+
+
 def _advice(subject: Subject, *, counts_rows: bool = False) -> Iterator[str]:
     """Advice, the largest loss first, as explain prints it."""
     if any(one.advice for one in subject.explanations):
         yield from advice_lines(subject.explanations, counts_rows=counts_rows)
 
 
-def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
-    """Throughput first, then the table; sections without content are left out, and why charts of
-    theirs were not drawn is said once, without a title."""
-    unseen: list[str] = []
+def _sections(subject: Subject, pictures: Sequence[Picture]) -> Iterator[Section]:
+    """Throughput first, then the table; sections without content are left out."""
     for key, title in CHART_SECTIONS.items():
-        absent: dict[str, list[str]] = {}
-        for kind, reason in pictures.absent:
-            if kind.section == key:
-                absent.setdefault(one_line(reason), []).append(kind.title)
-        missing = [f"not drawn: {', '.join(names)} ({why})" for why, names in absent.items()]
         tables, remarks = _tables_and_notes(subject, key)
-        charts = tuple(image for image in pictures.drawn if image.kind.section == key)
-        if not (charts or tables or remarks):
-            unseen += missing
-            missing = []
-        section = Section(
-            key=key,
-            title=title,
-            charts=charts,
-            tables=tables,
-            notes=tuple(map(one_line, (*remarks, *missing))),
-            folded=key not in OPEN,
-        )
-        if section.charts or section.tables or section.notes:
-            yield section
+        charts = tuple(one for one in pictures if one.kind.section == key and one.svg)
+        if charts or tables or remarks:
+            yield Section(
+                key=key,
+                title=title,
+                charts=charts,
+                tables=tables,
+                notes=tuple(map(one_line, remarks)),
+                folded=key not in OPEN,
+            )
         if key == "speed" and subject.rows:
             yield Section(
                 key="results",
                 title="Results",
                 tables=(results_table(subject.rows, _words(subject)),),
                 notes=tuple(map(one_line, notes(subject))),
-                folded=False,
             )
-    if unseen:
-        notes_only = tuple(map(one_line, unseen))
-        yield Section(key="not-drawn", title="", notes=notes_only, folded=False)
     if failed := reasons(subject.rows):
-        yield Section(key="failures", title="Failed or skipped", notes=failed, folded=False)
+        yield Section(key="failures", title="Failed or skipped", notes=failed)
+    absent: dict[str, list[str]] = {}
+    for one in pictures:
+        if one.reason:
+            absent.setdefault(one.reason, []).append(one.kind.title)
+    if missing := tuple(f"{', '.join(names)}: {why}" for why, names in absent.items()):
+        yield Section(key="not-drawn", title="Charts not drawn", notes=missing, folded=True)
     # Warnings tell how other environments differ from the first.
     for machine in islice(subject.stored.environments.values() if subject.stored else (), 1):
         table = machine_table(machine_lines(machine))
-        yield Section(key="environment", title="Environment", tables=(table,))
+        yield Section(key="environment", title="Environment", tables=(table,), folded=True)
     if command := command_of(subject):
-        yield Section(key="reproduce", title="Reproduce", code=command)
+        yield Section(key="reproduce", title="Reproduce", code=command, folded=True)
 
 
 def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...], tuple[str, ...]]:
@@ -269,7 +278,7 @@ def _gradients(subject: Subject) -> Iterator[Tile]:
     yield "Gradients verified", f"{right:,} of {every:,}", about
 
 
-def results_table(rows: Rows, command: Sequence[str] = ()) -> Table:
+def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     """One row per configuration; cells have the text of the printed table, and are sorted by the
     values of the JSON rows. Settings and rarely used columns are hidden until a reader shows them.
     Rows of backends that this machine does not have are only in the table of failures. With the

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
-from dpbench.analysis.projection.law import ACROSS_NODES, FLAT, WITHIN_NODE, Band
+from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
 from dpbench.analysis.projection.series import Origin, Projection
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer
@@ -66,15 +65,10 @@ def _plain(one: Projection) -> dict[str, Any]:
     }
 
 
-def item_of(projections: Sequence[Projection]) -> str:
-    """Items that their throughputs count: "images"; "items" for several things."""
-    counted = {one.series.item for one in projections}
-    return counted.pop() if len(counted) == 1 else SEVERAL_ITEMS
-
-
 def _table(projections: Sequence[Projection]) -> Table:
     """Columns without a value are left out."""
-    item = item_of(projections)
+    items = {one.series.item for one in projections}
+    item = items.pop() if len(items) == 1 else SEVERAL_ITEMS
     rows = [(one, row) for one in projections for row in one.rows if row.kind != "refused"]
 
     def speed(estimate: Estimate) -> str:
@@ -123,27 +117,14 @@ def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
 
 
 def _reading(projections: Sequence[Projection], *, verbose: bool) -> Iterable[str]:
-    """How to read the numbers; with `verbose`, also what the bands and kinds mean."""
+    """How to read the numbers; with `verbose`, also what the kinds mean."""
     yield INTERVALS
     yield from _track_record(projections)
     references = " or ".join(dict.fromkeys(one.series.reference for one in projections))
     yield f"efficiency is speed per replica ÷ that of {references}; 100 % is linear scaling"
-    if not verbose:
-        return
-    yield (
-        "bands include the noise of the measurements and the errors of this law on published "
-        "series. For a flat curve, one doubling beyond the data, 90 % of the measured step times "
-        f"were {_errors(WITHIN_NODE)} × the predicted one ({_errors(ACROSS_NODES)} in the next "
-        "node); steeper curves and further doublings have wider bands"
-    )
-    kinds = {row.kind for one in projections for row in one.rows}
-    yield "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds)
-
-
-def _errors(errors: Band) -> str:
-    """The band of a flat curve one doubling beyond the data, as "0.98 to 1.06"."""
-    low, high = ((end - errors.middle) * math.sqrt(FLAT) for end in (errors.low, errors.high))
-    return f"{math.exp(low):.2f} to {math.exp(high):.2f}"
+    if verbose:
+        kinds = {row.kind for one in projections for row in one.rows}
+        yield "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds)
 
 
 def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:

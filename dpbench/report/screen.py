@@ -12,7 +12,7 @@ from dpbench.records.environment import SYNTHETIC_NOTE
 from dpbench.records.trial import Status
 from dpbench.report.footnotes import notes, reasons, sources, unavailable, warnings
 from dpbench.report.headline import verdict
-from dpbench.report.layout import WIDTH, bullets, filled, side_by_side, text_width
+from dpbench.report.layout import WIDTH, bullets, filled, side_by_side, table_width
 from dpbench.report.tables import rows_text
 
 MOST_REASONS = 3
@@ -48,10 +48,9 @@ def screen(
         *verdict(headlines),
         *(f"Warning: {one_line(warning)}" for warning in alerts[:1]),
     ]
-    narrow = min(width, WIDTH) if width else text_width()
+    narrow = min(width or table_width(), WIDTH)
     parts = [] if page is None else [f"Report: {page}"]
-    clear = not_too_noisy(subject.explanations)
-    if folder is not None and trained_together(clear):
+    if folder is not None and trained_together(not_too_noisy(subject.explanations)):
         parts.append(f"Next: dpbench explain {folder}")
     details: list[str] = []
     if verbose:

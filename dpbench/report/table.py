@@ -1,15 +1,26 @@
-"""A table as values, from which every format is laid out: terminal, Markdown, HTML, page."""
+"""A table as values, and how each format lays it out: terminal, Markdown, HTML, page."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import tabulate
+
 from dpbench.messages import one_line
+from dpbench.report.layout import NO_BREAK, TOGETHER, escape, filled, unbroken
 
 SortValue = float | str | None
 MISSING = "–"
+GAP = 2
+"""Spaces between columns on a terminal."""
+DOCUMENTS: dict[str, tuple[str, Callable[[str], str]]] = {
+    "html": ("html", unbroken),
+    "markdown": ("pipe", escape),
+}
+"""Formats of documents: tabulate's name of each, and what makes a text one of its cells."""
+tabulate.MIN_PADDING = 0  # headers as wide as their words; it has no argument for it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +43,19 @@ class TableColumn:
     """Whether its cells may take several lines on a terminal."""
     leaves: int = 0
     """Order in which it leaves a terminal that is too narrow; 0 stays."""
+
+    @property
+    def width(self) -> int:
+        """Characters of its longest line where no cell is folded."""
+        return max(map(len, (*self.header.split("\n"), *self.cells)))
+
+    @property
+    def least_width(self) -> int:
+        """Characters of the longest part that stays on one line."""
+        if not self.folds:
+            return self.width
+        glued = TOGETHER.sub(NO_BREAK, " ".join(self.cells))
+        return max(map(len, (*self.header.split("\n"), *glued.split(" "))))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +82,59 @@ class Table:
     def without(self, keys: Collection[str]) -> Table:
         """The table without these columns."""
         return replace(self, columns=tuple(one for one in self.columns if one.key not in keys))
+
+    def text(self, width: int) -> tuple[str, list[str]]:
+        """The table for a terminal, and the headers that have no room in it, from left to right.
+
+        Columns leave in their order until the others fit. Then cells of columns that fold take
+        several lines, those of the last column before others. Numbers are never broken.
+        """
+        kept = self
+        for order in sorted({one.leaves for one in self.columns} - {0}):
+            if kept._room(width) >= 0:
+                break
+            kept = kept.without([one.key for one in self.columns if one.leaves == order])
+        room, folded = max(0, kept._room(width)), []
+        for one in kept.columns:
+            more = min(room, one.width - one.least_width)
+            room -= more
+            folded.append([filled(cell, one.least_width + more) for cell in one.cells])
+        lines = [*zip(*folded, strict=True)]
+        for place in range(len(lines) - 1, 0, -1):
+            if lines[place][: self.groups] == lines[place - 1][: self.groups]:
+                lines[place] = ("",) * self.groups + lines[place][self.groups :]
+        headers = [one.header for one in kept.columns]
+        text = _tabulated(kept.columns, headers if any(headers) else [], lines, "simple")
+        keys = [one.key for one in kept.columns]
+        absent = [one_line(one.header) for one in self.columns if one.key not in keys]
+        return "\n".join(line.rstrip() for line in text.splitlines()), absent
+
+    def document(self, format: str) -> str:
+        """The whole table as Markdown, which is readable as plain text too, or as a plain HTML
+        element; without a newline at its end."""
+        name, write = DOCUMENTS[format]
+        headers = [write(one.header) for one in self.columns]
+        return _tabulated(self.columns, headers, [[*map(write, line)] for line in self.lines], name)
+
+    def _room(self, width: int) -> int:
+        """Characters that are left of a line where all columns are as narrow as they can be."""
+        return width + GAP - sum(one.least_width + GAP for one in self.columns)
+
+
+def _tabulated(
+    columns: Sequence[TableColumn],
+    headers: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    format: str,
+) -> str:
+    text: str = tabulate.tabulate(
+        lines,
+        headers=headers,
+        tablefmt=format if headers else "plain",
+        disable_numparse=True,
+        colalign=["left" if one.is_text else "right" for one in columns],
+    )
+    return text
 
 
 def column(header: str, cells: Iterable[str], *, key: str = "", **look: Any) -> TableColumn:

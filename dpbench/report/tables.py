@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from dpbench.analysis.metric import Metric, Value
+from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.row import Row
 from dpbench.errors import UnknownName, UsageError
@@ -13,16 +14,9 @@ from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.exports import csv_text, frame_json
 from dpbench.report.footnotes import unavailable
-from dpbench.report.layout import (
-    DOCUMENTS,
-    UNLIMITED,
-    filled,
-    not_shown,
-    table_document,
-    table_text,
-)
+from dpbench.report.layout import filled, not_shown
 from dpbench.report.numbers import NOISY, cell, metric_column, write
-from dpbench.report.table import MISSING, Table, text_column
+from dpbench.report.table import DOCUMENTS, MISSING, Table, text_column
 
 Rows = Sequence[Row]
 
@@ -45,6 +39,9 @@ MOST_IMPORTANT = (
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
 DEFAULT_COLUMNS = tuple(column for column in COLUMNS.values() if column.shown != "on request")
 NO_ROWS = "No rows: nothing has been measured.\n"
+UNLIMITED = 100_000
+"""Width of a table that keeps all columns."""
+_UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
 
 
 def rows_text(
@@ -72,11 +69,11 @@ def rows_text(
     if columns == SEED:
         table = seed_table(rows)
     else:
-        chosen, absent = usual_columns(rows) if columns is None else (_asked(columns), absent)
+        chosen, absent = (parse_columns(columns), ()) if columns else usual_columns(rows)
         table = configurations(rows, chosen, with_reasons=name != TEXT)
     if name != TEXT:
-        return f"{table_document(table, name)}\n", absent
-    return (f"{table_text(table, UNLIMITED)[0]}\n" if rows else NO_ROWS), absent
+        return f"{table.document(name)}\n", absent
+    return (f"{table.text(UNLIMITED)[0]}\n" if rows else NO_ROWS), absent
 
 
 def _for_terminal(rows: Rows, width: int) -> tuple[str, tuple[str, ...]]:
@@ -87,16 +84,21 @@ def _for_terminal(rows: Rows, width: int) -> tuple[str, tuple[str, ...]]:
     skipped = [row for found in without.values() for row in found]
     shown = [row for row in rows if row not in skipped]
     chosen, absent = usual_columns(shown)
-    table, common = _without_common(configurations(shown, chosen))
-    keys = [column.key for column in table.columns]
+    table = configurations(shown, chosen)
+    common = {
+        column.key: f"{column.key.replace('_', ' ')} {column.cells[0]}"
+        for column in table.columns
+        if column.key in IDENTITY_COLUMNS[1:] and len({*column.cells}) == 1 < len(shown)
+    }
+    kept = table.without(common).columns
+    keys = [column.key for column in kept]
     others = [key for key in keys if key not in (*IDENTITY_COLUMNS, *MOST_IMPORTANT)]
     order = [*reversed(others), *reversed(MOST_IMPORTANT[1:])]
-    ranked = (
-        replace(column, leaves=order.index(column.key) + 1 if column.key in order else 0)
-        for column in table.columns
-    )
-    text, left = table_text(replace(table, columns=tuple(ranked)), width)
-    above = [filled(line, width) for line in (*without, *common)]
+    places = {key: place for place, key in enumerate(order, 1)}
+    ranked = tuple(replace(column, leaves=places.get(column.key, 0)) for column in kept)
+    text, left = Table(columns=ranked).text(width)
+    said = [f"All {len(shown):,} rows: {', '.join(common.values())}"] if common else []
+    above = [filled(line, width) for line in (*without, *said)]
     below = [filled(not_shown(left, width, "--columns"), width)] if left else []
     return "\n".join([*above, text, *below, ""]), absent
 
@@ -149,26 +151,18 @@ def seed_table(rows: Rows) -> Table:
 def claim_columns(rows: Rows) -> tuple[Metric, ...]:
     """A column for everything that a published file claims and nobody measured."""
 
-    def read(name: str) -> Callable[[Row], Value]:
-        return lambda row: row.claims.get(name)
-
-    def header(name: str) -> str:
-        first, *rest = (
-            word.upper() if word in ("gb", "gpu", "mb", "gib", "mib") else word
-            for word in name.removesuffix("_claimed").split("_")
-        )
-        return f"{' '.join([first[:1].upper() + first[1:], *rest])} (claimed)"
-
-    return tuple(
-        Metric(
+    def claim(name: str) -> Metric:
+        words = name.removesuffix("_claimed").replace("_", " ")
+        header = _UNITS.sub(lambda found: found[0].upper(), words[:1].upper() + words[1:])
+        return Metric(
             key=name,
-            header=header(name),
+            header=f"{header} (claimed)",
             meaning="As the source of the numbers states it; not measured here.",
             shown="always",
-            row=read(name),
+            row=lambda row: row.claims.get(name),
         )
-        for name in dict.fromkeys(name for row in rows for name in row.claims)
-    )
+
+    return tuple(map(claim, dict.fromkeys(name for row in rows for name in row.claims)))
 
 
 def usual_columns(rows: Rows) -> tuple[tuple[Metric, ...], tuple[str, ...]]:
@@ -192,8 +186,11 @@ def usual_columns(rows: Rows) -> tuple[tuple[Metric, ...], tuple[str, ...]]:
 
 
 def parse_columns(text: str) -> tuple[Metric, ...]:
-    """Reads --columns a,b,c; raises UnknownName or UsageError. ("seed" is a layout of its own.)"""
-    return tuple(COLUMNS[name] for name in parse_keys(text, COLUMNS, layouts=(SEED,)))
+    """Reads --columns a,b,c: these columns, after those that identify a row unless one of them is
+    among these. Raises UnknownName or UsageError. ("seed" is a layout of its own.)"""
+    asked = parse_keys(text, COLUMNS, layouts=(SEED,))
+    identity = () if {*asked} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS
+    return tuple(COLUMNS[name] for name in (*identity, *asked))
 
 
 def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) -> tuple[str, ...]:
@@ -205,26 +202,6 @@ def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) 
         if names.count(name) > 1:
             raise UsageError(f"--columns {text!r}: expected each column once, got {name} twice")
     return names
-
-
-def _asked(columns: str) -> tuple[Metric, ...]:
-    """The columns that were asked for, after those that identify a row."""
-    asked = parse_columns(columns)
-    if any(column.key in IDENTITY_COLUMNS for column in asked):
-        return asked
-    return (*(COLUMNS[key] for key in IDENTITY_COLUMNS), *asked)
-
-
-def _without_common(table: Table) -> tuple[Table, list[str]]:
-    """Takes out columns that are equal in all rows, and says so in a line above the table."""
-    taken = {
-        column.key: f"{column.key.replace('_', ' ')} {column.cells[0]}"
-        for column in table.columns
-        if column.key in IDENTITY_COLUMNS[1:] and len({*column.cells}) == 1 < len(column.cells)
-    }
-    count = len(table.lines)
-    common = [f"All {count:,} rows: {', '.join(taken.values())}"] if taken else []
-    return table.without(taken), common
 
 
 def _data(rows: Rows, format: str, columns: str | None) -> str:

@@ -1,8 +1,8 @@
-"""A check in every form: text, JSON, Markdown for a pull request, and JUnit."""
+"""A check in every form: text, Markdown, JSON and JUnit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -13,10 +13,10 @@ from dpbench.analysis.comparisons.verdict import MetricVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, with_ends
-from dpbench.report.comparison import plain_comparison
+from dpbench.report.comparison import plain_comparison, sample_sizes, side_columns
 from dpbench.report.markup import render_template
-from dpbench.report.numbers import decimals, quantity, rate_unit, sample_sizes
-from dpbench.report.table import MISSING, Table, column, text_column
+from dpbench.report.numbers import decimals, or_missing
+from dpbench.report.table import Table, column, text_column
 
 LISTED = 3
 LONGEST_ADVICE_SECONDS = 3600.0
@@ -28,11 +28,13 @@ NO_SPREAD = 1e-6
 def answer(verdict: Verdict, notes: Sequence[str], *, exit_status: int) -> Answer:
     """The whole answer; `notes` stand below the table. As data, ratios above 1 are worse, and None
     is not measured."""
-    shown = [part for title, table in tables(verdict) for part in (title, table)]
+    candidates = dict.fromkeys(row.candidate_label for row in verdict.rows)
+    baseline = verdict.rows[0].baseline_label
     return Answer(
         paragraphs=(
-            f"{headline(verdict)}\n{sides(verdict.rows)}",
-            *shown,
+            f"{headline(verdict)}\n"
+            f"{', '.join(candidates)} (candidate) against {baseline} (baseline)",
+            *tables(verdict),
             [*dict.fromkeys((*reading(verdict.rows), *notes))],
         ),
         data={
@@ -81,7 +83,7 @@ def headline(verdict: Verdict) -> str:
     found = "too few repetitions to compare"
     if worst.slowdown is not None:
         tolerance = units.percent(worst.tolerance, 3)
-        found = f"{change(worst.slowdown)}, tolerance {tolerance}"
+        found = f"{change_words(worst.slowdown)}, tolerance {tolerance}"
     parts = [f"{quantity_of(rows)}{mean}: {found}"]
     word: str = verdict.outcome
     if len(rows) > 1:
@@ -140,37 +142,27 @@ def _what_would_decide(one: MetricVerdict, seconds_per_repetition: float) -> str
     )
 
 
-def sides(rows: Sequence[Comparison]) -> str:
-    """Says "ddp (candidate) against torch-ddp (baseline)"."""
-    candidates = dict.fromkeys(row.candidate_label for row in rows)
-    baseline = rows[0].baseline_label
-    return f"{', '.join(candidates)} (candidate) against {baseline} (baseline)"
-
-
-def tables(verdict: Verdict) -> list[tuple[str, Table]]:
-    """A table for each metric, and its title: the metric if there are several, else ""."""
+def tables(verdict: Verdict) -> Iterator[str | Table]:
+    """The table of each metric, after its name if there are several."""
     groups = [[*group] for _, group in groupby(verdict.rows, lambda row: row.metric)]
-    titles = [group[0].metric if len(groups) > 1 else "" for group in groups]
-    return [*zip(titles, map(_table, groups), strict=True)]
+    for rows in groups:
+        if len(groups) > 1:
+            yield rows[0].metric
+        yield _table(rows)
 
 
 def _table(rows: Sequence[Comparison]) -> Table:
-    rate = one_line(rate_unit(one.unit for one in rows)).replace("(", "\n(")
     subject = one_line(quantity_of(rows))
     change = "Change" if subject == rows[0].metric else f"Change\nin {subject}"
     return Table(
         columns=(
             text_column("Configuration", labels(rows), folds=True),
-            *(
-                column(
-                    f"{name}{rate}",
-                    [quantity(getattr(one, name.lower()), header=rate) for one in rows],
-                    leaves=2,
-                )
-                for name in ("Baseline", "Candidate")
+            *side_columns(rows, ("Baseline", "Candidate"), leaves=2, gap="\n"),
+            column(
+                change.replace(" per", "\nper"),
+                [or_missing(row.slowdown, change_words) for row in rows],
             ),
-            column(change.replace(" per", "\nper"), map(change_of, rows)),
-            column("Runs", [sample_sizes(one.repetitions) for one in rows], leaves=1),
+            column("Runs", map(sample_sizes, rows), leaves=1),
             text_column("Verdict", [row.outcome for row in rows]),
         )
     )
@@ -204,17 +196,12 @@ def sentence(row: Comparison, tolerance: float) -> str:
     number."""
     if row.reason:
         return f"{row.outcome}: {row.reason}"
+    change = or_missing(row.slowdown, change_words)
     limit = f"tolerance {units.percent(tolerance, 3)}"
-    return f"{row.outcome}: {quantity_of([row])}: {change_of(row)}, {limit}"
+    return f"{row.outcome}: {quantity_of([row])}: {change}, {limit}"
 
 
-def change_of(row: Comparison) -> str:
-    """The change of one row, as `change` writes it."""
-    found = row.slowdown
-    return MISSING if found is None else change(found)
-
-
-def change(slowdown: Estimate) -> str:
+def change_words(slowdown: Estimate) -> str:
     """Writes a ratio as "+1.2 % (-0.4 to +2.8 %)", to the digits that its interval supports."""
     percent = 100 * (slowdown.value - 1)
     if slowdown.interval is None:
@@ -224,19 +211,6 @@ def change(slowdown: Estimate) -> str:
     places = decimals(spread, percent) if spread > NO_SPREAD else 1
     ends = " to ".join(f"{100 * (end - 1):+z,.{places}f}" for end in (low, high))
     return f"{percent:+z,.{places}f} % ({ends} %)"
-
-
-def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
-    """Markdown: the headline, a table for each metric, and the notes folded away."""
-    outcome, _, change = headline(verdict).partition(": ")
-    return render_template(
-        "verdict.md",
-        outcome=outcome,
-        change=change,
-        sides=sides(verdict.rows),
-        tables=tables(verdict),
-        notes=(*reading(verdict.rows), *notes),
-    )
 
 
 def junit(verdict: Verdict, *, strict: bool, notes: Sequence[str], started_utc: str) -> str:

@@ -166,6 +166,28 @@ def subject_of(sweep: StoredSweep) -> Subject:
     return replace(subject, unfinished=(warning,))
 
 
+def select_rows(subject: Subject, wanted: RowFilter) -> Subject:
+    """The subject with the wanted rows alone; raises UsageError if there are none."""
+    rows = tuple(row for row in subject.rows if wanted.passes(row))
+    if subject.rows and not rows:
+        raise UsageError(f"{subject.name}: no such row; there are {filter_choices(subject.rows)}")
+    collectives = subject.collectives and replace(
+        subject.collectives,
+        records=tuple(
+            record
+            for record in subject.collectives.records
+            if wanted.group_sizes is None or record.collective.group_size in wanted.group_sizes
+            if wanted.backends is None or record.collective.backend in wanted.backends
+        ),
+    )
+    return replace(
+        subject,
+        rows=rows,
+        explanations=tuple(one for one in subject.explanations if wanted.passes(one.row)),
+        collectives=collectives,
+    )
+
+
 def is_current(page: Path, results: Path) -> bool:
     """Whether the page of a report was written after the last measurement that it shows."""
     last = results.stat().st_mtime if results.is_file() else _written(results)

@@ -43,8 +43,8 @@ def test_every_measurement_is_stored_told_and_shown(
     assert "all_reduce  gloo         2 " in shown.out
     assert "[1/8] all_reduce on gloo ×2, repetition 1: 4 B in 200 µs, 4 KiB in 20" in shown.err
     page = tmp_path / "c/report/index.html"
-    table = (page.parent / "collectives.txt").read_text()
-    assert f"{table}\nReport: {page}\n" == shown.out
+    assert shown.out.endswith(f"\nReport: {page}\n")
+    assert page.exists()
     assert "synthetic numbers" in shown.out
 
 

@@ -11,7 +11,7 @@ import pytest
 from dpbench.analysis.subject import of_folder
 from dpbench.cli.app import run
 from dpbench.records.trial import HostLoad, Status
-from dpbench.report.page import Pictures, build_page
+from dpbench.report.page import build_page
 from dpbench.store import load
 from tests.analysis.builders import noisy_sweep, record, runs, steps_of, trial, weak_sweep
 from tests.analysis.builders import run as throughput
@@ -117,7 +117,7 @@ def test_the_page_gives_the_same_advice(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def advice_lines_of(folder: Path) -> tuple[str, ...]:
-    return build_page(of_folder(load(folder)), Pictures()).advice
+    return build_page(of_folder(load(folder))).advice
 
 
 SLEEPING = """

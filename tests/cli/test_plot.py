@@ -65,19 +65,11 @@ def test_the_folder_may_come_first(folder: Path, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"throughput.svg", "efficiency.svg"}
 
 
-def test_a_projection_is_drawn_of_group_sizes_that_were_not_measured(
-    folder: Path, tmp_path: Path
-) -> None:
-    output = ["--format", "svg", "--output", str(tmp_path)]
-    assert run(["plot", "projection", str(folder), "--group-sizes", "3,4", *output]) == 0
-    assert (tmp_path / "projection.svg").exists()
-
-
 def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
     output = ["--format", "svg", "--output", str(tmp_path)]
-    assert run(["plot", "implementations,projection", str(PUBLISHED), *output]) == 0
+    assert run(["plot", "implementations,speedup", str(PUBLISHED), *output]) == 0
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"implementations.svg", "projection.svg"}
+    assert names == {"implementations.svg", "speedup.svg"}
 
 
 @pytest.mark.usefixtures("signals")

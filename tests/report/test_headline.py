@@ -8,7 +8,7 @@ from dpbench.analysis.subject import Subject
 from dpbench.records.environment import SYNTHETIC, capture
 from dpbench.records.trial import HostLoad
 from dpbench.report.headline import verdict
-from dpbench.report.page import Pictures, build_page
+from dpbench.report.page import build_page
 from dpbench.report.screen import screen
 from tests.analysis.builders import run, trial
 from tests.report.sample import sample_records, subject
@@ -79,4 +79,4 @@ def test_a_busy_machine_has_no_winner() -> None:
     (line,) = verdict(subject(records).headlines)
     assert line.startswith("No fastest configuration: other processes used 100 % of 2 cores dur")
     assert "Warning" not in screen(subject(records))
-    assert build_page(subject(records), Pictures()).warnings == (line,)
+    assert build_page(subject(records)).warnings == (line,)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dpbench.report.layout import filled, table_document, table_text
+from dpbench.report.layout import filled
 from dpbench.report.table import Table, column, text_column
 
 HOSTILE = "@channel <img src=x onerror=alert(1)> [a](b) | `c` *d* 5 % a_b"
@@ -14,7 +14,7 @@ TABLE = Table(columns=(text_column("Name", [HOSTILE]), column("n", ["1,000 ± 3"
 
 
 def lines(table: Table, width: int) -> list[str]:
-    return table_text(table, width)[0].splitlines()
+    return table.text(width)[0].splitlines()
 
 
 def test_headers_stand_above_a_rule_and_repeated_groups_are_blank() -> None:
@@ -62,15 +62,15 @@ def test_columns_leave_in_their_order_before_a_number_is_broken() -> None:
             for header, cell, look in zip(("Row", "A", "B", "p", "Is"), cells, looks, strict=True)
         )
     )
-    assert table_text(table, 75)[1] == []
-    assert table_text(table, 60)[1] == ["p"]
-    assert table_text(table, 40)[1] == ["A", "B", "p"]
+    assert table.text(75)[1] == []
+    assert table.text(60)[1] == ["p"]
+    assert table.text(40)[1] == ["A", "B", "p"]
     for width in (75, 60, 40):
         assert max(map(len, lines(table, width))) <= width
 
 
 def test_a_markdown_cell_is_no_markup() -> None:
-    header, rule, line = table_document(TABLE, "markdown").splitlines()
+    header, rule, line = TABLE.document("markdown").splitlines()
     assert line.startswith(r"| @​channel \<img src=x onerror=alert(1)\> \[a\](b) \| \`c\` \*d\*")
     assert rule.startswith("|:--")
     assert rule.endswith("-:|")
@@ -78,6 +78,6 @@ def test_a_markdown_cell_is_no_markup() -> None:
 
 
 def test_an_html_cell_is_escaped() -> None:
-    text = table_document(TABLE, "html")
+    text = TABLE.document("html")
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
     assert "1,000\u00a0±\u00a03" in text

@@ -18,6 +18,7 @@ import pytest
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.subject import of_folder, of_published
+from dpbench.errors import StoreError
 from dpbench.launch.machine import Machine
 from dpbench.options.bridge import read_options
 from dpbench.options.sweep import SweepOptions
@@ -27,12 +28,11 @@ from dpbench.report.charts.style import house_style
 from dpbench.report.markup import render_template
 from dpbench.report.page import (
     Page,
-    Pictures,
     build_page,
     command_of_row,
-    draw,
     inline_svg,
     results_table,
+    write_page,
 )
 from dpbench.report.tables import rows_text
 from dpbench.run.results import subject_of
@@ -54,7 +54,7 @@ ROWS = summarize(sample_records())
 def whole() -> Page:
     """A page with charts, of a sweep in which a row failed, some were skipped, one was wrong."""
     one = subject(sample_records(repetitions=2), command=("sweep", "--resume", "--name", "a b"))
-    return build_page(one, draw(one))
+    return build_page(one, charts=True)
 
 
 class Seen(HTMLParser):
@@ -107,6 +107,7 @@ def test_throughput_is_first_and_open() -> None:
         "Where the time goes",
         "Loss curves",
         "Failed or skipped",
+        "Charts not drawn",
         "Environment",
         "Reproduce",
     ]
@@ -130,9 +131,9 @@ def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
     (efficiencies,) = (one.cells for one in table.columns if one.key == "efficiency")
     assert scaling.split()[0] in {text.split()[0] for text in efficiencies}
     assert shown["Gradients verified"][1].startswith("configurations")
-    nothing = build_page(subject([]), Pictures())
+    nothing = build_page(subject([]))
     assert nothing.tiles == ()
-    one = build_page(subject([run(trial(), 100.0)]), Pictures())
+    one = build_page(subject([run(trial(), 100.0)]))
     assert [title for title, _, _ in one.tiles] == ["Fastest", "Gradients verified"]
 
 
@@ -140,11 +141,11 @@ def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
     first, unusable, *others = plan_trials(sweep_spec(repetitions=2))
     records = [run(first, 100.0), record(unusable, status=Status.SKIPPED, reason="no CUDA device")]
     usable = [one for one in others if one.configuration != unusable.configuration]
-    unfinished = build_page(subject_of(stored(records)), Pictures())
+    unfinished = build_page(subject_of(stored(records)))
     warning = f"Unfinished: 1 of {1 + len(usable)} trials; to finish: dpbench sweep"
     assert unfinished.warnings[0] == f"{warning} --name demo --resume"
     records += [run(one, 100.0) for one in usable]
-    finished = build_page(subject_of(stored(records)), Pictures())
+    finished = build_page(subject_of(stored(records)))
     assert finished.about.endswith(f" · {1 + len(usable)} trials")
     assert not any("Unfinished" in one for one in finished.warnings)
 
@@ -183,7 +184,7 @@ def test_a_page_copies_the_command_of_each_row() -> None:
     buttons = re.findall(r'data-command="([^"]+)"', to_html(whole()))
     assert len(buttons) == len(results_table(summarize(sample_records(repetitions=2))).lines)
     assert all(one.startswith("dpbench sweep ") for one in buttons)
-    published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"), Pictures())
+    published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"))
     assert "data-command" not in to_html(published).partition("<script>")[0]
 
 
@@ -195,11 +196,11 @@ def test_warnings_are_a_banner_and_no_notes() -> None:
 
 
 def test_published_numbers_and_collectives_have_a_page() -> None:
-    published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"), Pictures())
+    published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"))
     assert "not measured here" in published.about
     assert titles(published) == ["Results"]
     collectives = stored_collectives(sample_collectives())
-    page = build_page(of_folder(collectives), Pictures())
+    page = build_page(of_folder(collectives))
     assert titles(page) == ["Communication", "Reproduce"]
 
 
@@ -210,7 +211,7 @@ def test_no_headline_is_a_warning_and_brings_no_advice() -> None:
         for size in (1, 2)
         for number in range(3)
     ]
-    page = build_page(subject(runs), Pictures())
+    page = build_page(subject(runs))
     assert page.warnings[0].startswith("No fastest configuration: the speeds are too noisy")
     assert page.advice == ()
     assert [title for title, _, _ in page.tiles] == ["Gradients verified"]
@@ -225,8 +226,6 @@ def test_sorting_goes_by_the_values_of_the_json_rows() -> None:
         assert column.sort is not None
         for sort, row in zip(column.sort, rows, strict=True):
             value = row[column.key]
-            if isinstance(value, bool):
-                value = "yes" if value else "no"
             assert sort == value, column.key
 
 
@@ -239,10 +238,32 @@ def test_claims_stand_last() -> None:
 def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
     reason = "rank 1 ended with signal 9: " + "out of something, " * 20
     failed = [record(trial(group_size=n), status=Status.FAILED, reason=reason) for n in (1, 2)]
-    page = build_page(subject([*failed, run(trial("dp"), 1.0)]), Pictures())
+    page = build_page(subject([*failed, run(trial("dp"), 1.0)]))
     (section,) = (one for one in page.sections if one.key == "failures")
     labels = "ddp/gloo ×1, batch 32; ddp/gloo ×2, batch 32"
     assert section.notes == (f"failed, {labels}: {reason.strip()}",)
+
+
+def test_a_chart_without_data_has_its_reason() -> None:
+    shown = {chart.kind.name for section in whole().sections for chart in section.charts}
+    expected = {kind.name for kind in CHARTS.values() if kind.source == "sweep"}
+    assert shown == expected - {"step-shares"}  # no phases in the sample
+    (absent,) = (section.notes for section in whole().sections if section.key == "not-drawn")
+    assert absent == ("Phases of a step: no trial measured the phases of a step",)
+    collectives = of_folder(stored_collectives(sample_collectives()))
+    page = build_page(collectives, charts=True)
+    assert [chart.kind.name for chart in page.sections[0].charts] == ["bandwidth"]
+
+
+def test_equal_data_gives_equal_pages_and_one_that_cannot_be_written_is_an_error(
+    tmp_path: Path,
+) -> None:
+    one = replace(of_published(PUBLISHED / "tabtune_tabicl.csv"), name="published")
+    pages = [write_page(tmp_path / name / "index.html", one) for name in "ab"]
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+    assert 'data-kind="efficiency"' in pages[0].read_text()
+    with pytest.raises(StoreError, match="cannot write"):
+        write_page(pages[0] / "index.html", subject([]), charts=False)
 
 
 def test_the_markup_is_sound_and_needs_nothing_from_elsewhere() -> None:
@@ -254,7 +275,7 @@ def test_the_markup_is_sound_and_needs_nothing_from_elsewhere() -> None:
 
 def test_hostile_text_is_text() -> None:
     failed = record(trial(), status=Status.FAILED, reason=HOSTILE)
-    page = replace(build_page(subject([failed], name=HOSTILE), Pictures()), title=HOSTILE)
+    page = replace(build_page(subject([failed], name=HOSTILE)), title=HOSTILE)
     markup = to_html(page)
     seen = Seen(markup)
     assert seen.tags.count("script") == 1

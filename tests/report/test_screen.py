@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpbench.analysis.subject import Subject, of_published
 from dpbench.records.trial import HostLoad
-from dpbench.report.page import Pictures, build_page
+from dpbench.report.page import build_page
 from dpbench.report.screen import screen
 from dpbench.shipped import RESULTS
 from tests.analysis.builders import run, trial
@@ -63,7 +63,7 @@ def test_all_of_a_small_sweep_is_on_a_terminal_of_24_lines() -> None:
 
 def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
     one = small()
-    (results,) = (s for s in build_page(one, Pictures()).sections if s.key == "results")
+    (results,) = (s for s in build_page(one).sections if s.key == "results")
     text = screen(one)
     # The terminal has one more, on columns that have no values.
     assert text.endswith(f"({len(results.notes) + 1} notes: --verbose)\n")

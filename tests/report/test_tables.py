@@ -148,13 +148,10 @@ def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:
     """0.01 for one replica's batch: 0.0141 by the root, and 0.02 in proportion, for two."""
     plain = summarize([run(trial(group_size=2), 100.0)])
     assert "0.01" in written(plain, columns="learning_rate")
-    assert "rule" not in " ".join(footnotes(plain))
     for rule, words in (("sqrt", "0.0141421 (sqrt)"), ("linear", "0.02 (linear)")):
         workload = replace(trial().workload, learning_rate_rule=rule)
         rows = summarize([run(trial(group_size=n, workload=workload), 100.0) for n in (1, 2)])
         assert words in written(rows, columns="learning_rate")
-        note = f"learning rates of 0.01 to {words.split()[0]} scale with the samples"
-        assert any(note in one for one in footnotes(rows))
         assert to_frame(rows)["learning_rate_rule"].tolist() == [rule, rule]
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from dpbench.analysis.comparisons.verdict import Verdict, assess
 from dpbench.records.trial import Status
+from dpbench.report.table import Table
 from dpbench.report.verdict import (
     answer,
     headline,
     junit,
-    pull_request,
     quantity_of,
     sentence,
     tables,
@@ -89,8 +89,10 @@ def test_a_row_that_one_side_cannot_measure_is_the_reason_and_not_repeated(stric
 
 def test_the_change_says_of_what_it_is() -> None:
     both = assessment({16: QUIET}, tolerances={"images_per_second": 0.1, "step_seconds_p95": 0.1})
-    (first, speeds), (second, steps) = tables(both)
+    first, speeds, second, steps = tables(both)
     assert (first, second) == ("images_per_second", "step_seconds_p95")
+    assert isinstance(speeds, Table)
+    assert isinstance(steps, Table)
     assert "Change\nin time\nper image" in [column.header for column in speeds.columns]
     assert "Change" in [column.header for column in steps.columns]
     (row, *_) = both.rows
@@ -150,23 +152,16 @@ def test_the_data_have_the_verdict_of_each_metric_and_every_row() -> None:
     assert [row["outcome"] for row in data["rows"]] == ["pass", "regressed"]
 
 
-def test_it_has_the_outcome_a_table_and_folded_notes() -> None:
-    lines = pull_request(REGRESSED, ["a note"]).splitlines()
-    assert lines[0] == "### dpbench check: regressed"
-    rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 4
-    assert len({line.count("|") for line in rows}) == 1
-    assert lines[-3:] == ["- a note", "", "</details>"]
-
-
-def test_names_in_the_heading_are_no_markup() -> None:
-    noisy = [1080.0, 920.0, 1060.0, 940.0, 1000.0]
-    found = assessment({16: [value / 0.8 for value in QUIET], 32: noisy})
-    (one,) = found.metrics
+def test_names_in_markdown_are_no_markup_and_notes_are_folded() -> None:
+    (one,) = REGRESSED.metrics
     one = replace(one, rows=tuple(replace(row, label="a_b") for row in one.rows))
-    first, _, second, *_ = pull_request(replace(found, metrics=(one,)), []).splitlines()
-    assert first == "### dpbench check: pass on average"
-    assert second.endswith("inconclusive in 1 of 2 rows (a\\_b)")
+    found = answer(replace(REGRESSED, metrics=(one,)), ["a note"], exit_status=3).markdown
+    first, *lines = found.splitlines()
+    assert first.endswith("regressed in 1 of 2 rows (a\\_b)")
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == 4
+    assert len({line.count("|") for line in table}) == 1
+    assert lines[-3:] == ["- a note", "", "</details>"]
 
 
 ATTRIBUTES = {

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from matplotlib.figure import Figure
-
 from dpbench import units
 from dpbench.analysis.communication.timings import MeasuredCollective, bus_factor, measured
+from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
-from dpbench.records.collectives import Collective
-from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
+from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
     BACKEND_COLORS,
-    MOST_PANELS,
     OTHER_COLORS,
+    Drawn,
     category_axis,
     draw_points,
     legend,
@@ -23,45 +21,36 @@ from dpbench.report.charts.style import (
 from dpbench.report.numbers import gigabytes
 
 
-def bandwidth(source: ChartSource) -> Figure:
+def bandwidth(subject: Subject) -> Drawn:
     """One panel per collective and group size, one line per backend."""
-    found = [
-        one
-        for one in measured(source.collectives)
-        if len(one.sizes) > 1 and bus_factor(one.spec.collective, one.spec.group_size) > 0
-    ]
-    if not found:
+    groups: dict[str, list[MeasuredCollective]] = {}
+    for one in measured(subject.collectives.records if subject.collectives else ()):
+        spec = one.spec
+        if len(one.sizes) > 1 and bus_factor(spec.collective, spec.group_size) > 0:
+            groups.setdefault(f"{spec.collective} ×{spec.group_size}", []).append(one)
+    if not groups:
         raise NothingToDraw(
             "no collective was measured at two sizes or more; dpbench comm measures them"
         )
-    groups: dict[tuple[Collective, int], list[MeasuredCollective]] = {}
-    for one in found:
-        groups.setdefault((one.spec.collective, one.spec.group_size), []).append(one)
-    shown = list(groups.items())[:MOST_PANELS]
-    figure, axes = panels(len(shown), share_y=True)
-    styles = series_styles([("", "", one.spec.backend) for one in found if one.spec.backend])
-    for axis, ((collective, group_size), group) in zip(axes, shown, strict=True):
+    figure, shown, remarks = panels([*groups.items()], "panels", share_y=True)
+    found = [one for group in groups.values() for one in group]
+    styles = series_styles([("", "", one.spec.backend) for one in found])
+    for axis, (title, group) in shown:
         sizes = sorted({size.nbytes for one in group for size in one.sizes})
+        names = [units.bytes_exact(size) for size in sizes]
         for one in group:
             backend = one_line(one.spec.backend)
-            style = styles["", "", one.spec.backend]
-            points = [
-                (
-                    float(sizes.index(size.nbytes)),
-                    size.bus_bandwidth,
-                    f"{backend}, {units.bytes_exact(size.nbytes)}: "
-                    f"{gigabytes(size.bus_bandwidth)} GB/s",
-                )
-                for size in one.sizes
-            ]
+            points = []
+            for size in one.sizes:
+                place = sizes.index(size.nbytes)
+                speed = f"{gigabytes(size.bus_bandwidth)} GB/s"
+                points.append((place, size.bus_bandwidth, f"{backend}, {names[place]}: {speed}"))
             color = BACKEND_COLORS.get(backend, OTHER_COLORS[0])
-            draw_points(axis, points, label=backend, **{**style, "color": color})
+            style = {**styles["", "", one.spec.backend], "color": color}
+            draw_points(axis, points, label=backend, **style)
         axis.set_yscale("log")
-        axis.set_title(f"{collective} ×{group_size}")
-        names = [units.bytes_exact(size) for size in sizes]
+        axis.set_title(title)
         category_axis(axis, names, "message size")
         scaled_axis(axis, "B/s", "bus bandwidth")
     legend(figure)
-    remarks = first_of(len(shown), len(groups), "panels")
-    values = [size.bus_bandwidth for one in found for size in one.sizes]
-    return source.finish(figure, "bandwidth", values, remarks)
+    return figure, [size.bus_bandwidth for one in found for size in one.sizes], remarks

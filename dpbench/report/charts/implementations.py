@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.row import Row
 from dpbench.analysis.scaling import UNITY, environments_of, speedup_of
+from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
-from dpbench.report.charts.rows import case_title, cases, cases_that_fit
-from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
     MUTED,
-    SeriesStyle,
+    Drawn,
+    case_panels,
+    case_title,
+    cases,
     draw_points,
     series_of,
     series_styles,
-    stacked,
     write_beside,
 )
 from dpbench.report.numbers import NOISY, plus_minus
@@ -29,42 +27,56 @@ from dpbench.specs.traits import INDEPENDENT, SINGLE
 REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
 
 
-def implementations(source: ChartSource) -> Figure:
+def implementations(subject: Subject) -> Drawn:
     """One panel per group size and batch size; the reference is torch's own where measured."""
-    sides = [one for one in source.rows if one.throughput and one.implementation != INDEPENDENT]
-    compared = [ratios for case in cases(sides) if len(ratios := _ratios(case)) > 1]
+    sides = [one for one in subject.rows if one.throughput and one.implementation != INDEPENDENT]
+    compared = [found for case in cases(sides) if len(found := _ratios(case)) > 1]
     if not compared:
         raise NothingToDraw(
             "no two implementations have a throughput at the same sizes in one environment"
         )
-    known = [ratios for ratios in compared if any(map(_is_stated, ratios.values()))]
-    if not known:
+    ratios: dict[Row, Estimate] = {}
+    noisy = []
+    for case in compared:
+        if any(map(_is_stated, case.values())):
+            ratios |= case
+        else:
+            noisy.append(case_title([*case]))
+    if not ratios:
         raise NothingToDraw("every ratio of two implementations is too noisy to state")
-    shown = cases_that_fit([tuple(ratios) for ratios in known])
     styles = series_styles([series_of(one) for one in sides])
-    figure, axes = stacked([len(case) for case in shown])
-    for axis, case, ratios in zip(axes, shown, known, strict=False):
+    figure, panels, left_out = case_panels(ratios)
+    shown = [ratios[row] for _, case in panels for row in case]
+    values = [ratio for ratio in shown if _is_stated(ratio)]
+    least = min(0.95, *(ratio.ends[0] for ratio in values)) / 1.03
+    most = max(1.05, *(ratio.ends[1] for ratio in values)) * 1.03
+    for axis, rows in panels:
         axis.axvline(1, color=MUTED, linewidth=1.0, zorder=1)
-        axis.set_title(case_title(case), pad=4)
+        axis.set_xlim(least, most)  # one scale for all, with room for the reference
         axis.set_xlabel("throughput ÷ throughput of the reference")
-        axis.set_yticks(range(len(case)), [one_line(one.series) for one in case])
-        for place, one in enumerate(case):
-            _draw(axis, place, one_line(one.series), ratios[one], styles[series_of(one)])
-    pairs = [(one, ratios) for case, ratios in zip(shown, known, strict=False) for one in case]
-    values = [ratios[one] for one, ratios in pairs if _is_stated(ratios[one])]
-    for axis in axes:  # one scale for all, with room for the reference
-        axis.set_xlim(
-            min(0.95, *(ratio.ends[0] for ratio in values)) / 1.03,
-            max(1.05, *(ratio.ends[1] for ratio in values)) * 1.03,
-        )
+        axis.set_yticks(range(len(rows)), [one_line(row.series) for row in rows])
+        for place, row in enumerate(rows):
+            ratio, style = ratios[row], styles[series_of(row)]
+            words = "reference" if ratio is UNITY else f"{plus_minus(ratio)} ×"
+            write_beside(axis, place, NOISY if ratio.is_too_noisy else words)
+            if ratio.is_too_noisy:
+                continue
+            is_tied = ratio is not UNITY and (ratio.interval is None or ratio.contains(1))
+            draw_points(
+                axis,
+                [(place, ratio, f"{one_line(row.series)}: {words}")],
+                along="x",
+                color=style["color"],
+                marker=style["marker"],
+                markersize=6,
+                markerfacecolor="white" if is_tied else style["color"],
+            )
     remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
-    if any(row.implementation == INDEPENDENT for row in source.rows):
+    if any(row.implementation == INDEPENDENT for row in subject.rows):
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
-    if noisy := [case_title([*ratios]) for ratios in compared if ratios not in known]:
+    if noisy:
         remarks.append(f"not shown, as every ratio is too noisy: {'; '.join(noisy)}")
-    if (drawn := sum(map(len, shown))) < (every := sum(map(len, compared))):
-        remarks.append(f"{drawn} of {units.counted(every, 'configuration')}")
-    return source.finish(figure, "implementations", values, remarks)
+    return figure, values, [*remarks, *left_out]
 
 
 def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
@@ -92,22 +104,3 @@ def _ratio(one: Row, reference: Row) -> Estimate:
 def _is_stated(ratio: Estimate) -> bool:
     """Whether it says more than that the reference is as fast as itself."""
     return ratio is not UNITY and not ratio.is_too_noisy
-
-
-def _draw(axis: Axes, place: int, name: str, ratio: Estimate, style: SeriesStyle) -> None:
-    """A point with its interval, and its number beside the panel."""
-    words = "reference" if ratio is UNITY else f"{plus_minus(ratio)} ×"
-    write_beside(axis, place, NOISY if ratio.is_too_noisy else words)
-    if ratio.is_too_noisy:
-        return
-    color = style["color"]
-    is_tied = ratio is not UNITY and (ratio.interval is None or ratio.contains(1))
-    draw_points(
-        axis,
-        [(place, ratio, f"{name}: {words}")],
-        along="x",
-        color=color,
-        marker=style["marker"],
-        markersize=6,
-        markerfacecolor="white" if is_tied else color,
-    )

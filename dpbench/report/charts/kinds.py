@@ -7,7 +7,6 @@ matplotlib, for help.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
@@ -15,12 +14,15 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dpbench.report.charts.source import ChartSource
+    from dpbench.analysis.subject import Subject
+    from dpbench.report.charts.style import Drawn
 
-Section = Literal["speed", "scaling", "time", "learning", "communication", "projection"]
-Source = Literal["sweep", "collectives", "projections"]
-"""Data of a chart: the rows and records of a sweep, records of collectives, or projections."""
+Section = Literal["speed", "scaling", "time", "learning", "communication"]
 IMAGE_FORMATS = ("png", "svg", "pdf")
+
+
+class NothingToDraw(Exception):
+    """The data holds nothing that this chart could show; the message says what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,18 +35,23 @@ class ChartKind:
     """One sentence: what is read off it; also for those who do not see it."""
     section: Section
     """Section of the page."""
-    source: Source = "sweep"
+    source: Literal["sweep", "collectives"] = "sweep"
     module: str | None = None
     """The module of its function, where that is not of its name."""
 
-    @property
-    def draw(self) -> Callable[[ChartSource], Figure]:
-        """The drawing function, to be called within `style.house_style()`; raises NothingToDraw
-        with a reason."""
+    def subjects(self, subject: Subject) -> tuple[Subject, ...]:
+        """What it is drawn of: each work of a sweep, as a chart shows one of them."""
+        return subject.works if self.source == "sweep" else (subject,)
+
+    def draw(self, subject: Subject) -> Figure:
+        """Draw it, within `style.house_style()`; raises NothingToDraw with a reason."""
+        from dpbench.report.charts.caption import with_caption
+
         function = self.name.replace("-", "_")
         module = import_module(f"dpbench.report.charts.{self.module or function}")
-        drawn: Callable[[ChartSource], Figure] = getattr(module, function)
-        return drawn
+        drawn: Drawn = getattr(module, function)(subject)
+        figure, values, remarks = drawn
+        return with_caption(figure, self.title, subject, values, remarks)
 
 
 CHARTS = {
@@ -102,13 +109,6 @@ CHARTS = {
             "group size.",
             section="communication",
             source="collectives",
-        ),
-        ChartKind(
-            name="projection",
-            title="Projection by group size",
-            shows="Measured and predicted throughput and efficiency by group size.",
-            section="projection",
-            source="projections",
         ),
     )
 }

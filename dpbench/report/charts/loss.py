@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from matplotlib.figure import Figure
-
 from dpbench.analysis.losses import loss_curve
+from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
-from dpbench.report.charts.source import ChartSource, NothingToDraw, first_of
+from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
-    MOST_PANELS,
     MOST_SERIES,
+    Drawn,
+    first_of,
     legend,
     panels,
     scaled_axis,
@@ -18,10 +18,10 @@ from dpbench.report.charts.style import (
 )
 
 
-def loss(source: ChartSource) -> Figure:
+def loss(subject: Subject) -> Drawn:
     """One panel per batch size; each implementation at its largest group size, in the repetition
     of typical length, as repetitions with one seed follow the same curve."""
-    measured = [one for one in source.rows if one.records]
+    measured = [one for one in subject.rows if one.records]
     largest = {(one.series, one.batch_size): one for one in measured}.values()
     lines = []
     for one in largest:
@@ -34,19 +34,18 @@ def loss(source: ChartSource) -> Figure:
     series = list(dict.fromkeys(series_of(one) for one, _ in lines))
     styles = series_styles(series)
     batches = sorted({one.batch_size or 0 for one, _ in lines})
-    figure, axes = panels(len(batches[:MOST_PANELS]), share_y=True)
-    for axis, batch_size in zip(axes, batches, strict=False):
+    figure, shown, left_out = panels(batches, "batch sizes", share_y=True)
+    for axis, batch_size in shown:
         for one, curve in lines:
-            if one.batch_size != batch_size or series_of(one) not in series[:MOST_SERIES]:
-                continue
-            # The marker shows where the window ends: faster configurations end further left.
-            axis.plot(
-                curve.seconds,
-                curve.losses,
-                label=f"{one_line(one.series)} ×{one.group_size}",
-                markevery=[len(curve.seconds) - 1],
-                **styles[series_of(one)],
-            )
+            if one.batch_size == batch_size and series_of(one) in series[:MOST_SERIES]:
+                # The marker shows where the window ends: faster configurations end further left.
+                axis.plot(
+                    curve.seconds,
+                    curve.losses,
+                    label=f"{one_line(one.series)} ×{one.group_size}",
+                    markevery=[len(curve.seconds) - 1],
+                    **styles[series_of(one)],
+                )
         axis.set_title(f"batch size {batch_size:,}")
         axis.set_ylabel("training loss (mean over ranks)")
         scaled_axis(axis, "s", "timed window", which="x")
@@ -54,6 +53,4 @@ def loss(source: ChartSource) -> Figure:
     remarks = ["smoothed loss of the repetition of median length"]
     if len(lines) < len(largest):
         remarks.append(f"{len(lines)} of {len(largest)} configurations recorded finite losses")
-    remarks += first_of(MOST_SERIES, len(series), "series")
-    remarks += first_of(MOST_PANELS, len(batches), "batch sizes")
-    return source.finish(figure, "loss", [], remarks)
+    return figure, [], [*remarks, *first_of(MOST_SERIES, len(series), "series"), *left_out]

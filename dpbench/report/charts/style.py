@@ -8,12 +8,11 @@ depends on color alone.
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
@@ -21,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLocator
 
+from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.row import Row
 from dpbench.report.numbers import time_unit
@@ -49,14 +49,16 @@ DASHES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 MOST_PANELS = 6
 MOST_SERIES = 8
+MOST_BARS = 30
 MOST_LABELS = 6
 SPREAD = 0.36
 """Width within a category over which series stand side by side."""
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
 TIP = "tip:"
 """Begins the id of a point; the rest is what a page shows when the pointer is over it."""
-CHARACTERS_PER_INCH = 15.5
-"""Characters per inch of a caption."""
+Group = TypeVar("Group")
+Drawn = tuple[Figure, Sequence[Estimate], Sequence[str]]
+"""A figure, the estimates whose intervals it shows, and remarks for its caption."""
 
 
 @contextmanager
@@ -98,31 +100,76 @@ def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]
     }
 
 
-def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure of small multiples, at most three in a row; each can be read without the others."""
-    columns = min(count, 3)
-    rows = math.ceil(count / columns)
+def panels(
+    groups: Sequence[Group], noun: str, *, share_y: bool = False
+) -> tuple[Figure, list[tuple[Axes, Group]], list[str]]:
+    """Small multiples, at most three in a row, each of which can be read without the others.
+
+    Returns the figure, its panels with the groups that they show, and, if there are more groups
+    than panels, the remark that says so.
+    """
+    shown = groups[:MOST_PANELS]
+    columns = min(len(shown), 3)
+    rows = math.ceil(len(shown) / columns)
     figure = _figure(6.4 if columns == 1 else 3.9 * columns + 1.6, 3.2 * rows + 1.1)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
     axes = [axis for line in grid for axis in line]
-    for axis in axes[:count]:
+    for axis in axes:
         axis.tick_params(labelleft=True)
-    for unused in axes[count:]:
+    for unused in axes[len(shown) :]:
         unused.remove()
-    return figure, axes[:count]
+    return figure, [*zip(axes, shown, strict=False)], first_of(len(shown), len(groups), noun)
 
 
-def stacked(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
-    """Panels below each other, each with room for so many rows of bars, counted downwards."""
-    figure = _figure(5.6, 0.27 * sum(rows) + 0.9 * len(rows) + 1.3)
-    grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)
+def first_of(drawn: int, every: int, noun: str) -> list[str]:
+    """The remark that a chart has no room for all: "first 8 of 9 series"."""
+    return [f"first {drawn} of {every:,} {noun}"] if drawn < every else []
+
+
+def cases(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows that ran at the same sizes; the largest groups first, then by batch size."""
+    groups: dict[tuple[int, int], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((-row.group_size, row.batch_size or 0), []).append(row)
+    return [groups[key] for key in sorted(groups)]
+
+
+def case_title(case: Sequence[Row]) -> str:
+    """Names a case: "2 replicas, batch size 32"."""
+    row = case[0]
+    batch = "" if row.batch_size is None else f", batch size {row.batch_size:,}"
+    return f"{units.counted(row.group_size, 'replica')}{batch}"
+
+
+def case_panels(
+    rows: Collection[Row], bars: Callable[[Row], int] = lambda _: 1
+) -> tuple[Figure, list[tuple[Axes, list[Row]]], list[str]]:
+    """Panels below each other, one for each case, in which a row has so many horizontal bars.
+
+    Returns the figure, its panels with the rows that they show, and, if not all rows have room, the
+    remark that says so.
+    """
+    shown: list[list[Row]] = []
+    room = MOST_BARS // max(map(bars, rows))
+    for case in cases(rows)[:MOST_PANELS]:
+        if shown and len(case) > room:
+            break
+        shown.append(case[:room])
+        room -= len(case)
+    heights = [sum(map(bars, case)) for case in shown]
+    figure = _figure(5.6, 0.27 * sum(heights) + 0.9 * len(shown) + 1.3)
+    grid = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
     axes: list[Axes] = [line[0] for line in grid]
-    for axis, count in zip(axes, rows, strict=True):
+    for axis, case, height in zip(axes, shown, heights, strict=True):
+        axis.set_title(case_title(case), pad=4)
         axis.grid(False, axis="y")
         axis.tick_params(axis="y", length=0)
         axis.spines["left"].set_visible(False)
-        axis.set_ylim(count - 0.4, -0.6)
-    return figure, axes
+        axis.set_ylim(height - 0.4, -0.6)
+    drawn = sum(map(len, shown))
+    is_partial = drawn < len(rows)
+    remarks = [f"{drawn} of {units.counted(len(rows), 'configuration')}"] if is_partial else []
+    return figure, [*zip(axes, shown, strict=True)], remarks
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -161,16 +208,6 @@ def draw_points(
     for x, y, (_, _, tip) in zip(xs, ys, points, strict=True):
         gid = f"{TIP}{tip}"
         axes.plot([x], [y], marker="o", markersize=10, alpha=0, linestyle="none", gid=gid)
-
-
-def titled(figure: Figure, title: str, caption: str) -> Figure:
-    """Puts the title above and the caption below, wrapped to the width of the figure."""
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    characters = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
-    wrapped = textwrap.fill(caption, characters, break_on_hyphens=False)
-    look: dict[str, Any] = {"ha": "left", "fontsize": 7.5, "color": MUTED}
-    figure.supxlabel(wrapped, x=0.01, **look)
-    return figure
 
 
 def category_axis(axes: Axes, names: Sequence[str], label: str) -> None:

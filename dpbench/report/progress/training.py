@@ -1,21 +1,17 @@
-"""What a training prints: lines for people above a terminal's bar, and JSON for programs."""
+"""What a training prints: lines for people, and JSON for programs."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
-
 from dpbench import units
 from dpbench.messages import print_result, say
-from dpbench.report.progress.trials import can_draw, print_line, progress_bar, speed
+from dpbench.report.progress.trials import speed
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training.events import EpochLine, Event, Finished, Note, Started, StepLine, to_line
@@ -75,59 +71,27 @@ class TrainOutput:
             size = batch_line(spec, steps_per_epoch, contents)
             self.write(f"{size}, {counted(spec.epochs, 'epoch')}{end}")
 
-    @contextmanager
-    def listener(
-        self,
-        spec: TrainingSpec,
-        run: TrainingRun,
-        steps_per_epoch: int,
-        console: Console | None = None,
-    ) -> Iterator[Callable[[Event], None]]:
-        """A context with what prints the events of a training as they come; notes in any case.
-
-        Lines are above a bar if the console, stderr unless given, is a terminal that can draw.
-        """
-        total = steps_per_epoch * spec.epochs
-        is_hidden = self.quiet or self.json_lines or not (console or self.stream.isatty())
-        console = console or Console(stderr=True, highlight=False, quiet=is_hidden)
-        bar = progress_bar(
-            console,
-            f"epoch {{task.fields[epoch]}}/{spec.epochs}",
-            BarColumn(),
-            MofNCompleteColumn(),
-            "steps,",
-            TimeRemainingColumn(compact=True),
-            "left",
-        )
-        task = bar.add_task("", total=min(total, run.max_steps or total), epoch=1)
+    def listener(self, spec: TrainingSpec) -> Callable[[Event], None]:
+        """Prints the events of a training as they come; notes in any case."""
         start: list[Started] = []
 
-        def line_of(event: Event) -> str:
-            match event:
-                case Started():
-                    start[:] = [event]
-                    return started_line(event, spec)
-                case StepLine():
-                    return step_line(event, start[0])
-                case EpochLine():
-                    return epoch_line(event)
-            return ""
-
         def hear(event: Event) -> None:
+            if isinstance(event, Started):
+                start[:] = [event]
             if self.json_lines:
                 print_result(to_line(event) + "\n")
             elif isinstance(event, Note):
                 say(event.text)
-            elif not self.quiet and (line := line_of(event)):
-                if can_draw(console):
-                    print_line(bar, line)
-                else:
-                    self.write(line)
-            if isinstance(event, Started | StepLine):
-                bar.update(task, completed=event.step, epoch=event.epoch)
+            elif self.quiet:
+                return
+            elif isinstance(event, Started):
+                self.write(started_line(event, spec))
+            elif isinstance(event, StepLine):
+                self.write(step_line(event, start[0]))
+            elif isinstance(event, EpochLine):
+                self.write(epoch_line(event))
 
-        with bar:
-            yield hear
+        return hear
 
     def conclude(self, finished: Finished, spec: TrainingSpec, folder: Path) -> None:
         """Print the result; a Python call returns it."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from dpbench import units
 from dpbench.messages import say
@@ -28,28 +28,10 @@ def can_draw(console: Console) -> bool:
     return console.file.isatty() and not console.is_dumb_terminal and not console.quiet
 
 
-def progress_bar(console: Console, *columns: str | ProgressColumn) -> Progress:
-    """A context that draws a bar, but only where the console can draw; lines are printed in any
-    case."""
-    return Progress(
-        *columns,
-        console=console,
-        disable=not can_draw(console),
-        refresh_per_second=REDRAWS_PER_SECOND,
-        transient=True,
-        redirect_stdout=False,
-    )
-
-
-def print_line(progress: Progress, line: str) -> None:
-    """Prints a line above the bar, if there is one."""
-    progress.console.print(line, markup=False, soft_wrap=True)
-
-
 def describe(record: Record, label: Callable[[Any], str]) -> str:
     """Writes "ddp/gloo ×2, batch 32, repetition 1: 3,936 images/s (1.2 s)"; `label` names the
     configuration."""
-    spec = _spec_of(record)
+    spec = record.trial if isinstance(record, TrialRecord) else record.collective
     took = "" if record.status is Status.SKIPPED else f" ({units.seconds(record.duration_seconds)})"
     return f"{label(spec)}, repetition {spec.repetition + 1}: {_result(record)}{took}"
 
@@ -57,10 +39,6 @@ def describe(record: Record, label: Callable[[Any], str]) -> str:
 def speed(items_per_second: float) -> str:
     """Whole items, but three digits at least: "3,936", "0.412"."""
     return f"{items_per_second:,.0f}" if items_per_second >= 100 else f"{items_per_second:.3g}"
-
-
-def _spec_of(record: Record) -> Spec:
-    return record.trial if isinstance(record, TrialRecord) else record.collective
 
 
 def _result(record: Record) -> str:
@@ -88,19 +66,21 @@ class Reporter:
         *,
         quiet: bool = False,
         noun: str = "trial",
-        label: Callable[[Any], str] = attrgetter("label"),
     ) -> None:
-        """Prints to the console, stderr unless given; a trial is called `noun`, and `label` names
-        its configuration."""
+        """Prints to the console, stderr unless given; a trial is called `noun`."""
         console = console or Console(stderr=True, highlight=False, quiet=quiet)
         self._draws = can_draw(console)
-        self._label = label
-        self._bar = progress_bar(
-            console,
+        self._label: Callable[[Any], str] = attrgetter("label")
+        self._bar = Progress(
             BarColumn(),
             MofNCompleteColumn(),
             f"{noun}s{{task.fields[rest]}}",
             TextColumn("{task.description}", style="cyan"),
+            console=console,
+            disable=not self._draws,
+            refresh_per_second=REDRAWS_PER_SECOND,
+            transient=True,
+            redirect_stdout=False,
         )
         self._task = self._bar.add_task("", total=None, rest="")
         self._done = self._total = 0
@@ -117,9 +97,11 @@ class Reporter:
         """Print a message, in any case."""
         say(text)
 
-    def planned(self, specs: Sequence[Spec], label: Callable[[Any], str] | None = None) -> None:
+    def planned(
+        self, specs: Sequence[Spec], label: Callable[[Any], str] = attrgetter("label")
+    ) -> None:
         """These run next, and nothing else until they have ended; `label` names each."""
-        self._label = label or self._label
+        self._label = label
         self._done, self._total = 0, len(specs)
         self._took = []
         self._bar.update(self._task, total=self._total, completed=0, rest="")
@@ -136,8 +118,10 @@ class Reporter:
         rest = f", {left} left" if left else ""
         self._bar.update(self._task, completed=self._done, rest=rest)
         if not self._draws:
-            print_line(
-                self._bar, f"[{self._done}/{self._total}] {describe(record, self._label)}{rest}"
-            )
+            self._print(f"[{self._done}/{self._total}] {describe(record, self._label)}{rest}")
         elif record.status not in (Status.COMPLETED, Status.SKIPPED):
-            print_line(self._bar, describe(record, self._label))
+            self._print(describe(record, self._label))
+
+    def _print(self, line: str) -> None:
+        """Prints a line above the bar, if there is one."""
+        self._bar.console.print(line, markup=False, soft_wrap=True)

@@ -52,8 +52,8 @@ def check(given: Given) -> CheckResult:
     verdict, exit_status = _judged(wanted)
     failed = (f"{label}: {how}" for label, how, _ in verdict.failures)
     notes = [*failed, *verdict.notes, wanted.describe()]
-    _write_files(options, verdict, notes)
     found = answer(verdict, notes, exit_status=exit_status)
+    _write_files(options, verdict, notes, found)
     return CheckResult(verdict=verdict, answer=found, exit_status=exit_status)
 
 
@@ -93,12 +93,15 @@ def _option(key: str) -> str:
     return option_name(CheckOptions, key)
 
 
-def _write_files(options: CheckOptions, verdict: Verdict, notes: Sequence[str]) -> None:
-    from dpbench.report.verdict import junit, pull_request
+def _write_files(
+    options: CheckOptions, verdict: Verdict, notes: Sequence[str], found: Answer
+) -> None:
+    from dpbench.report.verdict import junit
 
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
         text = junit(verdict, strict=options.strict, notes=notes, started_utc=now)
         write_file(options.junit, as_text(text))
     if options.markdown is not None:
-        write_file(options.markdown, as_text(pull_request(verdict, notes)))
+        heading = f"### dpbench check: {verdict.outcome}"
+        write_file(options.markdown, as_text(f"{heading}\n\n{found.markdown}"))

@@ -175,8 +175,7 @@ def lead(launch: Launch, options: TrainOptions, output: TrainOutput) -> tuple[Pa
         with ended_well(plan, run, None):
             log = run.follow()
             log.new()  # what was said before the resumption
-            listener = output.listener(spec, options.run, ready.steps_per_epoch)
-            with listener as hear, as_exceptions(), following(log, hear):
+            with as_exceptions(), following(log, output.listener(spec)):
                 finished = _train(launch, spec, options, place)
         set_ending(plan, run, finished, output)
     output.conclude(finished, spec, plan.folder)

@@ -80,11 +80,10 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
         ranks = folder_inside(folder.path, RANKS, make=True)
         scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
         scratch.mkdir()
-        listener = output.listener(plan.spec, options.run, samples.steps_per_epoch)
-        with ended_well(plan, folder, scratch), listener as hear:
+        with ended_well(plan, folder, scratch):
             log = folder.follow()
             log.new()  # skips the events before the resumption
-            with as_exceptions(), following(log, hear):
+            with as_exceptions(), following(log, output.listener(plan.spec)):
                 work = partial(train_rank, job)
                 finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
     set_ending(plan, folder, finished, output)

@@ -8,22 +8,19 @@ from functools import cache
 
 from matplotlib.figure import Figure
 
-from dpbench.analysis.projection.series import Projection, project_by_law
 from dpbench.analysis.rows import summarize
+from dpbench.analysis.subject import Subject
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Phases, RankMeasurement, TrialRecord
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import house_style
-from tests.analysis.projection.sweeps import curve
-from tests.report.sample import sample_records
+from tests.report.sample import sample_records, stored, stored_collectives
 from tests.report.test_collectives import sample as sample_collectives
 
 
-def source(records: Sequence[TrialRecord]) -> ChartSource:
-    return ChartSource(
-        rows=summarize(records), records=tuple(records), environments={}, name="demo"
-    )
+def source(records: Sequence[TrialRecord]) -> Subject:
+    """Rows and records, which may have implementations that dpbench does not know."""
+    return Subject(name="demo", rows=summarize(records), sweep=stored(records))
 
 
 def caption(figure: Figure) -> str:
@@ -32,7 +29,7 @@ def caption(figure: Figure) -> str:
 
 
 @cache
-def sweep() -> ChartSource:
+def sweep() -> Subject:
     """Five implementations at three group sizes and two batch sizes; a row failed, some skipped."""
     return source([_with_phases(record) for record in sample_records(group_sizes=(1, 2, 4))])
 
@@ -51,11 +48,6 @@ def collectives(*group_sizes: int) -> list[CollectiveRecord]:
         for record in sample_collectives()
         if record.collective.backend == "gloo" and record.collective.group_size in group_sizes
     ]
-
-
-def projected(*sizes: int) -> Projection:
-    """A law through two group sizes that were measured."""
-    return project_by_law(curve(lambda n: 0.1 + 0.01 * (n - 1), (1, 2)), sizes or None)
 
 
 def _with_phases(record: TrialRecord) -> TrialRecord:
@@ -78,12 +70,10 @@ def _instrumented(rank: RankMeasurement) -> RankMeasurement:
     return replace(rank, phases=phases(0.5), phases_without_sync=alone)
 
 
-NOWHERE = ChartSource(rows=(), environments={}, name="demo")
-COLLECTIVES = replace(NOWHERE, collectives=tuple(collectives(2, 4)))
+NOTHING = Subject(name="demo")
 _FIGURES: dict[str, Callable[[], Figure]] = {
     "bandwidth": lambda: CHARTS["bandwidth"].draw(
-        replace(NOWHERE, collectives=tuple(collectives(2, 4)))
+        replace(NOTHING, collectives=stored_collectives(collectives(2, 4)))
     ),
-    "projection": lambda: CHARTS["projection"].draw(replace(NOWHERE, projections=(projected(),))),
 }
 """Those that are not of sweeps."""

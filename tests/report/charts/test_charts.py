@@ -12,16 +12,15 @@ from matplotlib.axes import Axes
 from dpbench.analysis.communication.timings import measured
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.row import Row
+from dpbench.analysis.subject import Subject
 from dpbench.report.charts import style
-from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from tests.analysis.builders import BACKENDS, run, trial
 from tests.report.charts.pictured import (
-    NOWHERE,
+    NOTHING,
     caption,
     collectives,
     figure,
-    projected,
     source,
     sweep,
 )
@@ -100,7 +99,7 @@ def test_every_chart_has_a_title_and_says_where_it_comes_from(kind: str) -> None
     assert caption(chart).endswith("demo")
 
 
-def with_settings() -> ChartSource:
+def with_settings() -> Subject:
     """Every row has a setting that is not the default, and one implementation has two labels."""
     adamw = replace(trial().workload, optimizer="adamw")
     names = ("single", "independent", "dp", "ddp", "torch-ddp", "fsdp2", "local-sgd", "replicate")
@@ -204,20 +203,7 @@ def test_bandwidth_is_that_of_the_analysis() -> None:
     assert shown == pytest.approx([size.bus_bandwidth.value for size in one.sizes])
 
 
-def test_predicted_group_sizes_are_hollow() -> None:
-    for axes in figure("projection").axes:
-        hollow = {
-            round(float(np.asarray(one.lines[0].get_xdata())[0])): (
-                one.lines[0].get_markerfacecolor() == "white"
-            )
-            for one in axes.containers
-        }
-        assert hollow == {0: False, 1: False, 2: True, 3: True}
-    with pytest.raises(NothingToDraw, match="of two group sizes or more"):
-        CHARTS["projection"].draw(replace(NOWHERE, projections=(projected(2),)))
-
-
 @pytest.mark.parametrize("kind", CHARTS)
 def test_of_nothing_there_is_nothing_to_draw(kind: str) -> None:
     with pytest.raises(NothingToDraw, match=r"^[^A-Z]"):
-        CHARTS[kind].draw(NOWHERE)
+        CHARTS[kind].draw(NOTHING)

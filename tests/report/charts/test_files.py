@@ -7,29 +7,28 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from dpbench.analysis.rows import summarize
+from dpbench.analysis.subject import Subject
+from dpbench.report.charts.caption import with_caption
 from dpbench.report.charts.files import stem_of, write_figure
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import house_style, panels
 from tests.analysis.builders import run, trial
+from tests.report.sample import subject
 
-SOURCE = ChartSource(rows=(), environments={}, name="demo")
 STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 
 
-def small(source: ChartSource) -> Figure:
-    figure, (axes,) = panels(1)
+def small(name: str = "demo") -> Figure:
+    figure, [(axes, _)], _ = panels(["one"], "panels")
     axes.plot([1, 2], [1, 2])
-    return source.finish(figure, "loss", [], [])
+    return with_caption(figure, "Loss over time", Subject(name=name), [], [])
 
 
 def test_equal_data_gives_equal_files(tmp_path: Path) -> None:
     for image, start in STARTS.items():
         with house_style():
             one, other = (
-                write_figure(small(SOURCE), tmp_path / f"{name}.{image}").read_bytes()
-                for name in "ab"
+                write_figure(small(), tmp_path / f"{name}.{image}").read_bytes() for name in "ab"
             )
         assert one.startswith(start)
         assert one == other
@@ -40,9 +39,8 @@ def test_equal_data_gives_equal_files(tmp_path: Path) -> None:
     "name", ["$x^", r"$\frac$ $\badcommand$", "a\nb\x00\x1b[31m", "<&>", "統計"]
 )
 def test_no_name_stops_a_chart(tmp_path: Path, name: str) -> None:
-    source = ChartSource(rows=(), environments={}, name=name)
     with house_style():
-        path = write_figure(small(source), tmp_path / "small.SVG")
+        path = write_figure(small(name), tmp_path / "small.SVG")
     text = path.read_text()
     assert not {"\x00", "\x1b"} & set(text)
 
@@ -51,20 +49,18 @@ def test_a_style_of_the_user_changes_nothing(tmp_path: Path) -> None:
     import matplotlib as mpl
 
     with house_style():
-        first = write_figure(small(SOURCE), tmp_path / "a.png").read_bytes()
+        first = write_figure(small(), tmp_path / "a.png").read_bytes()
     with mpl.rc_context({"lines.linewidth": 9, "axes.facecolor": "black", "font.size": 30}):
         with house_style():
-            second = write_figure(small(SOURCE), tmp_path / "b.png").read_bytes()
+            second = write_figure(small(), tmp_path / "b.png").read_bytes()
         assert mpl.rcParams["lines.linewidth"] == 9
     assert first == second
 
 
 def test_a_chart_of_several_works_is_one_for_each_whose_title_says_which() -> None:
     specs = [trial(scaling=scaling, group_size=n) for scaling in ("weak", "strong") for n in (1, 2)]
-    records = tuple(run(spec, 100.0 * spec.group_size) for spec in specs)
-    source = ChartSource(rows=summarize(records), records=records, environments={}, name="demo")
     titles = []
-    for one in source.works:
+    for one in subject([run(spec, 100.0 * spec.group_size) for spec in specs]).works:
         figure = CHARTS["speedup"].draw(one)
         titles.append(figure.get_suptitle())
         assert "ddp/gloo" in figure.axes[0].get_legend_handles_labels()[1]

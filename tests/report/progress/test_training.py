@@ -6,14 +6,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from dpbench.report.progress import training as words
 from dpbench.report.progress.training import TrainOutput
 from dpbench.specs import WorkloadSpec
-from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Note
-from tests.report.progress.test_trials import Terminal
 from tests.training import test_events as events
 from tests.training.jobs import training_spec
 
@@ -104,9 +101,9 @@ def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
 
 
 def printed(output: TrainOutput, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    with output.listener(SPEC, TrainingRun(), 60) as hear:
-        for event in EVENTS:
-            hear(event)
+    hear = output.listener(SPEC)
+    for event in EVENTS:
+        hear(event)
     captured = capsys.readouterr()
     return captured.out, captured.err
 
@@ -124,17 +121,3 @@ def test_lines_are_printed_as_events_come_and_notes_in_any_case(
     lines = "\n".join([words.started_line(STARTED, SPEC), STEP_LINE, EPOCH_LINE, ""])
     assert printed(TrainOutput(), capsys) == (lines, "dpbench: a note\n")
     assert printed(TrainOutput(quiet=True), capsys) == ("", "dpbench: a note\n")
-
-
-def test_a_terminal_shows_the_lines_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal()
-    monkeypatch.setenv("TERM", "xterm")
-    console = Console(file=screen, force_terminal=True, width=160, color_system=None)
-    with TrainOutput().listener(SPEC, TrainingRun(), 30, console) as hear:
-        for event in EVENTS:
-            hear(event)
-    shown = screen.getvalue()
-    assert STEP_LINE in shown
-    assert EPOCH_LINE in shown
-    assert "epoch 1/2" in shown
-    assert "20/60 steps," in shown

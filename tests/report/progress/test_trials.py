@@ -46,8 +46,8 @@ def test_a_trial_is_one_line() -> None:
 
 def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
     out = io.StringIO()
-    with Reporter(Console(file=out, width=40), label=plain_label) as progress:
-        progress.planned(PALINDROME)
+    with Reporter(Console(file=out, width=40)) as progress:
+        progress.planned(PALINDROME, plain_label)
         for record in (skipped(A), took(B, 9.0), took(B2, 4.0), took(A2, 2.0)):
             progress.finished(record)
     assert out.getvalue().splitlines() == [
@@ -60,8 +60,8 @@ def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
 
 def test_a_terminal_has_a_bar_and_keeps_failures(terminal: Console) -> None:
     failed = record(B, status=Status.FAILED, reason="rank 1 raised [oops]", duration_seconds=2.0)
-    with Reporter(terminal, noun="measurement", label=plain_label) as progress:
-        progress.planned(PALINDROME)
+    with Reporter(terminal, noun="measurement") as progress:
+        progress.planned(PALINDROME, plain_label)
         progress.started(A)
         progress.finished(took(A, 10.0))
         progress.finished(failed)
@@ -72,8 +72,8 @@ def test_a_terminal_has_a_bar_and_keeps_failures(terminal: Console) -> None:
 
 
 def test_quiet_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    with Reporter(quiet=True, label=plain_label) as progress:
-        progress.planned(PALINDROME)
+    with Reporter(quiet=True) as progress:
+        progress.planned(PALINDROME, plain_label)
         progress.started(A)
         progress.finished(took(A, 1.0))
     assert capsys.readouterr() == ("", "")
