@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from scipy.signal import lfilter
 
 from dpbench.analysis.comparisons.matching import Matched, Side, match
 from dpbench.analysis.comparisons.verdict import Verdict, assess
+from dpbench.analysis.estimate import Estimate
+from dpbench.records.environment import Accelerator, Environment
 from dpbench.records.trial import RankMeasurement, Status, TrialRecord, Verification, Window
 from dpbench.specs import TrialSpec, WorkloadSpec
+from tests.builders import HERE
 
 PASSED = Verification(passed=True, max_relative_error=1e-12, tolerance=1e-6, tensors_compared=8)
 WRONG = Verification(
@@ -29,6 +33,18 @@ STEPS = 4
 BACKENDS = {"single": "none", "independent": "none", "dp": "threads", "torch-dp": "threads"}
 QUIET = (1000.0, 1010.0, 990.0, 1005.0, 995.0)
 NOISY = (1000.0, 1300.0, 700.0, 1200.0, 800.0)
+
+
+H100 = "NVIDIA H100 80GB HBM3"
+SPEED = Estimate(
+    value=6.7e12, low=6.03e12, high=7.37e12, unit="FLOP/s", sample_size=5, basis="repetitions"
+)
+
+
+def machine(*gpus: str) -> Environment:
+    """A host with these GPUs."""
+    found = (Accelerator(index=i, name=name, memory_bytes=1) for i, name in enumerate(gpus))
+    return replace(HERE, hostname="host", cpu="Some CPU", versions=(), accelerators=tuple(found))
 
 
 def trial(

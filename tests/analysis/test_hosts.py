@@ -16,8 +16,7 @@ from dpbench.analysis.rows import summarize
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import TrialRecord
 from dpbench.report.numbers import cell
-from tests.analysis.builders import run, runs, side, trial
-from tests.analysis.test_resources import H100, SPEED, machine
+from tests.analysis.builders import H100, SPEED, machine, run, runs, side, trial
 
 FIRST = machine()
 SECOND = replace(FIRST, hostname="other")

@@ -7,32 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.resources import counted_flops, peak_of, utilization
 from dpbench.analysis.rows import summarize
-from dpbench.records.environment import Accelerator, Environment
 from dpbench.records.trial import Status
-from tests.analysis.builders import rank, record, trial, window
-
-H100 = "NVIDIA H100 80GB HBM3"
-SPEED = Estimate(
-    value=6.7e12, low=6.03e12, high=7.37e12, unit="FLOP/s", sample_size=5, basis="repetitions"
-)
-
-
-def machine(*names: str) -> Environment:
-    return Environment(
-        hostname="host",
-        system="Linux",
-        kernel="6",
-        python="3.11",
-        cpu="Some CPU",
-        cores=2,
-        memory_bytes=1,
-        accelerators=tuple(
-            Accelerator(index=index, name=name, memory_bytes=1) for index, name in enumerate(names)
-        ),
-    )
+from tests.analysis.builders import H100, SPEED, machine, rank, record, trial, window
 
 
 def test_the_part_of_the_peak_is_that_of_all_devices() -> None:

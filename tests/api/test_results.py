@@ -21,8 +21,8 @@ from tests.analysis.communication.collective_records import (
 )
 from tests.builders import sweep_spec
 from tests.launch import synthetic
+from tests.report.pages import Seen
 from tests.report.sample import stored, stored_collectives
-from tests.report.test_page import Seen
 
 pytestmark = pytest.mark.usefixtures("synthetic")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.test_page import to_html, whole
+from tests.report.pages import to_html, whole
 
 pytestmark = pytest.mark.full
 

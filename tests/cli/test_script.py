@@ -18,8 +18,10 @@ from tests.analysis.builders import weak_sweep
 from tests.analysis.diagnosis.scripts import script_sweep
 from tests.cli.command import dpbench, start
 from tests.cli.stored import stored
-from tests.launch.test_script import SCRIPT
+from tests.launch import training_script
 from tests.waiting import wait_until
+
+SCRIPT = Path(training_script.__file__)
 
 
 def parsed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[str, ...]:

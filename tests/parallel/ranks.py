@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from dpbench.launch.fork_server import fork_server
 
@@ -137,3 +138,9 @@ def _main(
         except BaseException:
             pipe.send((traceback.format_exc(), None))
             os._exit(1)
+
+
+def model(seed: int = 0) -> nn.Module:
+    """Layers with parameters and buffers."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))

@@ -11,6 +11,7 @@ from torch import nn
 from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel.agreement import RanksDiffer, check_sync, tensors_sha256
 from tests.parallel.ddp.one_process import everywhere
+from tests.parallel.ranks import model
 from tests.parallel.worlds import World
 
 world = World(backend="gloo")
@@ -54,11 +55,6 @@ def names_the_ranks_that_differ(rank: int) -> None:
     words = same_message(lambda: nn.Linear(2, 2 if rank == 0 else 3))
     assert "while rank 1 has parameter 'weight': (3, 2)" in words
     assert words.endswith("(not as on rank 0: ranks 1 and 2)")
-
-
-def model(seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
 
 
 def difference(module: nn.Module, *, gradients: bool = False) -> str:

@@ -11,7 +11,7 @@ from torch import nn
 from dpbench.parallel import DistributedDataParallel, check_sync
 from dpbench.parallel.synchronization import broadcast_checkpoint
 from tests.parallel.ddp.one_process import everywhere
-from tests.parallel.test_agreement import model
+from tests.parallel.ranks import model
 from tests.parallel.worlds import World
 
 world = World(backend="gloo")

@@ -129,3 +129,18 @@ def stored_collectives(
         records=tuple(records),
         warnings=warnings,
     )
+
+
+SPEEDS = {("ddp", 1): 100.0, ("ddp", 2): 190.0, ("torch-ddp", 1): 98.0, ("torch-ddp", 2): 170.0}
+
+
+def measured(spread: float = 0.001, **changes: object) -> Subject:
+    """Two implementations at group sizes 1 and 2, in three repetitions."""
+    return subject(
+        [
+            run(trial(name, group_size=size, repetition=number), speed * (1 + spread * number))
+            for (name, size), speed in SPEEDS.items()
+            for number in range(3)
+        ],
+        **changes,
+    )

@@ -14,32 +14,12 @@ from dpbench.report.answer import Answer
 from dpbench.report.collectives import collectives_table, stored_answer
 from dpbench.report.table import Table
 from tests.analysis.communication.collective_records import (
-    collective_record,
-    collective_spec,
     failed_record,
+    sample_collectives,
 )
 from tests.report.sample import stored_collectives
 
 MIB = 2**20
-
-
-def sample(*, spread: float = 0.02) -> list[CollectiveRecord]:
-    """Three repetitions on gloo and shm at 2 and 4 ranks; nccl is skipped."""
-    records = [
-        collective_record(
-            collective_spec(
-                backend=backend,
-                group_size=group_size,
-                repetition=repetition,
-            ),
-            lambda size, t=latency * factor, b=bandwidth / factor: t + size / b,
-        )
-        for repetition, factor in enumerate((1 - spread, 1.0, 1 + spread))
-        for backend, latency, bandwidth in (("gloo", 100e-6, 1.5e9), ("shm", 10e-6, 8e9))
-        for group_size in (2, 4)
-    ]
-    reason = "nccl needs a CUDA device a rank; none is visible"
-    return [*records, failed_record(collective_spec(backend="nccl"), Status.SKIPPED, reason)]
 
 
 def answer(records: Sequence[CollectiveRecord]) -> Answer:
@@ -58,19 +38,19 @@ def row_of(table: Table, backend: str = "gloo", ranks: str = "2") -> dict[str, s
 
 
 def test_a_row_reads_as_in_nccl_tests_with_intervals() -> None:
-    table = collectives_table(measured(sample()))
+    table = collectives_table(measured(sample_collectives()))
     row = row_of(table)
     # 100 µs + 699 µs; 1.31 GB/s, which at 2 ranks is the busbw.
     assert (row["seconds"], row["algorithm_bytes_per_second"]) == ("799 ± 41 µs", "1.31")
     assert (row["bus_bytes_per_second"], row["largest_error"]) == ("1.31 ± 0.07", "1e-07")
-    noisy = row_of(collectives_table(measured(sample(spread=0.5))))
+    noisy = row_of(collectives_table(measured(sample_collectives(spread=0.5))))
     assert {noisy["seconds"], noisy["bus_bytes_per_second"]} == {"too noisy"}
     # Four ranks have half as much busbw again.
     assert row_of(table, ranks="4")["bus_bytes_per_second"] == "2.0 ± 0.1"
 
 
 def test_what_did_not_complete_has_its_reason() -> None:
-    records = sample()
+    records = sample_collectives()
     records[0] = failed_record(records[0].collective, Status.FAILED, "rank 1 died")
     text = " ".join(answer(records).text.split())
     assert "nccl ×2: skipped (1 repetition): nccl needs a CUDA device a rank" in text
@@ -84,13 +64,13 @@ def test_the_largest_error_stays_beside_the_time_in_eighty_columns(
     spread: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    lines = answer(sample(spread=spread)).text.splitlines()
+    lines = answer(sample_collectives(spread=spread)).text.splitlines()
     assert {"Time", "Error", "busbw"} <= {*lines[0].split()}
     assert max(map(len, lines)) <= 80
 
 
 def test_json_holds_every_estimate_in_base_units() -> None:
-    data = json.loads(json.dumps(answer(sample()).data, allow_nan=False))
+    data = json.loads(json.dumps(answer(sample_collectives()).data, allow_nan=False))
     gloo = data[0]
     size = next(size for size in gloo["sizes"] if size["nbytes"] == MIB)
     assert (gloo["backend"], gloo["group_size"], gloo["repetitions"]) == ("gloo", 2, 3)

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpbench.analysis.subject import Subject
 from dpbench.records.environment import SYNTHETIC, capture
 from dpbench.records.trial import HostLoad
 from dpbench.report.headline import verdict
 from dpbench.report.page import build_page
 from dpbench.report.screen import screen
 from tests.analysis.builders import run, trial
-from tests.report.sample import sample_records, subject
-
-SPEEDS = {("ddp", 1): 100.0, ("ddp", 2): 190.0, ("torch-ddp", 1): 98.0, ("torch-ddp", 2): 170.0}
-
-
-def measured(spread: float = 0.001, **changes: object) -> Subject:
-    """Two implementations at group sizes 1 and 2, in three repetitions."""
-    return subject(
-        [
-            run(trial(name, group_size=size, repetition=number), speed * (1 + spread * number))
-            for (name, size), speed in SPEEDS.items()
-            for number in range(3)
-        ],
-        **changes,
-    )
+from tests.report.sample import measured, sample_records, subject
 
 
 def test_the_fastest_configuration_is_named_with_its_interval_and_scaling() -> None:

@@ -7,10 +7,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -25,7 +22,6 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
-from dpbench.report.markup import render_template
 from dpbench.report.page import (
     Page,
     build_page,
@@ -40,59 +36,15 @@ from dpbench.run.sweep.grid import plan_trials, rows
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import record, run, trial
+from tests.analysis.communication.collective_records import sample_collectives
 from tests.builders import sweep_spec
 from tests.report.charts.pictured import figure
+from tests.report.pages import Seen, to_html, whole
 from tests.report.sample import sample_records, stored, stored_collectives, subject
-from tests.report.test_collectives import sample as sample_collectives
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 HOSTILE = "<script>alert(1)</script>&\x1b[31m\u202e\" onload='x"
 ROWS = summarize(sample_records())
-
-
-@cache
-def whole() -> Page:
-    """A page with charts, of a sweep in which a row failed, some were skipped, one was wrong."""
-    one = subject(sample_records(repetitions=2), command=("sweep", "--resume", "--name", "a b"))
-    return build_page(one, charts=True)
-
-
-class Seen(HTMLParser):
-    """Open tags, ids, attributes that load something, and the text of a page."""
-
-    def __init__(self, markup: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.loads: list[str] = []
-        self.references: list[str] = []
-        self.handlers: list[str] = []
-        self.tags: list[str] = []
-        self.feed(markup)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if tag not in ("meta", "input", "link", "br"):
-            self.open.append(tag)
-        self.tags.append(tag)
-        for name, value in attributes:
-            if name == "id":
-                self.ids.append(value or "")
-            if name in ("src", "href", "xlink:href") and value:
-                (self.references if value.startswith("#") else self.loads).append(value)
-            if name.startswith("on"):
-                self.handlers.append(name)
-
-    def handle_startendtag(self, tag: str, attributes: Any) -> None:
-        self.handle_starttag(tag, attributes)
-        if self.open[-1:] == [tag]:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def to_html(page: Page) -> str:
-    return render_template("page.html", page=page)
 
 
 def titles(page: Page) -> list[str]:

@@ -11,8 +11,7 @@ from dpbench.report.page import build_page
 from dpbench.report.screen import screen
 from dpbench.shipped import RESULTS
 from tests.analysis.builders import run, trial
-from tests.report.sample import subject
-from tests.report.test_headline import measured
+from tests.report.sample import measured, subject
 
 
 def test_one_warning_is_shown_and_the_others_are_notes() -> None:

@@ -82,3 +82,22 @@ def failed_record(spec: CollectiveSpec, status: Status, reason: str) -> Collecti
         status=status,
         reason=reason,
     )
+
+
+def sample_collectives(*, spread: float = 0.02) -> list[CollectiveRecord]:
+    """Three repetitions on gloo and shm at 2 and 4 ranks; nccl is skipped."""
+    records = [
+        collective_record(
+            collective_spec(
+                backend=backend,
+                group_size=group_size,
+                repetition=repetition,
+            ),
+            lambda size, t=latency * factor, b=bandwidth / factor: t + size / b,
+        )
+        for repetition, factor in enumerate((1 - spread, 1.0, 1 + spread))
+        for backend, latency, bandwidth in (("gloo", 100e-6, 1.5e9), ("shm", 10e-6, 8e9))
+        for group_size in (2, 4)
+    ]
+    reason = "nccl needs a CUDA device a rank; none is visible"
+    return [*records, failed_record(collective_spec(backend="nccl"), Status.SKIPPED, reason)]
