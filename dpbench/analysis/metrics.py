@@ -441,5 +441,5 @@ DECLARED: tuple[Metric, ...] = (
 
 METRICS = {one.key: one for one in DECLARED if one.better}
 """Metrics that `compare` and `check` can compare."""
-COLUMNS = {one.key: one for one in DECLARED if one.in_rows and one.header}
+TABLE_METRICS = {one.key: one for one in DECLARED if one.in_rows and one.header}
 """The columns that a table of configurations may have."""

@@ -15,7 +15,7 @@ from dpbench.analysis.repetitions import is_untrustworthy, load_notes
 from dpbench.analysis.row import Row, by_work
 from dpbench.analysis.rows import summarize
 from dpbench.records.environment import SYNTHETIC
-from dpbench.records.trial import NOT_A_MEAN, TrialRecord
+from dpbench.records.trial import NOT_A_MEAN
 from dpbench.store import StoredCollectives, StoredSweep
 
 
@@ -85,11 +85,12 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
         return Subject(name=name, collectives=stored)
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
+    means = [one.verification.is_sample_mean for one in records if one.verification]
     return Subject(
         name=name,
         rows=rows,
         warnings=(
-            *([NOT_A_MEAN] if any(map(_is_not_a_mean, records)) else []),
+            *([NOT_A_MEAN] if False in means else []),
             *load_notes(records),
             *environment_notes(records, environments),
         ),
@@ -97,10 +98,6 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
         explanations=explain_rows(rows),
         sweep=stored,
     )
-
-
-def _is_not_a_mean(record: TrialRecord) -> bool:
-    return record.verification is not None and record.verification.is_sample_mean is False
 
 
 def of_published(path: Path) -> Subject:

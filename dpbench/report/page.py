@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from dpbench import __version__, units
 from dpbench.analysis.communication.timings import measured
 from dpbench.analysis.diagnosis.explanation import not_too_noisy
-from dpbench.analysis.metrics import COLUMNS
+from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.row import Row
 from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
@@ -286,7 +286,7 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     """
     skipped = [row for found in unavailable(rows).values() for row in found]
     rows = [row for row in rows if row not in skipped]
-    own = (column for key, column in COLUMNS.items() if key != "backend")
+    own = (column for key, column in TABLE_METRICS.items() if key != "backend")
     fields = (*own, *claim_columns(rows))
     usual = {field.key for field in usual_columns(rows)[0]}
     columns = configurations(rows, fields).columns

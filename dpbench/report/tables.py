@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dpbench.analysis.metric import Metric
-from dpbench.analysis.metrics import COLUMNS
+from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.row import Row
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
@@ -37,7 +37,7 @@ MOST_IMPORTANT = (
     *("mfu", "final_loss", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
-DEFAULT_COLUMNS = tuple(column for column in COLUMNS.values() if column.shown != "on request")
+DEFAULT_COLUMNS = tuple(column for column in TABLE_METRICS.values() if column.shown != "on request")
 NO_ROWS = "No rows: nothing has been measured.\n"
 UNLIMITED = 100_000
 """Width of a table that keeps all columns."""
@@ -188,9 +188,9 @@ def usual_columns(rows: Rows) -> tuple[tuple[Metric, ...], tuple[str, ...]]:
 def parse_columns(text: str) -> tuple[Metric, ...]:
     """Reads --columns a,b,c: these columns, after those that identify a row unless one of them is
     among these. Raises UnknownName or UsageError. ("seed" is a layout of its own.)"""
-    asked = parse_keys(text, COLUMNS, layouts=(SEED,))
+    asked = parse_keys(text, TABLE_METRICS, layouts=(SEED,))
     identity = () if {*asked} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS
-    return tuple(COLUMNS[name] for name in (*identity, *asked))
+    return tuple(TABLE_METRICS[name] for name in (*identity, *asked))
 
 
 def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import Comparison, Outcome
+from dpbench.analysis.comparisons.comparison import Comparison, RowOutcome
 from dpbench.analysis.comparisons.verdict import MetricVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.messages import one_line
@@ -251,7 +251,7 @@ def junit(verdict: Verdict, *, strict: bool, notes: Sequence[str], started_utc: 
     )
 
 
-def _tag(outcome: Outcome, *, strict: bool) -> str:
+def _tag(outcome: RowOutcome, *, strict: bool) -> str:
     """The element that says how a testcase ended; "" if it passed."""
     if outcome == "regressed" or (outcome == "inconclusive" and strict):
         return "failure"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from scipy import stats
 
 from dpbench.analysis.estimate import (
     Estimate,
-    Floats,
     geometric_mean,
     mean,
     paired_ratio,
@@ -63,27 +61,6 @@ def test_intervals_between_runs_cover_what_they_say(runs: int) -> None:
     # Welch's is conservative with few runs: 0.972 at 3.
     most = {"runs": 0.97, "mean": 0.97, "Welch": 0.98, "paired": 0.97}
     assert all(0.93 <= covered[name] / sweeps <= most[name] for name in covered), covered
-
-
-NOISES: dict[str, Callable[[np.random.Generator], Floats]] = {
-    "skewed": lambda rng: 0.03 * rng.exponential(size=(3000, 4)),
-    "one run in ten takes 33 % longer": lambda rng: (
-        0.01 * rng.normal(size=(3000, 4)) + 0.29 * (rng.random((3000, 4)) < 0.1)
-    ),
-    "one run in twenty takes twice as long": lambda rng: (
-        0.01 * rng.normal(size=(3000, 4)) + 0.69 * (rng.random((3000, 4)) < 0.05)
-    ),
-}
-
-
-@pytest.mark.parametrize("noise", NOISES)
-def test_the_interval_of_a_speed_covers_the_typical_run(noise: str) -> None:
-    """The median run, which rare outliers do not move, as they move the mean of all runs."""
-    logs = -NOISES[noise](np.random.default_rng(8))
-    typical = 100 * math.exp(float(np.median(logs)))
-    speeds = (100 * np.exp(logs)).tolist()
-    covered = sum(geometric_mean(four, unit="/s").contains(typical) for four in speeds)
-    assert 0.93 <= covered / len(speeds) <= 0.99
 
 
 def test_a_paired_ratio_is_t_on_the_logarithms_of_ratios() -> None:

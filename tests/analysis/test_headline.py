@@ -86,16 +86,6 @@ def test_scaling_is_that_of_the_largest_group() -> None:
     assert found.value.value == pytest.approx(0.9)
 
 
-def test_a_slow_replica_makes_no_good_scaling_where_single_was_measured() -> None:
-    slow = {("torch-ddp", 1): 60, ("torch-ddp", 2): 115, ("ddp", 1): 95, ("ddp", 2): 150}
-    records = [run(trial(name, group_size=n), speed) for (name, n), speed in slow.items()]
-    assert best(of(records).scaling).row.label == "torch-ddp/gloo ×2, batch 32"
-    found = of([*records, run(trial("single", "none"), 100)])
-    assert best(found.scaling).row.label == "ddp/gloo ×2, batch 32"
-    assert best(found.scaling).row.reference == "single"
-    assert best(found.scaling).value.value == pytest.approx(0.75)
-
-
 def test_nothing_is_named_where_the_highest_speed_is_too_noisy() -> None:
     found = of(noisy_sweep())
     assert found == Headline(

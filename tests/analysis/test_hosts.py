@@ -10,7 +10,7 @@ from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.comparisons.matching import NotComparable, match
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.frames import to_frame
-from dpbench.analysis.metrics import COLUMNS
+from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.resources import utilization
 from dpbench.analysis.rows import summarize
 from dpbench.records.environment import environment_line
@@ -42,7 +42,10 @@ def test_a_group_across_hosts_scales_from_one_replica_on_the_first() -> None:
     assert row.label == "ddp/gloo ×2 (1+1 hosts), batch 32"
     assert row.speedup is not None
     assert (row.speedup.value, row.notes) == (1.5, ())
-    assert (cell(COLUMNS["group_size"], row), to_frame([row])["nodes"].item()) == ("2 (1+1)", "1+1")
+    assert (cell(TABLE_METRICS["group_size"], row), to_frame([row])["nodes"].item()) == (
+        "2 (1+1)",
+        "1+1",
+    )
 
 
 def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other() -> None:

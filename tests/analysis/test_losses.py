@@ -9,7 +9,6 @@ import pytest
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.analysis.losses import loss_curve, loss_notes, loss_slope, loss_slope_per_second
-from dpbench.analysis.rows import summarize
 from tests.analysis.builders import loss_run, rank, record, run, trial, window
 
 SPEED = Estimate(
@@ -60,17 +59,6 @@ def test_the_loss_per_second_covers_its_truth() -> None:
         assert found is not None
         covered += found.contains(0.01)
     assert 0.93 <= covered / 400 <= 0.98
-
-
-def test_the_delta_per_second_has_no_interval_however_often_it_ran() -> None:
-    runs = [
-        loss_run([2.0, 1.5, 1.0], step_seconds=seconds, repetition=number)
-        for number, seconds in enumerate((0.1, 0.2))
-    ]
-    (row,) = summarize(runs)
-    delta = row["loss_delta_per_second"]
-    assert (delta.value, delta.interval) == (pytest.approx((1 / 0.3 + 1 / 0.6) / 2), None)
-    assert (delta.unit, delta.basis) == ("per s", "single value")
 
 
 def test_few_steps_are_blocks_of_one_step_and_a_mean_over_five() -> None:

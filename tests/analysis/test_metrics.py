@@ -195,12 +195,6 @@ def test_repetitions_are_combined_as_each_metric_says() -> None:
     assert row["peak_memory_bytes"] is None
 
 
-def test_a_single_repetition_has_no_interval() -> None:
-    (row,) = summarize([run(trial(), 100.0)])
-    assert row.throughput is not None
-    assert (row.throughput.basis, row.throughput.interval) == ("single value", None)
-
-
 @pytest.mark.parametrize(
     "ranks",
     [

@@ -53,16 +53,7 @@ def test_a_count_holds_for_all_trials_of_its_workload() -> None:
 
 
 def test_devices_are_found_by_their_drivers_names_and_slices_are_not() -> None:
-    known = {
-        "Tesla V100-SXM2-16GB": 15.7,
-        "A100-SXM4-40GB": 19.5,
-        "NVIDIA A100 80GB PCIe": 19.5,
-        H100: 67.0,
-        "NVIDIA H100 PCIe": 51.0,
-        "NVIDIA H200": 67.0,
-        "NVIDIA GeForce RTX 4090": 82.6,
-        "AMD Instinct MI300X": 163.4,
-    }
+    known = {"NVIDIA A100 80GB PCIe": 19.5, H100: 67.0, "AMD Instinct MI300X": 163.4}
     for name, teraflops in known.items():
         peak = peak_of(name)
         assert peak is not None

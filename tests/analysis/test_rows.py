@@ -117,13 +117,6 @@ def test_skipped_only_if_all_are_skipped() -> None:
     assert row.reason == "1 of 2 repetitions skipped: no CUDA device"
 
 
-def test_a_repetition_with_wrong_gradients_is_counted_in_words() -> None:
-    (row,) = summarize(
-        [run(trial(), 1.0), record(trial(repetition=1), status=Status.WRONG_GRADIENTS)]
-    )
-    assert row.reason == "1 of 2 repetitions with wrong gradients"
-
-
 def test_wrong_gradients_never_have_a_speed() -> None:
     (row,) = summarize(
         [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpbench.analysis.frames import to_frame
-from dpbench.analysis.metrics import COLUMNS
+from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.report.footnotes import too_noisy, warming_up
@@ -61,7 +61,7 @@ def test_the_communication_of_a_speed_that_is_too_noisy_is_not_printed_either() 
     wild = summarize(
         [steps_of("ddp", [s] * 2, [0.01] * 2, repetition=n) for n, s in enumerate((0.02, 0.2))]
     )
-    assert cell(COLUMNS["exposed_communication_seconds"], wild[0]) == "too noisy"
+    assert cell(TABLE_METRICS["exposed_communication_seconds"], wild[0]) == "too noisy"
 
 
 def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either() -> None:
@@ -69,6 +69,6 @@ def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either()
         summarize(runs(trial(), speeds)) for speeds in ((100.0, 400.0), (100.0, 101.0))
     )
     for name in ("images_per_second", "loss_slope_per_second"):
-        assert cell(COLUMNS[name], wild) == "too noisy"
-        assert cell(COLUMNS[name], calm) not in ("too noisy", MISSING)
+        assert cell(TABLE_METRICS[name], wild) == "too noisy"
+        assert cell(TABLE_METRICS[name], calm) not in ("too noisy", MISSING)
     assert to_frame([wild])["loss_slope_per_second"].notna().all()

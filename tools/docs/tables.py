@@ -13,7 +13,7 @@ import torch
 
 import dpbench
 from dpbench import architecture
-from dpbench.analysis.metrics import COLUMNS
+from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
 from dpbench.api.results import Results
 from dpbench.cli.app import commands
@@ -38,7 +38,7 @@ def _columns(which: str) -> str:
         ("column", "key", "definition"),
         (
             (column.header.replace("{Item}", "Images"), f"`{column.key}`", column.meaning)
-            for column in COLUMNS.values()
+            for column in TABLE_METRICS.values()
             if (column.shown != "on request") is shown and not (shown and column.key in NAMES)
         ),
     )

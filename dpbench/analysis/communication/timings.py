@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from statistics import median
+from typing import Any
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.analysis.metric import Metric
@@ -22,17 +22,18 @@ from dpbench.records.trial import Status
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizeCost:
-    """Results for one message size."""
+    """Results for one message size; SIZE_METRICS has the meaning of each."""
 
     nbytes: int
-    seconds: Estimate
-    algorithm_bandwidth: Estimate
-    """Bytes per second."""
-    bus_bandwidth: Estimate
     samples: int
-    """Number of timed samples, over all repetitions."""
+    seconds: Estimate
+    algorithm_bytes_per_second: Estimate
+    bus_bytes_per_second: Estimate
     largest_error: float
-    """Largest error over all ranks and repetitions, relative to exact arithmetic."""
+
+    def __getitem__(self, key: str) -> Any:
+        """The value of a metric, as a row of trials has it."""
+        return getattr(self, key)
 
 
 SIZE_METRICS = (
@@ -43,13 +44,11 @@ SIZE_METRICS = (
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         style="grouped",
-        row=attrgetter("nbytes"),
     ),
     Metric(
         key="samples",
         kind="integer",
         meaning="Timed samples behind it, all repetitions together.",
-        row=attrgetter("samples"),
     ),
     Metric(
         key="seconds",
@@ -58,7 +57,6 @@ SIZE_METRICS = (
         has_interval=True,
         header="Time",
         style="time",
-        row=attrgetter("seconds"),
     ),
     Metric(
         key="algorithm_bytes_per_second",
@@ -66,7 +64,6 @@ SIZE_METRICS = (
         has_interval=True,
         header="algbw (GB/s)",
         style="gigabytes alone",
-        row=attrgetter("algorithm_bandwidth"),
     ),
     Metric(
         key="bus_bytes_per_second",
@@ -75,7 +72,6 @@ SIZE_METRICS = (
         has_interval=True,
         header="busbw (GB/s)",
         style="gigabytes",
-        row=attrgetter("bus_bandwidth"),
     ),
     Metric(
         key="largest_error",
@@ -83,7 +79,6 @@ SIZE_METRICS = (
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         style="error",
-        row=attrgetter("largest_error"),
     ),
 )
 """Metrics of one message size."""
@@ -123,43 +118,40 @@ def measured(records: Iterable[CollectiveRecord]) -> tuple[MeasuredCollective, .
     groups: dict[CollectiveSpec, list[CollectiveRecord]] = {}
     for record in records:
         groups.setdefault(record.collective.configuration, []).append(record)
-    return tuple(_measured(spec, group) for spec, group in groups.items())
+    found = []
+    for spec, group in groups.items():
+        done = [record for record in group if record.status is Status.COMPLETED and record.ranks]
+        found.append(
+            MeasuredCollective(
+                spec=spec,
+                repetitions=len(done),
+                nodes=max((len({rank.host for rank in one.ranks}) for one in done), default=0),
+                sizes=tuple(_size_cost(spec, n, done) for n in spec.sizes_bytes) if done else (),
+                failures=tuple((one.status, one.reason or "") for one in group if one not in done),
+                tried_again_after=tuple(
+                    one.tried_again_after for one in group if one.tried_again_after
+                ),
+            )
+        )
+    return tuple(found)
 
 
-def _measured(spec: CollectiveSpec, records: Sequence[CollectiveRecord]) -> MeasuredCollective:
-    done = [record for record in records if record.status is Status.COMPLETED and record.ranks]
-    return MeasuredCollective(
-        spec=spec,
-        repetitions=len(done),
-        nodes=max((len({rank.host for rank in record.ranks}) for record in done), default=0),
-        sizes=tuple(
-            size for nbytes in spec.sizes_bytes if (size := _size_cost(spec, nbytes, done))
-        ),
-        failures=tuple((r.status, r.reason or "") for r in records if r not in done),
-        tried_again_after=tuple(r.tried_again_after for r in records if r.tried_again_after),
-    )
-
-
-def _size_cost(
-    spec: CollectiveSpec, nbytes: int, records: Sequence[CollectiveRecord]
-) -> SizeCost | None:
-    """Cost of a size, from the repetitions whose ranks all have it; None if there is none."""
-    calls = []
-    for record in records:
-        own = [one for rank in record.ranks for one in rank.timings if one.nbytes == nbytes]
-        if len(own) == len(record.ranks):
-            calls.append(own)
-    if not calls:
-        return None
+def _size_cost(spec: CollectiveSpec, nbytes: int, records: Sequence[CollectiveRecord]) -> SizeCost:
+    """Cost of a size, from completed repetitions."""
+    calls = [
+        [one for rank in record.ranks for one in rank.timings if one.nbytes == nbytes]
+        for record in records
+    ]
     # Every sample took as long as on its slowest rank.
     samples = [list(map(max, zip(*(one.seconds for one in ranks), strict=True))) for ranks in calls]
     took = geometric_mean([median(one) for one in samples], unit="s")
     algorithm = took.mapped(lambda seconds: nbytes / seconds, unit="B/s")
+    factor = bus_factor(spec.collective, spec.group_size)
     return SizeCost(
         nbytes=nbytes,
-        seconds=took,
-        algorithm_bandwidth=algorithm,
-        bus_bandwidth=algorithm.scaled(bus_factor(spec.collective, spec.group_size), unit="B/s"),
         samples=sum(map(len, samples)),
+        seconds=took,
+        algorithm_bytes_per_second=algorithm,
+        bus_bytes_per_second=algorithm.scaled(factor, unit="B/s"),
         largest_error=max(one.largest_error for ranks in calls for one in ranks),
     )

@@ -18,7 +18,7 @@ from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.metric import Metric
 from dpbench.records.trial import TrialRecord
 
-Outcome = Literal[
+RowOutcome = Literal[
     "faster", "slower", "better", "worse", "same", "inconclusive", "regressed", "pass"
 ]
 """What became of a row: the last two in a check, the first five in a comparison."""
@@ -47,7 +47,7 @@ class Comparison:
     """The tests of the slowdown; None if it has no interval."""
     p_value_corrected: float | None = None
     """p-value, corrected for the number of rows (Holm)."""
-    outcome: Outcome = "inconclusive"
+    outcome: RowOutcome = "inconclusive"
     reason: str | None
     """Reason why it is inconclusive."""
 
@@ -137,7 +137,7 @@ def _compared(
     )
 
 
-def _outcome(row: Comparison, corrected: float, metric: Metric, within: float) -> Outcome:
+def _outcome(row: Comparison, corrected: float, metric: Metric, within: float) -> RowOutcome:
     assert row.slowdown is not None, "rows with a change have a slowdown"
     low, high = row.slowdown.ends
     if 1 / (1 + within) <= low and high <= 1 + within:

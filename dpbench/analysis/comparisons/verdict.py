@@ -42,7 +42,6 @@ from dpbench.records.trial import Status
 from dpbench.specs import Labels
 
 VerdictOutcome = Literal["regressed", "pass", "inconclusive"]
-WORST_FIRST: tuple[VerdictOutcome, ...] = ("regressed", "inconclusive", "pass")
 ALPHA_OF_A_LOOK = 0.02
 """Level of each one-sided test, for data that is looked at again as it grows."""
 
@@ -123,7 +122,7 @@ def judge(
         limit, mean = 1 + tolerance, mean_change(group)
         found = _decide(mean, limit, alpha, level)
         # A single row is its own mean.
-        outcomes = [found] if len(group) == 1 else _judge_rows(group, limit, alpha, level)
+        by_row = [found] if len(group) == 1 else _judge_rows(group, limit, alpha, level)
         whole = MetricVerdict(
             metric=first.metric,
             candidate=first.candidate_label,
@@ -132,18 +131,20 @@ def judge(
             slowdown=None if mean is None else mean.estimate,
             repetitions=mean.repetitions if mean else (0, 0),
             repetitions_needed=None,
-            rows=tuple(replace(row, outcome=o) for row, o in zip(group, outcomes, strict=True)),
+            rows=tuple(replace(row, outcome=o) for row, o in zip(group, by_row, strict=True)),
         )
         # Where the mean passes, what is left to settle are the rows.
         left = [row.change for row in whole.open_rows] if found == "pass" else [mean]
         needed = [one.repetitions_to_settle(limit, level / 2) for one in left if one]
-        if "regressed" in outcomes:
+        if "regressed" in by_row:
             found = "regressed"
         elif strict and whole.open_rows and found == "pass":
             found = "inconclusive"
         most = max(filter(None, needed), default=None) if all(needed) else None
         metrics.append(replace(whole, outcome=found, repetitions_needed=most))
-    worst = min((one.outcome for one in metrics), key=WORST_FIRST.index)
+    outcomes = {one.outcome for one in metrics}
+    worst_first: tuple[VerdictOutcome, ...] = ("regressed", "inconclusive", "pass")
+    worst = next(one for one in worst_first if one in outcomes)
     return Verdict(outcome=worst, metrics=tuple(metrics))
 
 

@@ -51,11 +51,13 @@ def advise(one: Explanation, others: Sequence[Explanation]) -> tuple[Advice, ...
     is_beside_several = one.trial.group_size == 1 and any(o.trial.group_size > 1 for o in others)
     if one.is_too_noisy or is_beside_several:
         return () if pauses is None else (pauses,)
-    lines = [
-        _advice(factor, one, others)
-        for factor in one.factors.factors
-        if is_large_loss(factor.share) and not _is_of_pauses(factor, pauses)
-    ]
+    lines = []
+    for factor in one.factors.factors:
+        is_hidden = HIDDEN_BY_PAUSES.issuperset(factor.parts)
+        if is_hidden and pauses and pauses.share.value >= HALF * factor.share.value:
+            continue  # the larger part of it are slow steps
+        if is_large_loss(factor.share):
+            lines.append(_advice(factor, one, others))
     share = one.phases and one.phases.data_share
     if share and is_large_loss(share) and all(line.kind != "data" for line in lines):
         # A loader that is as slow in `single` costs no efficiency, and still costs time.
@@ -80,15 +82,6 @@ def _pauses(one: Explanation) -> Advice | None:
     return Advice(kind="slow steps", share=slow.share, loss=slow.text, remedy=remedy)
 
 
-def _is_of_pauses(factor: Factor, pauses: Advice | None) -> bool:
-    """Whether slow steps, which have advice of their own, cause the larger part of a loss."""
-    return (
-        pauses is not None
-        and HIDDEN_BY_PAUSES.issuperset(factor.parts)
-        and pauses.share.value >= HALF * factor.share.value
-    )
-
-
 def _advice(factor: Factor, explained: Explanation, others: Sequence[Explanation]) -> Advice:
     kind: AdviceKind = factor.parts[0]
     if factor.parts == ONE_CLOCK:
@@ -97,16 +90,13 @@ def _advice(factor: Factor, explained: Explanation, others: Sequence[Explanation
     elif len(factor.parts) > 1:
         kind = "not separated"
     elif kind == "waiting" and explained.slowest_rank is not None:
-        seconds = factor.share.value * explained.factors.step_seconds.value
-        kind = "data" if _slow_data_seconds(explained) >= HALF * seconds else "waiting"
+        # Seconds of a step by which data loading on the slowest rank exceeds the typical rank's.
+        loading = [ranks for one in explained.row.records if (ranks := data_seconds(one))]
+        slower = fmean([max(ranks) - median_low(ranks) for ranks in loading] or [0.0])
+        lost = factor.share.value * explained.factors.step_seconds.value
+        kind = "data" if slower >= HALF * lost else "waiting"
     loss, remedy = _words(kind, factor.parts, explained, others)
     return Advice(kind=kind, share=factor.share, loss=loss, remedy=remedy)
-
-
-def _slow_data_seconds(explained: Explanation) -> float:
-    """Seconds of a step by which data loading on the slowest rank exceeds the typical rank's."""
-    loading = (data_seconds(record) for record in explained.row.records)
-    return fmean([max(ranks) - median_low(ranks) for ranks in loading if ranks] or [0.0])
 
 
 def _words(

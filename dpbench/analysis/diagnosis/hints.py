@@ -13,7 +13,7 @@ from dpbench.analysis.resources import gpu_names
 from dpbench.analysis.row import Row
 from dpbench.analysis.throughput import rank_step_seconds, steps_without_sync
 from dpbench.records.environment import Environment
-from dpbench.records.trial import TrialRecord, Window
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -28,11 +28,10 @@ quietest segment, on CPU ranks."""
 def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple[str, ...]:
     """Remarks on what deserves a change or a second look, and nothing that was done already."""
     measured = [row for row in rows if row.records]
-    shards = dict.fromkeys(row.trial.replica_batch_sizes for row in measured if row.trial)
     return (
         *_try_nccl(rows, environments),
         *(hint for row in measured for hint in _unlike_gpus(row, environments)),
-        *(_uneven_shards(sizes) for sizes in shards if len(set(sizes)) > 1),
+        *_uneven_shards(measured),
         *code_notes(measured),
     )
 
@@ -79,16 +78,17 @@ def _unlike_gpus(row: Row, environments: Mapping[str, Environment]) -> Iterator[
     )
 
 
-def _uneven_shards(sizes: tuple[int, ...]) -> str:
-    shares = " and ".join(
-        f"{count} take{'s' if count == 1 else ''} {size}"
-        for size, count in sorted(Counter(sizes).items(), reverse=True)
-    )
-    return (
-        f"of {len(sizes)} replicas, {shares} samples of a global batch of {sum(sizes)}: gradients "
-        "are weighted by samples, but all replicas wait for the largest shard "
-        f"({max(sizes) * len(sizes) / sum(sizes):.2f} × the mean)"
-    )
+def _uneven_shards(rows: Sequence[Row]) -> Iterator[str]:
+    """Remark on replicas that take different numbers of samples."""
+    for sizes in dict.fromkeys(row.trial.replica_batch_sizes for row in rows if row.trial):
+        counts = sorted(Counter(sizes).items(), reverse=True)
+        if len(counts) > 1:
+            shares = " and ".join(f"{n} take{'s' if n == 1 else ''} {size}" for size, n in counts)
+            yield (
+                f"of {len(sizes)} replicas, {shares} samples of a global batch of {sum(sizes)}: "
+                "gradients are weighted by samples, but all replicas wait for the largest shard "
+                f"({max(sizes) * len(sizes) / sum(sizes):.2f} × the mean)"
+            )
 
 
 def code_notes(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -105,7 +105,13 @@ def code_notes(rows: Sequence[Row]) -> tuple[str, ...]:
 def _code_notes(trial: TrialSpec, records: Sequence[TrialRecord]) -> Iterator[str]:
     """Remarks on one row; training scripts have `script.symptoms` for all but growing memory."""
     ranks = [rank for record in records for rank in record.ranks]
-    if min((_growth(rank.timed) for rank in ranks), default=0.0) >= LEAST_GROWTH_BYTES:
+    # Memory of the first segment may be used for the first time, so that a window needs another.
+    growth = [
+        min(grown / steps for grown, steps in zip(grew, rank.timed.segment_steps, strict=True))
+        for rank in ranks
+        if len(grew := rank.timed.memory_growth_bytes) > 1
+    ]
+    if len(growth) == len(ranks) and min(growth, default=0) >= LEAST_GROWTH_BYTES:
         yield (
             "memory grows in every step; look for tensors that the code keeps, such as losses that "
             "were not detached"
@@ -134,11 +140,3 @@ def _code_notes(trial: TrialSpec, records: Sequence[TrialRecord]) -> Iterator[st
             "in steps without gradient synchronization too; exposed communication and reduced "
             "bytes leave it out"
         )
-
-
-def _growth(window: Window) -> float:
-    """Bytes a step in the segment that grew least; 0 for a single segment, whose memory may be used
-    for the first time."""
-    pairs = zip(window.memory_growth_bytes, window.segment_steps, strict=False)
-    found = [growth / steps for growth, steps in pairs]
-    return min(found) if len(found) > 1 else 0.0

@@ -43,8 +43,10 @@ def bandwidth(subject: Subject) -> Drawn:
             points = []
             for size in one.sizes:
                 place = sizes.index(size.nbytes)
-                speed = f"{gigabytes(size.bus_bandwidth)} GB/s"
-                points.append((place, size.bus_bandwidth, f"{backend}, {names[place]}: {speed}"))
+                speed = f"{gigabytes(size.bus_bytes_per_second)} GB/s"
+                points.append(
+                    (place, size.bus_bytes_per_second, f"{backend}, {names[place]}: {speed}")
+                )
             color = BACKEND_COLORS.get(backend, OTHER_COLORS[0])
             style = {**styles["", "", one.spec.backend], "color": color}
             draw_points(axis, points, label=backend, **style)
@@ -53,4 +55,4 @@ def bandwidth(subject: Subject) -> Drawn:
         category_axis(axis, names, "message size")
         scaled_axis(axis, "B/s", "bus bandwidth")
     legend(figure)
-    return figure, [size.bus_bandwidth for one in found for size in one.sizes], remarks
+    return figure, [size.bus_bytes_per_second for one in found for size in one.sizes], remarks

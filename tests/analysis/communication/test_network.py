@@ -64,11 +64,8 @@ intra = { latency_us = 2, gigabytes_per_second = 100 }
     ("text", "words"),
     [
         (FILE + "algorithm = 'nope'\n", "algorithm: Input should be 'auto', 'ring'"),
-        (FILE + "rnaks = 3\n", "rnaks: Extra inputs are not permitted"),
-        (FILE.replace("= 4", "= 0"), "ranks_per_node: Input should be greater than or equal to 1"),
         (FILE.replace("intra", "inter"), "[intra] is missing"),
         (FILE.replace("= 100", "= 'x'"), "intra.gigabytes_per_second: Input should be a valid"),
-        (FILE.replace("source", "#"), "source: Field required"),
         ("ranks_per_node = ", "expected a TOML file"),
     ],
 )

@@ -11,9 +11,7 @@ from dpbench.analysis.comparisons.comparability import (
     environment_notes,
 )
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, match
-from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.resources import memory_imbalance
-from dpbench.errors import UsageError
 from dpbench.records import environment
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import TrialRecord
@@ -101,13 +99,6 @@ def test_an_edited_model_may_be_compared_with_what_it_was_and_it_is_said() -> No
 
     assert said("a" * 64, "a" * 64) == ()
     assert said("a" * 64, "b" * 64) == ("model.py has changed between the two",)
-
-
-def test_a_model_before_and_after_an_edit_in_one_folder_stays_two_things() -> None:
-    records = (of_files("a" * 64), of_files("b" * 64))
-    with pytest.raises(UsageError, match=r"select one with DIR:key=value$"):
-        match(side("DIR", *records), side("other", records[0]))
-    assert len(by_configuration([*records[0], *records[1]])) == 2
 
 
 def test_the_same_machine_with_another_commit_may_be_compared_and_it_is_said() -> None:

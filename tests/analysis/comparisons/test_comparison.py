@@ -67,26 +67,6 @@ def test_one_sweep_is_compared_within_its_repetitions() -> None:
     assert only(apart).outcome == "inconclusive"
 
 
-def test_a_repetition_that_failed_on_one_side_leaves_the_pairs_of_the_others() -> None:
-    failed = record(trial("torch-ddp", repetition=1), status=Status.FAILED)
-    speeds = (*QUIET, 98.5)
-    theirs = runs(trial("torch-ddp"), speeds)
-    sweep = side("x", runs(trial(), speeds), [theirs[0], failed, *theirs[2:]], source="x")
-    row = only(
-        match(
-            replace(sweep, where={"implementation": "ddp"}),
-            replace(sweep, where={"implementation": "torch-ddp"}),
-        )
-    )
-    assert row.paired
-    assert row.slowdown is not None
-    assert row.slowdown.sample_size == 5
-    assert row.repetitions == (5, 5)
-    assert row.slowdown.value == pytest.approx(1.0)
-    assert row.baseline is not None
-    assert row.baseline.sample_size == 6
-
-
 def test_the_same_is_an_interval_inside_the_limits() -> None:
     row = only(throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]}))
     assert row.outcome == "same"

@@ -121,16 +121,6 @@ def test_several_metrics_and_candidates_err_no_more_often_than_one(rows: int) ->
     assert regressed <= 0.10
 
 
-def test_one_row_of_four_that_is_slower_is_caught() -> None:
-    regressed, _ = frequencies(one_metric(0.0, 0.20, 0.0, 0.0))
-    assert regressed >= 0.85
-
-
-def test_more_rows_decide_sooner() -> None:
-    passed = [frequencies(one_metric(*[0.0] * rows), spread=0.05)[1] for rows in (1, 4)]
-    assert passed[0] + 0.2 < passed[1]
-
-
 def test_each_of_several_metrics_is_judged_at_its_share_of_the_level() -> None:
     """t is 2.6 on 8 degrees of freedom, p = 0.016: enough for one metric, not for three."""
     tolerances = {"images_per_second": 0.03, "step_seconds_p50": 0.03, "peak_memory_bytes": 0.5}

@@ -39,6 +39,16 @@ def passes(*rows: tuple[Any, ...], **more: Any) -> list[TrialRecord]:
     ]
 
 
+def phases(*, data_seconds: float) -> Phases:
+    """Five instrumented steps that take 4 ms besides loading data."""
+    return Phases(
+        data_seconds=(data_seconds,) * 5,
+        forward_seconds=(1 * MS,) * 5,
+        backward_seconds=(2 * MS,) * 5,
+        optimizer_seconds=(1 * MS,) * 5,
+    )
+
+
 def one_loss(
     implementation: str = "ddp", *, step: float = 20 * MS, without: float = 10 * MS, **changes: Any
 ) -> list[TrialRecord]:
@@ -110,6 +120,35 @@ def test_a_slow_rank_is_named() -> None:
     assert kinds["waiting"].startswith("waiting for rank 1 (cpu), the slowest in all 3 repetitions")
 
 
+def test_a_rank_that_waits_for_its_data_is_told_to_load_it_sooner() -> None:
+    records = []
+    for one in passes(("independent", [10 * MS] * 2), ("ddp", [16 * MS] * 2, [10 * MS, 16 * MS])):
+        loading = [MS if number == 0 else 7 * MS for number in range(len(one.ranks))]
+        ranks = (
+            replace(rank, phases=phases(data_seconds=seconds))
+            for rank, seconds in zip(one.ranks, loading, strict=True)
+        )
+        records.append(replace(one, ranks=tuple(ranks)))
+    first, *_ = advice_on(LABEL, records)
+    assert (first.kind, first.loss) == ("data", "loading data on rank 1 (cpu)")
+
+
+def test_slow_first_steps_are_told_to_warm_up_longer() -> None:
+    slow = [110 * MS] * 5 + [10 * MS] * 45
+    records = [
+        record(
+            trial(group_size=2, timed_steps=50, repetition=repetition),
+            [
+                rank(n, window(slow, 1600), without_sync=window([10 * MS] * 50, 1600))
+                for n in (0, 1)
+            ],
+        )
+        for repetition in range(PASSES)
+    ]
+    (found,) = advice_on(LABEL, records)
+    assert (found.kind, found.remedy) == ("warm-up", "try --warmup 7")
+
+
 def test_independent_copies_wait_for_nobody() -> None:
     records = passes(("independent", [10 * MS, 16 * MS]))
     (found,) = advice_on("independent ×2, batch 32", records)
@@ -147,14 +186,9 @@ def test_rare_slow_steps_are_named_where_their_noise_hides_every_factor() -> Non
 
 def test_data_that_every_rank_loads_slowly_is_named_though_it_costs_no_efficiency() -> None:
     """Phases as every repetition stores them."""
-    phases = Phases(
-        data_seconds=(16 * MS,) * 5,
-        forward_seconds=(1 * MS,) * 5,
-        backward_seconds=(2 * MS,) * 5,
-        optimizer_seconds=(1 * MS,) * 5,
-    )
+    slow = phases(data_seconds=16 * MS)
     records = [
-        replace(one, ranks=tuple(replace(rank, phases=phases) for rank in one.ranks))
+        replace(one, ranks=tuple(replace(rank, phases=slow) for rank in one.ranks))
         for repetition in range(3)
         for one in (
             steps_of("single", [20 * MS], repetition=repetition),

@@ -142,17 +142,6 @@ def test_the_interval_is_that_of_the_logarithms_of_repetitions() -> None:
     assert communication.share.ends[0] < 0
 
 
-def test_a_baseline_whose_median_step_is_longer_than_its_mean_has_no_pauses() -> None:
-    """As on a machine that was disturbed only while the baseline ran."""
-    single = trial("single", "none", 1)
-    disturbed = record_of(single, [rank(0, window([50 * MS] * 3 + [1 * MS], 32))])
-    *_, record = weak_sweep()
-    copies = steps_of("independent", [2 * MS] * 2)
-    found = by_parts(factors_of(record, [disturbed, copies]))
-    assert found["contention",] == pytest.approx(37.75 / 2)
-    assert found["wrapper",] == pytest.approx(2 / 13)
-
-
 def test_a_straggler_is_no_contention_and_no_wrapper() -> None:
     """Rank 1 takes 10 ms longer, alone as in a group."""
     others = [steps_of("single", [10 * MS]), steps_of("independent", [10 * MS, 20 * MS])]

@@ -200,7 +200,7 @@ def test_bandwidth_is_that_of_the_analysis() -> None:
     assert [axes.get_title("left") for axes in chart.axes] == ["all_reduce ×2", "all_reduce ×4"]
     (one,) = measured(collectives(4))
     shown = [value for _, _, value, _, _ in bars(chart.axes[1])]
-    assert shown == pytest.approx([size.bus_bandwidth.value for size in one.sizes])
+    assert shown == pytest.approx([size.bus_bytes_per_second.value for size in one.sizes])
 
 
 @pytest.mark.parametrize("kind", CHARTS)
