@@ -14,7 +14,7 @@ from dpbench.launch.causes import Hang, RankTrace, hang_of, outcome_of
 from dpbench.launch.rank import Failure, failure_of, stack_path
 from dpbench.measure import device
 from dpbench.records.trial import Status
-from tests.measure.recording_cuda import RecordingCuda
+from tests.recording_cuda import RecordingCuda
 
 TORCH = Path(torch.__file__).parent
 HUNG_IN_USER_CODE = """Timeout (0:00:03)!

@@ -18,7 +18,7 @@ from dpbench.measure.device import (
     reset_peak_device_memory,
     set_tf32,
 )
-from tests.measure.recording_cuda import GPU, RecordingCuda
+from tests.recording_cuda import GPU, RecordingCuda
 
 MIB = 2**20
 

@@ -18,7 +18,7 @@ from dpbench.measure.window import (
     time_steps,
 )
 from dpbench.records.trial import Window
-from tests.measure.recording_cuda import GPU, RecordingCuda
+from tests.recording_cuda import GPU, RecordingCuda
 
 CPU = torch.device("cpu")
 ALONE = RankGroup(size=1, control=None)

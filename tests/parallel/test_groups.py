@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
-import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from dpbench.parallel import DistributedDataParallel
 from dpbench.parallel.agreement import check_sync
-from dpbench.parallel.groups import any_rank, carrier, gather_bytes
+from dpbench.parallel.groups import any_rank, gather_bytes
 from tests.parallel.worlds import World
 
 world = World(backend="gloo")
@@ -66,21 +62,6 @@ def a_batch_that_fails_on_one_rank_is_skipped_on_all(rank: int) -> None:
             taken.append(step)
         assert taken == [0, 2, 3]
         check_sync(module, gradients=True)
-
-
-def test_messages_travel_on_the_gpu_to_which_the_group_is_bound(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    group: Any = SimpleNamespace(bound_device_id=torch.device("cuda:1"))
-    of_module = torch.device("cuda:2")
-    monkeypatch.setattr(dist, "get_backend_config", lambda group: "cuda:nccl")
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    assert carrier(group, of_module) == torch.device("cuda:1")
-    group.bound_device_id = None
-    assert carrier(group, of_module) == of_module
-    assert carrier(group) == carrier(group, torch.device("cpu")) == torch.device("cuda:0")
-    monkeypatch.setattr(dist, "get_backend_config", lambda group: "cpu:gloo,cuda:nccl")
-    assert carrier(group, of_module) == torch.device("cpu")
 
 
 test_on_ranks = world.test()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -31,11 +32,19 @@ from tools.benchmarks.paired import (
     take_turns,
 )
 
+VIEWS = {"gradient_as_bucket_view": True}
 TORCH: dict[str, dict[str, Any]] = {
     "torch-ddp": {},
-    "torch-ddp, views": {"gradient_as_bucket_view": True},
-    "torch-ddp, views, static": {"gradient_as_bucket_view": True, "static_graph": True},
+    "torch-ddp, views": VIEWS,
+    "torch-ddp, views, static": VIEWS | {"static_graph": True},
 }
+if "batched_grad_copy" in signature(nn.parallel.DistributedDataParallel).parameters:  # torch 2.13
+    TORCH["torch-ddp, batched copy"] = {"batched_grad_copy": True}
+    TORCH["torch-ddp, views, static, batched copy"] = {
+        **VIEWS,
+        "static_graph": True,
+        "batched_grad_copy": True,
+    }
 MEAN_ON_GLOO, CASE_ON_GLOO, MEAN_ON_SHM = 1.02, 1.08, 0.92
 
 

@@ -218,6 +218,21 @@ def states_are_whole_and_load_anywhere(rank: int) -> None:
 
 
 @world.body_on(2)
+def states_travel_through_the_host_where_the_group_takes_tensors_of_gpus_only(rank: int) -> None:
+    _, ((ours, sharded), (theirs, plain)) = pairs(MAKES["AdamW"])
+    group, config = ours.process_group, dist.get_backend_config
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            dist, "get_backend_config", lambda one: "cuda:nccl" if one is group else config(one)
+        )
+        train(ours, sharded, range(3))
+        states = sharded.state_dict()
+    train(theirs, plain, range(3))
+    if rank == 0:
+        torch.testing.assert_close(states["state"], plain.state_dict()["state"])
+
+
+@world.body_on(2)
 def what_makes_no_sense_is_refused(rank: int) -> None:
     adamw = MAKES["AdamW"]
     model = Ddp(Model())
