@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpbench.analysis.communication.timings import SIZE_METRICS, measured
+from dpbench.analysis.collectives import SIZE_METRICS, measured
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metric import Metric, Value, ValueKind
 from dpbench.analysis.metrics import DECLARED

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.communication.timings import (
+from dpbench.analysis.collectives import (
     SIZE_METRICS,
     MeasuredCollective,
     SizeCost,

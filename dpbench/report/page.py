@@ -12,7 +12,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from dpbench import __version__, units
-from dpbench.analysis.communication.timings import measured
+from dpbench.analysis.collectives import measured
 from dpbench.analysis.diagnosis.explanation import not_too_noisy
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.row import Row

@@ -109,7 +109,7 @@ def _by_simulation(
     left_out: Sequence[str],
     sweep: StoredSweep,
 ) -> Projected:
-    from dpbench.analysis.communication.network import flat_network, load_topology
+    from dpbench.analysis.projection.network import flat_network, load_topology
     from dpbench.analysis.projection.simulation import project_by_simulation
 
     if options.topology is not None:

@@ -14,7 +14,7 @@ from dpbench.cli.app import run
 from dpbench.errors import UnknownName, UsageError
 from dpbench.records.trial import Status
 from tests.analysis.builders import record, trial
-from tests.analysis.communication.collective_records import (
+from tests.analysis.collective_records import (
     affine,
     collective_record,
     collective_spec,

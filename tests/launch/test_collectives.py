@@ -22,7 +22,7 @@ from dpbench.records.collectives import (
 )
 from dpbench.records.trial import Status
 from dpbench.rendezvous.process_group import process_group
-from tests.analysis.communication.collective_records import collective_spec
+from tests.analysis.collective_records import collective_spec
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
 MANY = 8 * 9001

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from dpbench.records.environment import capture
 from dpbench.store import CollectiveStore, SweepStore
-from tests.analysis.communication.collective_records import (
+from tests.analysis.collective_records import (
     affine,
     collective_record,
     collective_spec,

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from dpbench.analysis.communication.timings import measured
+from dpbench.analysis.collectives import measured
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.collectives import collectives_table, stored_answer
 from dpbench.report.table import Table
-from tests.analysis.communication.collective_records import (
+from tests.analysis.collective_records import (
     failed_record,
     sample_collectives,
 )

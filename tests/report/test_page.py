@@ -36,7 +36,7 @@ from dpbench.run.sweep.grid import plan_trials, rows
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import record, run, trial
-from tests.analysis.communication.collective_records import sample_collectives
+from tests.analysis.collective_records import sample_collectives
 from tests.builders import sweep_spec
 from tests.report.charts.pictured import figure
 from tests.report.pages import Seen, to_html, whole

@@ -12,7 +12,7 @@ from dpbench.errors import StoreError
 from dpbench.launch.collectives import run_collectives
 from dpbench.records import environment
 from dpbench.store import CollectiveStore, SweepStore
-from tests.analysis.communication.collective_records import collective_spec
+from tests.analysis.collective_records import collective_spec
 from tests.builders import sweep_spec
 from tests.launch.synthetic import SyntheticCollectives
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpbench import units
-from dpbench.analysis.communication.timings import MeasuredCollective, bus_factor, measured
+from dpbench.analysis.collectives import MeasuredCollective, bus_factor, measured
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw

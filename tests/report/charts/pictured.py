@@ -14,7 +14,7 @@ from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Phases, RankMeasurement, TrialRecord
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
-from tests.analysis.communication.collective_records import sample_collectives
+from tests.analysis.collective_records import sample_collectives
 from tests.report.sample import sample_records, stored, stored_collectives
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from dpbench.analysis.communication.timings import measured
+from dpbench.analysis.collectives import measured
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.row import Row
 from dpbench.analysis.subject import Subject

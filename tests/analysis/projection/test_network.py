@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.communication.network import Link, Topology, load_topology
+from dpbench.analysis.projection.network import Link, Topology, load_topology
 from dpbench.errors import UsageError
 
 MB = 1e6

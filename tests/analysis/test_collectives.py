@@ -7,10 +7,10 @@ from math import exp, sqrt
 
 import pytest
 
-from dpbench.analysis.communication.timings import bus_factor, measured
+from dpbench.analysis.collectives import bus_factor, measured
 from dpbench.records.collectives import SizeTiming
 from dpbench.records.trial import Status
-from tests.analysis.communication.collective_records import (
+from tests.analysis.collective_records import (
     affine,
     collective_record,
     collective_spec,

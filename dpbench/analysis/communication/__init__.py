@@ -1,1 +1,0 @@
-"""Costs of collectives: measured curves, cost models, networks."""
