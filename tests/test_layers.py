@@ -40,7 +40,6 @@ NEVER = {
     # A library that can be lifted out.
     "parallel": {f"dpbench.{name}" for name in HEIGHT if name != "parallel"},
     "records": {"torch"},
-    "run/sweep/grid": {"dpbench.store"},
     "analysis": {"torch", "dpbench.parallel", "dpbench.measure", "dpbench.launch"},
     "report": {"torch", "dpbench.parallel", "dpbench.measure", "dpbench.launch"},
     "store": {"torch", "pandas", "numpy"},

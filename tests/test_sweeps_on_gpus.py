@@ -158,4 +158,4 @@ def assert_recorded(record: TrialRecord) -> None:
 def test_the_command_of_a_part_is_accepted(part: dict[str, Any], here: Path) -> None:
     command, *words = words_of(part, rehearsed=True)
     if command == "sweep":
-        assert synthetic_dpbench("sweep", *words, "--dry-run") == 0
+        assert synthetic_dpbench("sweep", *words, "--oversubscribe", "--dry-run") == 0

@@ -17,6 +17,7 @@ from dpbench.analysis.rows import summarize
 from dpbench.records.environment import SYNTHETIC
 from dpbench.records.trial import NOT_A_MEAN
 from dpbench.store import StoredCollectives, StoredSweep
+from dpbench.store.unfinished import unfinished_warning
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,6 +98,7 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
         hints=hints(rows, environments),
         explanations=explain_rows(rows),
         sweep=stored,
+        unfinished=unfinished_warning(stored),
     )
 
 

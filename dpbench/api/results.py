@@ -63,9 +63,7 @@ class Results:
 
     @cached_property
     def _subject(self) -> Subject:
-        from dpbench.run.results import subject_of
-
-        return of_folder(self._stored) if self._sweep is None else subject_of(self._sweep)
+        return of_folder(self._stored)
 
     @property
     def _stored(self) -> StoredSweep | StoredCollectives:

@@ -26,7 +26,7 @@ from dpbench.cli.report import report
 from dpbench.cli.script import LongScriptCommand, ScriptCommand
 from dpbench.cli.sweep import sweep
 from dpbench.cli.train import train
-from dpbench.errors import DpbenchError, InvalidValue
+from dpbench.errors import DpbenchError
 from dpbench.messages import say
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -100,8 +100,6 @@ def run(arguments: Sequence[str]) -> int:
         result = _invoke(arguments)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except InvalidValue as error:
-        return _say(_named_as_typed(error, arguments), error.exit_status)
     except DpbenchError as error:
         return _say(str(error), error.exit_status)
     except KeyboardInterrupt:
@@ -129,16 +127,6 @@ def _invoke(arguments: Sequence[str]) -> Any:
             return group.invoke(context)
     except typer.Exit as leaving:
         return leaving.exit_code
-
-
-def _named_as_typed(error: InvalidValue, arguments: Sequence[str]) -> str:
-    """The message with the name of an option that was typed: --sync-backend instead of --backends,
-    which is its first name."""
-    typed = {word.partition("=")[0] for word in arguments}
-    for option in commands().commands[arguments[0]].params:
-        if option.name == error.about[0] and (names := typed.intersection(option.opts)):
-            return f"{min(names)}: {error.problem}"
-    return str(error)
 
 
 @cache

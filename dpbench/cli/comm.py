@@ -27,7 +27,7 @@ def comm(typed: dict[str, Any]) -> int:
     from dpbench.cli.show_results import report_folder, show_collectives
     from dpbench.report.page import PAGE, write_page
     from dpbench.report.progress.trials import Reporter
-    from dpbench.run.collectives.measuring import exit_status, measure_collectives
+    from dpbench.run.collectives import exit_status, measure_collectives
 
     progress = Reporter(quiet=options.quiet, noun="measurement")
     stored = measure_collectives(options, progress)

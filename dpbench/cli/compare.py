@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 from dpbench.messages import print_result, warn
@@ -34,7 +33,7 @@ def compare(typed: dict[str, Any]) -> None:
     from dpbench.analysis.comparisons.comparison import compare_metric
     from dpbench.analysis.comparisons.matching import NotComparable, match
     from dpbench.cli.show_results import latest
-    from dpbench.report.comparison import answer, comparisons_csv
+    from dpbench.report.comparison import answer
     from dpbench.run.results import load_sides
 
     baseline, candidate = options.baseline, options.candidate
@@ -50,13 +49,5 @@ def compare(typed: dict[str, Any]) -> None:
     for name, rows in found.items():
         if not rows:
             raise NotComparable(f"{name} was measured on neither side; take another --metric")
-    if options.format == "csv":
-        print_result(comparisons_csv([row for rows in found.values() for row in rows]))
-        for note in notes:
-            print(note, file=sys.stderr)
-        return
     shown = answer(found, matched, within=within, notes=notes)
-    if options.format == "markdown":
-        print_result(shown.markdown)
-    else:
-        print_result(shown.render(as_json=options.as_json or options.format == "json"))
+    print_result(shown.render(as_json=options.as_json))

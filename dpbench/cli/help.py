@@ -17,6 +17,13 @@ DESCRIBE_ALL = "--help-all"
 DESCRIBED = ("Arguments", "Options")
 """Panels that the short help of a long command describes."""
 
+PANELS = (
+    *("Arguments", "Options", "Settings to compare (each takes a list)", "Settings"),
+    *("Model and data", "Measurement", "Training", "Verdict", "Which rows", "Network"),
+    *("Machine", "Several nodes", "Results and output"),
+)
+"""The headings of options, in their order."""
+
 Rows = list[tuple[str, str]]
 
 
@@ -82,7 +89,7 @@ def _options_by_panel(options: Sequence[Any]) -> dict[str, Rows]:
         if option not in arguments and not option.hidden:
             panel = getattr(option, "rich_help_panel", None) or "Options"
             found.setdefault(panel, []).append((_name(option), _text(option)))
-    return found
+    return {panel: found[panel] for panel in sorted(found, key=PANELS.index)}
 
 
 def _name(option: Any) -> str:

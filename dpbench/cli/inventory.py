@@ -12,17 +12,10 @@ from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import print_result, say
 
 RESULTS = "results"
-KINDS = {
-    "architecture": "architectures",
-    "implementation": "implementations",
-    "backend": "backends",
-    "dataset": "datasets",
-    "preset": "presets",
-    "chart": "charts",
-    RESULTS: RESULTS,
-}
-"""Kinds of rows, and how KIND names them; the singular is taken too."""
-PLURALS = tuple(KINDS.values())
+KINDS = (
+    *("architectures", "implementations", "backends", "datasets", "presets", "charts"),
+    RESULTS,
+)
 
 
 def inventory(
@@ -46,25 +39,18 @@ def inventory(
 
     dpbench list architectures
     """
-    only = None if kind is None else _singular(kind)
-    if results_dir is not None and only != RESULTS:
+    if kind is not None and kind not in KINDS:
+        raise UnknownName("kind", kind, KINDS)
+    if results_dir is not None and kind != RESULTS:
         raise UsageError("--results-dir is for 'dpbench list results'; leave it out")
-    if only == RESULTS:
+    if kind == RESULTS:
         _list_results(results_dir, as_json=as_json)
         return
     from dpbench.report.inventory import names_answer, overview
 
-    rows = [row for row in _names() if only in (None, row[0])]
-    found = names_answer(rows) if only else overview(rows, KINDS)
+    rows = [row for row in _names() if kind in (None, row[0])]
+    found = overview(rows) if kind is None else names_answer(rows)
     print_result(found.render(as_json=as_json))
-
-
-def _singular(text: str) -> str:
-    """The kind as rows have it; raises UnknownName."""
-    name = {plural: single for single, plural in KINDS.items()}.get(text, text)
-    if name not in KINDS:
-        raise UnknownName("kind", text, PLURALS)
-    return name
 
 
 def _list_results(directory: Path | None, *, as_json: bool) -> None:
@@ -92,24 +78,24 @@ def _names() -> Iterator[tuple[str, str, str | None, str]]:
 
     machine = inspect_machine()
     for name in architecture.names():
-        yield "architecture", name, None, _architecture(name)
+        yield "architectures", name, None, _architecture(name)
     classifiers = "image classifiers of torchvision, random weights"
-    yield "architecture", "torchvision:NAME", architecture.torchvision_reason(), classifiers
+    yield "architectures", "torchvision:NAME", architecture.torchvision_reason(), classifiers
     for implementation in IMPLEMENTATIONS.values():
         reason = missing_package_reason(implementation.name)
         if implementation.needs_cuda and not machine.has_cuda:
             reason = f"needs CUDA: {implementation.needs_cuda}"
-        yield "implementation", implementation.name, reason, implementation.description
+        yield "implementations", implementation.name, reason, implementation.description
     for backend in BACKENDS.values():
-        yield "backend", backend.name, machine.missing_reason(backend.name), backend.description
+        yield "backends", backend.name, machine.missing_reason(backend.name), backend.description
     for dataset in DATASETS.values():
         reason = unusable_reason(dataset.name)
-        yield "dataset", dataset.name, reason, dataset.description
+        yield "datasets", dataset.name, reason, dataset.description
     files = presets.SWEEPS | presets.TRAININGS
     for name, path in files.items():
-        yield "preset", name, None, presets.purpose(path)
+        yield "presets", name, None, presets.purpose(path)
     for chart in CHARTS.values():
-        yield "chart", chart.name, None, chart.title
+        yield "charts", chart.name, None, chart.title
 
 
 def _architecture(name: str) -> str:

@@ -66,7 +66,9 @@ def report(typed: dict[str, Any]) -> None:
         show_collectives(subject.collectives)
     else:
         results = None if is_table(path) else path
-        show_screen(chosen, options.columns, page, results, verbose=options.verbose)
+        show_screen(
+            chosen, page=page, results=results, columns=options.columns, verbose=options.verbose
+        )
     if page is not None:
         if options.page or options.charts or not is_current(page, path):  # it may have charts
             write_page(page, subject, charts=options.charts)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from dpbench.files import folder_inside, write_file
 from dpbench.messages import print_result, say, warn
 from dpbench.report.layout import table_limit
-from dpbench.run.results import latest_folders, subject_of
+from dpbench.run.results import latest_folders
 
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
-    from dpbench.store import StoredCollectives, StoredSweep
+    from dpbench.store import StoredCollectives
 
 
 def latest(command: str, count: int = 1, *, sweeps_only: bool = True) -> list[Path]:
@@ -22,28 +22,6 @@ def latest(command: str, count: int = 1, *, sweeps_only: bool = True) -> list[Pa
     named = " and ".join(map(str, found))
     say(f"{command}: no folder given; using the latest{'' if count == 1 else ' two'}: {named}")
     return found
-
-
-def show_sweep(
-    sweep: StoredSweep,
-    *,
-    as_json: bool = False,
-    columns: str | None = None,
-    charts: bool = True,
-    verbose: bool = False,
-) -> None:
-    """Prints a sweep's results to stdout and writes its report.
-
-    Raises UnknownName or UsageError for unknown columns, StoreError if it cannot write.
-    """
-    from dpbench.report.page import PAGE, write_page
-
-    subject, page = subject_of(sweep), report_folder(sweep.folder) / PAGE
-    if as_json:
-        show_rows(subject, "json", columns, None)
-    else:
-        show_screen(subject, columns, page, sweep.folder, verbose=verbose)
-    write_page(page, subject, charts=charts)
 
 
 def report_folder(results: Path) -> Path:
@@ -55,10 +33,10 @@ def report_folder(results: Path) -> Path:
 
 def show_screen(
     subject: Subject,
-    columns: str | None,
+    *,
     page: Path | None,
     results: Path | None,
-    *,
+    columns: str | None = None,
     verbose: bool,
 ) -> None:
     """Prints the verdict, a warning, the table, and where to read on; notes if `verbose`."""
@@ -70,7 +48,9 @@ def show_screen(
     print_result(text)
 
 
-def show_rows(subject: Subject, format: str, columns: str | None, file: Path | None) -> None:
+def show_rows(
+    subject: Subject, format: str, columns: str | None = None, file: Path | None = None
+) -> None:
     """Prints the rows in a format for documents or programs, or writes them to a file; notes go
     to stderr."""
     from dpbench.report.footnotes import footnotes
@@ -98,16 +78,3 @@ def show_collectives(stored: StoredCollectives, *, as_json: bool = False) -> Non
 
     print_result(stored_answer(stored).render(as_json=as_json))
     warn(*stored.warnings)
-
-
-def require_columns(columns: str | None, *, as_json: bool) -> None:
-    """Raises UnknownName or UsageError for unknown columns now, as the sweep may take hours."""
-    from dpbench.analysis.frames import to_frame
-    from dpbench.report.tables import SEED, parse_columns, parse_keys
-
-    if columns is None or columns == SEED:
-        return
-    if as_json:
-        parse_keys(columns, to_frame(()).columns)
-    else:
-        parse_columns(columns)

@@ -12,6 +12,7 @@ from dpbench.options.sweep import SweepOptions
 
 if TYPE_CHECKING:
     from dpbench.launch.placement import Placement
+    from dpbench.store import StoredSweep
 
 
 @command(SweepOptions)
@@ -43,39 +44,45 @@ def sweep(typed: dict[str, Any]) -> int:
 
 
 def _sweep(options: SweepOptions, placed: Placement | None) -> int:
-    from dpbench.cli.show_results import require_columns, show_sweep
     from dpbench.launch.exchange import VARIABLE
     from dpbench.report.progress.trials import Reporter
-    from dpbench.run.sweep.measuring import exit_status, measure_sweep
-    from dpbench.run.sweep.nodes import follow_sweep, measure_over_nodes, parse_nodes
+    from dpbench.run.sweep.job import planned
+    from dpbench.run.sweep.measuring import exit_status, follow, measure
+    from dpbench.run.sweep.nodes import parse_nodes
 
-    nodes = parse_nodes(options, placed)
+    request = parse_nodes(options, placed)
     if options.debug:
         log_more()
     os.environ.pop(VARIABLE, None)  # ranks run user code, so they must not see the token
-    progress = Reporter(quiet=options.quiet)
-    if nodes is not None and options.dry_run:
-        raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
-    if nodes is not None and nodes.node_rank:
-        return follow_sweep(options, nodes, progress)
-    require_columns(options.columns, as_json=options.as_json)
     if options.dry_run:
+        if request is not None:
+            raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
         return _show_plan(options)
-    if nodes is None:
-        stored = measure_sweep(options, progress)
-    else:
-        stored = measure_over_nodes(options, nodes, progress)
+    progress = Reporter(quiet=options.quiet)
+    with planned(options, request, progress.note) as job:
+        if job.here.number:
+            follow(job, progress)
+            return 0
+        stored = measure(job, progress)
     if options.summary:
-        show_sweep(
-            stored,
-            as_json=options.as_json,
-            columns=options.columns,
-            charts=options.charts,
-            verbose=options.verbose,
-        )
+        _show(stored, options)
     if options.as_json:
         say(f"records are in {stored.folder}")
     return exit_status(stored.records, stored.spec.implementations)
+
+
+def _show(stored: StoredSweep, options: SweepOptions) -> None:
+    """Prints the results to stdout and writes their report; raises StoreError if it cannot."""
+    from dpbench.analysis.subject import of_folder
+    from dpbench.cli.show_results import report_folder, show_rows, show_screen
+    from dpbench.report.page import PAGE, write_page
+
+    subject, page = of_folder(stored), report_folder(stored.folder) / PAGE
+    if options.as_json:
+        show_rows(subject, "json")
+    else:
+        show_screen(subject, page=page, results=stored.folder, verbose=options.verbose)
+    write_page(page, subject, charts=options.charts)
 
 
 def log_more() -> None:

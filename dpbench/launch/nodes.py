@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -332,13 +332,11 @@ class NodesLauncher:
     `trial.nodes` is the number of replicas on each node, beginning with node 0.
     """
 
-    def __init__(
-        self, team: Team, here: HostLauncher, number_of: Callable[[TrialSpec], int]
-    ) -> None:
-        """`number_of` gives a trial's number in the plan that all nodes have."""
+    def __init__(self, team: Team, here: HostLauncher, plan: Sequence[TrialSpec]) -> None:
+        """All nodes have the same `plan`."""
         self._team = team
         self._here = here
-        self._number_of = number_of
+        self._plan = plan
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         if len(trial.nodes) < 2:
@@ -362,7 +360,7 @@ class NodesLauncher:
             return self._here.run(trial, time_limit_seconds, steps)
         team, found = self._team, dict[int, NodeResult]()
         nodes = team.nodes[: len(trial.nodes)]
-        order = team.order(self._number_of(trial), steps)
+        order = team.order(self._plan.index(trial), steps)
 
         def some_failed() -> bool:
             """Look for results of other nodes; the first failure stops all ranks."""
@@ -393,15 +391,11 @@ class NodesLauncher:
 
 
 def follow_orders(
-    team: Team,
-    here: Launcher,
-    trial_of: Callable[[int], TrialSpec],
-    limit_seconds: float,
+    team: Team, here: Launcher, plan: Sequence[TrialSpec], limit_seconds: float
 ) -> None:
-    """Run this node's ranks of all trials that node 0 orders, until it has no more.
+    """Run this node's ranks of all trials of the plan that node 0 orders, until it has no more.
 
-    `trial_of` gives the trial with that number in the plan that all nodes have. Raises NodeLost
-    where node 0 is lost or has failed.
+    Raises NodeLost where node 0 is lost or has failed.
     """
     last = 0
     while (ordered := team.state(0)).end is None:
@@ -412,7 +406,7 @@ def follow_orders(
         if ordered.trial is None:  # it has failed before it began here
             team.set_result(last, NodeResult())
             continue
-        trial = trial_of(ordered.trial)
+        trial = plan[ordered.trial]
         if len(trial.nodes) <= team.me.number:
             continue
         assert isinstance(here, HostLauncher)

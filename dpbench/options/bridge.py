@@ -156,9 +156,8 @@ def read_options(
 ) -> M:
     """Validates the options that are given, above those of --config, and of --preset below it.
 
-    Says which lists had duplicates, which are removed, and what a preset asks for. Raises
-    UsageError that names the option, what was given, what was expected, and the file or preset that
-    has it.
+    Says what a preset asks for. Raises UsageError that names the option, what was given, what was
+    expected, and the file or preset that has it.
     """
     layers: list[tuple[str, Given]] = []
     if find_preset is not None and (preset := given.get("preset")) is not None:
@@ -172,9 +171,8 @@ def read_options(
     layers.append(("", typed))
     values = {name: value for _, layer in layers for name, value in layer.items()}
     sources = {name: source for source, layer in layers for name in layer}
-    unique: dict[str, tuple[Any, ...]] = {}
     try:
-        options = model.model_validate(values, context=unique)
+        return model.model_validate(values)
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
         shown = sources.get(field, "") + option_name(model, field)
@@ -183,9 +181,6 @@ def read_options(
         source = next(filter(None, (sources.get(name) for name in error.about)), "")
         error.args = (f"{source}{error}",)
         raise
-    for name, kept in unique.items():
-        say(f"{option_name(model, name)}: duplicates removed: {as_typed(kept)}")
-    return options
 
 
 def read_value(name: str, kind: Any, value: Any) -> Any:

@@ -10,18 +10,13 @@ from pydantic import Field
 from dpbench.options.bridge import Options, option
 from dpbench.options.script import ScriptArguments
 from dpbench.options.shared import (
-    ARCH_HELP,
-    ARCHITECTURE,
     BATCH_NAMES,
     GROUP_NAMES,
-    THREADS_HELP,
+    HELP,
     USUAL_THREADS,
-    DataOptions,
-    FolderOptions,
-    MachineOptions,
     MeasuredImplementation,
+    MeasuringOptions,
     RowOptions,
-    Size,
     config_option,
     json_option,
     measurement_option,
@@ -29,20 +24,14 @@ from dpbench.options.shared import (
     output_option,
     setting,
 )
-from dpbench.options.types import Code, CommaList, Count, Duration, FilePath, Number, Percent
+from dpbench.options.types import CommaList, Count, Duration, FilePath, Number, Percent
 from dpbench.specs import MOST_REPETITIONS
 
 verdict_option = partial(option, panel="Verdict")
 
 
-class ArchitectureOption(Options):
-    """The model."""
-
-    arch: Code = option(ARCHITECTURE, ARCH_HELP, "NAME")
-
-
-class CheckedOptions(RowOptions):
-    """The checked rows, few by default, and their settings; the number of steps is fixed."""
+class RepeatedOptions(RowOptions):
+    """What is measured: few rows by default, and a fixed number of steps."""
 
     implementations: CommaList[MeasuredImplementation] = option(
         ("ddp",),
@@ -50,17 +39,13 @@ class CheckedOptions(RowOptions):
         "A,B",
         names=("--implementations", "--implementation"),
     )
-    batch_sizes: CommaList[Size] = option((64,), "Samples per replica.", "N,N", names=BATCH_NAMES)
+    batch_sizes: CommaList[Count] = option((64,), "Samples per replica.", "N,N", names=BATCH_NAMES)
     group_sizes: CommaList[Count] | None = option(
         None, "Numbers of replicas to measure.", "N,N", names=GROUP_NAMES, usual="all"
     )
-    threads: Count | None = setting(None, THREADS_HELP, "N", usual=USUAL_THREADS)
+    threads: Count | None = setting(None, HELP["threads"], "N", usual=USUAL_THREADS)
     warmup: Number = setting(10, "Warm-up steps.", "N")
     steps: Count = setting(50, "Timed steps.", "N")
-
-
-class RepeatedOptions(DataOptions, CheckedOptions, ArchitectureOption):
-    """What is measured."""
 
 
 class VerdictOptions(Options):
@@ -85,7 +70,7 @@ class VerdictOptions(Options):
     )
 
 
-class CheckOptions(FolderOptions, MachineOptions, VerdictOptions, RepeatedOptions, ScriptArguments):
+class CheckOptions(MeasuringOptions, VerdictOptions, RepeatedOptions, ScriptArguments):
     """Every option of `dpbench check`."""
 
     first: ClassVar[str] = "candidate"

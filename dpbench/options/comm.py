@@ -9,18 +9,25 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from dpbench.options.bridge import option
 from dpbench.options.shared import (
-    BACKENDS_HELP,
     GROUP_NAMES,
+    HELP,
     Backend,
-    FolderOptions,
-    GpuOptions,
-    MachineOptions,
+    MeasuringOptions,
     Repetitions,
     charts_option,
+    gpus_option,
     json_option,
     name_option,
 )
-from dpbench.options.types import MOST, CommaList, Count, Duration, one_of, split_commas
+from dpbench.options.types import (
+    MOST,
+    CommaList,
+    Count,
+    Duration,
+    Gpus,
+    one_of,
+    split_commas,
+)
 from dpbench.records.collectives import COLLECTIVES
 from dpbench.units import BYTE_UNITS, DTYPE_BYTES
 
@@ -63,9 +70,10 @@ Sizes = Annotated[
 ]
 
 
-class MeasuredOptions(GpuOptions):
-    """What is measured; None leaves it to dpbench."""
+class CommOptions(MeasuringOptions):
+    """Every option of `dpbench comm`; None leaves it to dpbench."""
 
+    gpus: Gpus | None = gpus_option()
     collectives: Annotated[
         CommaList[Annotated[str, one_of(COLLECTIVES)]],
         BeforeValidator(lambda value: list(COLLECTIVES) if value == "all" else value),
@@ -76,7 +84,7 @@ class MeasuredOptions(GpuOptions):
         names=("--collectives", "--collective"),
     )
     backends: CommaList[Backend] | None = option(
-        None, BACKENDS_HELP, "A,B", names=("--backends", "--backend"), usual="all that work here"
+        None, HELP["backends"], "A,B", names=("--backends", "--backend"), usual="all that work here"
     )
     group_sizes: CommaList[Annotated[int, Field(ge=2, le=MOST)]] | None = option(
         None,
@@ -103,11 +111,6 @@ class MeasuredOptions(GpuOptions):
         "TIME",
         usual="5m",
     )
-
-
-class CommOptions(FolderOptions, MachineOptions, MeasuredOptions):
-    """Every option of `dpbench comm`."""
-
     name: str | None = name_option("Name of the results folder.", "the time and collectives")
     charts: bool = charts_option()
     as_json: bool = json_option()

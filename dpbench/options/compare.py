@@ -5,8 +5,7 @@ from __future__ import annotations
 from pydantic import model_validator
 
 from dpbench.options.bridge import Options, option
-from dpbench.options.report import Format
-from dpbench.options.shared import json_option, refuse_if, require_one_format
+from dpbench.options.shared import json_option, refuse_if
 from dpbench.options.types import CommaList, Percent
 
 
@@ -34,14 +33,10 @@ class CompareOptions(Options):
     )
     within: Percent = option(0.03, "Difference that counts as the same.", "X%", usual="3%")
     force: bool = option(False, "Compare even if the environments differ.")
-    format: Format | None = option(
-        None, "Format: text, markdown, csv or json.", "NAME", usual="text"
-    )
-    as_json: bool = json_option("Same as --format json.")
+    as_json: bool = json_option()
 
     @model_validator(mode="after")
-    def _names_two_sides_and_one_format(self) -> CompareOptions:
-        require_one_format(self.as_json, self.format)
+    def _names_two_sides(self) -> CompareOptions:
         refuse_if(
             self.baseline is not None and self.candidate is None,
             f"compare {self.baseline}: name the candidate, too: dpbench compare A B",

@@ -9,12 +9,11 @@ from pydantic import model_validator
 from dpbench.options.bridge import Options, option_name
 from dpbench.options.script import FEWEST_STEPS, WARMUP, ScriptArguments
 from dpbench.options.shared import (
-    THREADS_HELP,
-    FolderOptions,
-    GpuOptions,
-    MachineOptions,
+    HELP,
+    MeasuringOptions,
     Repetitions,
     RowFilter,
+    gpus_option,
     json_option,
     measurement_option,
     name_option,
@@ -23,12 +22,13 @@ from dpbench.options.shared import (
     results_argument,
     time_limit_option,
 )
-from dpbench.options.types import Count, Duration, FilePath
+from dpbench.options.types import Count, Duration, FilePath, Gpus
 
 
-class ScriptRunOptions(FolderOptions, MachineOptions, GpuOptions):
+class ScriptRunOptions(MeasuringOptions):
     """How a training script is measured; `dpbench sweep` has all of them."""
 
+    gpus: Gpus | None = gpus_option()
     repetitions: Repetitions = measurement_option(
         4, "Runs of the script on one rank, on copies, on all.", "N"
     )
@@ -37,7 +37,7 @@ class ScriptRunOptions(FolderOptions, MachineOptions, GpuOptions):
         None, "Timed steps.", "N", usual=f"enough for one second, at least {FEWEST_STEPS}"
     )
     threads: Count | None = measurement_option(
-        None, THREADS_HELP, "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
+        None, HELP["threads"], "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
     )
     time_limit: Duration = time_limit_option("of each run")
     name: str | None = name_option("Name of the results folder.", "the time and the script")

@@ -9,7 +9,6 @@ from pydantic import model_validator
 
 from dpbench.errors import UsageError
 from dpbench.options.shared import (
-    COLUMNS_HELP,
     RowFilter,
     charts_option,
     json_option,
@@ -45,7 +44,9 @@ class ReportOptions(RowFilter):
     level: Level = output_option(
         "configuration", "One row per configuration, trial, rank, step or collective.", "NAME"
     )
-    columns: str | None = output_option(None, COLUMNS_HELP, "A,B,C")
+    columns: str | None = output_option(
+        None, "Columns, by JSON key; seed: those of torch-ddp.", "A,B,C"
+    )
     charts: bool = charts_option()
     as_json: bool = json_option("Same as --format json.")
     output: FilePath | None = output_option(

@@ -13,11 +13,11 @@ from dpbench.errors import UsageError
 from dpbench.options.bridge import Options, Scope, option
 from dpbench.options.types import (
     Code,
+    CodeList,
     CommaList,
     Count,
     FilePath,
     Gpus,
-    Number,
     expected_name,
     one_of,
 )
@@ -33,24 +33,28 @@ measurement_option = partial(option, panel="Measurement")
 machine_option = partial(option, panel="Machine")
 output_option = partial(option, panel="Results and output")
 printed = partial(option, False, panel="Results and output", scope="shell")
-node_option = partial(option, None, panel="Several nodes", scope="shell")
 filter_option = partial(option, None, panel="Which rows")
 
 LARGEST: Literal["max"] = "max"
 """The word for the largest batch size that fits, and for the largest group."""
 ARCHITECTURE = "mnist_cnn"
 """The default architecture."""
-ARCH_HELP = "Model: a name from 'dpbench list', or file.py:function."
-BACKENDS_HELP = "gloo, nccl or shm (alias: cpu)."
-THREADS_HELP = "CPU threads per replica."
-OPTIMIZER_HELP = "sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach."
-DTYPES_HELP = "Dtype of the forward pass: f32, bf16, f16 or tf32."
-COMPILE_HELP = "torch.compile: none, default, reduce-overhead, max-autotune."
-DEBUG_HELP = "Enable debug logs of torch.distributed and NCCL."
-COLUMNS_HELP = "Columns, by JSON key; seed: those of torch-ddp."
-ACCUMULATE_HELP = "Micro-batches per optimizer step."
-SYNC_EVERY_HELP = "Steps between parameter averages (local-sgd)."
-LR_SCALING_HELP = "Scale --lr with the samples per step: none, linear or sqrt."
+HELP = {
+    "arch": "Model: a name from 'dpbench list', or file.py:function.",
+    "backends": "gloo, nccl or shm (alias: cpu).",
+    "gpus": "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
+    "threads": "CPU threads per replica.",
+    "optimizer": "sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.",
+    "dtypes": "Dtype of the forward pass: f32, bf16, f16 or tf32.",
+    "compile": "torch.compile: none, default, reduce-overhead, max-autotune.",
+    "debug": "Enable debug logs of torch.distributed and NCCL.",
+    "accumulate": "Micro-batches per optimizer step.",
+    "sync_every": "Steps between parameter averages (local-sgd).",
+    "lr_scaling": "Scale --lr with the samples per step: none, linear or sqrt.",
+    "oversubscribe": "Allow more replicas than cores or GPUs.",
+    "data_dir": "Folder with the MNIST files.",
+}
+"""Help of options that several commands have."""
 USUAL_THREADS = "cores ÷ largest group"
 USUAL_BACKEND = "nccl with CUDA, else gloo"
 BATCH_NAMES = ("--batch-sizes", "--batch-size")
@@ -114,20 +118,26 @@ def results_argument(
     return option(None, help, metavar, usual="the latest in results/", argument=True)
 
 
-class GpuOptions(Options):
-    """The devices that are used."""
+def gpus_option() -> Any:
+    """The option --gpus."""
+    return option(None, HELP["gpus"], "N|I,J", usual="all, or one per core")
 
-    gpus: Gpus | None = option(
-        None,
-        "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
-        "N|I,J",
-        usual="all, or one per core",
+
+class MeasuringOptions(Options):
+    """What commands that measure have in common."""
+
+    oversubscribe: bool = machine_option(False, HELP["oversubscribe"])
+    results_dir: FilePath = output_option(
+        Path("results"), "Directory for results folders.", "DIR", scope="call"
     )
+    quiet: bool = printed("Show no progress.", names=("--quiet", "-q"))
 
 
-class RowOptions(GpuOptions):
-    """The measured rows: every combination of these."""
+class RowOptions(Options):
+    """The measured rows, every combination of these, and their samples."""
 
+    arch: CodeList = option((ARCHITECTURE,), HELP["arch"], "A,B")
+    gpus: Gpus | None = gpus_option()
     implementations: CommaList[MeasuredImplementation] | None = option(
         None,
         "Implementations; see 'dpbench list implementations'.",
@@ -137,7 +147,7 @@ class RowOptions(GpuOptions):
     )
     backends: CommaList[Backend] | None = option(
         None,
-        BACKENDS_HELP,
+        HELP["backends"],
         "A,B",
         names=("--backends", "--backend", "--sync-backend"),
         usual=USUAL_BACKEND,
@@ -155,44 +165,16 @@ class RowOptions(GpuOptions):
         names=GROUP_NAMES,
         usual="1 to --gpus; above 4: 1, 2, 4, …",
     )
-
-
-class DataOptions(Options):
-    """The samples, and what is done with them."""
-
     data: Dataset | None = data_option(
         None,
         "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",
         usual="the architecture's own",
     )
-    data_dir: FilePath | None = data_option(None, "Folder with the MNIST files.", "DIR")
+    data_dir: FilePath | None = data_option(None, HELP["data_dir"], "DIR")
     step: Code | None = data_option(
         None, "Your own training step: file.py:function.", "FILE:NAME", usual="dpbench's"
     )
-
-
-class MachineOptions(Options):
-    """How this machine is used."""
-
-    oversubscribe: bool = machine_option(False, "Allow more replicas than cores or GPUs.")
-
-
-class FolderOptions(Options):
-    """Folder for the results, and how much is printed meanwhile."""
-
-    results_dir: FilePath = output_option(
-        Path("results"), "Directory for results folders.", "DIR", scope="call"
-    )
-    quiet: bool = printed("Show no progress.", names=("--quiet", "-q"))
-
-
-class NodeOptions(Options):
-    """The nodes that a sweep runs on."""
-
-    nnodes: Count | None = node_option("Number of nodes; run the command on each.", "N")
-    node_rank: Number | None = node_option("Rank of this node; node 0 writes the results.", "N")
-    rdzv_endpoint: str | None = node_option("Address where node 0 listens.", "HOST:PORT")
 
 
 class RowFilter(Options):

@@ -8,47 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dpbench.options.bridge import Options, option
+from dpbench.options import shared
+from dpbench.options.bridge import option
 from dpbench.options.script import FEWEST_STEPS, ScriptArguments
-from dpbench.options.shared import (
-    ACCUMULATE_HELP,
-    ARCH_HELP,
-    ARCHITECTURE,
-    COLUMNS_HELP,
-    COMPILE_HELP,
-    DEBUG_HELP,
-    DTYPES_HELP,
-    LARGEST,
-    LR_SCALING_HELP,
-    OPTIMIZER_HELP,
-    SYNC_EVERY_HELP,
-    THREADS_HELP,
-    USUAL_THREADS,
-    CompileMode,
-    DataOptions,
-    Dtype,
-    FolderOptions,
-    LrRule,
-    MachineOptions,
-    NodeOptions,
-    Optimizer,
-    Repetitions,
-    RowOptions,
-    charts_option,
-    config_option,
-    json_option,
-    machine_option,
-    measurement_option,
-    name_option,
-    output_option,
-    printed,
-    refuse_graphs_that_accumulate,
-    refuse_if,
-    require_setting,
-    time_limit_option,
-)
+from dpbench.options.shared import HELP, LARGEST, output_option, printed, refuse_if
 from dpbench.options.types import (
-    CodeList,
     CommaList,
     Count,
     Duration,
@@ -76,31 +40,33 @@ FindUnused = Annotated[Literal["on", "off"] | None, *word_for_none("auto")]
 DataWorkers = Annotated[Annotated[int, Field(ge=0, le=256)] | None, *word_for_none("auto")]
 Prefetch = Annotated[Annotated[int, Field(ge=0, le=1024)] | None, *word_for_none("resident")]
 axis = partial(option, panel="Settings to compare (each takes a list)")
+node_option = partial(option, None, panel="Several nodes", scope="shell")
+of_check = partial(option, True, scope="shell", hidden=True)
+"""Options of the sweeps that `dpbench check` starts."""
 
 
-class ArchitecturesOption(Options):
-    """The models."""
+class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
+    """Every option of a sweep; None leaves it to dpbench, which decides by machine and data."""
 
-    arch: CodeList = option((ARCHITECTURE,), ARCH_HELP, "A,B")
-
-
-class AxisOptions(Options):
-    """The settings of rows; each takes a list, and every value becomes a row."""
-
+    script: str | None = option(
+        None, "A training script to measure in the place of --arch.", "SCRIPT", argument=True
+    )
     scaling: CommaList[Scaling] = axis(
         ("weak",), "Fix the batch size per replica (weak) or per group (strong).", "weak,strong"
     )
-    optimizer: CommaList[Optimizer] = axis(
-        ("sgd",), OPTIMIZER_HELP, "A,B", names=("--optimizer", "--optimizers")
+    optimizer: CommaList[shared.Optimizer] = axis(
+        ("sgd",), HELP["optimizer"], "A,B", names=("--optimizer", "--optimizers")
     )
     lr: CommaList[Positive] = axis((0.01,), "Learning rate.", "X,X", names=("--lr", "--lrs"))
     seed: CommaList[Number] = axis(
         (0,), "Seed for weights and sample order.", "N,N", names=("--seed", "--seeds")
     )
-    dtypes: CommaList[Dtype] = axis(("f32",), DTYPES_HELP, "A,B", names=("--dtypes", "--dtype"))
-    compile: CommaList[CompileMode] = axis(("none",), COMPILE_HELP, "A,B")
-    accumulate: CommaList[Count] = axis((1,), ACCUMULATE_HELP, "N,N")
-    sync_every: CommaList[Count] = axis((1,), SYNC_EVERY_HELP, "N,N")
+    dtypes: CommaList[shared.Dtype] = axis(
+        ("f32",), HELP["dtypes"], "A,B", names=("--dtypes", "--dtype")
+    )
+    compile: CommaList[shared.CompileMode] = axis(("none",), HELP["compile"], "A,B")
+    accumulate: CommaList[Count] = axis((1,), HELP["accumulate"], "N,N")
+    sync_every: CommaList[Count] = axis((1,), HELP["sync_every"], "N,N")
     bucket_cap_mb: CommaList[BucketCap] = axis(
         (None,), "Bucket size in MiB, or auto (ddp, torch-ddp).", "X,X", usual="auto: 1, then 25"
     )
@@ -131,70 +97,44 @@ class AxisOptions(Options):
         "N,N",
         usual="auto: none, or the script's own",
     )
-    threads: CommaList[Count] | None = axis(None, THREADS_HELP, "N,N", usual=USUAL_THREADS)
+    threads: CommaList[Count] | None = axis(
+        None, HELP["threads"], "N,N", usual=shared.USUAL_THREADS
+    )
     warmup: CommaList[Number] = axis((5,), "Warm-up steps.", "N,N")
     steps: CommaList[Count] | None = axis(
         None, "Timed steps.", "N,N", usual=f"enough for one second, or {STEPS}"
     )
 
-
-class TrialOptions(Options):
-    """How often and how long each row is measured."""
-
-    repetitions: Repetitions = measurement_option(
+    repetitions: shared.Repetitions = shared.measurement_option(
         REPETITIONS, "Runs of each row in fresh processes.", "N"
     )
-    lr_scaling: LrRule = measurement_option("none", LR_SCALING_HELP, "RULE")
-    time_limit: Duration = time_limit_option("of each trial")
-    stop_after_failure: bool = measurement_option(
+    lr_scaling: shared.LrRule = shared.measurement_option("none", HELP["lr_scaling"], "RULE")
+    time_limit: Duration = shared.time_limit_option("of each trial")
+    stop_after_failure: bool = shared.measurement_option(
         False, "Skip the larger group sizes of a row that failed."
     )
-    single: bool = option(
-        True,
-        f"Measure {SINGLE} as the baseline; dpbench check does without where it can.",
-        names=("--single/--no-single",),
-        scope="shell",
-        hidden=True,
+    single: bool = of_check(f"Measure {SINGLE} as the baseline.", names=("--single/--no-single",))
+    summary: bool = of_check(
+        "Print the table and write a report.", names=("--summary/--no-summary",)
     )
-    summary: bool = option(
-        True,
-        "Print the table and write a report; dpbench check does without.",
-        names=("--summary/--no-summary",),
-        scope="shell",
-        hidden=True,
-    )
-    debug: bool = machine_option(False, DEBUG_HELP, scope="shell")
-
-
-class SweepOptions(
-    FolderOptions,
-    NodeOptions,
-    MachineOptions,
-    TrialOptions,
-    DataOptions,
-    AxisOptions,
-    RowOptions,
-    ArchitecturesOption,
-    ScriptArguments,
-):
-    """Every option of a sweep; None leaves it to dpbench, which decides by machine and data."""
-
-    script: str | None = option(
-        None, "A training script to measure in the place of --arch.", "SCRIPT", argument=True
-    )
+    debug: bool = shared.machine_option(False, HELP["debug"], scope="shell")
+    nnodes: Count | None = node_option("Number of nodes; run the command on each.", "N")
+    node_rank: Number | None = node_option("Rank of this node; node 0 writes the results.", "N")
+    rdzv_endpoint: str | None = node_option("Address where node 0 listens.", "HOST:PORT")
     resume: bool = output_option(
         False, "Run the trials of --name that have not completed.", scope="call"
     )
     dry_run: bool = printed("Print the plan and its estimated time, and exit.")
-    charts: bool = charts_option()
-    columns: str | None = output_option(None, COLUMNS_HELP, "A,B,C", scope="shell")
+    charts: bool = shared.charts_option()
     verbose: bool = printed("Also print notes.", names=("--verbose", "-v"))
+    name: str | None = shared.name_option(
+        "Name of the results folder.", "the time and the architecture"
+    )
     preset: str | None = option(
         None, "Start from a preset: quick, ci, full or paper.", "NAME", scope="call"
     )
-    config: FilePath | None = config_option(scope="shell")
-    name: str | None = name_option("Name of the results folder.", "the time and the architecture")
-    as_json: bool = json_option()
+    config: FilePath | None = shared.config_option(scope="shell")
+    as_json: bool = shared.json_option()
 
     @property
     def measured_implementations(self) -> tuple[str, ...]:
@@ -245,14 +185,14 @@ class SweepOptions(
         for field in ("sync_every", "bucket_cap_mb", "find_unused", "comm_hook", "overlap"):
             if (values := getattr(self, field)) != type(self).model_fields[field].default:
                 asked = f"--{field.replace('_', '-')} {','.join(map(str, values))}"
-                require_setting(field, asked, names, chosen="implementations")
+                shared.require_setting(field, asked, names, chosen="implementations")
         refuse_if(
             bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in names),
             f"--backends {','.join(self.backends or ())}: none of the implementations "
             f"{', '.join(names)} has a choice of backend; leave --backends out",
             *("backends", "implementations"),
         )
-        refuse_graphs_that_accumulate(self.compile, self.accumulate)
+        shared.refuse_graphs_that_accumulate(self.compile, self.accumulate)
         for every in self.sync_every:
             refuse_if(
                 any(n % every for n in self.timed_steps),

@@ -8,38 +8,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, model_validator
 
+from dpbench.options import shared
 from dpbench.options.bridge import Options, option
-from dpbench.options.shared import (
-    ACCUMULATE_HELP,
-    ARCH_HELP,
-    ARCHITECTURE,
-    BACKENDS_HELP,
-    COMPILE_HELP,
-    DEBUG_HELP,
-    DTYPES_HELP,
-    LR_SCALING_HELP,
-    OPTIMIZER_HELP,
-    SYNC_EVERY_HELP,
-    THREADS_HELP,
-    USUAL_BACKEND,
-    Backend,
-    CompileMode,
-    Dtype,
-    Implementation,
-    LrRule,
-    Optimizer,
-    config_option,
-    data_option,
-    json_option,
-    machine_option,
-    name_option,
-    output_option,
-    printed,
-    refuse_graphs_that_accumulate,
-    refuse_if,
-    require_setting,
-    setting,
-)
+from dpbench.options.shared import HELP, output_option, printed, refuse_if, setting
 from dpbench.options.types import (
     Code,
     Count,
@@ -68,18 +39,22 @@ def _dataset(name: str) -> str:
 class TrainOptions(Options):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
-    arch: Code = option(ARCHITECTURE, ARCH_HELP, "NAME")
+    arch: Code = option(shared.ARCHITECTURE, HELP["arch"], "NAME")
     gpus: Gpus | None = option(
         None,
-        "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
+        HELP["gpus"],
         "N|I,J",
         usual="all, or 1 CPU",
     )
-    implementation: Implementation = option(
+    implementation: shared.Implementation = option(
         "ddp", "Implementation; see 'dpbench list implementations'.", "NAME"
     )
-    backend: Backend | None = option(
-        None, BACKENDS_HELP, "NAME", names=("--backend", "--sync-backend"), usual=USUAL_BACKEND
+    backend: shared.Backend | None = option(
+        None,
+        HELP["backends"],
+        "NAME",
+        names=("--backend", "--sync-backend"),
+        usual=shared.USUAL_BACKEND,
     )
     batch_size: Count = option(64, "Samples per replica and micro-step.", "N")
     epochs: Count | None = option(
@@ -91,25 +66,27 @@ class TrainOptions(Options):
         "auto|RUN|FILE",
         scope="call",
     )
-    optimizer: Optimizer = setting("adadelta", OPTIMIZER_HELP, "NAME")
+    optimizer: shared.Optimizer = setting("adadelta", HELP["optimizer"], "NAME")
     lr: Positive = setting(1.0, "Learning rate.", "X")
     seed: Number = setting(0, "Seed for weights, sample order and dropout.", "N")
-    dtype: Dtype = setting("f32", DTYPES_HELP, "NAME")
-    compile: CompileMode = setting("none", COMPILE_HELP, "MODE")
-    accumulate: Count = setting(1, ACCUMULATE_HELP, "N", names=("--accumulate", "--grad-accum"))
-    sync_every: Count | None = setting(None, SYNC_EVERY_HELP, "N", usual="1")
+    dtype: shared.Dtype = setting("f32", HELP["dtypes"], "NAME")
+    compile: shared.CompileMode = setting("none", HELP["compile"], "MODE")
+    accumulate: Count = setting(1, HELP["accumulate"], "N", names=("--accumulate", "--grad-accum"))
+    sync_every: Count | None = setting(None, HELP["sync_every"], "N", usual="1")
     bucket_cap_mb: Megabytes | None = setting(
         None, "Bucket size in MiB (ddp, torch-ddp).", "X", usual="1, then 25"
     )
     prefetch: Number = setting(0, "Steps to load ahead.", "N")
-    threads: Count | None = setting(None, THREADS_HELP, "N", usual="cores ÷ replicas")
-    data: Annotated[Code, AfterValidator(_dataset)] | None = data_option(
+    threads: Count | None = setting(None, HELP["threads"], "N", usual="cores ÷ replicas")
+    data: Annotated[Code, AfterValidator(_dataset)] | None = shared.data_option(
         None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
     )
-    data_dir: FilePath | None = data_option(None, "Folder with the MNIST files.", "DIR")
-    download: bool = data_option(False, "Download the MNIST files that --data-dir lacks.")
-    limit_train: Count | None = data_option(None, "Train on the first N samples.", "N", usual="all")
-    lr_scaling: LrRule = training_option("none", LR_SCALING_HELP, "RULE")
+    data_dir: FilePath | None = shared.data_option(None, HELP["data_dir"], "DIR")
+    download: bool = shared.data_option(False, "Download the MNIST files that --data-dir lacks.")
+    limit_train: Count | None = shared.data_option(
+        None, "Train on the first N samples.", "N", usual="all"
+    )
+    lr_scaling: shared.LrRule = training_option("none", HELP["lr_scaling"], "RULE")
     lr_warmup: Number = training_option(0, "Steps over which --lr rises to the scaled rate.", "N")
     gamma: Positive | None = training_option(
         None,
@@ -133,11 +110,11 @@ class TrainOptions(Options):
     check_sync_every: Count | None = training_option(
         None, "Compare the ranks' parameters every K steps.", "K"
     )
-    oversubscribe: bool = machine_option(False, "Allow more replicas than cores or GPUs.")
-    timeout: Duration = machine_option(
+    oversubscribe: bool = shared.machine_option(False, HELP["oversubscribe"])
+    timeout: Duration = shared.machine_option(
         120.0, "Time that ranks wait for each other.", "TIME", usual="2m"
     )
-    debug: bool = machine_option(False, DEBUG_HELP)
+    debug: bool = shared.machine_option(False, HELP["debug"])
     runs_dir: FilePath = output_option(
         Path("runs"), "Directory for run folders.", "DIR", scope="call"
     )
@@ -163,9 +140,11 @@ class TrainOptions(Options):
         hidden=True,
     )
     preset: str | None = option(None, "Start from a preset: torch-ddp.", "NAME", scope="call")
-    config: FilePath | None = config_option()
-    name: str | None = name_option("Name of the run folder.", "the time and the architecture")
-    as_json: bool = json_option()
+    config: FilePath | None = shared.config_option()
+    name: str | None = shared.name_option(
+        "Name of the run folder.", "the time and the architecture"
+    )
+    as_json: bool = shared.json_option()
 
     @property
     def run(self) -> TrainingRun:
@@ -190,14 +169,16 @@ class TrainOptions(Options):
         for field in ("sync_every", "bucket_cap_mb"):
             if (value := getattr(self, field)) is not None:
                 asked = f"--{field.replace('_', '-')} {value:g}"
-                require_setting(field, asked, (self.implementation,), chosen="implementation")
+                shared.require_setting(
+                    field, asked, (self.implementation,), chosen="implementation"
+                )
         refuse_if(
             self.backend is not None and IMPLEMENTATIONS[self.implementation].backend is not None,
             f"--backend {self.backend}: {self.implementation} has no choice of backend; leave "
             "--backend out, or take an implementation that has one, such as ddp",
             *("backend", "implementation"),
         )
-        refuse_graphs_that_accumulate((self.compile,), (self.accumulate,))
+        shared.refuse_graphs_that_accumulate((self.compile,), (self.accumulate,))
         refuse_if(
             self.lr_warmup > 0 and self.lr_scaling == "none",
             f"--lr-warmup {self.lr_warmup}: the rate rises from --lr to the scaled one, and with "

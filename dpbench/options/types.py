@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Va
 
 from dpbench.architecture.naming import NOT_BEFORE_OPTION
 from dpbench.errors import nearest_name
+from dpbench.messages import say
 
 T = TypeVar("T")
 
@@ -169,10 +170,11 @@ def _items(value: Any, split: Callable[[str], list[str]]) -> list[Any]:
 
 
 def _unique(values: tuple[T, ...], info: ValidationInfo) -> tuple[T, ...]:
-    """Each value once, in order; the context of a validation learns which fields had duplicates."""
+    """Each value once, in order; says which ones are kept."""
     kept = tuple(dict.fromkeys(values))
-    if len(kept) < len(values) and info.context is not None:
-        info.context[info.field_name] = kept
+    if len(kept) < len(values):
+        option = str(info.field_name).replace("_", "-")
+        say(f"--{option}: duplicates removed: {','.join(map(str, kept))}")
     return kept
 
 

@@ -13,7 +13,6 @@ from dpbench.analysis.metric import Metric, PlainValue
 from dpbench.analysis.metrics import METRICS
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
-from dpbench.report.exports import csv_text
 from dpbench.report.numbers import or_missing, plus_minus, quantity
 from dpbench.report.table import MISSING, Table, TableColumn, column, text_column
 
@@ -95,13 +94,6 @@ def side_columns(
 def sample_sizes(row: Comparison) -> str:
     """Writes "5"; "5, 2" where baseline and candidate differ."""
     return ", ".join(map(str, dict.fromkeys(row.repetitions)))
-
-
-def comparisons_csv(comparisons: Sequence[Comparison]) -> str:
-    """A line for each comparison, under the keys of the JSON rows."""
-    import pandas as pd
-
-    return csv_text(pd.DataFrame([plain_comparison(row) for row in comparisons], dtype=object))
 
 
 def plain_comparison(row: Comparison) -> dict[str, PlainValue]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from dpbench.report.answer import Answer
@@ -30,12 +30,11 @@ def names_answer(rows: Sequence[Listed]) -> Answer:
     )
 
 
-def overview(rows: Sequence[Listed], kinds: Mapping[str, str]) -> Answer:
-    """A line for each kind, which `kinds` has in the plural; names that cannot be used here are in
-    parentheses."""
+def overview(rows: Sequence[Listed]) -> Answer:
+    """A line for each kind; names that cannot be used here are in parentheses."""
     names: dict[str, list[str]] = {}
     for kind, name, reason, _ in rows:
-        names.setdefault(kinds[kind], []).append(name if reason is None else f"({name})")
+        names.setdefault(kind, []).append(name if reason is None else f"({name})")
     return Answer(
         paragraphs=(
             Table(

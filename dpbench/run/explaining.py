@@ -16,6 +16,7 @@ from dpbench.analysis.diagnosis.explanation import (
 from dpbench.analysis.diagnosis.hints import code_notes
 from dpbench.analysis.repetitions import load_notes
 from dpbench.analysis.row import Row, noise_note
+from dpbench.analysis.subject import of_folder
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.messages import say, warn
 from dpbench.options.explain import ExplainOptions, ScriptRunOptions
@@ -25,7 +26,7 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.explanation import answer
 from dpbench.report.numbers import plus_minus
-from dpbench.run.results import filter_choices, latest_folders, subject_of
+from dpbench.run.results import filter_choices, latest_folders
 from dpbench.specs.traits import SCRIPT
 from dpbench.store import LOGS_FOLDER, load
 
@@ -48,7 +49,7 @@ def explain(options: ExplainOptions) -> Answer:
             f"{folder}: expected a results folder; factors come from the step times of every rank"
         )
     sweep = load(folder)
-    subject = subject_of(sweep)
+    subject = of_folder(sweep)
     rows = [row for row in subject.rows if options.passes(row)]
     explanations = [one for one in subject.explanations if options.passes(one.row)]
     if not subject.explanations:

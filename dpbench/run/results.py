@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dpbench import store, units
 from dpbench.errors import DpbenchError, UsageError
-from dpbench.messages import escaped
 from dpbench.options.bridge import option_name
 from dpbench.options.shared import RowFilter, row_values
 from dpbench.records.environment import environment_line
@@ -94,7 +93,8 @@ def describe_results(folder: Path) -> ListedResults:
 
 def _sweep(folder: Path) -> tuple[str, int, str, str]:
     from dpbench.analysis.repetitions import by_configuration
-    from dpbench.run.sweep.grid import missing, plan_trials, unfinished
+    from dpbench.specs.plan import plan_trials
+    from dpbench.store.unfinished import missing, unfinished
 
     stored = store.load(folder)
     waiting = missing(plan_trials(stored.spec), stored.records)
@@ -144,26 +144,11 @@ def read_subject(path: Path) -> Subject:
 
     if is_table(path):
         return of_published(path)
-    if store.holds_collectives(path) and not store.holds_sweep(path):
-        return of_folder(store.load_collectives(path))
-    return subject_of(store.load(path))
-
-
-def subject_of(sweep: StoredSweep) -> Subject:
-    """A sweep, analyzed, with a warning if trials are missing."""
-    from dpbench.analysis.subject import of_folder
-    from dpbench.run.sweep.grid import unfinished
-    from dpbench.run.sweep.job import finishing_command
-
-    subject = of_folder(sweep)
-    how_many = unfinished(sweep.spec, sweep.records)
-    if not how_many:
-        return subject
-    warning = f"Unfinished: {how_many}"
-    if sweep.command[:1] == ("sweep",):
-        again = finishing_command(sweep.command, sweep.spec, sweep.folder.name)
-        warning += f"; to finish: {escaped(again)}"
-    return replace(subject, unfinished=(warning,))
+    return of_folder(
+        store.load_collectives(path)
+        if store.holds_collectives(path) and not store.holds_sweep(path)
+        else store.load(path)
+    )
 
 
 def select_rows(subject: Subject, wanted: RowFilter) -> Subject:

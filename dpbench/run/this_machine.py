@@ -5,13 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import ModuleType
 
 from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.options.bridge import as_typed
 from dpbench.records import environment
 from dpbench.records.environment import Environment
 
@@ -43,16 +41,6 @@ def environment_here(machine: Machine) -> Environment:
 
 
 MOST_REPLICAS = 4096
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Host:
-    """A host and the devices that it offers to a sweep."""
-
-    machine: Machine
-    devices: tuple[str, ...]
-
-
 SMALL_GROUPS = 4
 """Up to as many replicas every group size is measured by default; beyond that they double."""
 
@@ -82,12 +70,10 @@ def devices_for(
     largest = None if sizes is None else max(sizes)
     there_are = machine.replica_count
     count = given or largest or there_are
-    typed = "auto" if gpus is None else as_typed(gpus)
-    asked = (
-        f"--gpus {typed}"
-        if gpus is not None or sizes is None
-        else f"--group-sizes {as_typed(sizes)}"
-    )
+    typed = "auto" if gpus is None else ",".join(map(str, ids or (gpus,)))
+    asked = f"--gpus {typed}"
+    if gpus is None and sizes is not None:
+        asked = f"--group-sizes {','.join(map(str, sizes))}"
     have = f"{there_are} GPUs"
     if not machine.has_cuda:
         have = f"no CUDA device and {there_are} cores, one for each replica on the CPU"

@@ -16,12 +16,12 @@ from dpbench.run import presets
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 NAMES = {
-    "architecture": [*architecture.names(), "torchvision:NAME"],
-    "implementation": list(IMPLEMENTATIONS),
-    "backend": list(BACKENDS),
-    "dataset": list(DATASETS),
-    "preset": [*presets.SWEEPS, *presets.TRAININGS],
-    "chart": list(CHARTS),
+    "architectures": [*architecture.names(), "torchvision:NAME"],
+    "implementations": list(IMPLEMENTATIONS),
+    "backends": list(BACKENDS),
+    "datasets": list(DATASETS),
+    "presets": [*presets.SWEEPS, *presets.TRAININGS],
+    "charts": list(CHARTS),
 }
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
 

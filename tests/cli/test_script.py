@@ -32,7 +32,8 @@ def parsed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[str, ...]:
         found.append(options.script_words)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpbench.run.sweep.measuring.measure_sweep", measure)
+    for module in ("job", "measuring"):
+        monkeypatch.setattr(f"dpbench.run.sweep.{module}.planned", measure)
     assert run([*words]) == 130
     return found[0]
 

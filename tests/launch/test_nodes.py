@@ -67,9 +67,7 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
     lead, other = teams()
     across = trial(group_size=2, nodes=(1, 1))
     with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(
-            follow_orders, other, Sleeping(tmp_path), lambda *_: across, LIMIT_SECONDS
-        )
+        following = pool.submit(follow_orders, other, Sleeping(tmp_path), [across], LIMIT_SECONDS)
         order = lead.order(0, None)
         while not [*tmp_path.glob("*/rank1.stack")]:
             time.sleep(0.05)
@@ -101,7 +99,7 @@ def test_a_node_learns_how_node_0_ended(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         leaving = pool.submit(lead.leave, "it ended: no data")
         with pytest.raises(NodeLost, match=r"node 0 .* was lost: it ended: no data"):
-            follow_orders(other, Sleeping(tmp_path), lambda *_: trial(), LIMIT_SECONDS)
+            follow_orders(other, Sleeping(tmp_path), [trial()], LIMIT_SECONDS)
         other.leave("")
         leaving.result()
 

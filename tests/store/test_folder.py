@@ -14,7 +14,8 @@ from dpbench import store
 from dpbench.errors import NewerSchema, StoreError, UsageError
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
-from dpbench.run.sweep.grid import plan_trials, run_trials
+from dpbench.run.sweep.measuring import run_trials
+from dpbench.specs.plan import plan_trials
 from dpbench.store import SweepStore
 from tests.builders import sweep_spec
 from tests.launch.synthetic import SyntheticLauncher

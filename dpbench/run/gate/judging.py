@@ -13,13 +13,12 @@ from dpbench.analysis.comparisons.matching import NotComparable, Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
 from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.repetitions import load_notes
-from dpbench.architecture import make_importable, split_names
+from dpbench.architecture import make_importable
 from dpbench.errors import StoreError, UsageError
-from dpbench.launch.machine import Machine
+from dpbench.launch.nodes import Node
 from dpbench.messages import say, warn
 from dpbench.options.bridge import read_options, read_value
 from dpbench.options.check import CheckOptions, RepeatedOptions
-from dpbench.options.shared import MachineOptions
 from dpbench.options.sweep import SweepOptions
 from dpbench.options.types import Percent, one_of
 from dpbench.records.environment import Environment
@@ -27,12 +26,10 @@ from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter
 from dpbench.run.gate.looks import looks, sizes
 from dpbench.run.results import load_sides, results_folder, split_selection
-from dpbench.run.sweep.grid import missing, plan_trials
-from dpbench.run.sweep.job import Job
+from dpbench.run.sweep.job import Job, host_here
 from dpbench.run.sweep.measuring import exit_status, measure
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.run.this_machine import machine_here
-from dpbench.specs import BASELINE, Labels, SweepSpec, TrialSpec
+from dpbench.specs import BASELINE, Labels, SweepSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, SCRIPT
 
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
@@ -40,11 +37,7 @@ TWO_SWEEPS = (
     "two sweeps: what changed on the machine between them counts as a change; --against-ref REV "
     "measures both versions of your code in turn"
 )
-MEASURED = tuple(
-    name
-    for name in (*RepeatedOptions.model_fields, *MachineOptions.model_fields)
-    if name != "data_dir"
-)
+MEASURED = (*(one for one in RepeatedOptions.model_fields if one != "data_dir"), "oversubscribe")
 """Options of a check that say what is measured."""
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
@@ -81,7 +74,7 @@ class Check:
             raise StoreError(f"{folder} already exists; choose another --name")
         return folder
 
-    def sweep(self, *against: str) -> tuple[SweepOptions, SweepSpec, Machine]:
+    def sweep(self, *against: str) -> tuple[SweepOptions, SweepSpec, Node]:
         """The sweep for this machine that measures a candidate, and implementations that it is
         compared with; and the options that measure it anywhere.
 
@@ -89,18 +82,19 @@ class Check:
         one, unless `single` is asked for; it is measured only then. Raises UsageError.
         """
         options = read_options(SweepOptions, self._measured(against))
-        machine = machine_here()
         asks_single = BASELINE in options.measured_implementations
         if not asks_single:
             options = options.model_copy(update={"single": False})
         placed = options.model_copy(update={"data_dir": self.options.data_dir})
-        spec, notes = build_sweep_spec(placed, machine)
+        notes: list[str] = []
+        here = host_here(placed, notes)
+        spec = build_sweep_spec(placed, [here], notes)
         say(*notes)
         if options.group_sizes is None and not asks_single:
             largest = (max(spec.group_sizes),)
             options = options.model_copy(update={"group_sizes": largest})
             spec = replace(spec, group_sizes=largest)
-        return options, spec, machine
+        return options, spec, here
 
     def _measured(self, against: Sequence[str]) -> dict[str, Any]:
         """The options that are measured, under the names that `dpbench sweep` has for them."""
@@ -114,11 +108,11 @@ class Check:
                 "module": self.options.module,
             }
         else:
-            make_importable(given["arch"], given["step"], given["data"])
-            if len(split_names(given["arch"])) > 1:
+            make_importable(*given["arch"], given["step"], given["data"])
+            if len(given["arch"]) > 1:
                 raise UsageError(
-                    f"--arch {given['arch']}: this command measures one architecture; expected one "
-                    "name, or a run for each"
+                    f"--arch {','.join(given['arch'])}: this command measures one architecture; "
+                    "expected one name, or a run for each"
                 )
         given["implementations"] = (*self.candidates, *against)
         return {name: value for name, value in given.items() if value is not None}
@@ -189,7 +183,7 @@ def check_against(wanted: Check, against: str) -> Judged:
             f"--against {against} is among --implementations {','.join(names)}; it would be "
             "compared with itself"
         )
-    _, spec, machine = wanted.sweep(against)
+    _, spec, here = wanted.sweep(against)
     spec = replace(spec, repetitions=options.repetitions)
     folder = wanted.folder()
 
@@ -207,27 +201,19 @@ def check_against(wanted: Check, against: str) -> Judged:
         )
         return [(base, candidate) for candidate in candidates]
 
-    measured: Sequence[TrialRecord] = ()
-    goals = looks(
-        options.repetitions, options.budget, lambda: wanted.is_settled(sides(measured, {}))
-    )
-
-    def rounds(records: Sequence[TrialRecord]) -> Sequence[TrialSpec]:
-        """The trials up to the next look."""
-        nonlocal measured
-        measured = records
-        goal = next(goals, None)
-        return () if goal is None else missing(plan_trials(spec, goal), records)
+    def is_settled() -> bool:
+        return wanted.is_settled(sides(store.load(folder).records, {}))
 
     job = Job(
         spec=spec,
-        machine=machine,
+        hosts=[here],
         folder=folder,
         command=["check", *options.words()],
         data_dir=options.data_dir,
     )
     say(wanted.describe_plan())
-    stored = measure(job, Reporter(quiet=options.quiet), rounds)
+    goals = looks(options.repetitions, options.budget, is_settled)
+    stored = measure(job, Reporter(quiet=options.quiet), goals)
     say(f"records are in {folder}")
     judged = sides(stored.records, stored.environments)
     return conclude(wanted.assess(judged), wanted, judged, stored.records)

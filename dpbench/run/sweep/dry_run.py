@@ -6,23 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from time import monotonic
-from typing import NamedTuple
 
 from dpbench import units
 from dpbench.launch.launcher import Launcher
-from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
-from dpbench.run.sweep.grid import missing
-from dpbench.run.sweep.job import Job, find_folder, lasting, prepare
-from dpbench.run.sweep.largest_batch import require_one_answer
-from dpbench.run.sweep.measuring import launcher_for, unusable_rows
+from dpbench.run.sweep.job import Job, planned
+from dpbench.run.sweep.measuring import lasting, launcher_for, unusable_rows
 from dpbench.specs import TrialSpec, plain_label
 from dpbench.specs.trial import MOST_FILLING_STEPS
+from dpbench.store.unfinished import missing
 from dpbench.temporary import temporary_folder
 
-FIRST_BATCH = 1
-"""The batch size of a plan in which only `max` is asked for."""
 PROBE_STEPS = 3
 PROBE_LIMIT_SECONDS = 60.0
 SECONDS_PER_TRIAL = 0.3
@@ -30,37 +25,20 @@ SECONDS_PER_TRIAL = 0.3
 where the probes took longer."""
 
 
-class Planned(NamedTuple):
-    """One configuration of a plan."""
-
-    spec: TrialSpec
-    runs: int
-    """Number of its trials that are left; 0 if it is skipped."""
-    reason: str | None
-    """Why it is skipped; None if it is measured."""
-
-
-def plan_sweep(options: SweepOptions, note: Callable[[str], None]) -> tuple[list[Planned], str]:
+def plan_sweep(
+    options: SweepOptions, note: Callable[[str], None]
+) -> tuple[list[tuple[TrialSpec, int, str | None]], str]:
     """The rows that the sweep would measure, in the order of their first run, and a summary with
     an estimate of its time; nothing is stored. With --resume only what is left counts.
 
-    Raises what a run would raise before its first trial, except that a plan may have more replicas
-    than this machine has devices.
+    A row is its trial, how many trials of it are left, and why it is skipped, None if it is not.
+    Raises what a run would raise before its first trial.
     """
-    largest = ""
-    if options.searches_batch:
-        require_one_answer(options)
-        known = options.known_batch_sizes
-        here = "its rows are not in this plan" if known else f"batch {FIRST_BATCH} stands in for it"
-        largest = f" --batch-sizes {LARGEST} is found when the sweep starts: {here}."
-        options = options.model_copy(update={"batch_sizes": known or (FIRST_BATCH,)})
-    widened = options.model_copy(update={"oversubscribe": True})
-    job = prepare(widened, *find_folder(options), note)
-    needs = "" if options.oversubscribe else _needs_in_words(job)
-    if needs and job.machine.has_cuda:  # where it is to be run, each replica has a GPU of its own
-        devices = tuple(f"cuda:{number}" for number in range(len(job.spec.devices)))
-        job = replace(job, spec=replace(job.spec, devices=devices))
-    with temporary_folder() as logs, launcher_for(job, logs) as launcher:
+    with (
+        planned(options, None, note) as job,
+        temporary_folder() as logs,
+        launcher_for(job, logs) as launcher,
+    ):
         reasons = unusable_rows(job.trials, launcher)
         for one in job.notes:
             note(one)
@@ -68,7 +46,7 @@ def plan_sweep(options: SweepOptions, note: Callable[[str], None]) -> tuple[list
         left = missing(usable, lasting(job.earlier.records) if job.earlier else ())
         if job.spec.workload.script:
             duration = "no estimate, as a plan does not start the script"
-        elif needs or len(job.spec.devices) > job.machine.replica_count:
+        elif len(job.spec.devices) > job.here.machine.replica_count:
             duration = "no estimate, as replicas share cores or GPUs here"
         else:
             duration = estimate_in_words(left, launcher)
@@ -77,26 +55,11 @@ def plan_sweep(options: SweepOptions, note: Callable[[str], None]) -> tuple[list
         f"{f'Resuming: {done}. ' if job.earlier else ''}{units.counted(len(left), 'trial')} of "
         f"{_steps_in_words(job)}, "
         f"{units.any_of((trial.threads_per_replica for trial in job.trials), 'thread')} per "
-        f"replica; {duration}. {needs}This plan stored nothing.{largest}"
+        f"replica; {duration}. This plan stored nothing."
     )
     runs = Counter(trial.configuration for trial in left)
-    rows = [
-        Planned(spec=row, runs=runs[row], reason=reasons.get(row))
-        for row in dict.fromkeys(trial.configuration for trial in job.trials)
-    ]
-    return rows, summary
-
-
-def _needs_in_words(job: Job) -> str:
-    """Sentence on what a run needs and this machine lacks; "" if it has enough."""
-    replicas, there_are = len(job.spec.devices), job.machine.replica_count
-    unit = "GPU" if job.machine.has_cuda else "core"
-    if replicas <= there_are:
-        threads = max(trial.threads_per_replica for trial in job.trials)
-        replicas, there_are, unit = threads * max(job.spec.group_sizes), job.machine.cores, "core"
-    if replicas <= there_are:
-        return ""
-    return f"A run needs {units.counted(replicas, unit)}, or --oversubscribe. "
+    every = dict.fromkeys(trial.configuration for trial in job.trials)
+    return [(row, runs[row], reasons.get(row)) for row in every], summary
 
 
 def _steps_in_words(job: Job) -> str:

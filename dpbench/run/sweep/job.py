@@ -1,31 +1,31 @@
-"""A sweep that is to be measured: its specification, its folder, and what is stored of it."""
+"""A sweep that is planned for its hosts: its trials, its folder, and what is stored of it."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dpbench import store
 from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
 from dpbench.codec import differing_fields
 from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
-from dpbench.launch.machine import Machine
+from dpbench.launch.nodes import Node, Team, joined_nodes
+from dpbench.launch.placement import NodeRequest
+from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.run.interrupts import as_exceptions
 from dpbench.run.results import results_folder
-from dpbench.run.sweep.grid import plan_trials
+from dpbench.run.sweep.nodes import common_options, how_to_join
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.run.this_machine import machine_here
+from dpbench.run.this_machine import devices_for, environment_here, machine_here
 from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs.plan import plan_trials
 from dpbench.store import StoredSweep
-
-if TYPE_CHECKING:
-    from dpbench.launch.nodes import Team
+from dpbench.store.unfinished import finishing_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,8 @@ class Job:
     """A sweep, and how it is to be measured."""
 
     spec: SweepSpec
-    machine: Machine
+    hosts: Sequence[Node]
+    """The hosts that measure it, of which the first plans and records; one without a `team`."""
     folder: Path
     command: Sequence[str]
     """The command line after "dpbench"."""
@@ -44,7 +45,7 @@ class Job:
     notes: Sequence[str] = ()
     """Notes that the user must see once it is known that the sweep can run."""
     team: Team | None = None
-    """The nodes of a sweep over several."""
+    """This node's connection to the others."""
 
     @cached_property
     def trials(self) -> tuple[TrialSpec, ...]:
@@ -52,51 +53,93 @@ class Job:
         return plan_trials(self.spec)
 
     @property
+    def here(self) -> Node:
+        """This host."""
+        return self.team.me if self.team else self.hosts[0]
+
+    @property
     def to_finish(self) -> str | None:
         """The command that finishes a sweep after an interrupt; other commands have none."""
         if self.command[:1] != ["sweep"]:
             return None
-        again = finishing_command(self.command, self.spec, self.folder.name)
+        name = self.hosts[0].folder if self.team else self.folder.name
+        again = finishing_command(self.command, self.spec, name)
         return f"on every node, as before: {again}" if self.team else again
 
 
-def prepare(
-    options: SweepOptions,
-    folder: Path,
-    earlier: StoredSweep | None,
-    note: Callable[[str], None],
-    team: Team | None = None,
-) -> Job:
-    """The sweep of these options on this machine, or on the nodes of a `team`.
+@contextmanager
+def planned(
+    options: SweepOptions, request: NodeRequest | None, note: Callable[[str], None]
+) -> Iterator[Job]:
+    """The sweep of these options on this machine or, while the context lasts, on the nodes of the
+    `request`, which have joined each other.
 
-    `note` hears what a search for the largest batch finds. Raises UsageError if the machines cannot
-    measure the sweep, or if it is not the one to resume.
+    Raises UsageError if the sweep cannot run or is not the one to resume, StoreError for its
+    folder, and what `joined_nodes` raises.
     """
-    machine = machine_here()
-    if team is None and options.searches_batch:
-        from dpbench.run.sweep.largest_batch import with_largest
+    rank = request.node_rank if request else 0
+    folder, earlier = _find_folder(options, rank)
+    notes = [f"warning: {one}" for one in earlier.warnings] if earlier else []
+    here = host_here(options, notes, request, folder.name)
+    team = None
+    with ExitStack() as stack:
+        if request is not None:
+            if options.searches_batch:
+                raise UsageError(
+                    f"--batch-sizes {LARGEST}: it is looked for on one node; expected a number"
+                )
+            if request.token_is_new:
+                note(how_to_join(options, request))
+            stack.enter_context(as_exceptions())
+            team = stack.enter_context(joined_nodes(request, here))
+        elif options.searches_batch:
+            from dpbench.run.sweep.largest_batch import with_largest
 
-        options = with_largest(options, machine, note)
-    spec, notes = build_sweep_spec(options, machine, () if team is None else team.nodes)
-    if earlier is not None:
-        _check_resumable(earlier, spec)
-        notes = (*(f"warning: {warning}" for warning in earlier.warnings), *notes)
-    return Job(
-        spec=spec,
+            options = with_largest(options, here, note)
+        hosts = team.nodes if team else (here,)
+        spec = build_sweep_spec(options, hosts, notes)
+        if earlier is not None:
+            _check_resumable(earlier, spec)
+        yield Job(
+            spec=spec,
+            hosts=hosts,
+            folder=folder,
+            command=["sweep", *options.words()],
+            data_dir=options.data_dir,
+            earlier=earlier,
+            stop_after_failure=options.stop_after_failure,
+            notes=notes,
+            team=team,
+        )
+
+
+def host_here(
+    options: SweepOptions, notes: list[str], request: NodeRequest | None = None, folder: str = ""
+) -> Node:
+    """This host, alone or as a node, with the devices that it offers; raises UsageError for those
+    that it does not have."""
+    machine = machine_here()
+    sizes = tuple(size for size in options.group_sizes or () if isinstance(size, int))
+    counts = sizes if request is None and sizes == options.group_sizes else None
+    environment = environment_here(machine)
+    return Node(
+        number=request.node_rank if request else 0,
+        environment=environment,
         machine=machine,
+        devices=devices_for(
+            machine, options.gpus, counts, notes, oversubscribe=options.oversubscribe
+        ),
+        common=common_options(options, environment),
         folder=folder,
-        command=["sweep", *options.words()],
-        data_dir=options.data_dir,
-        earlier=earlier,
-        stop_after_failure=options.stop_after_failure,
-        notes=notes,
-        team=team,
     )
 
 
-def find_folder(options: SweepOptions) -> tuple[Path, StoredSweep | None]:
-    """The folder of a sweep, and the sweep that --resume finds in it. Raises StoreError for a new
-    folder that already exists, or a missing one to resume."""
+def _find_folder(options: SweepOptions, node_rank: int) -> tuple[Path, StoredSweep | None]:
+    """The folder of a sweep, and the sweep that --resume finds in it; on other nodes than 0 one for
+    the logs of failed trials. Raises StoreError for a new folder that already exists, or a missing
+    one to resume."""
+    if node_rank:
+        return options.results_dir / (options.name or f"dpbench-node{node_rank}"), None
     names = options.arch if options.script is None else (Path(options.script).name,)
     named = "-".join(map(folder_name, names))[:LONGEST_FOLDER_NAME]
     folder = results_folder(options.results_dir, options.name, otherwise=named)
@@ -134,26 +177,3 @@ def _check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
                 f"--resume: {named_files(now)} has changed since {earlier.folder} was begun; its "
                 "trials would be of two things; expected the files as they were, or a new --name"
             )
-
-
-def finishing_command(command: Sequence[str], spec: SweepSpec, name: str) -> str:
-    """The command that finishes the sweep in the folder of that name, from the one that began it,
-    whose last words are those of the training script, if it measures one."""
-    script = spec.workload.positional_words
-    words = ["dpbench", *command[: len(command) - len(script)]]
-    words += [] if "--name" in words else ["--name", name]
-    words += [] if "--resume" in words else ["--resume"]
-    return shlex.join([*words, *script])
-
-
-def lasting(
-    records: Sequence[TrialRecord], unusable: Container[TrialSpec] = ()
-) -> list[TrialRecord]:
-    """The records that a resumed sweep keeps: the last one of each trial that has completed, or
-    whose configuration cannot run here."""
-    last = {record.trial.trial_id: record for record in records}
-    return [
-        record
-        for record in last.values()
-        if record.status is Status.COMPLETED or record.trial.configuration in unusable
-    ]

@@ -1,86 +1,82 @@
 """`--batch-sizes max`: the largest batch of a replica that fits, found before a sweep begins.
 
-On a GPU batches are tried until one does not fit, then bisected. On the CPU, where running out of
-memory ends other programs, the peak memory of small batches is extrapolated.
+The peak memory of small batches is measured and extrapolated: trying until memory runs out would
+end other programs on a CPU, and takes many trials on a GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import floor
+from math import ceil, floor
 
 from dpbench import units
 from dpbench.data.registry import prepare_dataset
 from dpbench.errors import UsageError
 from dpbench.launch.launcher import Launcher
-from dpbench.launch.machine import Machine
+from dpbench.launch.nodes import Node
+from dpbench.launch.trials import HostLauncher
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
-from dpbench.run.sweep.grid import rows
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import Labels, TrialSpec, plain_label
+from dpbench.specs.plan import rows
 from dpbench.temporary import temporary_folder
 
 OPTION = f"--batch-sizes {LARGEST}"
-SHARE_OF_MEMORY = 0.5
-"""The share of the available memory that all replicas of the largest group may take on the CPU."""
+SHARE_OF_MEMORY = {"cpu": 0.5, "cuda": 0.8}
+"""The share of the free memory of a host, or of the memory of a GPU, that its replicas may take.
+What CUDA and the allocator need beside the tensors is not in the peak."""
 TRY_SECONDS = 60.0
 LARGEST_SAMPLES = 2**20
 FIRST_BATCH = 2
 """First batch to try: a batch norm cannot train on one sample."""
 GROWTH = 4
-"""Factor between two small batches whose memory is compared."""
-RESOLUTION = 16
-"""Bisection ends when the interval is 1/16 of the batch that fits."""
+"""Factor between two batches whose memory is compared."""
 CLEAR_BYTES = 256 * 2**20
 """Least difference in memory of two compared batches: far more than equal runs differ by."""
 NOISE_BYTES = 16 * 2**20
 """Smallest growth that is assumed, so that noise predicts no batch that is too large."""
 
 
-def require_one_answer(options: SweepOptions) -> None:
-    """Raise UsageError if the largest batch differs between rows of the sweep."""
+def with_largest(options: SweepOptions, host: Node, note: Callable[[str], None]) -> SweepOptions:
+    """The options with the largest batch as a plain number; `note` hears what is tried.
+
+    Raises UsageError if no batch fits, or if the largest differs between rows of the sweep.
+    """
     if len(options.arch) > 1 or "strong" in options.scaling:
         raise UsageError(
             f"{OPTION}: the largest batch of a replica differs between architectures and group "
             "sizes; expected one --arch and --scaling weak, or a number"
         )
-
-
-def with_largest(
-    options: SweepOptions, machine: Machine, note: Callable[[str], None]
-) -> SweepOptions:
-    """The options with the largest batch as a plain number; `note` hears what is tried.
-
-    Raises UsageError if no batch fits or it cannot be found.
-    """
-    require_one_answer(options)
-    spec, _ = build_sweep_spec(options.model_copy(update={"batch_sizes": (1,)}), machine)
-    largest_group = max(row.group_size for row in rows(spec))
+    spec = build_sweep_spec(options.model_copy(update={"batch_sizes": (1,)}), [host], [])
+    largest_group = max(spec.group_sizes)
     alone = rows(replace(spec, group_sizes=(1,)))
     row = next(row for row in alone if row.implementation == options.measured_implementations[0])
     trial = replace(row, warmup_steps=1, timed_steps=2 * row.sync_every, window_seconds=None)
     with temporary_folder() as scratch:
-        from dpbench.launch.trials import HostLauncher
-
         dataset = spec.workload.dataset
         data = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
         most = LARGEST_SAMPLES if data.samples is None else max(1, data.samples // largest_group)
-        launcher = HostLauncher(machine, data.folder, logs=scratch / "logs")
+        launcher = HostLauncher(host.machine, data.folder, logs=scratch / "logs")
         if reason := launcher.unusable_reason(trial):
             raise UsageError(f"{OPTION}: {plain_label(trial)} cannot be tried: {reason}")
-        if trial.devices[0] == "cpu":
-            budget = SHARE_OF_MEMORY * available_bytes() / largest_group
-            found = by_predicting(lambda size: _peak(launcher, trial, size, note), budget, most)
-        else:
-            found = by_trying(lambda size: _peak(launcher, trial, size, note) is not None, most)
+        budget = _bytes_of_replica(host, largest_group)
+        found = by_predicting(lambda size: _peak(launcher, trial, size, note), budget, most)
     if found is None:
         raise UsageError(f"{OPTION}: not even the smallest batch fits; expected a number")
     note(f"{OPTION}: {found} for {Labels().series(trial)}")
     every = tuple(dict.fromkeys((*options.known_batch_sizes, found)))
     return options.model_copy(update={"batch_sizes": every})
+
+
+def _bytes_of_replica(host: Node, largest_group: int) -> float:
+    """The memory that each replica of the largest group may take."""
+    if gpus := host.machine.gpus:
+        on_one = ceil(largest_group / len(gpus))
+        return SHARE_OF_MEMORY["cuda"] * min(gpu.memory_bytes for gpu in gpus) / on_one
+    return SHARE_OF_MEMORY["cpu"] * available_bytes() / largest_group
 
 
 def available_bytes() -> int:
@@ -108,23 +104,6 @@ def _peak(
     )
     note(f"{OPTION}: {batch_size} takes {units.bytes_binary(peak)}")
     return peak
-
-
-def by_trying(fits: Callable[[int], bool], most: int) -> int | None:
-    """Double until a batch does not fit, then bisect; None if not even the first fits."""
-    low, high = min(FIRST_BATCH, most), most + 1
-    if not fits(low):
-        return None
-    while low < most:
-        doubling = 2 * low < high and high == most + 1
-        if not doubling and high - low <= max(1, low // RESOLUTION):
-            break
-        middle = 2 * low if doubling else (low + high) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def by_predicting(

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from dpbench import store, units
 from dpbench.analysis.repetitions import by_configuration
+from dpbench.codec import content_hash
 from dpbench.data.registry import PreparedData, is_function, prepare_dataset
 from dpbench.data.user_code import files_sha256, named_files
 from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
-from dpbench.launch.launcher import Launcher
+from dpbench.launch.launcher import Launcher, TrialOutcome, attempts
+from dpbench.launch.nodes import NodeLost, NodesLauncher, follow_orders
 from dpbench.launch.preflight import in_rank
+from dpbench.launch.trials import HostLauncher
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.sweep.grid import Rounds, missing, plan_hash, run_trials, trial_number
-from dpbench.run.sweep.job import Job, find_folder, lasting, prepare
-from dpbench.run.this_machine import environment_here, test_launchers
-from dpbench.specs import Labels, TrialSpec
+from dpbench.run.sweep.job import Job, planned
+from dpbench.run.this_machine import test_launchers
+from dpbench.specs import Labels, TrialSpec, plain_label
+from dpbench.specs.plan import plan_trials
 from dpbench.specs.traits import BACKENDS
 from dpbench.store import LOGS_FOLDER, StoredSweep, SweepStore
+from dpbench.store.unfinished import missing
 from dpbench.temporary import temporary_folder
 
 FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
@@ -35,35 +39,29 @@ FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERG
 
 
 def measure_sweep(options: SweepOptions, progress: Reporter) -> StoredSweep:
-    """Run the sweep on this node; raises what `prepare` and `measure` do."""
-    return measure(prepare(options, *find_folder(options), progress.note), progress)
+    """Run the sweep on this machine; raises what `planned` and `measure` do."""
+    with planned(options, None, progress.note) as job:
+        return measure(job, progress)
 
 
-def measure(job: Job, progress: Reporter, rounds: Rounds | None = None) -> StoredSweep:
+def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) -> StoredSweep:
     """Run the trials of the plan that are not stored yet, and store each record as it comes.
 
-    `rounds` asks for other trials, round by round. Raises UsageError if none of the backends can be
-    used, and Interrupted, whose message says what is stored, if a signal ends the sweep.
+    `goals` are numbers of repetitions to reach one after the other, in place of the plan's own.
+    Raises UsageError if none of the backends can be used, and Interrupted, whose message says what
+    is stored, if a signal ends the sweep.
     """
-    team = job.team
-    rounds = rounds or partial(missing, job.trials)
     with launcher_for(job) as launcher:
         unusable = unusable_rows(job.trials, launcher)
-        for note in job.notes:
+        for note in (*job.notes, *_skipped(unusable)):
             progress.note(note)
-        environment = team.nodes[0].environment if team else environment_here(job.machine)
-        records = lasting(job.earlier.records, unusable) if job.earlier else []
-        waiting: Sequence[TrialSpec] = ()
         names = Labels.among(trial.configuration for trial in job.trials)
-
-        def usable(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
-            return [trial for trial in trials if trial.configuration not in unusable]
+        records = lasting(job.earlier.records, unusable) if job.earlier else []
+        wanted = [*job.trials]
 
         def stored_words() -> str:
             done = [record for record in records if record.lost_host is None]
-            count = len(usable([record.trial for record in done]))
-            total = units.counted(count + len(missing(usable(waiting), done)), "trial")
-            return f"{count} of {total} are stored in {job.folder}"
+            return units.stored(len(wanted) - len(missing(wanted, done)), len(wanted))
 
         def start(trial: TrialSpec) -> None:
             _require_same_code(job, stored_words)
@@ -75,21 +73,23 @@ def measure(job: Job, progress: Reporter, rounds: Rounds | None = None) -> Store
             else SweepStore.create(job.folder, job.spec, job.command)
         )
         with opened as results, as_exceptions(), progress:
-            for one in [node.environment for node in team.nodes] if team else [environment]:
-                results.add_environment(one)
+            for host in job.hosts:
+                results.add_environment(host.environment)
             try:
-                for note in _skipped(unusable):
-                    progress.note(note)
-                if resumed := len(usable([record.trial for record in records])):
-                    progress.note(f"resuming: {units.stored(resumed, len(usable(job.trials)))}")
-                while waiting := rounds(tuple(records)):
-                    progress.planned(usable(waiting), names.configuration)
+                for goal in goals or (job.spec.repetitions,):
+                    every = plan_trials(job.spec, goal)
+                    wanted = [one for one in every if one.configuration not in unusable]
+                    left = missing(every, records)
+                    waiting = [one for one in left if one.configuration not in unusable]
+                    if job.earlier and len(waiting) < len(wanted):
+                        progress.note(f"resuming: {stored_words()}")
+                    progress.planned(waiting, names.configuration)
                     # Rows that cannot run are stored before the others take minutes.
-                    ordered = sorted(waiting, key=lambda one: one.configuration not in unusable)
+                    idle = [one for one in left if one.configuration in unusable]
                     for record in run_trials(
-                        ordered,
+                        (*idle, *waiting),
                         launcher,
-                        environment_id=environment.environment_id,
+                        environment_id=job.hosts[0].environment.environment_id,
                         time_limit_seconds=job.spec.time_limit_seconds,
                         earlier=records,
                         stop_after_failure=job.stop_after_failure,
@@ -103,8 +103,138 @@ def measure(job: Job, progress: Reporter, rounds: Rounds | None = None) -> Store
             except (KeyboardInterrupt, Interrupted) as error:
                 number = getattr(error, "signal_number", signal.SIGINT)
                 rest = f"; to finish: {job.to_finish}" if job.to_finish else ""
-                raise Interrupted(number, f"interrupted: {stored_words()}{rest}") from None
+                words = f"interrupted: {stored_words()} in {job.folder}{rest}"
+                raise Interrupted(number, words) from None
+    for host in job.hosts:
+        if lost := job.team and job.team.lost_reason(host.number):
+            progress.note(f"{lost}; to finish, {job.to_finish}")
     return store.load(job.folder)
+
+
+def follow(job: Job, progress: Reporter) -> None:
+    """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
+    NodeLost, which says how to finish."""
+    team = job.team
+    assert team is not None, "only a node follows"
+    for note in job.notes:
+        progress.note(note)
+    try:
+        with launcher_for(job) as here:
+            follow_orders(team, here, job.trials, job.spec.time_limit_seconds)
+    except NodeLost as lost:
+        reason = str(lost).partition("; to finish")[0]  # node 0 would name its own --node-rank
+        raise NodeLost(f"{reason}; to finish, {job.to_finish}") from None
+    finally:
+        with suppress(OSError):  # it stays if something was left in it
+            job.folder.rmdir()
+
+
+def run_trials(
+    trials: Iterable[TrialSpec],
+    launcher: Launcher,
+    *,
+    environment_id: str,
+    time_limit_seconds: float,
+    earlier: Iterable[TrialRecord] = (),
+    stop_after_failure: bool = False,
+    on_start: Callable[[TrialSpec], None] | None = None,
+    complete: Callable[[TrialRecord], TrialRecord] | None = None,
+) -> Iterator[TrialRecord]:
+    """Run the trials one after the other.
+
+    `earlier` are the records of the sweep so far, `on_start` is called before each trial, and
+    `complete` adds fields to its record. A trial that something outside killed is retried once.
+    With `stop_after_failure`, once a row has failed at one group size, its further repetitions and
+    its larger groups are skipped with that reason. A training script that has failed in its
+    largest group before any of its runs completed is not run again with the same arguments.
+    """
+    trials, records = [*trials], [*earlier]
+    largest = max((trial.group_size for trial in trials), default=1)
+
+    def refuse(trial: TrialSpec) -> TrialOutcome | None:
+        reason = _failed_before(trial, records) if stop_after_failure else None
+        reason = reason or _script_failed(trial, records, largest)
+        reason = reason or launcher.unusable_reason(trial)
+        return TrialOutcome(status=Status.SKIPPED, reason=reason) if reason else None
+
+    def run(trial: TrialSpec) -> TrialOutcome:
+        return launcher.run(trial, time_limit_seconds, _steps_chosen(trial, records))
+
+    for trial, outcome, timing in attempts(
+        trials, run, refuse, label=plain_label, on_start=on_start
+    ):
+        record = TrialRecord(
+            trial=trial,
+            environment_id=environment_id,
+            status=outcome.status,
+            item=outcome.item,
+            items_per_sample=outcome.items_per_sample,
+            reason=outcome.reason,
+            ranks=outcome.ranks,
+            verification=outcome.verification,
+            flops_per_item=outcome.flops_per_item,
+            host_load=outcome.host_load,
+            **timing,
+        )
+        record = complete(record) if complete else record
+        records.append(record)
+        yield record
+
+
+def _failed_before(trial: TrialSpec, records: Iterable[TrialRecord]) -> str | None:
+    """Why `trial` is not worth running: the same row has failed with as many replicas or fewer."""
+    row = trial.configuration.of_one_replica
+    failed = [
+        record.trial
+        for record in records
+        if record.status not in (Status.COMPLETED, Status.SKIPPED)
+        and record.lost_host is None
+        and record.trial.group_size <= trial.group_size
+        and record.trial.configuration.of_one_replica == row
+    ]
+    if not failed:
+        return None
+    first = min(failed, key=lambda one: one.group_size)
+    return f"not run: {plain_label(first)} has failed (--stop-after-failure)"
+
+
+def _script_failed(trial: TrialSpec, records: Iterable[TrialRecord], largest: int) -> str | None:
+    """Why a script is not worth running again with these arguments: it has failed in the largest
+    group, and no run of it has completed. On one rank alone it may fail, as some scripts do."""
+    same = [one for one in records if one.trial.script and one.trial.script == trial.script]
+    if any(one.status is Status.COMPLETED for one in same):
+        return None
+    failed = (
+        one.trial for one in same if one.status is Status.FAILED and one.trial.group_size == largest
+    )
+    first = next(failed, None)
+    return None if first is None else f"not run: {plain_label(first)} has failed, as all before it"
+
+
+def _steps_chosen(trial: TrialSpec, records: Iterable[TrialRecord]) -> int | None:
+    """The timed steps that an earlier repetition chose, so that all of a configuration train on the
+    same samples; None if there is none, or the number is fixed."""
+    if trial.window_seconds is None:
+        return None
+    chosen = (
+        record.ranks[0].timed_steps
+        for record in records
+        if record.ranks and record.trial.configuration == trial.configuration
+    )
+    return next(chosen, None)
+
+
+def lasting(
+    records: Sequence[TrialRecord], unusable: Container[TrialSpec] = ()
+) -> list[TrialRecord]:
+    """The records that a resumed sweep keeps: the last one of each trial that has completed, or
+    whose configuration cannot run here."""
+    last = {record.trial.trial_id: record for record in records}
+    return [
+        record
+        for record in last.values()
+        if record.status is Status.COMPLETED or record.trial.configuration in unusable
+    ]
 
 
 def unusable_rows(trials: Sequence[TrialSpec], launcher: Launcher) -> dict[TrialSpec, str]:
@@ -141,7 +271,7 @@ def _require_same_code(job: Job, stored_words: Callable[[], str]) -> None:
             back = f"put the old one back and finish with: {finish}"
             raise UsageError(
                 f"{named_files(workload)} has changed while the sweep ran, and what is left would "
-                f"measure something else; {stored_words()}; "
+                f"measure something else; {stored_words()} in {job.folder}; "
                 f"{back if finish else 'measure it again'}"
             )
 
@@ -151,7 +281,7 @@ def _with_hosts(job: Job, record: TrialRecord) -> TrialRecord:
     team = job.team
     if team is None or not record.trial.nodes:
         return record
-    hosts = team.nodes[: len(record.trial.nodes)]
+    hosts = job.hosts[: len(record.trial.nodes)]
     reason = record.reason
     lost = (n.number for n in hosts if reason and reason == team.lost_reason(n.number))
     return replace(
@@ -168,18 +298,14 @@ def launcher_for(job: Job, logs: Path | None = None) -> Iterator[Launcher]:
     if launchers := test_launchers():
         yield launchers.trial_launcher()
         return
-    from dpbench.launch.trials import HostLauncher
-
     with temporary_folder() as scratch:
         logs = logs or folder_inside(job.folder, LOGS_FOLDER)
-        here = HostLauncher(job.machine, _prepared(job, scratch), logs)
+        here = HostLauncher(job.here.machine, _prepared(job, scratch), logs)
         if job.team is None:
             yield here
             return
-        from dpbench.launch.nodes import NodesLauncher
-
-        job.team.agree(plan_hash(job.spec))
-        yield NodesLauncher(job.team, here, partial(trial_number, job.spec))
+        job.team.agree(content_hash([trial.trial_id for trial in job.trials]))
+        yield here if job.here.number else NodesLauncher(job.team, here, job.trials)
 
 
 def _prepared(job: Job, cache: Path) -> dict[str, Path | None]:

@@ -1,120 +1,98 @@
-"""Builds the SweepSpec from checked options, for this machine and its data."""
+"""Builds the SweepSpec from checked options, for the hosts that measure it."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench import architecture, units
+from dpbench import units
+from dpbench.architecture import make_importable
 from dpbench.data.registry import unread_notes
 from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
 from dpbench.launch.sparse import optimizer_reason
+from dpbench.options.script import WARMUP
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
-from dpbench.run.sweep.script import with_defaults, workload_of
-from dpbench.run.this_machine import (
-    Host,
-    default_group_sizes,
-    devices_for,
-    threads_for,
-)
-from dpbench.specs import (
-    AXES,
-    WORKLOAD_SETTINGS,
-    SweepSpec,
-    WorkloadSpec,
-)
+from dpbench.run.this_machine import default_group_sizes, threads_for
+from dpbench.specs import AXES, WORKLOAD_SETTINGS, SweepSpec, WorkloadSpec
 from dpbench.specs.shares import placed
-from dpbench.specs.traits import INDEPENDENT
+from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, OWN_BATCH_SIZE
 
 if TYPE_CHECKING:
-    from dpbench.launch.machine import Machine
     from dpbench.launch.nodes import Node
 
 
-def build_sweep_spec(
-    options: SweepOptions,
-    machine: Machine,
-    hosts: Sequence[Host | Node] = (),
-) -> tuple[SweepSpec, tuple[str, ...]]:
-    """The sweep for this machine, or for several `hosts`, and the notes that the user must see."""
-    if options.searches_batch:
-        raise UsageError(
-            f"--batch-sizes {LARGEST}: only dpbench sweep on one node looks for it; expected "
-            "a number"
-        )
-    if script := options.script_words:
-        options = with_defaults(options)
-    architecture.make_importable(*options.arch, options.step, options.data)
-    for name in () if script else options.arch:
-        architecture.check_exists(name)
-    if options.step is not None:
-        architecture.check_exists(options.step, "step")
-    if options.has_own_data:
-        architecture.check_exists(str(options.data), "dataset")
+def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[str]) -> SweepSpec:
+    """The sweep of these options on the hosts, of which the first plans and records.
+
+    Appends the notes that the user must see. Raises UsageError for what the hosts cannot run.
+    """
+    if options.script_words:
+        options = _of_script(options)
     if len(hosts) > 1 and options.fills_window:  # the orders of other hosts name no steps
         options = options.model_copy(update={"steps": (STEPS,)})
-    notes: list[str] = []
-    asked = options.group_sizes
-    numbers = tuple(size for size in asked or () if isinstance(size, int))
-    if not hosts:
-        devices = devices_for(
-            machine,
-            options.gpus,
-            numbers if numbers == asked else None,
-            notes,
-            oversubscribe=options.oversubscribe,
-        )
-        hosts = (Host(machine=machine, devices=devices),)
     offered = tuple(len(host.devices) for host in hosts)
     most = sum(offered)
-    group_sizes = default_group_sizes(most)
-    if asked is not None:
-        group_sizes = tuple(dict.fromkeys(most if size == LARGEST else int(size) for size in asked))
+    group_sizes = tuple(
+        dict.fromkeys(
+            most if size == LARGEST else int(size)
+            for size in options.group_sizes or default_group_sizes(most)
+        )
+    )
     _check(options, hosts, group_sizes)
     decided = {
         "timed_steps": options.timed_steps,
         "prefetch": options.loading,
-        "threads_per_replica": _threads(options, hosts, group_sizes),
+        "threads_per_replica": _threads(options, hosts, max(group_sizes)),
     }
     axes: dict[str, tuple[Any, ...]] = {
         field: decided.get(field) or getattr(options, axis.name) for field, axis in AXES.items()
     }
     base = {field: values[0] for field, values in axes.items()}
-    of_workload = {name: value for name, value in base.items() if name in WORKLOAD_SETTINGS}
-    workload, *more_workloads = (
-        [workload_of(script, of_workload)]
-        if script
-        else [_workload(options, of_workload, name, notes) for name in options.arch]
-    )
-    spec = SweepSpec(
+    of_workload = {name: base.pop(name) for name in WORKLOAD_SETTINGS if name in base}
+    workload, *more_workloads = map(with_files, _workloads(options, of_workload, notes))
+    notes += unread_notes(options.data_dir, (one.dataset for one in (workload, *more_workloads)))
+    return SweepSpec(
         workload=workload,
         more_workloads=tuple(more_workloads),
         implementations=options.measured_implementations,
         largest_group_only=() if options.implementations else (INDEPENDENT,),
-        backends=options.backends or (("nccl",) if machine.has_cuda else ("gloo",)),
+        backends=options.backends or (("nccl",) if hosts[0].machine.has_cuda else ("gloo",)),
         group_sizes=group_sizes,
         batch_sizes=options.known_batch_sizes,
         devices=tuple(device for host in hosts for device in host.devices),
         nodes=offered if len(hosts) > 1 else (),
         window_seconds=WINDOW_SECONDS if options.fills_window else None,
         repetitions=options.repetitions,
-        **{name: value for name, value in base.items() if name not in WORKLOAD_SETTINGS},
+        **base,
         axes={field: values for field, values in axes.items() if len(values) > 1},
         measures_baseline=options.single,
         time_limit_seconds=options.time_limit,
     )
-    notes += unread_notes(options.data_dir, (one.dataset for one in spec.workloads))
-    return spec, tuple(notes)
 
 
-def _check(
-    options: SweepOptions, hosts: Sequence[Host | Node], group_sizes: tuple[int, ...]
-) -> None:
-    """Raise UsageError for what these hosts cannot run."""
+def _of_script(options: SweepOptions) -> SweepOptions:
+    """The options of a script's sweep, with what stands for the script's own choice where none is
+    given."""
+    usual = {
+        "backends": (OWN_BACKEND,),
+        "batch_sizes": (OWN_BATCH_SIZE,),
+        "warmup": (WARMUP,),
+        "threads": (int(os.environ.get("OMP_NUM_THREADS", "1")),),  # as under torchrun
+    }
+    given = options.model_fields_set
+    return options.model_copy(update={n: one for n, one in usual.items() if n not in given})
+
+
+def _check(options: SweepOptions, hosts: Sequence[Node], group_sizes: tuple[int, ...]) -> None:
+    """Raise UsageError for groups, batches and dtypes that these hosts do not have."""
     kinds = [{device.partition(":")[0] for device in host.devices} for host in hosts]
     for number, kind in enumerate(kinds):
         if kind != kinds[0]:
@@ -143,43 +121,66 @@ def _check(
                 f"--dtypes {dtype}: it needs a GPU, and the replicas are on the CPU; "
                 "expected f32 or bf16 there"
             )
+
+
+def _threads(options: SweepOptions, hosts: Sequence[Node], largest_group: int) -> tuple[int, ...]:
+    """Threads per replica: as asked for, or as many as every host has for its part of the largest
+    group. Raises UsageError for more than that."""
+    counts = placed(largest_group, [len(host.devices) for host in hosts])
+    several: tuple[int | None, ...] = options.threads or (None,)
+    return tuple(
+        min(
+            threads_for(threads, host.machine.cores, count, oversubscribe=options.oversubscribe)
+            for host, count in zip(hosts, counts, strict=False)  # the last ones may be idle
+        )
+        for threads in several
+    )
+
+
+def _workloads(
+    options: SweepOptions, settings: Mapping[str, Any], notes: list[str]
+) -> list[WorkloadSpec]:
+    """The workload of the script, or of each architecture, with the first values of all other axes.
+
+    The first step of an architecture is taken here, so that errors of the user's code are known
+    before any trial. Raises UsageError for them.
+    """
+    if script := options.script_words:
+        _require_script(script)
+        named = script[1] if script[0] == "-m" else Path(script[0]).name
+        own = {"architecture": named, "dataset": "", "script": script}
+        return [WorkloadSpec(**{**settings, **own})]
+    make_importable(*options.arch, options.step, options.data)
+    found = []
+    for named in options.arch:
+        tried = preflight(named, dataset=options.data, step=options.step, seed=options.seed[0])
+        notes += tried.notes
+        found.append(
+            WorkloadSpec(
+                **{**settings, "architecture": named},
+                dataset=tried.dataset,
+                learning_rate_rule=options.lr_scaling,
+                step=options.step,
+            )
+        )
     for named, optimizer in product(options.arch, options.optimizer):
         if reason := optimizer_reason(named, optimizer):
             whose = f" for --arch {named}" if len(options.arch) > 1 else ""
             raise UsageError(f"--optimizer {optimizer}{whose}: {reason}")
+    return found
 
 
-def _workload(
-    options: SweepOptions, settings: Mapping[str, Any], named: str, notes: list[str]
-) -> WorkloadSpec:
-    """The workload of one architecture, the first values of all other axes. Its first step is
-    taken here, so that errors of the user's code are known before any trial."""
-    tried = preflight(named, dataset=options.data, step=options.step, seed=options.seed[0])
-    notes += tried.notes
-    workload = WorkloadSpec(
-        **{**settings, "architecture": named},
-        dataset=tried.dataset,
-        learning_rate_rule=options.lr_scaling,
-        step=options.step,
-    )
-    return with_files(workload)
-
-
-def _threads(
-    options: SweepOptions,
-    hosts: Sequence[Host | Node],
-    group_sizes: Sequence[int],
-) -> tuple[int, ...]:
-    """Threads per replica: as asked for, or as many as every host has for its part of the largest
-    group. Raises UsageError for more than that."""
-    offered = [len(host.devices) for host in hosts]
-
-    def shared(threads: int | None) -> int:
-        counts = placed(max(group_sizes), offered)
-        return min(
-            threads_for(threads, host.machine.cores, count, oversubscribe=options.oversubscribe)
-            for host, count in zip(hosts, counts, strict=False)  # the last ones may be idle
-        )
-
-    several: tuple[int | None, ...] = options.threads or (None,)
-    return tuple(shared(threads) for threads in several)
+def _require_script(script: Sequence[str]) -> None:
+    """Raise UsageError if there is no such script or module. Nothing of it runs here."""
+    if script[0] != "-m":
+        if not Path(script[0]).is_file():
+            raise UsageError(f"no file {script[0]} here ({Path.cwd()})")
+        return
+    sys.path.insert(0, str(Path.cwd()))  # as python -m does
+    try:
+        if find_spec(script[1]) is None:
+            raise UsageError(f"-m {script[1]}: no such module")
+    except ModuleNotFoundError as error:
+        raise UsageError(f"-m {script[1]}: {error}") from None
+    finally:
+        sys.path.remove(str(Path.cwd()))

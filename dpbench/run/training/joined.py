@@ -168,10 +168,10 @@ def lead(launch: Launch, options: TrainOptions, output: TrainOutput) -> tuple[Pa
     plan = with_folder(options, spec, output.note)
     place = {"folder": str(plan.folder.absolute()), "resume": plan.resume}
     launch.say("place", place)
-    with prepared_samples(options, spec, output.note) as ready:
-        introduce(plan, ready, output)
+    with prepared_samples(options, spec, output.note) as (samples, steps_per_epoch):
+        introduce(plan, steps_per_epoch, output)
         run = open_folder(plan, capture(cuda=torch.version.cuda))
-        launch.say("samples 0", None if ready.folder is None else str(ready.folder))
+        launch.say("samples 0", None if samples is None else str(samples))
         with ended_well(plan, run, None):
             log = run.follow()
             log.new()  # what was said before the resumption
@@ -190,7 +190,7 @@ def follow(launch: Launch, options: TrainOptions, output: TrainOutput) -> tuple[
     with ExitStack() as stack:
         if launch.preparer == launch.rank:
             try:
-                folder = stack.enter_context(prepared_samples(options, spec, output.note)).folder
+                folder, _ = stack.enter_context(prepared_samples(options, spec, output.note))
             except DpbenchError as error:
                 launch.say_error(key, error)
                 raise

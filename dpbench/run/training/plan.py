@@ -84,7 +84,6 @@ def build_spec(
 ) -> TrainingSpec:
     """The training with a replica on each of `devices`. Raises UsageError."""
     architecture.make_importable(options.arch)
-    architecture.check_exists(options.arch)
     tried = preflight(options.arch, dataset=options.data, step=None, seed=options.seed)
     dataset, notes = tried.dataset, [*tried.notes]
     notes += unread_notes(options.data_dir, (dataset,))
@@ -206,22 +205,12 @@ def resume_words(options: TrainOptions, run: Path) -> str:
     return shlex.join(["dpbench", "train", *again.words()])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Samples:
-    """The samples of a training on this host."""
-
-    folder: Path | None
-    """See TrainingJob.prepared."""
-    count: int
-    """Number of training samples."""
-    steps_per_epoch: int
-
-
 @contextmanager
 def prepared_samples(
     options: TrainOptions, spec: TrainingSpec, note: Callable[[str], None]
-) -> Iterator[Samples]:
-    """A context in which the ranks of this host may read the prepared samples.
+) -> Iterator[tuple[Path | None, int]]:
+    """A context in which the ranks of this host may read the prepared samples: their folder, as in
+    TrainingJob.prepared, and the steps of an epoch.
 
     With --download, the files that MNIST lacks are downloaded first.
 
@@ -247,5 +236,4 @@ def prepared_samples(
                 f"a micro-step, more than the {count:,} training samples of {dataset}; take a "
                 "smaller batch or fewer replicas"
             )
-        steps = EpochPlan(spec, count).steps
-        yield Samples(folder=prepared.folder, count=count, steps_per_epoch=steps)
+        yield prepared.folder, EpochPlan(spec, count).steps

@@ -30,13 +30,7 @@ from dpbench.records.environment import Environment
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import environment_here
-from dpbench.run.training.plan import (
-    Samples,
-    TrainPlan,
-    plan_here,
-    prepared_samples,
-    resume_words,
-)
+from dpbench.run.training.plan import TrainPlan, plan_here, prepared_samples, resume_words
 from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import Event, Finished
@@ -64,8 +58,8 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
     """
     machine = inspect_machine()
     plan = plan_here(options, machine, output.note)
-    with prepared_samples(options, plan.spec, output.note) as samples:
-        introduce(plan, samples, output)
+    with prepared_samples(options, plan.spec, output.note) as (samples, steps_per_epoch):
+        introduce(plan, steps_per_epoch, output)
         if output.dry_run:
             return None
         folder = open_folder(plan, environment_here(machine))
@@ -73,7 +67,7 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
             spec=plan.spec,
             run=options.run,
             folder=folder.path.absolute(),
-            prepared=samples.folder,
+            prepared=samples,
             resume=plan.resume,
         )
         # What the ranks print is beside that of earlier starts.
@@ -95,19 +89,13 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
     return plan.folder, finished
 
 
-def introduce(plan: TrainPlan, samples: Samples, output: TrainOutput) -> None:
+def introduce(plan: TrainPlan, steps_per_epoch: int, output: TrainOutput) -> None:
     """Print the size of a step, before anything runs."""
     spec = plan.spec
     loaded = architecture.load(spec.workload.architecture)
     items = architecture.items_per_sample(loaded)
     contents = "" if items == 1 else f" of {items:,} {loaded.item}"
-    output.introduce(spec, plan.options.run, samples.steps_per_epoch, contents)
-    if spec.effective_batch_size > samples.count and spec.accumulation_steps > 1:
-        output.note(
-            f"--accumulate {spec.accumulation_steps}: one step would take "
-            f"{spec.effective_batch_size:,} samples and there are {samples.count:,}, so each epoch "
-            "is one smaller step"
-        )
+    output.introduce(spec, plan.options.run, steps_per_epoch, contents)
 
 
 def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:

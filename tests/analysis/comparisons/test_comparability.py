@@ -15,7 +15,7 @@ from dpbench.analysis.resources import memory_imbalance
 from dpbench.records import environment
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import TrialRecord
-from dpbench.run.sweep.grid import run_trials
+from dpbench.run.sweep.measuring import run_trials
 from tests.analysis.builders import runs, side, trial
 from tests.builders import trial_spec
 from tests.launch.synthetic import SyntheticLauncher

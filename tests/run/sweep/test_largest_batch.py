@@ -4,35 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpbench.errors import UsageError
-from dpbench.launch import trials
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
+from dpbench.launch.nodes import Node
 from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
+from dpbench.records.environment import Accelerator
 from dpbench.records.trial import Status
 from dpbench.run.sweep import largest_batch
-from dpbench.run.sweep.dry_run import plan_sweep
-from dpbench.run.sweep.largest_batch import (
-    NOISE_BYTES,
-    RESOLUTION,
-    by_predicting,
-    by_trying,
-    with_largest,
-)
-from dpbench.run.sweep.spec import build_sweep_spec
+from dpbench.run.sweep.largest_batch import NOISE_BYTES, by_predicting, with_largest
 from dpbench.specs import TrialSpec
+from tests.cli.stored import HERE
 from tests.launch.synthetic import SyntheticLauncher
 
 MIB = 2**20
-MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+CPUS = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
 OPTIONS = {"arch": "mlp", "data": "synthetic", "group_sizes": "1,2"}
+Found = Callable[..., tuple[int | str, ...]]
 
 
 class Filling(SyntheticLauncher):
@@ -59,14 +53,20 @@ class Failing(Filling):
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int | str, ...]]:
-    monkeypatch.setattr(trials, "HostLauncher", Filling)
+def found(monkeypatch: pytest.MonkeyPatch) -> Found:
+    monkeypatch.setattr(largest_batch, "HostLauncher", Filling)
     monkeypatch.setattr(largest_batch, "available_bytes", lambda: 2000 * MIB)
-    return lambda **typed: with_largest(SweepOptions(**OPTIONS | typed), MACHINE, say).batch_sizes
+
+    def search(machine: Machine = CPUS, **typed: str) -> tuple[int | str, ...]:
+        devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus) or ("cpu", "cpu")
+        host = Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
+        return with_largest(SweepOptions(**OPTIONS | typed), host, say).batch_sizes
+
+    return search
 
 
 def test_the_replicas_of_the_largest_group_share_half_of_the_free_memory(
-    found: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    found: Found, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert found(batch_sizes="8,max") == (8, 400)  # 100 + 400 MiB of 2000 × 50 % ÷ 2
     said = capsys.readouterr().err.splitlines()
@@ -75,44 +75,29 @@ def test_the_replicas_of_the_largest_group_share_half_of_the_free_memory(
     assert found(batch_sizes="max", group_sizes="1") == (900,)
 
 
+def test_a_replica_takes_most_of_the_memory_of_its_gpu(found: Found) -> None:
+    gpus = tuple(Accelerator(index=n, name="H100", memory_bytes=1000 * MIB) for n in (0, 1))
+    two = replace(CPUS, gpus=gpus, cuda="12.8")
+    assert found(two, batch_sizes="max") == (700,)  # 100 + 700 MiB of 1000 × 80 %
+
+
 def test_a_failure_that_is_not_of_memory_ends_the_search(
-    found: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    found: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "HostLauncher", Failing)
+    monkeypatch.setattr(largest_batch, "HostLauncher", Failing)
     with pytest.raises(UsageError, match="batch 2 failed: no such layer"):
         found(batch_sizes="max")
 
 
-def test_where_it_cannot_be_looked_for_it_is_an_error(found: Callable[..., Any]) -> None:
-    with pytest.raises(UsageError, match="only dpbench sweep on one node"):
-        build_sweep_spec(SweepOptions(**OPTIONS, batch_sizes="max"), MACHINE)
-    with pytest.raises(UsageError, match="--scaling weak"):
-        found(batch_sizes="max", scaling="strong")
-    for several in ({"scaling": "strong"}, {"arch": "mlp,gpt"}):
-        with pytest.raises(UsageError, match="expected one --arch and --scaling weak"):
-            plan_sweep(SweepOptions(**OPTIONS | several, batch_sizes="max"), say)
-
-
-@settings(max_examples=60)
-@given(limit=st.integers(2, 10**6), most=st.integers(2, 10**6))
-def test_bisection_ends_just_below_the_limit(limit: int, most: int) -> None:
-    tried: list[int] = []
-
-    def fits(batch_size: int) -> bool:
-        tried.append(batch_size)
-        return batch_size <= limit
-
-    found = by_trying(fits, most)
-    assert found is not None
-    assert found in tried
-    best = min(limit, most)
-    assert found <= best <= found + max(1, found // RESOLUTION)
-    assert len(tried) <= 30
-    assert max(tried) <= most
+@pytest.mark.parametrize("several", [{"scaling": "strong"}, {"arch": "mlp,gpt"}])
+def test_a_batch_that_differs_between_rows_is_not_looked_for(
+    found: Found, several: dict[str, str]
+) -> None:
+    with pytest.raises(UsageError, match="expected one --arch and --scaling weak"):
+        found(batch_sizes="max", **several)
 
 
 def test_nothing_fits_where_the_first_does_not() -> None:
-    assert by_trying(lambda _: False, 100) is None
     assert by_predicting(lambda _: 100, 99, 100) is None
 
 

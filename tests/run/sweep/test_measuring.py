@@ -1,4 +1,4 @@
-"""What a sweep prepares for its ranks before it measures."""
+"""What a sweep prepares for its ranks, and how its trials run one after the other."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import pytest
 from dpbench import store
 from dpbench.errors import DataError
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.machine import inspect_machine
-from dpbench.run.sweep.job import Job
-from dpbench.run.sweep.measuring import launcher_for
-from dpbench.specs import TrialSpec, WorkloadSpec
-from tests.builders import sweep_spec
+from dpbench.launch.nodes import Node
+from dpbench.messages import said_to
+from dpbench.options.sweep import SweepOptions
+from dpbench.records.trial import Status, TrialRecord
+from dpbench.run.sweep.job import Job, host_here
+from dpbench.run.sweep.measuring import launcher_for, run_trials
+from dpbench.specs import TrialSpec, WorkloadSpec, plain_label
+from dpbench.specs.plan import plan_trials
+from tests.builders import sweep_spec, trial_spec
 from tests.cli.synthetic import dpbench
 from tests.launch.synthetic import SyntheticLauncher
 
@@ -29,9 +33,13 @@ def items():
 """
 
 
+def here() -> Node:
+    return host_here(SweepOptions(), [])
+
+
 def test_a_batch_that_the_dataset_has_no_samples_for_is_refused(tmp_path: Path) -> None:
     spec = sweep_spec(workload=WorkloadSpec(architecture="mlp", dataset="iris"), batch_sizes=(100,))
-    job = Job(spec=spec, machine=inspect_machine(), folder=tmp_path, command=())
+    job = Job(spec=spec, hosts=[here()], folder=tmp_path, command=())
     message = "a global batch of 200 for 2 replicas is more than the 150 samples of iris"
     with pytest.raises(DataError, match=message), launcher_for(job):
         pass
@@ -44,7 +52,7 @@ def test_threads_of_the_users_dataset_end_before_the_sweep(
     monkeypatch.chdir(tmp_path)
     Path("items.py").write_text(SPINNING_ITEMS)
     spec = sweep_spec(workload=WorkloadSpec(architecture="linear", dataset="items.py:items"))
-    job = Job(spec=spec, machine=inspect_machine(), folder=tmp_path / "out", command=())
+    job = Job(spec=spec, hosts=[here()], folder=tmp_path / "out", command=())
     with launcher_for(job):
         assert "spinning" not in {thread.name for thread in threading.enumerate()}
     few = replace(job, spec=replace(spec, batch_sizes=(16,)))
@@ -77,3 +85,141 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
     assert [steps for _, steps in ran] == [None, None, ddp_steps, single_steps]
     assert single_steps != ddp_steps
     assert {ddp_again.trial.window_seconds, single_again.trial.timed_steps} == {1.0, 20}
+
+
+class Refusing(SyntheticLauncher):
+    def unusable_reason(self, trial: TrialSpec) -> str | None:
+        return "no such thing here" if trial.backend == "nccl" else None
+
+    def run(
+        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+    ) -> TrialOutcome:
+        assert trial.backend != "nccl"
+        return super().run(trial, time_limit_seconds, steps)
+
+
+def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
+    trials = [trial_spec(backend="nccl"), trial_spec()]
+    started: list[TrialSpec] = []
+    records = list(
+        run_trials(
+            trials,
+            Refusing(),
+            environment_id="here",
+            time_limit_seconds=1,
+            on_start=started.append,
+        )
+    )
+    assert [record.status for record in records] == [Status.SKIPPED, Status.COMPLETED]
+    assert records[0].reason == "no such thing here"
+    assert started == trials
+
+
+class FailingAt(SyntheticLauncher):
+    """Fails at one group size and above."""
+
+    def __init__(self, group_size: int) -> None:
+        self.group_size = group_size
+        self.ran: list[TrialSpec] = []
+
+    def run(
+        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+    ) -> TrialOutcome:
+        self.ran.append(trial)
+        if trial.group_size >= self.group_size:
+            return TrialOutcome(status=Status.OUT_OF_MEMORY, reason="too large")
+        return super().run(trial, time_limit_seconds, steps)
+
+
+def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
+    spec = sweep_spec(
+        implementations=("ddp",), group_sizes=(1, 2, 4), batch_sizes=(4,), devices=("cpu",) * 4
+    )
+    launcher = FailingAt(2)
+    records = list(
+        run_trials(
+            plan_trials(spec),
+            launcher,
+            environment_id="",
+            time_limit_seconds=1,
+            stop_after_failure=True,
+        )
+    )
+    sizes = [trial.group_size for trial in launcher.ran if trial.implementation == "ddp"]
+    assert sizes == [1, 2, 1]
+    (reason,) = {record.reason for record in records if record.status is Status.SKIPPED}
+    assert reason == "not run: ddp/gloo ×2, batch 4 has failed (--stop-after-failure)"
+
+
+def test_a_script_that_has_failed_in_its_largest_group_is_not_run_again() -> None:
+    workload = WorkloadSpec(architecture="train.py", dataset="", script=("train.py", "--wrong"))
+    spec = sweep_spec(
+        implementations=("script",), group_sizes=(1, 2), backends=("own",), batch_sizes=(0,)
+    ).with_workloads([workload])
+
+    class Failing(FailingAt):
+        def run(self, trial: TrialSpec, *_: object) -> TrialOutcome:
+            self.ran.append(trial)
+            return TrialOutcome(status=Status.FAILED, reason="status 2")
+
+    launcher = Failing(1)
+    records = [*run_trials(plan_trials(spec), launcher, environment_id="", time_limit_seconds=1)]
+    assert launcher.ran[-1].group_size == 2
+    assert [trial.group_size for trial in launcher.ran[:-1]] == [1] * (len(launcher.ran) - 1)
+    (reason,) = {one.reason for one in records if one.status is Status.SKIPPED}
+    assert "has failed, as all before it" in (reason or "")
+
+
+def test_what_something_outside_has_ended_is_tried_again_once() -> None:
+    """A crash of the trial's own is not, nor is a second kill."""
+    killed = TrialOutcome(status=Status.FAILED, reason="killed", killed=True)
+    again = TrialOutcome(status=Status.FAILED, reason="killed again", killed=True)
+    completed = TrialOutcome(status=Status.COMPLETED)
+    crashed = TrialOutcome(status=Status.FAILED, reason="crashed")
+    answers = [killed, completed, crashed, killed, again]
+
+    class Answering(SyntheticLauncher):
+        def run(
+            self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+        ) -> TrialOutcome:
+            return answers.pop(0)
+
+    said: list[str] = []
+    trials = plan_trials(sweep_spec())[:3]
+    with said_to(said.append):
+        records = [
+            *run_trials(trials, Answering(), environment_id="", time_limit_seconds=1),
+        ]
+    assert [(r.status, r.reason, r.tried_again_after) for r in records] == [
+        (Status.COMPLETED, None, "killed"),
+        (Status.FAILED, "crashed", None),
+        (Status.FAILED, "killed again", "killed"),
+    ]
+    assert said == [
+        f"{plain_label(trial)}: killed; it is tried once more" for trial in (trials[0], trials[2])
+    ]
+    assert not answers
+
+
+def test_a_series_has_not_failed_because_a_host_was_lost() -> None:
+    lost = TrialRecord(
+        trial=trial_spec(nodes=(1, 1)),
+        environment_id="",
+        started_utc="",
+        duration_seconds=0.0,
+        status=Status.FAILED,
+        lost_host=1,
+    )
+    for earlier, status in (
+        (lost, Status.COMPLETED),
+        (replace(lost, lost_host=None), Status.SKIPPED),
+    ):
+        (record,) = run_trials(
+            [lost.trial],
+            SyntheticLauncher(),
+            environment_id="",
+            time_limit_seconds=1,
+            earlier=[earlier],
+            stop_after_failure=True,
+        )
+        assert record.status is status

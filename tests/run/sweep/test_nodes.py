@@ -14,16 +14,16 @@ from dpbench import store
 from dpbench.errors import UsageError
 from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.placement import NodeRequest, Placement
-from dpbench.options.shared import NodeOptions
+from dpbench.options.sweep import SweepOptions
 from dpbench.run.sweep.nodes import parse_nodes
 from tests.cli.command import environment
 
 TOKEN = "a-token-of-the-tests"
 SRUN = Placement(rank=1, size=2, node=1, nodes=2, address="host0", port=29603, has_store=False)
-TYPED = NodeOptions(nnodes=2, node_rank=1, rdzv_endpoint="[::1]:29503")
+TYPED = SweepOptions(nnodes=2, node_rank=1, rdzv_endpoint="[::1]:29503")
 
 
-def place(options: NodeOptions, placed: Placement | None = None) -> dict[str, Any] | None:
+def place(options: SweepOptions, placed: Placement | None = None) -> dict[str, Any] | None:
     found: NodeRequest | None = parse_nodes(options, placed)
     names = ("node_count", "node_rank", "host", "port", "has_store")
     return None if found is None else {name: getattr(found, name) for name in names}
@@ -32,19 +32,19 @@ def place(options: NodeOptions, placed: Placement | None = None) -> dict[str, An
 @pytest.mark.parametrize(
     ("options", "placed", "expected"),
     [
-        (NodeOptions(), None, None),
-        (NodeOptions(nnodes=1), None, None),
-        (NodeOptions(), replace(SRUN, nodes=1, node=0), None),
+        (SweepOptions(), None, None),
+        (SweepOptions(nnodes=1), None, None),
+        (SweepOptions(), replace(SRUN, nodes=1, node=0), None),
         (TYPED, None, (2, 1, "::1", 29503, False)),
-        (NodeOptions(), SRUN, (2, 1, "host0", 29603, False)),
-        (NodeOptions(), replace(SRUN, has_store=True), (2, 1, "host0", 29603, True)),
-        (NodeOptions(nnodes=2), replace(SRUN, nodes=None), (2, 1, "host0", 29603, False)),
+        (SweepOptions(), SRUN, (2, 1, "host0", 29603, False)),
+        (SweepOptions(), replace(SRUN, has_store=True), (2, 1, "host0", 29603, True)),
+        (SweepOptions(nnodes=2), replace(SRUN, nodes=None), (2, 1, "host0", 29603, False)),
         (TYPED.model_copy(update={"node_rank": None}), SRUN, (2, 1, "::1", 29503, False)),
     ],
 )
 def test_options_come_before_what_the_launcher_says(
     monkeypatch: pytest.MonkeyPatch,
-    options: NodeOptions,
+    options: SweepOptions,
     placed: Placement | None,
     expected: tuple[Any, ...] | None,
 ) -> None:
@@ -56,12 +56,12 @@ def test_options_come_before_what_the_launcher_says(
 @pytest.mark.parametrize(
     ("options", "placed", "message"),
     [
-        (NodeOptions(), replace(SRUN, address=None), "or MASTER_ADDR from a launcher"),
-        (NodeOptions(), SRUN, rf"2 nodes need a token .* expected the same {VARIABLE}"),
+        (SweepOptions(), replace(SRUN, address=None), "or MASTER_ADDR from a launcher"),
+        (SweepOptions(), SRUN, rf"2 nodes need a token .* expected the same {VARIABLE}"),
     ],
 )
 def test_what_is_missing_is_a_usage_error(
-    monkeypatch: pytest.MonkeyPatch, options: NodeOptions, placed: Placement | None, message: str
+    monkeypatch: pytest.MonkeyPatch, options: SweepOptions, placed: Placement | None, message: str
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(UsageError, match=message):

@@ -15,17 +15,17 @@ from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.machine import Machine
+from dpbench.launch.nodes import Node
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import recorded_variables
 from dpbench.records.trial import Status
-from dpbench.run.sweep.job import lasting
-from dpbench.run.sweep.measuring import exit_status
+from dpbench.run.sweep.measuring import exit_status, lasting
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.run.this_machine import Host
 from dpbench.specs import SweepSpec
 from tests.analysis.builders import record, trial
 from tests.analysis.builders import run as completed
 from tests.cli.command import start
+from tests.cli.stored import HERE
 from tests.ports import free_port
 
 SYNTHETIC = ("--arch", "mlp", "--gpus", "1", "--no-charts")
@@ -102,33 +102,29 @@ def test_trials_that_a_lost_node_left_over_are_run_again_and_count_as_failure() 
     assert exit_status([done, replace(lost, lost_host=None)]) == 0
 
 
-def lent(machine: Machine, *devices: str) -> Host:
-    return Host(machine=machine, devices=devices)
+def node(machine: Machine, *devices: str) -> Node:
+    return Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
 
 
-def built(*hosts: Host, **options: str) -> SweepSpec:
+def built(*hosts: Node, **options: str) -> SweepSpec:
     parsed = SweepOptions(**{"arch": "mlp", "data": "digits", **options})
-    return build_sweep_spec(parsed, hosts[0].machine, hosts)[0]
+    return build_sweep_spec(parsed, hosts, [])
 
 
 def test_threads_are_those_that_every_host_has() -> None:
     small = replace(CPUS, cores=2)
-    spec = built(lent(CPUS, "cpu", "cpu"), lent(small, "cpu", "cpu"))
-    assert (spec.group_sizes, spec.nodes, spec.threads_per_replica) == (
-        (1, 2, 3, 4),
-        (2, 2),
-        1,
-    )
-    assert built(lent(CPUS, "cpu", "cpu"), lent(small, "cpu")).threads_per_replica == 2
+    spec = built(node(CPUS, "cpu", "cpu"), node(small, "cpu", "cpu"))
+    assert (spec.group_sizes, spec.nodes, spec.threads_per_replica) == ((1, 2, 3, 4), (2, 2), 1)
+    assert built(node(CPUS, "cpu", "cpu"), node(small, "cpu")).threads_per_replica == 2
 
 
 def test_a_group_is_no_larger_than_all_hosts_together() -> None:
-    hosts = (lent(CPUS, "cpu", "cpu"), lent(CPUS, "cpu"))
+    hosts = (node(CPUS, "cpu", "cpu"), node(CPUS, "cpu"))
     assert built(*hosts, group_sizes="3").group_sizes == (3,)
     with pytest.raises(UsageError, match=r"4 is above the 3 replicas of all nodes \(2 \+ 1\)"):
         built(*hosts, group_sizes="4")
 
 
-def test_hosts_lend_devices_of_one_kind() -> None:
+def test_all_hosts_have_devices_of_one_kind() -> None:
     with pytest.raises(UsageError, match="node 0 has cpu devices and node 1 cuda ones"):
-        built(lent(CPUS, "cpu"), lent(CPUS, "cuda:0"))
+        built(node(CPUS, "cpu"), node(CPUS, "cuda:0"))

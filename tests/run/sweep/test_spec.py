@@ -8,16 +8,23 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.options.sweep import SweepOptions
+from dpbench.run.sweep import job
 from dpbench.run.sweep.spec import build_sweep_spec
 from tests.launch import synthetic
 
 MACHINE = replace(synthetic.machine(), cores=4)
 
 
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "machine_here", lambda: MACHINE)
+
+
 def group_sizes(**options: object) -> tuple[int, ...]:
     """The group sizes of a sweep on a machine with four cores."""
     parsed = SweepOptions.model_validate({"arch": "mlp", **options})
-    return build_sweep_spec(parsed, MACHINE)[0].group_sizes
+    notes: list[str] = []
+    return build_sweep_spec(parsed, [job.host_here(parsed, notes)], notes).group_sizes
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,6 @@ def test_the_size_of_a_step_is_told_before_anything_runs(
     ("words", "note"),
     [
         ("--data-dir absent", "--data-dir absent has no effect with --data digits"),
-        ("--accumulate 40", "would take 2,560 samples and there are 1,442, so each epoch is one"),
         (
             "--lr 2e-5 --accumulate 4 --lr-scaling sqrt",
             "the learning rate is 4e-05, for 256 samples a step instead of 64",

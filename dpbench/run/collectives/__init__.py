@@ -1,1 +1,0 @@
-"""`comm`: from options to measurements of collectives, to records in a results folder."""

@@ -1,0 +1,54 @@
+"""What is left of a sweep: the trials without a record, and the command that runs them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from dpbench import units
+from dpbench.messages import escaped
+from dpbench.records.trial import Status, TrialRecord
+from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs.plan import plan_trials
+from dpbench.store.folder import StoredSweep
+
+
+def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list[TrialSpec]:
+    """The trials that have no record yet, in their order."""
+    done = {record.trial.trial_id for record in records}
+    return [trial for trial in trials if trial.trial_id not in done]
+
+
+def unfinished(spec: SweepSpec, records: Sequence[TrialRecord]) -> str:
+    """How many trials were run, as in "44 of 48 trials"; "" if none is missing.
+
+    Configurations that were skipped count neither as run nor as missing.
+    """
+    skipped = {one.trial.configuration for one in records if one.status is Status.SKIPPED}
+    left = missing(plan_trials(spec), records)
+    waiting = sum(trial.configuration not in skipped for trial in left)
+    done = len({one.trial.trial_id for one in records if one.status is not Status.SKIPPED})
+    return f"{done:,} of {units.counted(done + waiting, 'trial')}" if waiting else ""
+
+
+def finishing_command(command: Sequence[str], spec: SweepSpec, name: str) -> str:
+    """The command that finishes the sweep in the folder of that name, from the one that began it,
+    whose last words are those of the training script, if it measures one."""
+    script = spec.workload.positional_words
+    words = ["dpbench", *command[: len(command) - len(script)]]
+    words += [] if "--name" in words else ["--name", name]
+    words += [] if "--resume" in words else ["--resume"]
+    return shlex.join([*words, *script])
+
+
+def unfinished_warning(sweep: StoredSweep) -> tuple[str, ...]:
+    """The warning that trials of a sweep are missing, with the command that runs them; () if none
+    are."""
+    how_many = unfinished(sweep.spec, sweep.records)
+    if not how_many:
+        return ()
+    warning = f"Unfinished: {how_many}"
+    if sweep.command[:1] == ("sweep",):
+        again = finishing_command(sweep.command, sweep.spec, sweep.folder.name)
+        warning += f"; to finish: {escaped(again)}"
+    return (warning,)

@@ -1,0 +1,68 @@
+"""The plan of a sweep: which rows there are, and the order of their trials."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dpbench.specs.plan import plan_trials
+from tests.builders import sweep_spec
+
+
+def test_the_order_is_a_palindrome_over_repetitions() -> None:
+    trials = [trial.configuration for trial in plan_trials(sweep_spec(repetitions=3))]
+    third = len(trials) // 3
+    first, second, last = trials[:third], trials[third : 2 * third], trials[2 * third :]
+    assert second == first[::-1]
+    assert last == first
+
+
+def test_the_plain_module_is_the_baseline_of_every_sweep() -> None:
+    trials = plan_trials(sweep_spec(implementations=("ddp",), group_sizes=(2,), repetitions=1))
+    singles = [trial for trial in trials if trial.implementation == "single"]
+    assert [(trial.group_size, trial.batch_size) for trial in singles] == [(1, 4), (1, 8)]
+    assert {trial.group_size for trial in trials if trial.implementation == "ddp"} == {2}
+
+
+def test_copies_that_do_not_communicate_are_measured_at_the_largest_size_by_default() -> None:
+    spec = sweep_spec(implementations=("independent",), largest_group_only=("independent",))
+    assert {t.group_size for t in plan_trials(spec) if t.implementation == "independent"} == {2}
+
+
+def test_implementations_without_a_process_group_are_not_multiplied_by_backends() -> None:
+    trials = plan_trials(sweep_spec(backends=("gloo", "nccl"), repetitions=1, batch_sizes=(4,)))
+    seen = [(t.implementation, t.backend, t.group_size) for t in trials]
+    assert sorted(seen) == [
+        ("ddp", "gloo", 1),
+        ("ddp", "gloo", 2),
+        ("ddp", "nccl", 1),
+        ("ddp", "nccl", 2),
+        ("dp", "threads", 1),
+        ("dp", "threads", 2),
+        ("single", "none", 1),
+    ]
+
+
+def test_sizes_within_a_host_come_before_those_across() -> None:
+    spec = sweep_spec(
+        implementations=("ddp",),
+        batch_sizes=(4,),
+        group_sizes=(1, 2, 3, 4),
+        devices=("cpu",) * 4,
+        nodes=(2, 2),
+        repetitions=1,
+    )
+    nodes = [trial.nodes for trial in plan_trials(spec) if trial.implementation == "ddp"]
+    assert nodes == [(), (), (2, 1), (2, 2)]
+
+
+def test_a_setting_that_an_implementation_has_not_gives_it_no_row_of_its_own() -> None:
+    axes = {"bucket_cap_mb": (1.0, 25.0), "comm_hook": ("none", "bf16"), "sync_every": (1, 2)}
+    spec = sweep_spec(
+        implementations=("dp", "ddp", "local-sgd"),
+        group_sizes=(2,),
+        batch_sizes=(4,),
+        axes=axes,
+        repetitions=1,
+    )
+    counts = Counter(trial.implementation for trial in plan_trials(spec))
+    assert counts == {"single": 1, "dp": 1, "ddp": 4, "local-sgd": 2}
