@@ -7,6 +7,7 @@ And in which order workers take the files.
 from __future__ import annotations
 
 import gc
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -34,11 +35,16 @@ settings.load_profile("patient")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Few files have tests with these marks; importing all the others takes longer than they do."""
+    """Few files have tests with these marks; importing all the others takes longer than they do,
+    and the libraries of long tests may be missing."""
     mark = config.option.markexpr
-    if mark not in ("alone", "faults", "full", "gpu") or not collection_path.match("test_*.py"):
+    if not mark or not collection_path.match("test_*.py"):
         return None
-    return None if f"mark.{mark}" in collection_path.read_text() else True
+    text = collection_path.read_text()
+    if mark in ("alone", "faults", "full", "gpu"):
+        return None if f"mark.{mark}" in text else True
+    is_long = re.search(r"^pytestmark = \[?pytest\.mark\.(full|faults)\b", text, re.MULTILINE)
+    return True if is_long and "not full" in mark else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ from dpbench.records.trial import Status
 from dpbench.specs import WorkloadSpec
 from tests.builders import trial_spec
 
+pytestmark = pytest.mark.full
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
 SCRIPTS = Path(__file__).with_name("scripts")
 MICRO_STEPS = {"accelerated": 2, "lightning_module": 1, "timm_classifier": 1, "trainer": 2}
@@ -32,7 +33,6 @@ def run(folder: Path, implementation: str, name: str, *arguments: str) -> TrialO
     return HostLauncher(MACHINE, None, folder / "logs").run(trial, 300.0)
 
 
-@pytest.mark.full
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("name", "micro_steps"), MICRO_STEPS.items())
 def test_it_is_measured_alone_as_copies_and_together(
@@ -51,7 +51,6 @@ def test_it_is_measured_alone_as_copies_and_together(
         assert rank.script.differing_parameter is None
 
 
-@pytest.mark.full
 def test_a_fixed_number_of_devices_is_measured_together_only(tmp_path: Path) -> None:
     alone = run(tmp_path, "single", "lightning_module", "2")
     assert "You set `devices=2`" in (alone.reason or "")

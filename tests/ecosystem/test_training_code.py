@@ -12,6 +12,7 @@ from dpbench.parallel import DataParallel
 from tests.cli.command import environment
 from tests.ecosystem.programs import PROGRAMS, STEPS, Sentences, small_gpt2
 
+pytestmark = pytest.mark.full
 PROGRAM = Path(__file__).with_name("programs.py")
 
 
@@ -29,7 +30,6 @@ def losses(name: str, implementation: str, backend: str, folder: Path) -> list[s
     return json.loads(next(line for line in run.stdout.splitlines() if line.startswith("[")))
 
 
-@pytest.mark.full
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_losses_equal_torchs_to_the_last_bit(name: str, tmp_path: Path) -> None:
@@ -42,7 +42,6 @@ def test_losses_equal_torchs_to_the_last_bit(name: str, tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_data_parallel_gathers_the_outputs_of_a_transformers_model(replicas: int) -> None:
     """The loss, the logits and the cache of keys and values are those of the plain model."""

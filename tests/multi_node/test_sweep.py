@@ -14,6 +14,7 @@ from tests.multi_node.commands import BUSY_SECONDS, said, statuses, sweeping
 from tests.multi_node.hosts import Host
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.full
 SWEEP = (
     *("--arch", "mlp", "--data", "synthetic", "--implementations", "ddp", "--backends", "gloo"),
     *("--batch-sizes", "8", "--group-sizes", "2", "--gpus", "1", "--threads", "1"),
@@ -36,7 +37,6 @@ def wait_for_a_collective(host: Host) -> None:
     wait_until(lambda: host.sent_bytes() > before + GRADIENTS_ARE_FLOWING, BUSY_SECONDS)
 
 
-@pytest.mark.full
 @pytest.mark.timeout(3 * BUSY_SECONDS)
 def test_a_sweep_that_lost_a_host_and_its_link_is_finished_with_resume(
     hosts: tuple[Host, Host], tmp_path: Path

@@ -14,6 +14,7 @@ from tests.multi_node.commands import BUSY_SECONDS, PORT, ended, said, start, st
 from tests.multi_node.hosts import ADDRESSES, INTERFACE, Host
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.full
 TRAIN = (
     *("train", "--arch", "mlp", "--data", "synthetic", "--limit-train", "512", "--epochs", "2"),
     *("--batch-size", "16", "--checkpoint-every", "4", "--threads", "1", "--backend", "gloo"),
@@ -44,7 +45,6 @@ def result(text: str) -> dict[str, object]:
     return found
 
 
-@pytest.mark.full
 @pytest.mark.timeout(3 * BUSY_SECONDS)
 def test_a_training_that_lost_a_host_ends_as_one_that_did_not(
     hosts: tuple[Host, Host], tmp_path: Path, capsys: pytest.CaptureFixture[str]
