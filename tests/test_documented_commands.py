@@ -79,7 +79,10 @@ def test_commands_are_found() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "README.md" else pytest.mark.full) for name in TEXTS],
+)
 def test_every_command_that_needs_no_ranks_runs(
     name: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,6 +122,7 @@ def test_it_has_the_architectures_the_example_and_the_types(wheel: Path) -> None
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "dpbench").rglob("*.py")} <= names
 
 
+@pytest.mark.full
 def test_its_commands_run_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     shown = list(_shown())
     assert len(shown) >= 4

@@ -40,7 +40,7 @@ def test_rows_of_a_folder_are_explained_with_their_factors(
     assert [*explained.advice.text] == [one["text"] for one in found["advice"]]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_training_script_is_measured_without_a_word_and_signals_stay(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

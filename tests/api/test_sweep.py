@@ -66,6 +66,7 @@ def test_what_cannot_be_is_a_usage_error(here: Path, options: dict[str, Any], wo
     assert not any(here.iterdir())
 
 
+@needs_no_ranks
 def test_a_sweep_stores_its_records_and_prints_its_progress(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -197,7 +197,7 @@ def test_another_python_is_the_baseline_and_what_differs_is_in_the_verdict(
     assert len(now.records) == len(before.records) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(LIMIT_SECONDS)
 def test_an_interrupted_check_keeps_what_it_measured_and_leaves_no_worktree(project: Path) -> None:
     stored = project / "results" / "now" / "trials.jsonl"  # after that of the baseline
@@ -225,7 +225,9 @@ def short_folder() -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.full)]
+)
 def test_a_check_that_is_ended_takes_its_sweep_and_all_ranks_along(
     number: signal.Signals, project: Path, short_folder: Path
 ) -> None:
@@ -248,7 +250,7 @@ def test_a_check_that_is_ended_takes_its_sweep_and_all_ranks_along(
     assert git("worktree", "list", cwd=project).count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("synthetic")
 def test_a_sweep_that_stores_no_trial_ends_the_check_with_its_message(
     project: Path, check: Check

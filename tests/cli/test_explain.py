@@ -141,7 +141,7 @@ dataset = Sleeping
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_dataset_that_sleeps_on_every_rank_is_the_advice(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SLEEPING)
     words = (

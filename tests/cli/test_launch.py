@@ -109,7 +109,7 @@ def test_its_help_says_what_it_adds_and_names_every_option_of_torchrun(
         assert not action.option_strings or any(name in text for name in action.option_strings)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_training_that_lost_its_peer_ends_with_what_to_type_to_go_on(tmp_path: Path) -> None:
     """A rank that hangs is as silent as one behind a cut link."""
     train = ("-m", "dpbench", "train", "--arch", "tests.launch.faulty:Hangs", "--timeout", "8")

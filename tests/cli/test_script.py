@@ -111,7 +111,7 @@ def test_a_slow_input_pipeline_is_found_in_an_unchanged_script(tmp_path: Path) -
     assert "script" in dpbench("report", "results/own", cwd=tmp_path).stdout
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_script_that_fails_ends_the_command_with_its_reason(tmp_path: Path) -> None:
     done = dpbench("explain", "--gpus", "2", "-q", str(SCRIPT), "--fault", "raise", cwd=tmp_path)
     assert done.returncode == 1
@@ -169,7 +169,9 @@ def processes_in(folder: Path, program: str = "") -> list[psutil.Process]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.full)]
+)
 def test_no_process_outlives_a_command_that_is_ended(tmp_path: Path, number: int) -> None:
     script = (str(SCRIPT), "--samples", "100000", "--workers", "2")
     command = start("explain", "--gpus", "2", "--steps", "100000", *script, cwd=tmp_path)

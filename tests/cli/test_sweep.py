@@ -106,8 +106,10 @@ def stored_trials(folder: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("send", "number"),
-    [(os.killpg, signal.SIGINT), (os.kill, signal.SIGKILL)],
-    ids=["Ctrl-C", "kill -9"],
+    [
+        pytest.param(os.killpg, signal.SIGINT, id="Ctrl-C", marks=pytest.mark.full),
+        pytest.param(os.kill, signal.SIGKILL, id="kill -9"),
+    ],
 )
 def test_what_ends_a_sweep_loses_nothing_and_leaves_no_process_and_resume_finishes_it(
     send: Callable[[int, int], None],

@@ -26,6 +26,11 @@ MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
 Run = Callable[..., TrialOutcome]
 
 
+def long(*values: Any) -> Any:
+    """A case of `make full`: each starts interpreters that import torch."""
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
 def trial_of(
     *arguments: str, implementation: str = "script", group_size: int = 2, **more: Any
 ) -> TrialSpec:
@@ -69,6 +74,7 @@ def test_a_script_is_measured_as_it_is_without_averaging_and_on_a_kept_batch(
         assert rank.timed.samples == steps * 2 * 8
         assert (rank.script.world_size, rank.script.loader_workers) == (2, 1)
         assert rank.script.reducing_forwards == 2 * rank.script.steps
+    assert kinds(outcome) == ["reductions"]
     assert not (tmp_path / "logs").exists()
     assert not [child for child in psutil.Process().children(recursive=True) if _is_script(child)]
 
@@ -77,14 +83,14 @@ def test_a_script_is_measured_as_it_is_without_averaging_and_on_a_kept_batch(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("--samples 160", "the script ended after 10 optimizer steps; it needs about 34: let"),
         ("--fault raise", "rank 1 raised ValueError: the loss is a banana (tests/launch/training"),
-        ("--fault exit", "the script ended with status 7 after 8 optimizer steps"),
-        ("--nonsense", "status 2: training_script.py: error: unrecognized arguments: --nonsense"),
-        ("--fault leave", "the script ended its process with status 9"),
-        ("--fault hang", "no result after 20 s: rank 0 was in planted (training_script.py:"),
         ("--fault spawn", "the script starts its own ranks (torch.multiprocessing); dpbench sta"),
-        ("--fault no-optimizer", "before an optimizer took a step in this process"),
+        long("--samples 160", "the script ended after 10 optimizer steps; it needs about 34: let"),
+        long("--fault exit", "the script ended with status 7 after 8 optimizer steps"),
+        long("--nonsense", "training_script.py: error: unrecognized arguments: --nonsense"),
+        long("--fault leave", "the script ended its process with status 9"),
+        long("--fault hang", "no result after 20 s: rank 0 was in planted (training_script.py:"),
+        long("--fault no-optimizer", "before an optimizer took a step in this process"),
     ],
 )
 def test_a_script_that_cannot_be_measured_fails_with_one_line(
@@ -98,7 +104,7 @@ def test_a_script_that_cannot_be_measured_fails_with_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["no-group", "not-wrapped"])
+@pytest.mark.parametrize("fault", ["no-group", long("not-wrapped")])
 def test_a_script_whose_ranks_do_not_train_together_is_measured_without_averaging(
     run: Run, fault: str
 ) -> None:
@@ -110,19 +116,16 @@ def test_a_script_whose_ranks_do_not_train_together_is_measured_without_averagin
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "kind"),
+    ("faults", "found"),
     [
-        ("--fault differ", "replicas differ"),
-        ("--fault find-unused", "find unused"),
-        ("--fault threads", "threads"),
-        ("--micro-steps 4", "reductions"),
-        ("", None),
+        ("none", set()),
+        ("differ,find-unused,threads", {"replicas differ", "find unused", "threads"}),
     ],
 )
 def test_what_is_wrong_in_a_script_is_seen_in_its_first_run(
-    run: Run, arguments: str, kind: str | None
+    run: Run, faults: str, found: set[str]
 ) -> None:
-    assert kinds(run("--samples", "6400", *arguments.split())) == [kind] * (kind is not None)
+    assert {*kinds(run("--samples", "6400", "--fault", faults))} == found
 
 
 @pytest.mark.slow
@@ -145,8 +148,8 @@ def test_a_row_replaces_arguments_and_the_wrapper_of_the_script(run: Run) -> Non
     ("fault", "call", "settings"),
     [
         ("not-wrapped", "DistributedDataParallel", {"implementation": "ddp"}),
-        ("not-wrapped", "DistributedDataParallel", {"bucket_cap_mb": 2.0}),
-        ("no-group", "init_process_group", {"backend": "gloo"}),
+        long("not-wrapped", "DistributedDataParallel", {"bucket_cap_mb": 2.0}),
+        long("no-group", "init_process_group", {"backend": "gloo"}),
     ],
 )
 def test_a_row_that_could_not_replace_anything_fails(

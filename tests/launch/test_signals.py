@@ -28,7 +28,7 @@ LONG = "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(1)\npr
 STARTED = {"sweep": "results/s/logs/*/rank0.stack", "launch": "started"}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [pytest.param("sweep", marks=pytest.mark.full), "launch"])
 def test_ignored_signals_stay_ignored(command: str, tmp_path: Path) -> None:
     """As with nohup, for the process and its ranks, while ranks run."""
     (tmp_path / "long.py").write_text(LONG)

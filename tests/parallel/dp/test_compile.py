@@ -97,6 +97,7 @@ def test_a_compiled_module_gets_the_gradients_that_it_has_alone(
                 parameter.mul_(0.9)
 
 
+@pytest.mark.full
 def test_compiled_replicas_draw_masks_that_differ_and_repeat_with_the_seed() -> None:
     module = by_method(Net(dropout=0.5), "inductor")
     wrapper, x = parallel(module, 2), torch.ones(2, 6, dtype=F64)
