@@ -30,7 +30,7 @@ def names() -> tuple[str, ...]:
 
 def check_exists(text: str, what: str = "architecture") -> None:
     """Raise UsageError unless `text` names something that exists: an architecture, or the file or
-    module of the user's `what`, "step" or "dataset".
+    module of the user's dataset, if `what` is "dataset".
 
     For a dotted module this imports the parents, and nothing else.
     """

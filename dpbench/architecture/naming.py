@@ -5,8 +5,8 @@
     path/to/file.py:factory      a function of a file
     torchvision:NAME             an image classifier of torchvision
 
-Options follow one more colon: file.py:factory:depth=3. A step and a dataset of the user's use the
-same spelling, without options.
+Options follow one more colon: file.py:factory:depth=3. A dataset of the user's has the same
+spelling, without options.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Name:
     """The function, or the model of torchvision."""
     options: dict[str, str]
     what: str = "architecture"
-    """Kind of thing that is named: "architecture", "step" or "dataset"."""
+    """Kind of thing that is named: "architecture" or "dataset"."""
 
     @property
     def is_user_code(self) -> bool:

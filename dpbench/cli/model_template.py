@@ -3,14 +3,12 @@
     dpbench sweep --arch my_model.py:make --gpus 2
     dpbench sweep --arch my_model.py:make:width=256 --gpus 2
     dpbench train --arch my_model.py:make --gpus 2
-    dpbench sweep --arch my_model.py:make --step my_model.py:step --gpus 2
 
 Every process imports this file and calls make(), with the same seed in all of them.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -42,20 +40,3 @@ def batch(n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Ten
 def loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """The mean over the samples, a scalar: every sample has the same weight."""
     return nn.functional.cross_entropy(outputs, targets)
-
-
-def step(model: Any, optimizer: Any, batches: Any, loss: Any) -> Tensor:
-    """Optional, for --step: your own training step. This one does what dpbench does.
-
-    Returns the mean loss as a tensor. `optimizer.clip_grad_norm_(max_norm)` clips the reduced
-    gradients. Draw no random numbers here: they would fail the check of gradients.
-    """
-    optimizer.zero_grad()
-    total = torch.zeros(())
-    for inputs, targets in batches:  # one per micro-step (--accumulate)
-        with model.no_sync() if batches.left else nullcontext():
-            value = loss(model(inputs), targets) / len(batches)
-            model.backward(value)  # instead of value.backward()
-        total = total + value.detach()
-    optimizer.step()
-    return total

@@ -52,4 +52,4 @@ def named_files(workload: WorkloadSpec) -> str:
 
 
 def _names(workload: WorkloadSpec) -> list[str]:
-    return [*filter(None, (workload.architecture, workload.step, workload.dataset))]
+    return [workload.architecture, workload.dataset]

@@ -23,7 +23,7 @@ _taking_step = Event()
 """Set in the rank that takes the first step."""
 
 
-def preflight(arch: str, *, dataset: str | None, step: str | None, seed: int) -> Tried:
+def preflight(arch: str, *, dataset: str | None, seed: int) -> Tried:
     """Do what `measure.try_out.try_out` does, in a rank if any of it is the user's code.
 
     Raises UsageError, also if the user's code ends the rank or hangs, or calls dpbench.
@@ -33,8 +33,8 @@ def preflight(arch: str, *, dataset: str | None, step: str | None, seed: int) ->
             f"architecture {arch!r}: a script that is imported for its architecture puts its call "
             'of dpbench under `if __name__ == "__main__":`'
         )
-    work = partial(try_out, arch, dataset=dataset, step=step, seed=seed)
-    theirs = architecture.is_user_code(arch) or step is not None or is_function(dataset or "")
+    work = partial(try_out, arch, dataset=dataset, seed=seed)
+    theirs = architecture.is_user_code(arch) or is_function(dataset or "")
     return in_rank(f"architecture {arch!r}", work) if theirs and not is_rank() else work()
 
 

@@ -115,13 +115,11 @@ class Trainer:
     ) -> None:
         self.model = model
         self.optimizer = optimizer
-        self.load = load
+        self._load = load
         self.amp = amp
         self.losses: list[torch.Tensor] = []
         self.steps = 0
         """Number of steps so far, without those that left out synchronization."""
-        self.reduces_each_micro_step = False
-        """True after a step of a user's that reduced gradients in several micro-steps."""
         self._loss = loss_function
         self._accumulation_steps = accumulation_steps
 
@@ -129,15 +127,6 @@ class Trainer:
         self, batches: Sequence[torch.Tensor], *, sync: bool = True, enter: Enter = _unobserved
     ) -> None:
         """Make one optimizer step over `batches`, the sample indices of each of its micro-steps."""
-        self.losses.append(self._step(batches, sync, enter))
-        if sync:
-            self.steps += 1
-            enter("backward")  # where communication is counted, see measure.instruments
-            self.model.after_step(self.steps)
-        enter(None)
-
-    def _step(self, batches: Sequence[torch.Tensor], sync: bool, enter: Enter) -> torch.Tensor:
-        """Change the parameters; returns the mean loss."""
         enter("optimizer")
         self.optimizer.zero_grad()
         losses = accumulate_gradients(
@@ -152,12 +141,17 @@ class Trainer:
         enter("optimizer")
         self.amp.step(self.optimizer)
         # torch.stack().mean() would add kernels to every timed step of one micro-step.
-        return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
+        self.losses.append(losses[0] if len(losses) == 1 else torch.stack(losses).mean())
+        if sync:
+            self.steps += 1
+            enter("backward")  # where communication is counted, see measure.instruments
+            self.model.after_step(self.steps)
+        enter(None)
 
     def _micro_steps(self, batches: Sequence[torch.Tensor], enter: Enter) -> Iterator[MicroStep]:
         for indices in batches:
             enter("data")
-            yield (*self.load(indices), self.model.loss_weight / self._accumulation_steps)
+            yield (*self._load(indices), self.model.loss_weight / self._accumulation_steps)
 
     def take_losses(self) -> tuple[float, ...]:
         """Mean losses of the steps since the last call. It synchronizes: not for timed windows."""

@@ -37,7 +37,6 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.implementations import wrap
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
-from dpbench.measure.own_step import trainer_of
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.step import LoadBatch, Trainer, build_optimizer, compile_module
 from dpbench.measure.unused import unused_parameters_named
@@ -155,7 +154,7 @@ class _Run:
         traits = IMPLEMENTATIONS[trial.implementation]
         # Ranks with gradients of their own must skip a step of float16 together.
         local = traits.averages_parameters or traits.shards_parameters
-        self.trainer = trainer_of(trial.workload.step)(
+        self.trainer = Trainer(
             self.model,
             self.model.optimizer(build_optimizer(self.module, trial)),
             architecture.loss,
@@ -229,7 +228,6 @@ class _Run:
             sync_batch_norms=sum(
                 isinstance(layer, torch.nn.SyncBatchNorm) for layer in self.module.modules()
             ),
-            reduces_each_micro_step=self.trainer.reduces_each_micro_step,
         )
 
     def _time_segment(self, batches: Sequence[StepBatches], *, sync: bool) -> Window:

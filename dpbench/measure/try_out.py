@@ -1,5 +1,5 @@
-"""Tries the user's architecture, dataset or step on two samples, so that their errors are known
-before a trial starts.
+"""Tries the user's architecture and dataset on two samples, so that their errors are known before
+a trial starts.
 
 Everything runs on the CPU of this process and leaves no trace in torch's random state. The threads
 that the user's code starts live on, so `launch.preflight` calls it in a process of its own. Errors
@@ -18,7 +18,7 @@ import torch
 
 from dpbench import architecture as architectures
 from dpbench import units
-from dpbench.architecture import Architecture, load_function
+from dpbench.architecture import Architecture
 from dpbench.architecture.built import GeneratedArchitecture
 from dpbench.architecture.user_errors import code_place, described, seeded, user_errors_in
 from dpbench.data.batch import call
@@ -26,8 +26,6 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.items import collated, load_items
 from dpbench.data.registry import DATASETS, check_fits, is_function
 from dpbench.errors import UnknownName, UsageError
-from dpbench.measure.implementations import Plain
-from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.unused import without_gradient
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.tree import tensors
@@ -45,20 +43,17 @@ class Tried:
     """Messages that the user must see."""
 
 
-def try_out(arch: str, *, dataset: str | None, step: str | None, seed: int) -> Tried:
-    """Load the architecture, the user's dataset and step, and take a step with each of them.
+def try_out(arch: str, *, dataset: str | None, seed: int) -> Tried:
+    """Load the architecture and the user's dataset, and take a step with each of them.
 
     Args:
         arch: the name of the architecture.
         dataset: a name or the user's function; None means the architecture's default.
-        step: the user's step; None means dpbench's.
         seed: seed of the dataset.
 
     Raises UsageError.
     """
     loaded = try_architecture(arch)
-    if step is not None:
-        try_step(step, loaded)
     notes = architectures.architecture_notes(loaded)
     if dataset is None:
         dataset = loaded.default_dataset
@@ -116,14 +111,6 @@ def _is_random(module: torch.nn.Module, samples: Dataset) -> bool:
         pairs = zip(first, second, strict=True)
         return not all(torch.allclose(one, other, equal_nan=True) for one, other in pairs)
     return False
-
-
-def try_step(text: str, architecture: Architecture) -> None:
-    """Take one step with the user's code. Raises UsageError if it cannot be loaded, raises, or is
-    incomplete."""
-    with torch.random.fork_rng(devices=[]):
-        title = f"step {text!r}"
-        _take_step(architecture, _synthetic(architecture, title), title, step=text)
 
 
 def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
@@ -193,34 +180,21 @@ def _hash(samples: Dataset) -> str:
     return tensors_sha256(samples.named_tensors())
 
 
-def _take_step(
-    architecture: Architecture, samples: Dataset, title: str, step: str | None = None
-) -> torch.nn.Module:
-    """Take a step, dpbench's or the user's, with a new model, and return the model. Errors begin
-    with `title`."""
-    trainer = trainer_of(step)
+def _take_step(architecture: Architecture, samples: Dataset, title: str) -> torch.nn.Module:
+    """Take a step with a new model, and return the model. Errors begin with `title`."""
     factory = _factory(architecture)
-
-    def loss(outputs: Any, targets: Any) -> torch.Tensor:
-        with user_errors_in(title, f"the loss of {described(outputs)}", code):
-            returned: Any = architecture.loss(outputs, targets)
-        if isinstance(returned, torch.Tensor) and returned.numel() == 1 and returned.requires_grad:
-            return returned
-        detached = isinstance(returned, torch.Tensor) and not returned.requires_grad
-        raise UsageError(
-            f"{title}: the loss is {described(returned)}{' without a gradient' if detached else ''}"
-            "; expected the mean over the samples, a scalar that depends on the model's "
-            f"parameters{code_place(architecture.loss)}"
-        )
-
     with user_errors_in(title, "building the model", factory):
         module = architecture.build_model().train()
-    code = factory if step is None else load_function(step, "step")
-    with user_errors_in(title, f"a step on {SAMPLES} samples", code):
-        sgd = torch.optim.SGD(module.parameters())
-        # A step of the user's may also compute losses that it does not train on.
-        function = loss if step is None else architecture.loss
-        taken = trainer(Plain(module), sgd, function, samples.select, accumulation_steps=1)
-        taken.step([torch.arange(SAMPLES)])
-    expect_gradients(module, title)
+    with user_errors_in(title, f"a step on {SAMPLES} samples", factory):
+        outputs = call(module, samples.inputs)
+        with user_errors_in(title, f"the loss of {described(outputs)}", factory):
+            loss: Any = architecture.loss(outputs, samples.targets)
+        detached = isinstance(loss, torch.Tensor) and not loss.requires_grad
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or detached:
+            raise UsageError(
+                f"{title}: the loss is {described(loss)}{' without a gradient' if detached else ''}"
+                "; expected the mean over the samples, a scalar that depends on the model's "
+                f"parameters{code_place(architecture.loss)}"
+            )
+        loss.backward()  # type: ignore[no-untyped-call]
     return module

@@ -12,8 +12,8 @@ proof checks this too, and the record says where it does not hold.
 
 An implementation that averages parameters instead of gradients is compared with one copy per rank,
 averaged as often, up to the gradients of the step after an average. Sharded gradients are gathered
-for the comparison. A communication hook stays if it declares itself lossless; one that rounds or
-compresses is left out, and the proof covers the implementation around it.
+for the comparison. A communication hook is left out, as it loses precision by design, and the
+proof covers the implementation around it.
 
 A model so large that its copies in float64 would fill the memory is compared in float32, with a
 wider tolerance. The record says so.
@@ -21,6 +21,8 @@ wider tolerance. The record says so.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 
@@ -32,10 +34,8 @@ from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
 from dpbench.measure.device import full_float32
-from dpbench.measure.implementations import ParallelModel, wrap
-from dpbench.measure.own_step import expect_gradients, trainer_of
+from dpbench.measure.implementations import averaging_weight, wrap
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.reference import GradientList, ReplicaReference, ShardReference, sgd
 from dpbench.measure.step import Trainer, compile_module
 from dpbench.parallel import ShardedOptimizer
 from dpbench.parallel.agreement import tensors_sha256
@@ -48,14 +48,16 @@ TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}
 """Largest relative errors that pass. Rounding leaves 1e-15 in float64 and up to 1e-5 in float32; a
 wrong scale, a lost shard or a late reduction are above 1e-2 in both."""
 MOST_IN_DOUBLE = 2**26
-"""Most parameters compared in float64. Every rank holds the model and its reference with gradients,
-and the gradients before a step and their means: 3 GiB for this many."""
+"""Most parameters compared in float64. Every rank holds the model and its reference with gradients:
+2 GiB for this many."""
 LEAST_STEPS = 2
 VANISHING = 1e-4
-"""GradientList below this share of the model's largest are compared with that share instead: a
+"""Gradients below this share of the model's largest are compared with that share instead: a
 gradient that is tiny beside those of the other parameters may be pure rounding."""
 LARGEST_SHARD = 2
 """Samples per replica: enough for every layer to see different data, too few to cost time."""
+
+GradientList = list[torch.Tensor | None]
 
 
 def verify(
@@ -74,37 +76,25 @@ def verify(
     if large:
         full_float32()
     module = module.to(device, dtype).eval()  # dropout has no reference
-    steps = max(LEAST_STEPS, trial.sync_every + 1)
-    first_samples = torch.arange(steps * small.effective_batch_size, device=dataset.device)
+    steps, per_step = max(LEAST_STEPS, trial.sync_every + 1), small.effective_batch_size
+    first_samples = torch.arange(steps * per_step, device=dataset.device) % len(dataset)
     with seeded(trial.workload.seed):  # items may draw random numbers
-        inputs, targets = dataset.select(first_samples % len(dataset))
+        inputs, targets = dataset.select(first_samples)
     samples = Dataset(inputs=inputs, targets=targets).to(device, dtype)
-    own = trial.workload.step
-    make = trainer_of(own)
-    title = f"architecture {architecture.name!r}" if own is None else f"step {own!r}"
-
-    def make_trainer(model: ParallelModel, optimizer: torch.optim.Optimizer) -> Trainer:
-        optimizer = model.optimizer(optimizer)
-        return make(model, optimizer, architecture.loss, samples.select, trial.accumulation_steps)
-
-    averages = IMPLEMENTATIONS[trial.implementation].averages_parameters
-    reference_of = ReplicaReference if averages else ShardReference
-    reference = reference_of(module, small, rank, make_trainer)
+    reference = Reference(module, small, rank, architecture, samples)
     is_sample_mean = None
-    if own is None and IMPLEMENTATIONS[trial.implementation].communicates:
+    if IMPLEMENTATIONS[trial.implementation].communicates:
         is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small)
-    compile_module(module, trial.workload)
-    parallel = make_trainer(wrap(module, small, rank), sgd(module, trial))
+    model = wrap(compile_module(module, trial.workload), small, rank)
+    optimizer = model.optimizer(_sgd(module, trial))
+    trainer = Trainer(model, optimizer, architecture.loss, samples.select, trial.accumulation_steps)
     worst, worst_parameter = 0.0, None
-    for step in range(steps):
-        first, count = step * small.effective_batch_size, small.effective_batch_size
-        indices = torch.arange(first, first + count, device=device)
-        batches = torch.chunk(indices, small.accumulation_steps)  # global, one for each micro-step
-        parallel.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
+    for indices in torch.arange(steps * per_step, device=device).split(per_step):
+        batches = indices.chunk(small.accumulation_steps)  # global, one for each micro-step
+        trainer.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
         reference.step(batches)
-        expect_gradients(reference.module, title)
         theirs = [parameter.grad for parameter in reference.module.parameters()]
-        errors = _errors(_gradients(module, parallel.optimizer), theirs)
+        errors = _errors(_gradients(module, optimizer), theirs)
         for (name, _), error in zip(module.named_parameters(), errors, strict=True):
             if error > worst:
                 worst, worst_parameter = error, name
@@ -132,6 +122,61 @@ def _shrunk(trial: TrialSpec) -> TrialSpec:
         return replace(trial, batch_size=shard)
     larger = sum(size > min(sizes) for size in sizes)
     return replace(trial, batch_size=shard * trial.group_size + larger)
+
+
+class Reference:
+    """One process that takes the steps of the whole group with plain modules.
+
+    Where ranks average gradients, one module takes the shards of all of them. Where they average
+    parameters, a copy for each rank takes its shard, and the copies are averaged as often.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        trial: TrialSpec,
+        rank: int,
+        architecture: Architecture,
+        samples: Dataset,
+    ) -> None:
+        traits = IMPLEMENTATIONS[trial.implementation]
+        self._loss, self._samples, self._steps = architecture.loss, samples, 0
+        # The shards that each copy takes, with the weights of their mean losses.
+        shards = [(trial.process_shard(rank), 1.0)]
+        if traits.communicates and trial.process_count > 1:
+            weights = [averaging_weight(trial, number) for number in range(trial.process_count)]
+            shards = [(trial.process_shard(n), weight) for n, weight in enumerate(weights)]
+        self._shards = [[shard] for shard in shards] if traits.averages_parameters else [shards]
+        self._copies = [copy.deepcopy(module) for _ in self._shards]
+        self._optimizers = [_sgd(one, trial) for one in self._copies]
+        self._average_every = trial.sync_every if traits.averages_parameters else None
+        self.module = self._copies[rank if len(self._copies) > 1 else 0]
+        """The module that has the gradients of this rank."""
+
+    def step(self, batches: Sequence[torch.Tensor]) -> None:
+        """Take a step on the global batch of each micro-step."""
+        self._steps += 1
+        for module, shards, optimizer in zip(
+            self._copies, self._shards, self._optimizers, strict=True
+        ):
+            optimizer.zero_grad()
+            for shard, weight in shards:
+                for batch in batches:
+                    inputs, targets = self._samples.select(batch.narrow(0, *shard))
+                    loss = self._loss(call(module, inputs), targets)
+                    (loss * (weight / len(shards) / len(batches))).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        if self._average_every is not None and self._steps % self._average_every == 0:
+            with torch.no_grad():
+                for same in zip(*(one.parameters() for one in self._copies), strict=True):
+                    mean = torch.stack(same).mean(dim=0)
+                    for parameter in same:
+                        parameter.copy_(mean)
+
+
+def _sgd(module: torch.nn.Module, trial: TrialSpec) -> torch.optim.Optimizer:
+    """The optimizer of the proof, which carries a wrong gradient into the parameters."""
+    return torch.optim.SGD(module.parameters(), lr=trial.learning_rate)
 
 
 def _is_sample_mean(

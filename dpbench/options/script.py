@@ -21,7 +21,7 @@ FEWEST_STEPS = 20
 """Fewest steps that are timed as they are: two segments of a round."""
 FOREIGN = frozenset(
     {
-        *("arch", "data", "data_dir", "step", "preset", "nnodes", "node_rank", "rdzv_endpoint"),
+        *("arch", "data", "data_dir", "preset", "nnodes", "node_rank", "rdzv_endpoint"),
         *("scaling", "sync_every", "comm_hook", "overlap", "prefetch", "lr_scaling"),
     }
 )

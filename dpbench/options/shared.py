@@ -172,9 +172,6 @@ class RowOptions(Options):
         usual="the architecture's own",
     )
     data_dir: FilePath | None = data_option(None, HELP["data_dir"], "DIR")
-    step: Code | None = data_option(
-        None, "Your own training step: file.py:function.", "FILE:NAME", usual="dpbench's"
-    )
 
 
 class RowFilter(Options):

@@ -147,7 +147,7 @@ def _code(name: Any) -> Any:
 
 
 Code = Annotated[str, BeforeValidator(_code)]
-"""The name of an architecture, a dataset or a step, which may be the user's own."""
+"""The name of an architecture or a dataset, which may be the user's own."""
 
 
 def split_commas(value: Any) -> list[Any]:

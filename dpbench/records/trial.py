@@ -52,7 +52,7 @@ class Verification:
     """Dtype of both sides; float32 if the model is too large for several copies in float64."""
     is_sample_mean: bool | None = None
     """Whether the weighted mean of the shards' gradients is the gradient of the full batch; None if
-    ranks average nothing, or a step of the user's computes the loss."""
+    ranks average nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,9 +200,6 @@ class RankMeasurement:
     them."""
     sync_batch_norms: int = 0
     """Number of SyncBatchNorm layers, which communicate in the forward pass."""
-    reduces_each_micro_step: bool = False
-    """Whether the user's step accumulates over micro-steps without `no_sync`, so that each of them
-    reduces gradients."""
     phases: Phases | None = None
     phases_without_sync: Phases | None = None
     """Phases of steps without gradient synchronization."""

@@ -5,7 +5,6 @@ from dpbench.specs.axes import COMM_HOOKS as COMM_HOOKS
 from dpbench.specs.axes import COMPILE_MODES as COMPILE_MODES
 from dpbench.specs.axes import OPTIMIZERS as OPTIMIZERS
 from dpbench.specs.axes import SCALINGS as SCALINGS
-from dpbench.specs.axes import SETTINGS as SETTINGS
 from dpbench.specs.labels import Labels as Labels
 from dpbench.specs.labels import plain_label as plain_label
 from dpbench.specs.labels import series_name as series_name

@@ -172,16 +172,6 @@ AXES = {
     ),
 }
 """The axes by their field of a TrialSpec or its workload, in the order in which rows vary."""
-SETTINGS = {
-    **AXES,
-    "step": Axis(
-        name="step",
-        shown=lambda _: "own step",
-        none="dpbench's",
-        position=6,
-    ),
-}
-"""The axes, and what rows show although a sweep has one value of it."""
 PLACEHOLDERS = {
     "batch_size": "batch_size",
     "lr": "learning_rate",
@@ -193,4 +183,4 @@ PLACEHOLDERS = {
 }
 """The words in braces that stand for a setting in the arguments of a training script, each with its
 field of a TrialSpec or its workload."""
-BY_POSITION = sorted(SETTINGS.items(), key=lambda item: item[1].position)
+BY_POSITION = sorted(AXES.items(), key=lambda item: item[1].position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpbench.specs.axes import AXES, BY_POSITION, SETTINGS
+from dpbench.specs.axes import AXES, BY_POSITION
 from dpbench.specs.shares import on_hosts
 from dpbench.specs.traits import OWN_BACKEND
 from dpbench.specs.trial import DEFAULTS, TrialSpec
@@ -39,12 +39,12 @@ class Labels:
         """The settings that make a trial's work another one than that of others, in words: "gpt,
         strong"; "" if all have the same work."""
         work = (name for name, axis in BY_POSITION if axis.changes_work and name in self.several)
-        return ", ".join(SETTINGS[name].text(trial.setting(name)) for name in work)
+        return ", ".join(AXES[name].text(trial.setting(name)) for name in work)
 
     @property
     def within_work(self) -> Labels:
         """Names without what `work` says."""
-        return Labels(tuple(name for name in self.several if not SETTINGS[name].changes_work))
+        return Labels(tuple(name for name in self.several if not AXES[name].changes_work))
 
     def implementation(self, trial: TrialSpec) -> str:
         """The implementation with the settings that are told: "ddp(bf16, 5 MiB)", "local-sgd(4)"

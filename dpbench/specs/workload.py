@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from numbers import Real
 
-from dpbench.specs.axes import SETTINGS
+from dpbench.specs.axes import AXES
 
 DTYPE_NAMES = {
     **dict.fromkeys(("f32", "fp32", "float32"), "f32"),
@@ -43,13 +43,11 @@ class WorkloadSpec:
     """Dtype of the products in forward and backward; see DTYPE_NAMES."""
     compile: str = "none"
     """Mode of torch.compile, or "none"."""
-    step: str | None = None
-    """The user's own training step: "path/to/file.py:step" or "package.module:step"."""
     script: tuple[str, ...] = ()
     """A training script with its arguments, ("train.py", "--lr", "1"), or as a module, ("-m",
     "package.train"). It runs its own training loop instead of dpbench's."""
     files_sha256: str | None = None
-    """Hash of the user's files that architecture, step, dataset or script name, and of the training
+    """Hash of the user's files that architecture, dataset or script name, and of the training
     text."""
 
     @property
@@ -69,7 +67,7 @@ def behind_options(script: tuple[str, ...]) -> tuple[str, ...]:
     return ("--", *script) if taken else script
 
 
-WORKLOAD_SETTINGS = tuple(one.name for one in fields(WorkloadSpec) if one.name in SETTINGS)
+WORKLOAD_SETTINGS = tuple(one.name for one in fields(WorkloadSpec) if one.name in AXES)
 """The settings that a trial has in its workload."""
 
 

@@ -9,10 +9,7 @@ import torch
 
 from dpbench import architecture
 from dpbench.cli.app import run
-from dpbench.data.datasets import Dataset
-from dpbench.measure.implementations import Plain
-from dpbench.measure.own_step import trainer_of
-from dpbench.measure.try_out import try_architecture, try_step
+from dpbench.measure.try_out import try_architecture
 
 
 @pytest.fixture(autouse=True)
@@ -41,30 +38,6 @@ def test_the_file_is_a_model_that_can_be_trained_as_it_is(
                 parameter -= gradient
     assert losses[-1] < 0.5 * losses[0]
     assert [str(option) for option in architecture.options(name)] == ["width=64 (int)"]
-
-
-def test_its_step_is_the_one_that_dpbench_makes() -> None:
-    assert run(["init"]) == 0
-    losses = [take_steps(step) for step in (None, "my_model.py:step")]
-    assert losses[0] == losses[1]
-    try_step("my_model.py:step", try_architecture("my_model.py:make"))
-
-
-def take_steps(step: str | None) -> tuple[float, ...]:
-    made = try_architecture("my_model.py:make")
-    torch.manual_seed(0)
-    module = made.build_model()
-    inputs, targets = made.synthetic_batch(12, torch.Generator().manual_seed(0))
-    trainer = trainer_of(step)(
-        Plain(module, 0.5),
-        torch.optim.SGD(module.parameters(), lr=0.1),
-        made.loss,
-        Dataset(inputs=inputs, targets=targets).select,
-        2,
-    )
-    for first in range(0, 12, 4):
-        trainer.step([torch.arange(first, first + 2), torch.arange(first + 2, first + 4)])
-    return trainer.take_losses()
 
 
 def test_the_example_is_copied_as_it_ships(capsys: pytest.CaptureFixture[str]) -> None:

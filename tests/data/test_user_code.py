@@ -28,14 +28,13 @@ def sha256(text: str) -> str:
 
 
 def test_it_is_the_hash_of_what_sha256sum_prints(tmp_path: Path) -> None:
-    workload = replace(of_file(tmp_path), step=f"{tmp_path}/step.py:step")
-    workload = replace(workload, dataset=f"{tmp_path}/step.py:dataset")
-    (tmp_path / "step.py").write_text("a = 1")
-    printed = f"{sha256('import layers')}  model.py\n{sha256('a = 1')}  step.py\n"
+    workload = replace(of_file(tmp_path), dataset=f"{tmp_path}/data.py:dataset")
+    (tmp_path / "data.py").write_text("a = 1")
+    printed = f"{sha256('import layers')}  model.py\n{sha256('a = 1')}  data.py\n"
     assert files_sha256(workload) == sha256(printed)
 
 
-@pytest.mark.parametrize("role", ["architecture", "step", "dataset"])
+@pytest.mark.parametrize("role", ["architecture", "dataset"])
 def test_it_follows_the_content_of_each_file_that_is_named(tmp_path: Path, role: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text("a = 1")
@@ -48,5 +47,5 @@ def test_it_follows_the_content_of_each_file_that_is_named(tmp_path: Path, role:
 
 
 def test_words_name_each_file_once(tmp_path: Path) -> None:
-    workload = replace(of_file(tmp_path), step="own.step:step", dataset="own.step:dataset")
-    assert named_files(workload) == "model.py or own.step"
+    workload = replace(of_file(tmp_path), dataset="own.data:dataset")
+    assert named_files(workload) == "model.py or own.data"

@@ -240,12 +240,6 @@ def test_parameters_that_are_never_averaged_are_found(monkeypatch: pytest.Monkey
     assert proof.tensors_compared == 3 * 2
 
 
-def test_a_step_of_the_users_is_proved_too() -> None:
-    workload = replace(WORKLOAD, step="tests.measure.implementations.steps:clipped")
-    trial = dp(2, scaling="strong", batch_size=7, accumulation_steps=2, workload=workload)
-    assert verified(trial).passed
-
-
 def test_all_ranks_decide_together() -> None:
     proof = verify(dp(2), Healthy(), SAMPLES, 0, PeersAreWrong(size=2, control=None))
     assert not proof.passed

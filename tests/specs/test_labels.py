@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpbench.specs import DEFAULTS, SETTINGS, Labels, plain_label
+from dpbench.specs import AXES, DEFAULTS, Labels, plain_label
 from tests.builders import trial_spec as trial
 
 PLAIN = Labels()
 
 
 def test_a_default_is_not_in_a_name_and_any_other_value_is() -> None:
-    for name, axis in SETTINGS.items():
+    for name, axis in AXES.items():
         if DEFAULTS.get(name) is not None:
             assert axis.shown(DEFAULTS[name]) not in PLAIN.implementation(trial())
     one = trial(bucket_cap_mb=5.0, accumulation_steps=2, prefetch=2, data_workers=1)

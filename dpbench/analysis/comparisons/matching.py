@@ -12,7 +12,7 @@ from dpbench.codec import differing_fields
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import SETTINGS, WORKLOAD_SETTINGS, Labels, TrialSpec, plain_label, series_name
+from dpbench.specs import AXES, WORKLOAD_SETTINGS, Labels, TrialSpec, plain_label, series_name
 from dpbench.specs.shares import host_counts, on_hosts
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, implementation_order
 
@@ -26,13 +26,13 @@ def _setting(name: str) -> Callable[[TrialSpec], Typed]:
     """A reader of a setting in the form in which it is typed; numbers of steps and the like stay
     numbers."""
     return lambda trial: (
-        value if type(value := trial.setting(name)) is int else SETTINGS[name].text(value)
+        value if type(value := trial.setting(name)) is int else AXES[name].text(value)
     )
 
 
 IDENTITY: dict[str, Callable[[TrialSpec], Typed]] = {
     "implementation": attrgetter("implementation"),
-    **{name: _setting(name) for name in SETTINGS if name not in WORKLOAD_SETTINGS},
+    **{name: _setting(name) for name in AXES if name not in WORKLOAD_SETTINGS},
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
     "nodes": lambda trial: host_counts(trial.nodes) or "one",

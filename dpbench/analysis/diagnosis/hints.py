@@ -15,7 +15,6 @@ from dpbench.analysis.throughput import rank_step_seconds, steps_without_sync
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 NCCL_GPUS = 4
 """Fewest GPUs for which gloo, which stages gradients through the host, is called the wrong
@@ -118,20 +117,12 @@ def _code_notes(trial: TrialSpec, records: Sequence[TrialRecord]) -> Iterator[st
         )
     if trial.workload.script:
         return
-    traits = IMPLEMENTATIONS[trial.implementation]
     planned = trial.threads_per_replica * (trial.group_size if trial.process_count == 1 else 1)
     if threads := {rank.threads for rank in ranks if rank.threads} - {planned}:
         yield (
             f"the model's code sets torch's threads to {max(threads)} a process; remove "
             f"torch.set_num_threads, so that each replica has {trial.threads_per_replica}, or "
             "choose their number with --threads"
-        )
-    reduces = any(rank.reduces_each_micro_step for rank in ranks)
-    skips = not (traits.one_process or traits.averages_parameters)
-    if reduces and trial.times_without_sync and skips:
-        yield (
-            f"the step reduces gradients in each of its {trial.accumulation_steps} micro-steps; "
-            "enter model.no_sync() in all but the last"
         )
     layers = max((rank.sync_batch_norms for rank in ranks), default=0)
     if layers and trial.group_size > 1:

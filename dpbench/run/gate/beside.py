@@ -194,12 +194,12 @@ def _own_files(workload: WorkloadSpec) -> list[str]:
     """The user's files, which may differ between two revisions; raises UsageError if none can."""
     if workload.script[:1] == ("-m",):
         return []
-    names = workload.script[:1] or (workload.architecture, workload.step, workload.dataset)
-    theirs = [one for one in names if one is not None and (workload.script or is_user_code(one))]
+    names = workload.script[:1] or (workload.architecture, workload.dataset)
+    theirs = [one for one in names if workload.script or is_user_code(one)]
     if not theirs:
         raise UsageError(
             f"--against-ref: --arch {workload.architecture} is not a file in this "
-            "repository; expected --arch model.py:factory, or a --step of your own"
+            "repository; expected --arch model.py:factory"
         )
     if absolute := next((name for name in theirs if Path(name).is_absolute()), None):
         raise UsageError(

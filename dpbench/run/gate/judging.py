@@ -108,7 +108,7 @@ class Check:
                 "module": self.options.module,
             }
         else:
-            make_importable(*given["arch"], given["step"], given["data"])
+            make_importable(*given["arch"], given["data"])
             if len(given["arch"]) > 1:
                 raise UsageError(
                     f"--arch {','.join(given['arch'])}: this command measures one architecture; "

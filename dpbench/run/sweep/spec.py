@@ -150,17 +150,16 @@ def _workloads(
         named = script[1] if script[0] == "-m" else Path(script[0]).name
         own = {"architecture": named, "dataset": "", "script": script}
         return [WorkloadSpec(**{**settings, **own})]
-    make_importable(*options.arch, options.step, options.data)
+    make_importable(*options.arch, options.data)
     found = []
     for named in options.arch:
-        tried = preflight(named, dataset=options.data, step=options.step, seed=options.seed[0])
+        tried = preflight(named, dataset=options.data, seed=options.seed[0])
         notes += tried.notes
         found.append(
             WorkloadSpec(
                 **{**settings, "architecture": named},
                 dataset=tried.dataset,
                 learning_rate_rule=options.lr_scaling,
-                step=options.step,
             )
         )
     for named, optimizer in product(options.arch, options.optimizer):

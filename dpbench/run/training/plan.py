@@ -84,7 +84,7 @@ def build_spec(
 ) -> TrainingSpec:
     """The training with a replica on each of `devices`. Raises UsageError."""
     architecture.make_importable(options.arch)
-    tried = preflight(options.arch, dataset=options.data, step=None, seed=options.seed)
+    tried = preflight(options.arch, dataset=options.data, seed=options.seed)
     dataset, notes = tried.dataset, [*tried.notes]
     notes += unread_notes(options.data_dir, (dataset,))
     epochs, gamma = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH

@@ -155,11 +155,6 @@ def test_sound_code_has_nothing_to_say() -> None:
             "--threads",
         ),
         (
-            recorded(reduces_each_micro_step=True, spec={"accumulation_steps": 4}),
-            "ddp(4 micro-steps)/gloo ×2, batch 32: the step reduces gradients in each of its 4 "
-            "micro-steps; enter model.no_sync() in all but the last",
-        ),
-        (
             recorded(sync_batch_norms=3),
             "ddp/gloo ×2, batch 32: SyncBatchNorm (3 layers) communicates in every forward pass, "
             "in steps without gradient synchronization too; exposed communication and reduced "
@@ -171,16 +166,10 @@ def test_sound_code_has_nothing_to_say() -> None:
             "keeps, such as losses that were not detached",
         ),
     ],
-    ids=["threads", "no_sync", "SyncBatchNorm", "leak"],
+    ids=["threads", "SyncBatchNorm", "leak"],
 )
 def test_each_action_is_named_with_its_remedy(changed: TrialRecord, note: str) -> None:
     assert hints(summarize([changed]), {}) == (note,)
-
-
-@pytest.mark.parametrize("name", ["dp", "local-sgd", "independent", "fsdp2"])
-def test_implementations_that_reduce_nothing_there_get_no_advice_on_no_sync(name: str) -> None:
-    several = {"accumulation_steps": 4}
-    assert code_notes(summarize([recorded(name, reduces_each_micro_step=True, spec=several)])) == ()
 
 
 @pytest.mark.parametrize(

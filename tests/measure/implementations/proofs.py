@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from dpbench.measure.step import Trainer, build_optimizer
 from dpbench.measure.verification import checksum, verify
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
-from tests.builders import WORKLOAD, trial_spec
+from tests.builders import trial_spec
 from tests.measure.implementations.architectures import Rows
 
 WORLD = 2
@@ -40,16 +39,10 @@ def ranks_of(backend: str) -> RankGroup:
 
 
 def proof(
-    implementation: str,
-    backend: str,
-    architecture: Rows,
-    rank: int,
-    ranks: RankGroup,
-    *,
-    step: str | None = None,
+    implementation: str, backend: str, architecture: Rows, rank: int, ranks: RankGroup
 ) -> Verification | str:
     """What the proof says, or the first line of the error that the implementation raises."""
-    trial = uneven(implementation, backend, workload=replace(WORKLOAD, step=step))
+    trial = uneven(implementation, backend)
     try:
         return verify(trial, architecture, samples(architecture), rank, ranks)
     except (RuntimeError, ValueError) as error:

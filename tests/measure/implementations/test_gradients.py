@@ -44,9 +44,6 @@ REFUSED_SPARSE = {
 }
 """Who cannot average sparse gradients, and in which words a trial fails."""
 
-CLIPPED = "tests.measure.implementations.steps:clipped"
-"""A step of a user's that clips reduced gradients."""
-
 Answers = dict[tuple[str, str], Verification | str]
 
 
@@ -56,10 +53,6 @@ def all_answers(
     as_torchrun(rank)
     ranks = ranks_of(backend)
     answers: Answers = {
-        (name, "step"): proof(name, backend, Tied(), rank, ranks, step=CLIPPED)
-        for name in implementations
-    }
-    answers |= {
         (name, architecture.__name__): proof(name, backend, architecture(), rank, ranks)
         for architecture in (*DENSE, Sparse)  # what can fail comes last
         for name in implementations
@@ -82,8 +75,7 @@ def check(implementations: tuple[str, ...], backend: str, store: Path) -> None:
             assert answer.passed, (name, architecture)
             assert answer.dtype == "float64", name
             assert answer.max_relative_error < 1e-12, (name, architecture)
-            if architecture != "step":
-                assert answer.is_sample_mean is (architecture != "Weighted"), (name, architecture)
+            assert answer.is_sample_mean is (architecture != "Weighted"), (name, architecture)
     assert results[0][1] == results[1][1]
     for name, (before, wrapped, after) in results[0][1].items():
         assert before == wrapped != after, f"{name}: checksums are of whole parameters"
