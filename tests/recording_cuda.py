@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -20,13 +21,14 @@ GPU = torch.device("cuda:1")
 class RecordingCuda:
     """Stands for the module torch.cuda where a package has all its calls of it in one module.
 
-    `now` is the clock of the device, which only tests advance, in seconds.
+    `now` is the clock of the devices, which only tests advance, in seconds; `peak` has the largest
+    allocation of each.
     """
 
     calls: list[str] = field(default_factory=list)
     now: float = 0.0
     allocated: int = 0
-    peak: int = 0
+    peak: dict[torch.device, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.comm = self
@@ -43,6 +45,9 @@ class RecordingCuda:
 
     def current_device(self) -> int:
         return GPU.index
+
+    def get_device_properties(self, device: torch.device) -> SimpleNamespace:
+        return SimpleNamespace(uuid=str(device.index))
 
     def current_stream(self, device: torch.device) -> RecordedStream:
         return RecordedStream(f"stream of {device}", self)
@@ -68,14 +73,14 @@ class RecordingCuda:
 
     def reset_peak_memory_stats(self, device: torch.device) -> None:
         self.calls.append(f"reset_peak {device}")
-        self.peak = self.allocated
+        self.peak[device] = self.allocated
 
     def max_memory_allocated(self, device: torch.device | None = None) -> int:
         self.calls.append(f"read_peak {device}")
-        return self.peak
+        return self.peak.get(device or GPU, 0)
 
     def max_memory_reserved(self, device: torch.device) -> int:
-        return 2 * self.peak
+        return 2 * self.peak.get(device, 0)
 
     def reduce_add_coalesced(
         self, inputs: Sequence[Sequence[Tensor]], destination: int

@@ -14,6 +14,7 @@ the same values.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,9 +34,10 @@ SIDE = 28
 """Side in pixels after resizing: that of MNIST, so that both fit the same architectures."""
 
 
-def read_digits(
-    split: Split | None = None,
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+Arrays = tuple[NDArray[np.float32], NDArray[np.int64]]
+
+
+def read_digits(split: Split | None = None) -> Arrays:
     """Images, float32 (n, 1, 28, 28), and digits, int64 (n,).
 
     These are all 1,797, the 1,442 training or the 355 test samples, in their order. The images are
@@ -45,12 +47,7 @@ def read_digits(
     levels, labels = raw_digits()
     planes = torch.from_numpy(levels / BRIGHTEST).unsqueeze(1)
     pixels = F.interpolate(planes, size=(SIDE, SIDE), mode="bilinear", align_corners=False).numpy()
-    images = ((pixels - pixels.mean()) / pixels.std()).astype(np.float32)
-    targets = labels.astype(np.int64)
-    if split is None:
-        return images, targets
-    chosen = every_fifth(targets) == (split == "test")
-    return images[chosen], targets[chosen]
+    return _part_of(split, (pixels - pixels.mean()) / pixels.std(), labels)
 
 
 def raw_digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -59,9 +56,7 @@ def raw_digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     return images, read_idx(DIGITS_FOLDER / "digits-labels-idx1-ubyte.gz")
 
 
-def read_table(
-    name: str, split: Split | None = None
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def read_table(name: str, split: Split | None = None) -> Arrays:
     """Rows, float32 (n, features), and their classes, int64 (n,).
 
     These are all rows, the training rows, or the test rows (a fifth), in their order. Raises
@@ -75,14 +70,14 @@ def read_table(
             "--data digits or --data synthetic, which need nothing"
         ) from error
     features, classes = getattr(datasets, f"load_{name}")(return_X_y=True)
-    held_out = every_fifth(classes)
-    known = features[~held_out]
-    rows = ((features - known.mean(axis=0)) / known.std(axis=0)).astype(np.float32)
-    targets = classes.astype(np.int64)
-    if split is None:
-        return rows, targets
-    chosen = held_out == (split == "test")
-    return rows[chosen], targets[chosen]
+    known = features[~every_fifth(classes)]
+    return _part_of(split, (features - known.mean(axis=0)) / known.std(axis=0), classes)
+
+
+def _part_of(split: Split | None, inputs: Any, targets: Any) -> Arrays:
+    """All samples, or those of a split, in the dtypes of a dataset."""
+    chosen = slice(None) if split is None else every_fifth(targets) == (split == "test")
+    return inputs[chosen].astype(np.float32), targets[chosen].astype(np.int64)
 
 
 def every_fifth(targets: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -25,6 +25,7 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DataError, UsageError
+from dpbench.parallel.devices import current_stream, on_stream, side_stream
 from dpbench.parallel.tree import is_own_batch, map_leaves, tensors
 
 T = TypeVar("T")
@@ -39,35 +40,35 @@ class DeviceCopy:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream: torch.cuda.Stream | None = None
+        self._streams: tuple[torch.Stream, torch.Stream] | None = None
         if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._streams = (side_stream(device), current_stream(device))
 
-    def start(self, samples: T) -> tuple[T, torch.cuda.Event | None]:
+    def start(self, samples: T) -> tuple[T, torch.Event | None]:
         """The samples on the device, and the end of the copy if it may still be running."""
-        if self._stream is None:
+        if self._streams is None:
             return map_leaves(self._copied, samples), None
         # The context also makes the device current in the thread: otherwise pinning would make a
         # context on the first GPU for every rank.
-        with torch.cuda.stream(self._stream):
-            return map_leaves(self._copied, samples), self._stream.record_event()
+        with on_stream(self._streams[0]):
+            return map_leaves(self._copied, samples), self._streams[0].record_event()
 
     def _copied(self, leaf: Any) -> Any:
-        if is_own_batch(leaf) and self._stream is not None:
+        if is_own_batch(leaf) and self._streams is not None:
             # `finish` does not see its tensors, so they belong to the computation's stream.
-            with torch.cuda.stream(torch.cuda.default_stream(self._device)):
+            with on_stream(self._streams[1]):
                 return leaf.to(self._device)
-        if is_own_batch(leaf) or (self._stream is None and isinstance(leaf, torch.Tensor)):
+        if is_own_batch(leaf) or (self._streams is None and isinstance(leaf, torch.Tensor)):
             return leaf.to(self._device)
         if isinstance(leaf, torch.Tensor):
             return leaf.pin_memory().to(self._device, non_blocking=True)
         return leaf  # the weight of a batch
 
-    def finish(self, samples: T, copied: torch.cuda.Event | None) -> T:
+    def finish(self, samples: T, copied: torch.Event | None) -> T:
         """The samples. The computation waits for their copies, and their memory is kept until it is
         done."""
         if copied is not None:
-            stream = torch.cuda.current_stream(self._device)
+            stream = current_stream(self._device)
             stream.wait_event(copied)
             for tensor in tensors(samples):
                 tensor.record_stream(stream)
@@ -145,7 +146,7 @@ class Batch:
     targets: Samples
     """Each tensor is (samples, …)."""
     weight: float
-    """Weight of the mean loss of these samples; see MicroBatch."""
+    """Weight of the mean loss of these samples in the backward pass."""
     samples: int
 
 

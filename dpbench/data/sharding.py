@@ -16,7 +16,7 @@ from torch.utils.data import Sampler
 
 from dpbench import units
 from dpbench.errors import DataError, UsageError
-from dpbench.specs.shares import check_shares, split
+from dpbench.specs.shares import split
 from dpbench.specs.training import TrainingSpec
 
 
@@ -90,14 +90,13 @@ class BalancedSampler(Sampler[int]):
     """The sample indices of one rank, a contiguous part of each epoch's order.
 
     Unlike torch's DistributedSampler it neither repeats nor drops a sample: the parts of all ranks
-    are disjoint, together the dataset, and with equal shares their sizes differ by one at most,
-    the earlier ranks having more. So ranks can have different numbers of batches: train within
-    `join` of DistributedDataParallel. (`dpbench train` divides every global batch instead.)
+    are disjoint, together the dataset, and their sizes differ by one at most, the earlier ranks
+    having more. So ranks can have different numbers of batches: train within `join` of
+    DistributedDataParallel. (`dpbench train` divides every global batch instead.)
 
     Arguments:
         dataset_size: number of samples, at least `world_size`.
         rank, world_size: which part, of how many.
-        shares: relative shares of the ranks, e.g. (2.0, 1.0); None means equal.
         shuffle: use a new permutation of the whole dataset for every epoch; otherwise keep the
             order.
         seed: seed of the permutations, the same on every rank.
@@ -112,7 +111,6 @@ class BalancedSampler(Sampler[int]):
         *,
         rank: int,
         world_size: int,
-        shares: Sequence[float] | None = None,
         shuffle: bool = True,
         seed: int = 0,
     ) -> None:
@@ -120,7 +118,7 @@ class BalancedSampler(Sampler[int]):
             raise ValueError(f"got rank {rank} and world_size {world_size}; rank is out of range")
         try:
             self._order = SampleOrder(dataset_size, seed=seed, shuffle=shuffle)
-            self._part = part(0, dataset_size, _shares_of(world_size, shares), rank)
+            self._part = part(0, dataset_size, (1.0,) * world_size, rank)
         except UsageError as error:  # for a loop of the user, which expects errors of Python
             raise ValueError(str(error)) from None
         self._epoch = 0
@@ -174,7 +172,12 @@ class EpochPlan:
             )
         self._order = SampleOrder(samples, seed=spec.workload.seed)
         self._accumulation = spec.accumulation_steps
-        self._shares = _shares_of(spec.process_count, shares)
+        self._shares = (1.0,) * spec.process_count if shares is None else tuple(shares)
+        if len(self._shares) != spec.process_count:
+            raise UsageError(
+                f"shares: got {len(self._shares)} for {units.counted(spec.process_count, 'rank')}; "
+                "expected one for each"
+            )
         full, rest = divmod(samples, spec.global_batch_size)
         count = max(1, full + (rest >= spec.group_size)) if full else 1
         firsts = [step * spec.global_batch_size for step in range(count)]
@@ -218,15 +221,3 @@ class EpochPlan:
             weight = len(indices) * len(self._shares) / samples
             batches.append(MicroBatch(indices=indices, weight=weight))
         return tuple(batches)
-
-
-def _shares_of(processes: int, shares: Sequence[float] | None) -> tuple[float, ...]:
-    if shares is None:
-        return (1.0,) * processes
-    check_shares(shares)
-    if len(shares) != processes:
-        raise UsageError(
-            f"shares: got {len(shares)} for {units.counted(processes, 'rank')}; expected one for "
-            "each"
-        )
-    return tuple(shares)

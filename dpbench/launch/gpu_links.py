@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
+
+from dpbench.measure.nvml import open_gpus
 
 COMMON_ANCESTORS = {0: "board", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """The last component that PCIe traffic between two GPUs passes, by NVML's number, in the words of
@@ -13,16 +14,11 @@ nvidia-smi topo."""
 
 def gpu_links(uuids: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """The link from each GPU to each: NVLink, also through a switch, or the part of PCIe that they
-    share. () for a single GPU, without NVML, or if NVML does not know, as for a MIG slice.
-
-    GPUs are given by UUID, because NVML's indices ignore CUDA_VISIBLE_DEVICES.
-    """
-    if len(uuids) == 1:
+    share. () for a single GPU, and without NVML; see `open_gpus`."""
+    opened = open_gpus(uuids) if len(uuids) > 1 else None
+    if opened is None:
         return ()
-    try:
-        nvml: Any = importlib.import_module("pynvml")
-    except ImportError:
-        return ()
+    nvml, handles = opened
 
     def link(one: Any, other: Any) -> str:
         if one is other:
@@ -34,8 +30,6 @@ def gpu_links(uuids: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         return COMMON_ANCESTORS.get(ancestor, f"NVML topology {ancestor}")
 
     try:
-        nvml.nvmlInit()
-        handles = [nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}") for uuid in uuids]
         return tuple(tuple(link(one, other) for other in handles) for one in handles)
     except nvml.NVMLError:
         return ()

@@ -93,7 +93,7 @@ def _time(
         calls *= 2
         seconds = shorter_of_two(calls)
     count = min(samples, max(int(SIZE_SECONDS / seconds), FEWEST_SAMPLES))
-    with between_barriers(device, ranks):
+    with between_barriers([device], ranks):
         return calls, tuple(seconds_of(calls) / calls for _ in range(count))
 
 

@@ -1,15 +1,16 @@
 """The device of a process: its choice, its clock, its share of the cores, its memory, and the
 precision of its steps.
 
-Every call of torch.cuda in `measure` is here, so that a test without a GPU can put a double that
-records the calls in the place of `cuda`.
+Every call of torch.cuda in `measure` and `training` is here, so that a test without a GPU can put a
+double that records the calls in the place of `cuda`. A process has one device, or one for each of
+the replicas that it drives (dp): then the first holds the samples and the module.
 """
 
 from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -32,12 +33,12 @@ def peak_host_memory_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def peak_device_memory(device: torch.device) -> tuple[int, int] | tuple[None, None]:
+def peak_device_memory(*devices: torch.device) -> tuple[int, int] | tuple[None, None]:
     """The largest allocation since the last reset, and the most memory that torch's allocator held,
-    used or not; None on a device without a counter."""
-    if device.type != "cuda":
+    used or not, on the device with the most; None on devices without a counter."""
+    if devices[0].type != "cuda":
         return None, None
-    return cuda.max_memory_allocated(device), cuda.max_memory_reserved(device)
+    return max(map(cuda.max_memory_allocated, devices)), max(map(cuda.max_memory_reserved, devices))
 
 
 def peak_memory_words() -> str:
@@ -49,23 +50,46 @@ def peak_memory_words() -> str:
     return f"{device} on {current_cuda_device()} and {host}"
 
 
-def reset_peak_device_memory(device: torch.device) -> None:
-    """Start a new peak for `peak_device_memory`."""
-    if device.type == "cuda":
+def reset_peak_device_memory(*devices: torch.device) -> None:
+    """Start new peaks for `peak_device_memory`."""
+    for device in _gpus(devices):
         cuda.reset_peak_memory_stats(device)
 
 
-def memory_in_use_bytes(device: torch.device) -> int:
-    """Bytes that tensors occupy on a GPU; on the CPU the resident set of the process."""
-    if device.type == "cuda":
-        return cuda.memory_allocated(device)
+def memory_in_use_bytes(*devices: torch.device) -> int:
+    """Bytes that tensors occupy on GPUs, together; on the CPU the resident set of the process."""
+    if devices[0].type == "cuda":
+        return sum(map(cuda.memory_allocated, devices))
     return int(psutil.Process().memory_info().rss)
 
 
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has no work left."""
-    if device.type == "cuda":
+def synchronize(*devices: torch.device) -> None:
+    """Wait until the devices have no work left."""
+    for device in _gpus(devices):
         cuda.synchronize(device)
+
+
+def forked_random(*devices: torch.device) -> AbstractContextManager[None]:
+    """A context after which torch's random numbers go on as before it, on the CPU and on these
+    devices."""
+    return torch.random.fork_rng(_gpus(devices))
+
+
+def random_states(*devices: torch.device) -> dict[str, Any]:
+    """The states of torch's random number generators, for `set_random_states`."""
+    states = {str(device): cuda.get_rng_state(device) for device in _gpus(devices)}
+    return {"cpu": torch.get_rng_state(), "cuda": states}
+
+
+def set_random_states(states: Mapping[str, Any]) -> None:
+    """Set the generators to earlier `random_states`."""
+    torch.set_rng_state(states["cpu"])
+    for device, state in states["cuda"].items():
+        cuda.set_rng_state(state, device)
+
+
+def _gpus(devices: Sequence[torch.device]) -> list[torch.device]:
+    return [device for device in devices if device.type == "cuda"]
 
 
 def clock_of(device: torch.device) -> Callable[[], Any]:
@@ -91,6 +115,11 @@ def set_device(device: torch.device) -> None:
         cuda.set_device(device)
 
 
+def gpu_count() -> int:
+    """Number of visible GPUs."""
+    return cuda.device_count()
+
+
 def gpu_uuid(device: torch.device) -> str | None:
     """The UUID of a GPU; None for another device."""
     return str(cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
@@ -100,12 +129,11 @@ def current_cuda_device() -> str:
     return f"cuda:{cuda.current_device()}"
 
 
-def set_device_and_threads(settings: RunSpec, rank: int) -> torch.device:
-    """Select this process's device and its share of the cores."""
-    device = torch.device(settings.devices[rank])
-    replicas_here = settings.group_size if settings.process_count == 1 else 1
-    torch.set_num_threads(settings.threads_per_replica * replicas_here)
-    set_device(device)
+def set_devices_and_threads(settings: RunSpec, rank: int) -> tuple[torch.device, ...]:
+    """Select this process's devices and its share of the cores; returns the devices."""
+    devices = tuple(map(torch.device, settings.process_devices(rank)))
+    torch.set_num_threads(settings.threads_per_replica * len(devices))
+    set_device(devices[0])
     # Make the process's first calls of the vector math library from a single thread. On a busy
     # machine the first step of Adadelta was seen to differ between ranks by 1e-4, in the half of
     # the first parameter that one thread computes, though gradients were the same (torch 2.13 with
@@ -115,7 +143,7 @@ def set_device_and_threads(settings: RunSpec, rank: int) -> torch.device:
         few = torch.ones(8, dtype=dtype, device="cpu")  # too few to be shared among threads
         for function in (torch.sqrt, torch.exp, torch.log, torch.tanh):
             function(few)
-    return device
+    return devices
 
 
 HALF_DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}

@@ -44,7 +44,7 @@ COUNTED_SAMPLES = 2
 def time_phases(
     trainer: Trainer,
     batches: Sequence[StepBatches],
-    device: torch.device,
+    devices: Sequence[torch.device],
     ranks: RankGroup,
     *,
     sync: bool,
@@ -55,10 +55,10 @@ def time_phases(
     steps: list[dict[str, float]] = []
 
     def enter(phase: StepPhase | None) -> None:
-        synchronize(device)
+        synchronize(*devices)
         marks.append((phase, perf_counter()))
 
-    with between_barriers(device, ranks), trainer.model.replica_clock() as replica_seconds:
+    with between_barriers(devices, ranks), trainer.model.replica_clock() as replica_seconds:
         totals = [replica_seconds()]
         for step in batches:
             marks: list[tuple[StepPhase | None, float]] = []
@@ -111,7 +111,7 @@ def trace_gradients(
         parameter.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
         for name, parameter in parameters.items()
     ]
-    with between_barriers(device, ranks):
+    with between_barriers([device], ranks):
         for step in batches:
             ready.append({})
             marks.append([(None, now())])

@@ -48,7 +48,8 @@ class RankGroup:
     def barrier(self) -> None:
         """Return when every rank has called it."""
         if self.control is not None:
-            dist.barrier(self.control)
+            # dist.barrier would put its message on the GPU that the default group is bound to.
+            dist.all_reduce(torch.zeros(1, device="cpu"), group=self.control)
 
     def largest(self, value: float) -> float:
         """The largest `value` of all ranks."""
@@ -87,7 +88,7 @@ class RankGroup:
             return work()
         result = on_first_rank(work, process_group=self.control)
         message = encoded(result) if self.rank == 0 else b""
-        length = torch.tensor(len(message))
+        length = torch.tensor(len(message), device="cpu")
         dist.broadcast(length, group=self.control, group_src=0)
         data = torch.frombuffer(bytearray(message or int(length)), dtype=torch.uint8)
         dist.broadcast(data, group=self.control, group_src=0)

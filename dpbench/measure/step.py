@@ -12,11 +12,14 @@ from typing import Any, Literal
 
 import torch
 
+from dpbench.architecture import Architecture
 from dpbench.data.batch import Samples
+from dpbench.data.loading import Batch
 from dpbench.measure.device import FLOAT32, AmpState
 from dpbench.measure.implementations import ParallelModel
 from dpbench.parallel import ShardedOptimizer
 from dpbench.specs import RunSpec, WorkloadSpec
+from dpbench.specs.axes import GRAPHED_MODES
 
 StepPhase = Literal["data", "forward", "backward", "optimizer"]
 Enter = Callable[[StepPhase | None], None]
@@ -27,9 +30,6 @@ LossFunction = Callable[[Any, Any], torch.Tensor]
 
 LoadBatch = Callable[[torch.Tensor], tuple[Samples, Samples]]
 """Gives inputs and targets of the samples at some indices, on the device, in the model's layout."""
-
-MicroStep = tuple[Samples, Samples, float]
-"""Inputs and targets of this process, and the weight of their mean loss in the backward pass."""
 
 _KERNELS = {"fused": {"fused": True}, "foreach": {"foreach": True}, "": {}}
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -48,6 +48,14 @@ def compile_module(module: torch.nn.Module, workload: WorkloadSpec) -> torch.nn.
     if workload.compile != "none":
         module.compile(mode=None if workload.compile == "default" else workload.compile)
     return module
+
+
+def loss_of(architecture: Architecture, workload: WorkloadSpec) -> LossFunction:
+    """The architecture's loss; a copy of it where the model runs in CUDA graphs, as the loss may be
+    an output of the model, which the next step overwrites."""
+    if workload.compile not in GRAPHED_MODES:
+        return architecture.loss
+    return lambda outputs, targets: architecture.loss(outputs, targets).clone()
 
 
 def build_optimizer(module: torch.nn.Module, settings: RunSpec) -> torch.optim.Optimizer:
@@ -72,20 +80,20 @@ def _unobserved(phase: StepPhase | None) -> None:
 def accumulate_gradients(
     model: ParallelModel,
     loss_function: LossFunction,
-    micro_steps: Iterable[MicroStep],
+    batches: Iterable[Batch],
     count: int,
     amp: AmpState,
     *,
     sync: bool = True,
     enter: Enter = _unobserved,
 ) -> list[torch.Tensor]:
-    """Add up the gradients of `count` micro-steps, and reduce them with the last one.
+    """Add up the gradients of `count` micro-batches, and reduce them with the last one.
 
     Returns the mean loss of each, on its device, without waiting for it. Without `sync` nothing is
     reduced.
     """
     losses = []
-    for number, (inputs, targets, weight) in enumerate(micro_steps, start=1):
+    for number, batch in enumerate(batches, start=1):
         if not sync:
             reduction = model.without_sync()
         else:
@@ -93,8 +101,8 @@ def accumulate_gradients(
         with reduction:
             enter("forward")
             with amp.autocast:
-                loss = loss_function(model.forward(inputs), targets)
-            weighted = loss if weight == 1.0 else loss * weight
+                loss = loss_function(model.forward(batch.inputs), batch.targets)
+            weighted = loss if batch.weight == 1.0 else loss * batch.weight
             enter("backward")
             model.backward(amp.scaler.scale(weighted))
         losses.append(loss.detach())
@@ -132,7 +140,7 @@ class Trainer:
         losses = accumulate_gradients(
             self.model,
             self._loss,
-            self._micro_steps(batches, enter),
+            self._loaded(batches, enter),
             len(batches),
             self.amp,
             sync=sync,
@@ -148,10 +156,11 @@ class Trainer:
             self.model.after_step(self.steps)
         enter(None)
 
-    def _micro_steps(self, batches: Sequence[torch.Tensor], enter: Enter) -> Iterator[MicroStep]:
+    def _loaded(self, batches: Sequence[torch.Tensor], enter: Enter) -> Iterator[Batch]:
+        weight = self.model.loss_weight / self._accumulation_steps
         for indices in batches:
             enter("data")
-            yield (*self._load(indices), self.model.loss_weight / self._accumulation_steps)
+            yield Batch(*self._load(indices), weight, len(indices))
 
     def take_losses(self) -> tuple[float, ...]:
         """Mean losses of the steps since the last call. It synchronizes: not for timed windows."""

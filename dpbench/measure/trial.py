@@ -28,17 +28,19 @@ from dpbench.data.registry import SYNTHETIC, is_function
 from dpbench.measure.batches import BatchSampler, StepBatches, loading_batches
 from dpbench.measure.device import (
     AmpState,
+    forked_random,
     memory_in_use_bytes,
     peak_device_memory,
     peak_host_memory_bytes,
     reset_peak_device_memory,
-    set_device_and_threads,
+    set_devices_and_threads,
     set_tf32,
 )
 from dpbench.measure.implementations import wrap
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
+from dpbench.measure.nccl_log import nccl_transports
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.measure.step import LoadBatch, Trainer, build_optimizer, compile_module
+from dpbench.measure.step import LoadBatch, Trainer, build_optimizer, compile_module, loss_of
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
 from dpbench.measure.window import joined, segment_sizes, time_steps
@@ -83,7 +85,8 @@ def measure_trial(
     """
     started = perf_counter()
     trial = trial.with_steps(steps)
-    device = set_device_and_threads(trial, rank)
+    devices = set_devices_and_threads(trial, rank)
+    device = devices[0]
     set_tf32(trial.workload.dtype)
     architecture = architectures.load(trial.workload.architecture)
     source = _source(trial, architecture, prepared)
@@ -91,15 +94,17 @@ def measure_trial(
     verification = None
     with (
         loading_batches(trial, rank, source, device) as load,
+        nccl_transports(trial.backend) as transports,
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
-        run = _Run(trial, rank, architecture, load, batches, device, ranks)
+        run = _Run(trial, rank, architecture, load, batches, devices, ranks)
         warmup = batches.steps(trial.warmup_steps)
-        reset_peak_device_memory(device)
+        reset_peak_device_memory(*devices)
         setup_seconds = perf_counter() - started
         with unused_parameters_named(run.module):
             run.warm_up(warmup)
             measurement = run.time_windows(setup_seconds)
+        measurement = replace(measurement, transports=transports())
         measurement = run.add_phases_and_gradients(measurement)
         del run
         if trial.repetition == 0:
@@ -139,16 +144,16 @@ class _Run:
         architecture: Architecture,
         load: LoadBatch,
         batches: BatchSampler,
-        device: torch.device,
+        devices: Sequence[torch.device],
         ranks: RankGroup,
     ) -> None:
         """Build the model from the trial's seed, wrap it, and seed this rank's own random
         numbers."""
-        self.trial, self.rank, self.device, self.ranks = trial, rank, device, ranks
+        self.trial, self.rank, self.devices, self.ranks = trial, rank, devices, ranks
         self.batches, self.timed_steps = batches, trial.timed_steps
         seed = trial.workload.seed
         torch.manual_seed(seed)
-        self.module = compile_module(architecture.build_model().to(device), trial.workload)
+        self.module = compile_module(architecture.build_model().to(devices[0]), trial.workload)
         self.initial_checksum = checksum(self.module)
         self.model = wrap(self.module, trial, rank)
         traits = IMPLEMENTATIONS[trial.implementation]
@@ -157,10 +162,10 @@ class _Run:
         self.trainer = Trainer(
             self.model,
             self.model.optimizer(build_optimizer(self.module, trial)),
-            architecture.loss,
+            loss_of(architecture, trial.workload),
             load,
             trial.accumulation_steps,
-            AmpState(device, trial.workload.dtype, dist.group.WORLD if local else None),
+            AmpState(devices[0], trial.workload.dtype, dist.group.WORLD if local else None),
         )
         torch.manual_seed(seed + 1 + rank)  # dropout masks differ between ranks
 
@@ -171,7 +176,7 @@ class _Run:
         for batches in warmup[:untimed]:
             self.trainer.step(batches)
         if untimed < len(warmup):
-            pace = time_steps(self.trainer.step, warmup[untimed:], self.device, self.ranks)
+            pace = time_steps(self.trainer.step, warmup[untimed:], self.devices, self.ranks)
             slowest = self.ranks.largest(median(pace.step_seconds))
             self.timed_steps = self.trial.filling_steps(slowest)
         self.trainer.take_losses()
@@ -196,7 +201,7 @@ class _Run:
                 if peaks is None:
                     # Training needs no more than the first segment: steps without synchronization
                     # add copies of the state and gradients beside the buckets.
-                    peaks = (peak_host_memory_bytes(), *peak_device_memory(self.device))
+                    peaks = (peak_host_memory_bytes(), *peak_device_memory(*self.devices))
             turns.reverse()
         after, steps = self.model.communication(), self.timed_steps
         reduced_bytes = collectives = None
@@ -209,7 +214,7 @@ class _Run:
         return RankMeasurement(
             rank=self.rank,
             pid=os.getpid(),
-            device=str(self.device),
+            device=str(self.devices[0]),
             timed=joined(segments[True]),
             without_sync=joined(segments[False]) if segments[False] else None,
             setup_seconds=setup_seconds,
@@ -237,11 +242,11 @@ class _Run:
         def step(indices: StepBatches) -> None:
             self.trainer.step(indices, sync=sync)
 
-        with nullcontext() if sync else undone(self.trainer, self.module, self.device):
-            before = memory_in_use_bytes(self.device)
-            window = time_steps(step, batches, self.device, self.ranks)
+        with nullcontext() if sync else undone(self.trainer, self.module, self.devices):
+            before = memory_in_use_bytes(*self.devices)
+            window = time_steps(step, batches, self.devices, self.ranks)
             losses = self.trainer.take_losses()
-            growth = memory_in_use_bytes(self.device) - before
+            growth = memory_in_use_bytes(*self.devices) - before
         samples = sum(len(indices) for step_batches in batches for indices in step_batches)
         return replace(window, samples=samples, losses=losses, memory_growth_bytes=(growth,))
 
@@ -251,28 +256,30 @@ class _Run:
         Phases, also without synchronization, are timed in every repetition: their intervals come
         from the differences between repetitions.
         """
-        trial, trainer, device, ranks = self.trial, self.trainer, self.device, self.ranks
+        trial, trainer, devices, ranks = self.trial, self.trainer, self.devices, self.ranks
         if trial.traces_gradients and trial.repetition == 0:
             # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
             # micro-steps itself.
             steps = [[batch] for batch in self.batches.micro_steps(trial.gradient_steps)]
-            trace = trace_gradients(trainer, self.module, steps, device, ranks)
+            trace = trace_gradients(trainer, self.module, steps, devices[0], ranks)
             measurement = replace(measurement, gradient_trace=trace)
         if trial.phase_steps == 0:
             return measurement
         batches = self.batches.steps(trial.phase_steps)
-        phases, of_replicas = time_phases(trainer, batches, device, ranks, sync=True)
+        phases, of_replicas = time_phases(trainer, batches, devices, ranks, sync=True)
         bare = None
         if trial.times_without_sync:
             batches = self.batches.steps(trial.phase_steps)
-            bare, _ = time_phases(trainer, batches, device, ranks, sync=False)
+            bare, _ = time_phases(trainer, batches, devices, ranks, sync=False)
         return replace(
             measurement, phases=phases, replica_phases=of_replicas, phases_without_sync=bare
         )
 
 
 @contextmanager
-def undone(trainer: Trainer, module: torch.nn.Module, device: torch.device) -> Iterator[None]:
+def undone(
+    trainer: Trainer, module: torch.nn.Module, devices: Sequence[torch.device]
+) -> Iterator[None]:
     """A context whose steps leave no trace in parameters, buffers, optimizer, loss scale and random
     state.
 
@@ -288,7 +295,7 @@ def undone(trainer: Trainer, module: torch.nn.Module, device: torch.device) -> I
         tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
     saved = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
     scaler_state = scaler.state_dict()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with forked_random(*devices):
         yield
     with torch.no_grad():
         for tensor, before in zip(tensors, saved, strict=True):

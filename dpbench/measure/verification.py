@@ -89,7 +89,7 @@ def verify(
     optimizer = model.optimizer(_sgd(module, trial))
     trainer = Trainer(model, optimizer, architecture.loss, samples.select, trial.accumulation_steps)
     worst, worst_parameter = 0.0, None
-    for indices in torch.arange(steps * per_step, device=device).split(per_step):
+    for indices in torch.arange(steps * per_step, device=device).chunk(steps):
         batches = indices.chunk(small.accumulation_steps)  # global, one for each micro-step
         trainer.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
         reference.step(batches)

@@ -18,6 +18,7 @@ from typing import TypeVar
 import torch
 
 from dpbench.measure.device import clock_of, seconds_between, synchronize
+from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_group import RankGroup
 from dpbench.records.trial import Window
 from dpbench.specs.shares import split_evenly
@@ -27,24 +28,29 @@ T = TypeVar("T")
 
 
 def time_steps(
-    step: Callable[[T], None], inputs: Iterable[T], device: torch.device, ranks: RankGroup
+    step: Callable[[T], None],
+    inputs: Iterable[T],
+    devices: Sequence[torch.device],
+    ranks: RankGroup,
 ) -> Window:
     """Call step(x) for each x of `inputs` between two barriers, and time each call.
 
-    The caller adds losses and the number of samples.
+    It ends when all `devices` of the process are idle; the steps are timed on the first. The caller
+    adds losses and the number of samples.
     """
-    now = clock_of(device)
-    with between_barriers(device, ranks):
+    now = clock_of(devices[0])
+    with between_barriers(devices, ranks):
         before = getrusage(RUSAGE_SELF)  # takes about a microsecond
         start = perf_counter()
         readings = [now()]
         for value in inputs:
             step(value)
             readings.append(now())
-        synchronize(device)
+        synchronize(*devices)
         end = perf_counter()
         after = getrusage(RUSAGE_SELF)
-    if device.type == "cpu":  # the same clock: the steps add up to the whole
+        gpu = gpu_states(devices[0])  # at once, before the GPU waits for other ranks
+    if devices[0].type == "cpu":  # the same clock: the steps add up to the whole
         start, end = readings[0], readings[-1]
     return Window(
         start_seconds=start,
@@ -52,6 +58,7 @@ def time_steps(
         step_seconds=tuple(seconds_between(a, b) for a, b in pairwise(readings)),
         cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         samples=0,
+        gpu=gpu,
     )
 
 
@@ -68,15 +75,16 @@ def joined(segments: Sequence[Window]) -> Window:
             chain.from_iterable(segment.memory_growth_bytes for segment in segments)
         ),
         cpu_seconds=sum(segment.cpu_seconds or 0.0 for segment in segments),
+        gpu=tuple(chain.from_iterable(segment.gpu for segment in segments)),
     )
 
 
 @contextmanager
-def between_barriers(device: torch.device, ranks: RankGroup) -> Iterator[None]:
+def between_barriers(devices: Sequence[torch.device], ranks: RankGroup) -> Iterator[None]:
     """A context that all ranks start together, with idle devices and without garbage collection."""
     gc.collect()  # a collection within one implementation's window would be charged to it
     with no_garbage_collection():
-        synchronize(device)
+        synchronize(*devices)
         ranks.barrier()
         yield
         ranks.barrier()

@@ -22,7 +22,8 @@ FEWEST_STEPS = 20
 FOREIGN = frozenset(
     {
         *("arch", "data", "data_dir", "preset", "nnodes", "node_rank", "rdzv_endpoint"),
-        *("scaling", "sync_every", "comm_hook", "overlap", "prefetch", "lr_scaling"),
+        *("scaling", "sync_every", "comm_hook", "batched_copy", "overlap"),
+        *("prefetch", "lr_scaling"),
     }
 )
 """Options that say nothing of a script, by their fields."""

@@ -22,7 +22,7 @@ from dpbench.options.types import (
     one_of,
 )
 from dpbench.specs import MOST_REPETITIONS, OPTIMIZERS
-from dpbench.specs.axes import COMPILE_MODES
+from dpbench.specs.axes import COMPILE_MODES, GRAPHED_MODES
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
@@ -216,7 +216,7 @@ def refuse_if(wrong: bool, message: str, *about: str) -> None:
 def refuse_graphs_that_accumulate(modes: Collection[str], counts: Collection[int]) -> None:
     """Raises UsageError for micro-steps that a CUDA graph replays: each replay overwrites the
     gradients of the one before (pytorch issue 169545)."""
-    graphed = [mode for mode in modes if mode in ("reduce-overhead", "max-autotune")]
+    graphed = [mode for mode in modes if mode in GRAPHED_MODES]
     several = [count for count in counts if count > 1]
     refuse_if(
         bool(graphed and several),

@@ -36,7 +36,7 @@ REPETITIONS = 4
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
 BucketCap = Annotated[Megabytes | None, *word_for_none("auto")]
-FindUnused = Annotated[Literal["on", "off"] | None, *word_for_none("auto")]
+OnOff = Annotated[Literal["on", "off"] | None, *word_for_none("auto")]
 DataWorkers = Annotated[Annotated[int, Field(ge=0, le=256)] | None, *word_for_none("auto")]
 Prefetch = Annotated[Annotated[int, Field(ge=0, le=1024)] | None, *word_for_none("resident")]
 axis = partial(option, panel="Settings to compare (each takes a list)")
@@ -70,7 +70,7 @@ class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
     bucket_cap_mb: CommaList[BucketCap] = axis(
         (None,), "Bucket size in MiB, or auto (ddp, torch-ddp).", "X,X", usual="auto: 1, then 25"
     )
-    find_unused: CommaList[FindUnused] = axis(
+    find_unused: CommaList[OnOff] = axis(
         (None,),
         "Look for unused parameters: on, off or auto (ddp, torch-ddp).",
         "on,off",
@@ -81,6 +81,12 @@ class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
         "Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
         "A,B",
         names=("--comm-hook", "--comm-hooks"),
+    )
+    batched_copy: CommaList[OnOff] = axis(
+        (None,),
+        "Copy the gradients of a bucket at once: on, off or auto (torch-ddp).",
+        "on,off",
+        usual="auto",
     )
     overlap: CommaList[Literal["on", "off"]] = axis(
         ("on",), "Reduce gradients during the backward pass (ddp).", "on,off"
@@ -182,7 +188,10 @@ class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
         """Raises UsageError for options that contradict each other, or would have no effect."""
         names = self.measured_implementations
         self._check_script(names)
-        for field in ("sync_every", "bucket_cap_mb", "find_unused", "comm_hook", "overlap"):
+        for field in (
+            *("sync_every", "bucket_cap_mb", "find_unused"),
+            *("comm_hook", "batched_copy", "overlap"),
+        ):
             if (values := getattr(self, field)) != type(self).model_fields[field].default:
                 asked = f"--{field.replace('_', '-')} {','.join(map(str, values))}"
                 shared.require_setting(field, asked, names, chosen="implementations")

@@ -55,6 +55,22 @@ class Verification:
     ranks average nothing."""
 
 
+INFINIBAND_UNUSED = "NET/Socket beside InfiniBand"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuState:
+    """State of a GPU at one moment, from NVML."""
+
+    sm_clock_mhz: int
+    power_watts: float
+    slowdowns: tuple[str, ...]
+    """Reasons for a clock below the highest: "thermal", "power cap", "power brake" or "hardware
+    slowdown"."""
+    processes: int
+    """Processes with a context on it, those of the trial included."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
     """A run of consecutive steps on one rank."""
@@ -78,6 +94,8 @@ class Window:
     memory_growth_bytes: tuple[int, ...] = ()
     """Growth of the memory in use during each segment: of tensors on the GPU, or of the resident
     set of a rank on the CPU."""
+    gpu: tuple[GpuState, ...] = ()
+    """State of the rank's GPU at the end of each segment; () without NVML."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,6 +205,9 @@ class RankMeasurement:
     comm_init_seconds: float | None = None
     """Seconds from the arrival of the last rank until the process group was made and its first
     collective had passed; no window holds it."""
+    transports: tuple[str, ...] = ()
+    """Ways by which NCCL sends to other ranks, from its log: P2P, SHM, NET/IB, NET/Socket; or
+    INFINIBAND_UNUSED, on a host with an adapter."""
     warmup_steps: int = 0
     timed_steps: int = 0
     sample_checksum: str | None = None

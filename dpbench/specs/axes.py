@@ -16,7 +16,9 @@ from dpbench.units import counted
 Scaling = Literal["weak", "strong"]
 SCALINGS: tuple[Scaling, ...] = get_args(Scaling)
 COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
-"""Modes of torch.compile; "reduce-overhead" uses CUDA graphs."""
+"""Modes of torch.compile."""
+GRAPHED_MODES = ("reduce-overhead", "max-autotune")
+"""Modes that run a model in CUDA graphs, whose results the next step overwrites."""
 OPTIMIZERS = (
     *("sgd", "sgd-fused", "sgd-foreach", "adamw", "adamw-fused", "adamw-foreach"),
     *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
@@ -128,6 +130,14 @@ AXES = {
         shown=lambda hook: f"{hook} hook",
         meaning="Communication hook that compresses gradients.",
         position=5,
+    ),
+    "batched_copy": Axis(
+        name="batched_copy",
+        shown=lambda value: f"batched-copy {value}",
+        meaning="Whether the gradients of a bucket are copied into it at once; missing where the "
+        "implementation chose.",
+        none="auto",
+        position=4,
     ),
     "overlap": Axis(
         name="overlap",

@@ -49,7 +49,7 @@ class ImplementationTraits:
     settings: tuple[str, ...] = ()
     """Settings that it has and some others do not, by their field of a TrialSpec."""
     shards_parameters: bool = False
-    """True where each rank holds a part of every parameter, and whole ones must be gathered."""
+    """True where parameters are DTensors, of which each rank may hold a part."""
     shards_optimizer: bool = False
     """True where each rank steps a part of the parameters, on gradients that it alone has."""
     sparse_backends: tuple[str, ...] | None = None

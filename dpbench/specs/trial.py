@@ -44,6 +44,9 @@ class StepSettings:
     or is off."""
     comm_hook: str = "none"
     """Communication hook on the implementation's buckets, if it supports hooks."""
+    batched_copy: str | None = None
+    """Whether the gradients of a bucket are copied into it at once, "on" or "off"; None leaves it
+    to the implementation."""
     overlap: str = "on"
     """Whether gradients are averaged while the backward pass goes on, where the implementation
     leaves that open."""
@@ -66,6 +69,10 @@ class RunSpec(StepSettings):
     @property
     def process_count(self) -> int:
         return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
+
+    def process_devices(self, rank: int) -> tuple[str, ...]:
+        """The devices of the replicas that the process of `rank` drives."""
+        return self.devices if self.process_count == 1 else (self.devices[rank],)
 
     @property
     def replica_batch_sizes(self) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from dpbench.launch.fork_world import fork_world
+from dpbench.measure.device import gpu_count
 from dpbench.parallel import sync_gradients
 from dpbench.parallel.devices import parse_device
 from dpbench.parallel.dp.random_streams import OwnStream
@@ -41,6 +42,7 @@ Callback = Callable[[int, Sequence[nn.Module]], None]
 """Called with the iteration, from 1, and all replicas."""
 Indices = tuple[tuple[int, ...], ...]
 """The samples of one step: for each replica their indices in the data."""
+SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
 
 LONGEST_TRAINING = timedelta(days=1)
 """Time limit of the processes."""
@@ -64,19 +66,11 @@ class TrainingResult:
     """Steps without an update, because a loss or the gradient was not finite."""
     elapsed_seconds: float
     """Seconds of all steps; with processes, including their start."""
-    steps_per_pass: int
-    """Number of steps in which every sample is used once, rounded up."""
 
     @property
     def loss(self) -> float | None:
         """Loss of the last step; None if there was none."""
         return self.loss_history[-1] if self.loss_history else None
-
-    @property
-    def last_pass_loss(self) -> float | None:
-        """Mean loss over the last pass through the data; None if there was no step."""
-        last = self.loss_history[-self.steps_per_pass :]
-        return sum(last) / len(last) if last else None
 
 
 @validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))
@@ -92,8 +86,7 @@ def dp_train(
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3,
     max_norm: Annotated[float, Field(gt=0)] = math.inf,
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
-    scheduler: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
-    | None = None,
+    scheduler: SchedulerFactory | None = None,
     loss_fn: Callable[[Any, Any], Tensor] | None = None,
     forward_fn: Callable[[nn.Module, Any], Any] | None = None,
     target_fn: Callable[[Any], Any] | None = None,
@@ -111,29 +104,23 @@ def dp_train(
     are averaged over the replicas; the optimizer steps replica 0; all replicas get its parameters
     and buffers. So n replicas of one sample train as one model does on batches of n samples.
 
-    All modes give the same weights up to rounding: "sequential" is the plain reference for
-    "threads" and "processes". Random numbers drawn on the CPU, e.g. by dropout, come from one
-    generator per replica, the same in all modes. The caller's random state, grad mode and thread
+    All modes give the same weights up to rounding. Random numbers drawn on the CPU, e.g. by
+    dropout, come from one generator per replica. The caller's random state, grad mode and thread
     count do not change. Gradients must be dense.
 
     Args:
         make_model: makes a new model; called once per replica. All replicas get the weights and
             buffers of the first, and keep the training or evaluation mode in which they are made.
         data: a sequence of samples. Tensors in them are moved to the device.
-        n_gpu: number of replicas; None means all visible CUDA devices, or 1. Without CUDA devices
-            the replicas are on the CPU.
+        n_gpu: number of replicas; None: all visible CUDA devices, or 1. Without any, on the CPU.
         devices: one per replica, e.g. ["cuda:0", "cuda:0"] for two on one GPU.
-        mode: "sequential", "threads", or "processes" (model, data and functions must pickle, and a
-            script must call dp_train under `if __name__ == "__main__":`).
-        n_iter: number of optimizer steps.
-        batch_per_replica: samples per replica and step.
-        lr: learning rate, passed to `optimizer` as a keyword.
+        mode: who runs the replicas; for "processes", model, data and functions must pickle, and a
+            script must call dp_train under `if __name__ == "__main__":`.
+        n_iter, batch_per_replica: optimizer steps, and samples per replica in each.
+        lr, optimizer, scheduler: optimizer(parameters, lr=lr) and scheduler(optimizer) make them.
         max_norm: the mean gradient is scaled down to this norm, over all parameters.
-        optimizer: makes one from parameters and lr, e.g. torch.optim.SGD.
-        scheduler: makes one from the optimizer; it is stepped after each step.
-        loss_fn: loss of (output, target); None: the output is the loss.
-        forward_fn: output of (model, sample); None: model(sample).
-        target_fn: target of a sample; None: the sample itself.
+        loss_fn, forward_fn, target_fn: the loss is loss_fn(forward_fn(model, sample),
+            target_fn(sample)); None: the output itself, model(sample), the sample itself.
         seed: seed of the samples' order, shuffled for each pass, and of the replicas' generators.
         on_nonfinite: "raise", or "record": NaN in the history, and the step is skipped.
         verbose: log to "dpbench.training" every so many iterations, the first and the last; True
@@ -143,25 +130,20 @@ def dp_train(
 
     Raises:
         TypeError, ValueError: an argument that cannot be used, with its name and value (pydantic's
-            ValidationError is a ValueError); models that differ; a loss that is no scalar, with
-            iteration, replica and sample.
+            ValidationError is a ValueError); models that differ; a loss that is no scalar.
         NonFinite: a loss or mean gradient is NaN or infinite.
         WorldFailed: in processes, a rank raised or died; with the first cause.
     """
     chosen = replica_devices(n_gpu, devices)
     require_steps(data, len(chosen) * batch_per_replica)
-    named = {"backward": on_backward, "reduce": on_reduce, "step": on_step}
-    callbacks = {k: f for k, f in {**named, "broadcast": on_broadcast}.items() if f is not None}
-    if mode == "processes" and callbacks:
-        got = ", ".join(f"on_{part}" for part in callbacks)
-        raise ValueError(f"got {got} with mode='processes'; use mode='threads'")
-    # One generator for the order of the samples, then one per replica.
-    root = torch.Generator().manual_seed(seed)
-    order, *seeds = torch.randint(2**62, (1 + len(chosen),), generator=root).tolist()
+    parts = (("backward", on_backward), ("reduce", on_reduce), ("step", on_step))
+    callbacks = {name: one for name, one in (*parts, ("broadcast", on_broadcast)) if one}
     task = Task(
         data=data,
-        indices=deal(len(data), len(chosen), batch_per_replica, n_iter, seed=order),
-        seeds=seeds,
+        devices=chosen,
+        batch_per_replica=batch_per_replica,
+        n_iter=n_iter,
+        seed=seed,
         loss=partial(sample_loss, forward_fn, loss_fn, target_fn),
         optimizer=partial(optimizer, lr=lr),
         scheduler=scheduler,
@@ -169,22 +151,40 @@ def dp_train(
         stops=on_nonfinite == "raise",
         callbacks=callbacks,
     )
-    period = max(1, n_iter // 10) if verbose is True else int(verbose or 0)
-    with torch.inference_mode(False), torch.enable_grad():
-        models = make_models(make_model, chosen)
-        start = time.perf_counter()
-        steps = [*checked_steps(steps_in_mode(mode, models, task, chosen), task, period)]
-        seconds = time.perf_counter() - start
-    return TrainingResult(
-        model=models[0],
-        params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
-        loss_history=tuple(step.loss for step in steps),
-        norm_history=tuple(step.norm for step in steps),
-        indices=task.indices,
-        skipped_steps=sum(step.failure is not None for step in steps),
-        elapsed_seconds=seconds,
-        steps_per_pass=math.ceil(len(data) / (len(chosen) * batch_per_replica)),
-    )
+    log_every = max(1, n_iter // 10) if verbose is True else int(verbose or 0)
+    return train(make_model, task, mode, log_every)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """The work of all replicas; it can be sent to processes. For most fields see `dp_train`."""
+
+    data: Any
+    devices: Sequence[torch.device]
+    batch_per_replica: int
+    n_iter: int
+    seed: int
+    loss: Callable[[nn.Module, Any], Any]
+    """The user's loss of a model for a sample."""
+    optimizer: Callable[..., torch.optim.Optimizer]
+    scheduler: SchedulerFactory | None
+    max_norm: float
+    stops: bool
+    """Whether a step that is not finite is the last; otherwise it is skipped."""
+    callbacks: Mapping[str, Callback]
+    """The user's, by the part of the step that they follow."""
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        """The seed of the order of the samples, then that of each replica's random numbers."""
+        root = torch.Generator().manual_seed(self.seed)
+        return torch.randint(2**62, (1 + len(self.devices),), generator=root).tolist()
+
+    @cached_property
+    def indices(self) -> tuple[Indices, ...]:
+        """The samples of every step."""
+        counts = (len(self.data), len(self.devices), self.batch_per_replica, self.n_iter)
+        return deal(*counts, seed=self.seeds[0])
 
 
 class NonFinite(ArithmeticError):
@@ -204,26 +204,6 @@ class NonFinite(ArithmeticError):
         self.samples = samples
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
-    """What all replicas have to do; it can be sent to processes."""
-
-    data: Any
-    indices: tuple[Indices, ...]
-    """Samples of every step."""
-    seeds: Sequence[int]
-    """Seed of each replica's random numbers."""
-    loss: Callable[[nn.Module, Any], Any]
-    """The user's loss of a model for a sample."""
-    optimizer: Callable[..., torch.optim.Optimizer]
-    scheduler: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler] | None
-    max_norm: float
-    stops: bool
-    """Whether a step that is not finite is the last; otherwise it is skipped."""
-    callbacks: Mapping[str, Callback]
-    """The user's, by the part of the step that they follow."""
-
-
 class Step(NamedTuple):
     """The results of one step."""
 
@@ -239,7 +219,7 @@ def replica_devices(n_gpu: int | None, devices: Sequence[Any] | None) -> list[to
         if n_gpu not in (None, len(devices)):
             raise ValueError(f"got n_gpu={n_gpu} and {len(devices)} devices; omit one of them")
         return [parse_device(device) for device in devices]
-    visible = torch.cuda.device_count()
+    visible = gpu_count()
     count = n_gpu or max(1, visible)
     if 0 < visible < count:
         raise ValueError(
@@ -260,6 +240,39 @@ def require_steps(data: Any, samples_per_step: int) -> None:
             f"got {len(data)} samples for {samples_per_step} in a step (replicas × "
             "batch_per_replica); use fewer replicas or more data"
         )
+
+
+def train(
+    make_model: Callable[[], nn.Module], task: Task, mode: str, log_every: int
+) -> TrainingResult:
+    """Make the replicas and take all steps; log one in `log_every`, 0 for none."""
+    if mode == "processes" and task.callbacks:
+        got = ", ".join(f"on_{part}" for part in task.callbacks)
+        raise ValueError(f"got {got} with mode='processes'; use mode='threads'")
+    steps: list[Step] = []
+    with torch.inference_mode(False), torch.enable_grad():
+        models = make_models(make_model, task.devices)
+        start = time.perf_counter()
+        for step in steps_in_mode(mode, models, task):
+            steps.append(step)
+            iteration = len(steps)
+            if step.failure is not None and task.stops:
+                what, replica = step.failure
+                used = task.indices[iteration - 1]
+                concerned = used if replica is None else [used[replica]]
+                raise NonFinite(what, iteration, tuple(chain(*concerned)), replica)
+            if log_every and (iteration in (1, task.n_iter) or iteration % log_every == 0):
+                log.info("iteration %d/%d  loss %.6f", iteration, task.n_iter, step.loss)
+        seconds = time.perf_counter() - start
+    return TrainingResult(
+        model=models[0],
+        params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
+        loss_history=tuple(step.loss for step in steps),
+        norm_history=tuple(step.norm for step in steps),
+        indices=task.indices,
+        skipped_steps=sum(step.failure is not None for step in steps),
+        elapsed_seconds=seconds,
+    )
 
 
 def make_models(
@@ -308,15 +321,13 @@ def copy_state(values: Sequence[Tensor], model: nn.Module) -> None:
         target.copy_(value)
 
 
-def steps_in_mode(
-    mode: str, models: Sequence[nn.Module], task: Task, devices: Sequence[torch.device]
-) -> Iterator[Step]:
+def steps_in_mode(mode: str, models: Sequence[nn.Module], task: Task) -> Iterator[Step]:
     """Train the models: the steps as they are made; with processes all of them at the end, when
     the weights are in the first model."""
     threads = max(1, torch.get_num_threads() // len(models))
     if mode == "processes":
         # As bytes, since tensors would be sent to the ranks in shared memory.
-        work = partial(train_replica, pickle.dumps((models[0], task, devices, threads)))
+        work = partial(train_replica, pickle.dumps((models[0], task, threads)))
         (steps, values), *_ = fork_world(work, len(models), timeout=LONGEST_TRAINING)
         copy_state(values, models[0])
         yield from steps
@@ -331,29 +342,12 @@ def steps_in_mode(
 
 def train_replica(content: bytes, rank: int) -> tuple[list[Step], list[Tensor]]:
     """The steps of this rank, and on rank 0 the parameters and buffers after them."""
-    model, task, devices, threads = pickle.loads(content)
+    model, task, threads = pickle.loads(content)
     torch.set_num_threads(threads)
-    model.to(devices[rank])
+    model.to(task.devices[rank])
     with process_group("gloo", timeout=LONGEST_TRAINING, device="cpu"):
         steps = list(all_steps([model], task, rank=rank))
     return steps, [tensor.detach().cpu() for tensor in state(model)] if rank == 0 else []
-
-
-def checked_steps(steps: Iterable[Step], task: Task, period: int) -> Iterator[Step]:
-    """The steps, of which the first, the last and one in every `period` is logged; 0: none.
-
-    Raises NonFinite for the first that is not finite, if the task stops there.
-    """
-    for iteration, step in enumerate(steps, start=1):
-        if step.failure is not None and task.stops:
-            what, replica = step.failure
-            indices = task.indices[iteration - 1]
-            concerned = indices if replica is None else [indices[replica]]
-            raise NonFinite(what, iteration, tuple(chain(*concerned)), replica)
-        last = len(task.indices)
-        if period and (iteration in (1, last) or iteration % period == 0):
-            log.info("iteration %d/%d  loss %.6f", iteration, last, step.loss)
-        yield step
 
 
 def all_steps(
@@ -367,11 +361,11 @@ def all_steps(
 
     Every rank gets the mean gradient over all ranks, and so steps its own replica alike.
     """
-    model, count = models[0], len(task.seeds)
-    here = range(count) if rank is None else [rank]
+    model, (_, *seeds) = models[0], task.seeds
+    here = range(len(seeds)) if rank is None else [rank]
     optimizer = task.optimizer(model.parameters())
     scheduler = None if task.scheduler is None else task.scheduler(optimizer)
-    generators = [torch.Generator().manual_seed(task.seeds[replica]) for replica in here]
+    generators = [torch.Generator().manual_seed(seeds[replica]) for replica in here]
 
     def call(part: str) -> None:
         if part in task.callbacks:
@@ -380,7 +374,7 @@ def all_steps(
     for iteration, indices in enumerate(task.indices, start=1):
         work, samples = partial(backward, task, iteration), [indices[replica] for replica in here]
         own = [*mapping(work, here, models, samples, generators)]
-        losses = torch.zeros(count, dtype=torch.float64)
+        losses = torch.zeros(len(seeds), dtype=torch.float64)
         losses[here] = torch.tensor(own, dtype=torch.float64)
         call("backward")
         if rank is None:
@@ -483,10 +477,8 @@ def deal(
     """The samples of each step; replica r gets every `replicas`-th index of a step, from the r-th.
 
     Every pass has each of the `samples` indices once, in an order drawn from `seed`. A step may end
-    one pass and begin the next, and has no index twice even then.
-
-    Args:
-        samples: in the data, at least `replicas * batch_per_replica`.
+    one pass and begin the next, and has no index twice even then. There are at least as many
+    samples as a step takes.
     """
     size, generator = replicas * batch_per_replica, torch.Generator().manual_seed(seed)
     waiting: list[int] = []

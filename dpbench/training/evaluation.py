@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from dpbench.architecture import Architecture, CountsCorrect
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
-from dpbench.measure.device import autocast
+from dpbench.measure.device import autocast, forked_random
 from dpbench.measure.rank_group import RankGroup
 
 BLOCK_SAMPLES = 256
@@ -118,7 +118,7 @@ def _undisturbed(module: nn.Module, device: torch.device) -> Iterator[None]:
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with forked_random(device):
             yield
     finally:
         for child, training in modes:

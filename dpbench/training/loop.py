@@ -28,7 +28,7 @@ from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
-from dpbench.training.state import ForwardTimer, StepOutcome, TrainState, learning_rate
+from dpbench.training.state import ForwardTimer, StepOutcome, TrainState
 
 NOT_FINITE_REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max norm"
 
@@ -41,7 +41,7 @@ class NotFinite(DpbenchError):
     """A loss, gradient or parameter is NaN or infinite: nothing is learned after that."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pace:
     """Samples of all ranks and seconds of training, without evaluation."""
 
@@ -50,10 +50,10 @@ class Pace:
     """Seconds that this rank waited for samples."""
     samples: int = 0
 
-    def plus(self, seconds: float, waited_seconds: float, samples: int) -> Pace:
-        return Pace(
-            self.seconds + seconds, self.waited_seconds + waited_seconds, self.samples + samples
-        )
+    def add(self, seconds: float, waited_seconds: float, samples: int) -> None:
+        self.seconds += seconds
+        self.waited_seconds += waited_seconds
+        self.samples += samples
 
     @property
     def wait_share(self) -> float:
@@ -75,7 +75,7 @@ class TrainingLoop:
         architecture: Architecture,
         splits: Splits,
         samples_sha256: str,
-        device: torch.device,
+        devices: Sequence[torch.device],
     ) -> None:
         self.folder: RunFolder | None = None
         """The run folder, on rank 0."""
@@ -86,14 +86,13 @@ class TrainingLoop:
             kept = self.folder.checkpoints
             self._checkpoints = CheckpointFolder(kept, job.run.max_checkpoints, also)
         self.job, self.ranks, self.architecture = job, ranks, architecture
-        self.splits, self.device = splits, device
+        self.splits, self.devices = splits, devices
         self.at = Progress()
         self.pace = Pace()
         """Pace since the loop began."""
         self.score: Score | None = None
         """Score of the last evaluation."""
         self.began = perf_counter()
-        self._spec, self._run = job.spec, job.run
         self._samples_sha256 = samples_sha256
         self._line_pace = Pace()
         """Pace since the last line of the log."""
@@ -101,14 +100,15 @@ class TrainingLoop:
         self._unread: list[StepOutcome] = []
         """Outcomes of the steps since the last reading, on the device."""
         self._divide(())
-        self.state = TrainState(job.spec, ranks, architecture, device, self.plan.steps)
-        balances = job.spec.balance == "speed"
-        self._timer = ForwardTimer(self.state.module, device) if balances else None
+        self.state = TrainState(job.spec, ranks, architecture, devices, self.plan.steps)
+        self._timer: ForwardTimer | None = None
+        if job.spec.balance == "speed":
+            self._timer = ForwardTimer(self.state.module, devices[0])
 
     def _divide(self, shares: Sequence[float]) -> None:
         """Set each process's share of every batch; () means equal shares."""
         self.shares = tuple(shares)
-        self.plan = EpochPlan(self._spec, len(self.splits.train), shares=self.shares or None)
+        self.plan = EpochPlan(self.job.spec, len(self.splits.train), shares=self.shares or None)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from `checkpoint`, which has the same spec; raises UsageError if it does not
@@ -132,12 +132,12 @@ class TrainingLoop:
 
     @property
     def _is_stopped(self) -> bool:
-        most = self._run.max_steps
+        most = self.job.run.max_steps
         return most is not None and self.at.step >= most
 
     def train(self) -> None:
         """Train the remaining epochs, or up to the last step, and evaluate at that point."""
-        while self.at.epoch < self._spec.epochs and not self._is_stopped:
+        while self.at.epoch < self.job.spec.epochs and not self._is_stopped:
             seconds_before = self.pace.seconds
             self._train_windows()
             self.state.sync_parameters()
@@ -151,14 +151,14 @@ class TrainingLoop:
 
     def _train_windows(self) -> None:
         """Make the steps of the rest of an epoch, up to the last step of the training."""
-        at, run = self.at, self._run
+        at, run = self.at, self.job.run
         loader = load_epoch(
             self.splits.train,
             self.plan,
             epoch=at.epoch,
             first_window=at.window,
             process=self.ranks.rank,
-            device=self.device,
+            device=self.devices[0],
             prefetch=run.prefetch,
         )
         with loader as windows:
@@ -178,9 +178,8 @@ class TrainingLoop:
                 if line_is_due or is_saved or is_over:
                     self._read_outcomes()
                 ended = perf_counter()
-                spent = (ended - begun, windows.waited_seconds - waited, samples)
-                self.pace = self.pace.plus(*spent)
-                self._line_pace = self._line_pace.plus(*spent)
+                for pace in (self.pace, self._line_pace):
+                    pace.add(ended - begun, windows.waited_seconds - waited, samples)
                 begun, waited = ended, windows.waited_seconds
                 if line_is_due:
                     self._log_line()
@@ -210,10 +209,6 @@ class TrainingLoop:
             where = f"epoch {self.at.epoch + 1}, step {self.at.step}"
             raise OutOfSync(f"{where}: {error}") from None
 
-    def _rate(self) -> float:
-        """Learning rate of the last step."""
-        return learning_rate(self._spec, self.at.step - 1, self.plan.steps)
-
     def _log_line(self) -> None:
         at, pace, plan = self.at, self._line_pace, self.plan
         line = StepLine(
@@ -224,7 +219,7 @@ class TrainingLoop:
             rank_processed=plan.samples_before(at.window, process=0),
             rank_total=plan.samples_before(plan.steps, process=0),
             loss=at.line_loss_sum / at.line_samples,
-            learning_rate=self._rate(),
+            learning_rate=self.state.learning_rate,
             samples_per_second=pace.samples / pace.seconds,
             data_wait_share=pace.wait_share,
             elapsed_seconds=perf_counter() - self.began,
@@ -253,7 +248,7 @@ class TrainingLoop:
             epoch=at.epoch,
             step=at.step,
             train_loss=loss,
-            learning_rate=self._rate(),
+            learning_rate=self.state.learning_rate,
             epoch_seconds=seconds,
             evaluation_seconds=None if score is None else evaluation_seconds,
             test_loss=None if score is None else score.loss,
@@ -267,16 +262,16 @@ class TrainingLoop:
 
     def _evaluate(self) -> Score | None:
         """The score of the model; None without evaluation."""
-        if self._run.evaluation == "off":
+        if self.job.run.evaluation == "off":
             return None
         return evaluate(
             self.state.module,
             self.architecture,
             self.splits.test,
-            device=self.device,
+            device=self.devices[0],
             ranks=self.ranks,
-            how=self._run.evaluation,
-            dtype=self._spec.workload.dtype,
+            how=self.job.run.evaluation,
+            dtype=self.job.spec.workload.dtype,
         )
 
     def _save(self, *, best: bool) -> str:
@@ -286,7 +281,7 @@ class TrainingLoop:
         def save() -> str:
             assert state is not None
             checkpoint = Checkpoint(
-                spec=self._spec,
+                spec=self.job.spec,
                 progress=self.at,
                 shares=self.shares,
                 samples_sha256=self._samples_sha256,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +24,7 @@ from dpbench.measure.device import (
     peak_device_memory,
     peak_host_memory_bytes,
     reset_peak_device_memory,
-    set_device_and_threads,
+    set_devices_and_threads,
     set_tf32,
 )
 from dpbench.measure.rank_group import RankGroup, rank_group
@@ -49,16 +49,16 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
         NotFinite, OutOfSync: on all ranks alike.
     """
     run = job.run
-    device = set_device_and_threads(job.spec, rank)
+    devices = set_devices_and_threads(job.spec, rank)
     timeout = timedelta(seconds=run.timeout_seconds)
     set_tf32(job.spec.workload.dtype)
     with rank_group(
         job.spec.backend, job.spec.process_count, timeout=timeout, debug=run.debug
     ) as ranks:
-        return train_in_group(job, ranks, device)
+        return train_in_group(job, ranks, devices)
 
 
-def train_in_group(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
+def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.device]) -> Finished:
     """Train in an existing group."""
     spec, workload = job.spec, job.spec.workload
     architecture = architectures.load(workload.architecture)
@@ -71,8 +71,8 @@ def train_in_group(job: TrainingJob, ranks: RankGroup, device: torch.device) -> 
     )
     samples_sha256 = splits.sha256()
     require_same(job, samples_sha256, ranks)
-    reset_peak_device_memory(device)
-    loop = TrainingLoop(job, ranks, architecture, splits, samples_sha256, device)
+    reset_peak_device_memory(*devices)
+    loop = TrainingLoop(job, ranks, architecture, splits, samples_sha256, devices)
     with closing(loop):
         checkpoint = agreed_checkpoint(job, ranks)
         if checkpoint is not None:
@@ -205,7 +205,7 @@ def _finished(loop: TrainingLoop) -> Finished:
                 f"the models of the ranks are not the same at the end: that of rank {rank} is not "
                 "rank 0's; --check-sync-every finds the step"
             )
-    peaks = ranks.gather([peak_host_memory_bytes(), *peak_device_memory(loop.device)])
+    peaks = ranks.gather([peak_host_memory_bytes(), *peak_device_memory(*loop.devices)])
     host, allocated, reserved = (
         None if None in by_rank else by_rank for by_rank in zip(*peaks, strict=True)
     )

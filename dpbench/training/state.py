@@ -15,7 +15,7 @@ from dpbench.architecture import Architecture
 from dpbench.data.batch import sample_count
 from dpbench.data.loading import Batch
 from dpbench.errors import UsageError
-from dpbench.measure.device import AmpState, synchronize
+from dpbench.measure.device import AmpState, random_states, set_random_states, synchronize
 from dpbench.measure.implementations import wrap
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import (
@@ -23,6 +23,7 @@ from dpbench.measure.step import (
     build_optimizer,
     clip_gradients,
     compile_module,
+    loss_of,
 )
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.specs.training import TrainingSpec
@@ -54,32 +55,34 @@ class TrainState:
         spec: TrainingSpec,
         ranks: RankGroup,
         architecture: Architecture,
-        device: torch.device,
+        devices: Sequence[torch.device],
         steps_per_epoch: int,
     ) -> None:
         self.spec = spec
         self._ranks = ranks
-        self._device = device
+        self._devices = devices
         self._steps_per_epoch = steps_per_epoch
-        self._loss = architecture.loss
+        self.learning_rate = spec.learning_rate
+        """Learning rate of the last step."""
+        self._loss = loss_of(architecture, spec.workload)
         self._local = IMPLEMENTATIONS[spec.implementation].averages_parameters
         torch.manual_seed(spec.workload.seed)
-        self.module = compile_module(architecture.build_model().to(device), spec.workload)
+        self.module = compile_module(architecture.build_model().to(devices[0]), spec.workload)
         self.model = wrap(self.module, spec, ranks.rank)
         torch.manual_seed(spec.workload.seed + 1 + ranks.rank)
         self.optimizer = self.model.optimizer(build_optimizer(self.module, spec))
         group = dist.group.WORLD if self._local else None
-        self.amp = AmpState(device, spec.workload.dtype, group)
+        self.amp = AmpState(devices[0], spec.workload.dtype, group)
 
     def step(self, batches: Sequence[Batch], number: int) -> StepOutcome:
         """Make optimizer step `number`, counted from 0, on the micro-batches of a window, with one
         reduction in the last."""
+        self.learning_rate = learning_rate(self.spec, number, self._steps_per_epoch)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.spec, number, self._steps_per_epoch)
+            group["lr"] = self.learning_rate
         self.optimizer.zero_grad()
-        loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
-        micro_steps = ((batch.inputs, batch.targets, batch.weight) for batch in batches)
-        losses = accumulate_gradients(self.model, self._loss, micro_steps, len(batches), self.amp)
+        loss_sum = torch.zeros((), dtype=torch.float64, device=self._devices[0])
+        losses = accumulate_gradients(self.model, self._loss, batches, len(batches), self.amp)
         for batch, loss in zip(batches, losses, strict=True):
             loss_sum += loss.double() * batch.samples
         scaler = self.amp.scaler
@@ -105,21 +108,14 @@ class TrainState:
         """This object's fields of a Checkpoint, with live tensors; None on ranks other than 0."""
         optimizer = self.optimizer.state_dict()
         optimizers = self._ranks.gather_on_first(optimizer) if self._local else [optimizer]
-        one_process = self.spec.process_count == 1
-        devices = self.spec.devices if one_process else [str(self._device)]
-        cuda = [device for device in devices if device.startswith("cuda")]
-        random_state = {
-            "cpu": torch.get_rng_state(),
-            "cuda": {device: torch.cuda.get_rng_state(device) for device in cuda},
-        }
-        random_states = self._ranks.gather_on_first(random_state)
-        if optimizers is None or random_states is None:
+        states = self._ranks.gather_on_first(random_states(*self._devices))
+        if optimizers is None or states is None:
             return None
         return {
             "model": dict(self.module.state_dict()),
             "optimizers": optimizers,
             "scaler": self.amp.scaler.state_dict() or None,
-            "random_states": random_states,
+            "random_states": states,
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -130,14 +126,12 @@ class TrainState:
         try:
             self.module.load_state_dict(checkpoint.model)
             saved = checkpoint.optimizers[self._ranks.rank if self._local else 0]
-            options = self.optimizer.state_dict()["param_groups"]
+            pairs = zip(self.optimizer.param_groups, saved["param_groups"], strict=True)
+            options = [{**now, "params": before["params"]} for now, before in pairs]
             self.optimizer.load_state_dict({"state": saved["state"], "param_groups": options})
             if checkpoint.scaler is not None:
                 self.amp.scaler.load_state_dict(checkpoint.scaler)
-            random_state = checkpoint.random_states[self._ranks.rank]
-            torch.set_rng_state(random_state["cpu"])
-            for device, state in random_state["cuda"].items():
-                torch.cuda.set_rng_state(state, device)
+            set_random_states(checkpoint.random_states[self._ranks.rank])
         except Exception as error:  # an unexpected part of a file may raise any
             reason = " ".join(str(error).split())
             raise UsageError(

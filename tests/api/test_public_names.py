@@ -41,14 +41,14 @@ OTHERS = {
     "BalancedSampler": "dataset_size * rank world_size shuffle seed",
     "NonFinite": "what iteration samples replica",
     "TrainingResult": "* model params loss_history norm_history indices skipped_steps"
-    " elapsed_seconds steps_per_pass",
+    " elapsed_seconds",
     "all_reduce": "tensor op group",
     "analyze_scaling": "baseline values kind * baseline_group_size",
     "available_backends": "",
     "barrier": "label * timeout process_group",
     "broadcast": "tensor src group",
     "check": "arch * candidate baseline against against_ref implementations backends batch_sizes"
-    " group_sizes gpus threads warmup steps data data_dir step tolerance metric strict force"
+    " group_sizes gpus threads warmup steps data data_dir tolerance metric strict force"
     " repetitions budget oversubscribe config name results_dir junit markdown progress",
     "destroy_process_group": "",
     "dp_train": "make_model data * n_gpu devices mode n_iter batch_per_replica lr max_norm"
@@ -65,7 +65,7 @@ OTHERS = {
     "process_group": "backend * init_method store rank world_size timeout wait_for_workers device"
     " debug",
     "scale_lr": "base ratio rule",
-    "sweep": "arch * implementations backends batch_sizes group_sizes step data"
+    "sweep": "arch * implementations backends batch_sizes group_sizes data"
     " data_dir scaling optimizer lr seed dtypes compile accumulate sync_every bucket_cap_mb"
     " comm_hook overlap prefetch data_workers warmup steps threads repetitions"
     " lr_scaling time_limit gpus oversubscribe results_dir"

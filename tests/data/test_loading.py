@@ -17,9 +17,10 @@ import torch
 
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import CollatedDataset
-from dpbench.data.loading import Batch, Prefetcher, load_epoch, loaded_by_workers
+from dpbench.data.loading import Batch, DeviceCopy, Prefetcher, load_epoch, loaded_by_workers
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DataError
+from tests.recording_cuda import GPU, GpuTensor, HostTensor, RecordingCuda, put_into_parallel
 from tests.training.jobs import training_spec
 from tests.waiting import is_alive, wait_until
 
@@ -77,6 +78,33 @@ def test_an_early_break_ends_the_thread_though_the_queue_is_full() -> None:
         wait_until_full(made, 3)
     assert threads() == []
     assert list(items) == []
+
+
+class Pinned(HostTensor):
+    """A tensor of the host that notes that it is pinned, and how it is copied."""
+
+    def pin_memory(self, *_: Any) -> Pinned:
+        GpuTensor.calls.append("pin")
+        return self
+
+
+def test_copies_to_a_gpu_run_on_a_stream_of_their_own_that_the_computation_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cuda = RecordingCuda()
+    put_into_parallel(cuda, monkeypatch)
+    copy = DeviceCopy(GPU)
+    samples, weight = copy.finish(*copy.start((torch.ones(2).as_subclass(Pinned), 0.5)))
+    assert (samples.tolist(), weight) == ([1.0, 1.0], 0.5)
+    assert cuda.calls == [
+        "begin side stream of cuda:1",
+        "pin",
+        "copy to cuda:1",
+        "record on side stream of cuda:1",
+        "end side stream of cuda:1",
+        "stream of cuda:1 waits for the event",
+        "stream of cuda:1 uses the tensor",
+    ]
 
 
 BATCHES = [torch.tensor([9, 2]), torch.tensor([5]), torch.tensor([2, 7, 1]), torch.tensor([0])]

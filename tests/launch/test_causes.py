@@ -14,7 +14,7 @@ from dpbench.launch.causes import Hang, RankTrace, hang_of, outcome_of
 from dpbench.launch.rank import Failure, failure_of, stack_path
 from dpbench.measure import device
 from dpbench.records.trial import Status
-from tests.recording_cuda import RecordingCuda
+from tests.recording_cuda import GPU, RecordingCuda
 
 TORCH = Path(torch.__file__).parent
 HUNG_IN_USER_CODE = """Timeout (0:00:03)!
@@ -172,6 +172,6 @@ def test_lack_of_memory_is_a_status_of_its_own() -> None:
 
 
 def test_lack_of_memory_on_a_gpu_gives_the_peak_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "cuda", RecordingCuda(peak=3 * 2**30))
+    monkeypatch.setattr(device, "cuda", RecordingCuda(peak={GPU: 3 * 2**30}))
     failure = failure_of(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB"), 0.0)
     assert re.match(r"3 GiB on cuda:1 and \d[\d.]* [MG]iB on the host$", failure.peak_memory)

@@ -3,47 +3,16 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from dpbench.launch.gpu_links import gpu_links
-
-
-class NVMLError(Exception):
-    pass
-
-
-class FakeNVML:
-    """GPUs 0 and 1 on NVLink, and 2 behind another socket; the numbers are those of
-    nvidia-ml-py."""
-
-    NVMLError = NVMLError
-    NVML_P2P_CAPS_INDEX_NVLINK, NVML_P2P_STATUS_OK = 2, 0
-
-    def __init__(self) -> None:
-        self.ancestor = 50
-        self.broken = False
-
-    def nvmlInit(self) -> None:  # noqa: N802 - NVML's own names
-        if self.broken:
-            raise NVMLError
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:  # noqa: N802
-        return SimpleNamespace(number=int(uuid.removeprefix("GPU-")))
-
-    def nvmlDeviceGetP2PStatus(self, one: Any, other: Any, index: int) -> int:  # noqa: N802
-        assert index == self.NVML_P2P_CAPS_INDEX_NVLINK
-        return 0 if {one.number, other.number} == {0, 1} else 4
-
-    def nvmlDeviceGetTopologyCommonAncestor(self, one: Any, other: Any) -> int:  # noqa: N802
-        return self.ancestor
+from tests.fake_nvml import FakeNvml
 
 
 @pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNVML:
-    fake = FakeNVML()
+def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    fake = FakeNvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     return fake
 
@@ -51,7 +20,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNVML:
 UUIDS = ["0", "1", "2"]
 
 
-def test_each_pair_has_its_way(nvml: FakeNVML) -> None:
+def test_each_pair_has_its_way(nvml: FakeNvml) -> None:
     assert gpu_links(UUIDS) == (
         ("X", "NVLink", "SYS"),
         ("NVLink", "X", "SYS"),
@@ -62,7 +31,7 @@ def test_each_pair_has_its_way(nvml: FakeNVML) -> None:
 
 
 def test_links_that_are_not_known_are_left_out(
-    nvml: FakeNVML, monkeypatch: pytest.MonkeyPatch
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert gpu_links(UUIDS[:1]) == ()
     nvml.broken = True

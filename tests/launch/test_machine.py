@@ -94,6 +94,14 @@ def test_shards_on_shm_need_the_collectives_of_a_newer_torch(
     assert NO_GPU.unusable_reason(trial) == f"{implementation} on shm needs torch 2.13 or later"
 
 
+def test_a_batched_copy_needs_a_newer_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = trial_spec(implementation="torch-ddp", batched_copy="on")
+    assert NO_GPU.unusable_reason(trial) is None
+    monkeypatch.setattr(machine, "has_batched_copy", lambda: False)
+    assert "batched_grad_copy from torch 2.13" in (NO_GPU.unusable_reason(trial) or "")
+    assert NO_GPU.unusable_reason(trial_spec(implementation="torch-ddp")) is None
+
+
 def test_one_of_several_ranks_may_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under torchrun every rank would run the whole sweep."""
     monkeypatch.setenv("RANK", "1")

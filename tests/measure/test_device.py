@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,12 +40,22 @@ def test_the_peak_follows_what_is_held_and_stays() -> None:
 
 
 def test_memory_of_a_gpu_is_what_its_tensors_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = RecordingCuda(allocated=100, peak=900)
+    cuda = RecordingCuda(allocated=100, peak={GPU: 900})
     monkeypatch.setattr(device, "cuda", cuda)
     reset_peak_device_memory(GPU)
     assert peak_device_memory(GPU) == (100, 200)
     assert memory_in_use_bytes(GPU) == 100
     assert cuda.calls == ["reset_peak cuda:1", "read_peak cuda:1", "memory_allocated cuda:1"]
+
+
+def test_the_peak_of_several_gpus_is_that_of_the_fullest(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = torch.device("cuda:2")
+    cuda = RecordingCuda(allocated=100)
+    monkeypatch.setattr(device, "cuda", cuda)
+    reset_peak_device_memory(GPU, other)
+    cuda.peak[other] = 700
+    assert peak_device_memory(GPU, other) == (700, 1400)
+    assert memory_in_use_bytes(GPU, other) == 200
 
 
 def test_a_cpu_has_no_counter_of_its_peak(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,11 +66,14 @@ def test_a_cpu_has_no_counter_of_its_peak(monkeypatch: pytest.MonkeyPatch) -> No
     assert cuda.calls == []
 
 
-def test_every_call_of_cuda_in_a_trial_is_in_one_module() -> None:
-    """So that a double in its place sees them all; scripts have a clock of their own."""
-    folder = Path(device.__file__).parent
-    calling = {path.name for path in folder.glob("*.py") if "torch.cuda." in path.read_text()}
-    assert calling <= {"device.py"}
+def test_every_call_of_cuda_is_in_one_module() -> None:
+    """So that a double in its place sees them all; data have those of parallel."""
+    package = Path(device.__file__).parents[1]
+    files = (
+        path for name in ("measure", "training", "data") for path in (package / name).rglob("*.py")
+    )
+    calling = [path for path in files if re.search(r"torch\.cuda\.|import cuda", path.read_text())]
+    assert calling == [Path(device.__file__)]
 
 
 @pytest.fixture(autouse=True)

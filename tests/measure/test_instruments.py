@@ -122,7 +122,7 @@ def slow_trainer(clock: Clock) -> Trainer:
 @pytest.mark.parametrize(("sync", "after_step"), [(True, 128.0), (False, 0.0)])
 def test_each_part_is_counted_in_its_phase(clock: Clock, sync: bool, after_step: float) -> None:
     training = slow_trainer(clock)
-    measured, of_replicas = time_phases(training, [[torch.arange(4)]] * 2, CPU, ALONE, sync=sync)
+    measured, of_replicas = time_phases(training, [[torch.arange(4)]] * 2, [CPU], ALONE, sync=sync)
     assert measured.data_seconds == (256.0, 256.0)
     assert measured.forward_seconds == (4.0, 4.0)
     assert measured.backward_seconds == (8.0 + 16.0 + 32.0 + after_step,) * 2

@@ -10,7 +10,7 @@ import torch
 
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import Plain
-from dpbench.measure.step import Trainer, build_optimizer, compile_module
+from dpbench.measure.step import Trainer, build_optimizer, compile_module, loss_of
 from dpbench.specs import OPTIMIZERS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
@@ -130,6 +130,21 @@ def test_gradients_are_reduced_in_the_last_micro_step_or_not_at_all(
         [torch.arange(2)] * 3, sync=sync
     )
     assert " ".join(recorded.events) == expected
+
+
+def test_a_loss_of_a_model_in_cuda_graphs_is_kept_out_of_their_memory() -> None:
+    outputs = torch.ones((), requires_grad=True)
+    for mode, is_copied in (("default", False), ("reduce-overhead", True), ("max-autotune", True)):
+        loss = loss_of(OwnLoss(), replace(WORKLOAD, compile=mode))(outputs, None)
+        assert (loss.data_ptr() != outputs.data_ptr()) == is_copied
+        assert loss.requires_grad
+
+
+class OwnLoss(Healthy):
+    """The model's output is the loss."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return outputs
 
 
 KINDS: dict[str, type[torch.optim.Optimizer]] = {

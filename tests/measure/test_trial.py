@@ -181,7 +181,7 @@ def test_peak_memory_is_that_of_training_without_what_measuring_adds(
         steps.append(sync)
         true_step(self, batches, sync=sync)
 
-    def peak(device: torch.device) -> tuple[int, int]:
+    def peak(*devices: torch.device) -> tuple[int, int]:
         return 1000 * steps.count(False) + steps.count(True), 7
 
     monkeypatch.setattr(Trainer, "step", step)

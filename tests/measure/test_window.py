@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -45,25 +46,26 @@ def test_a_window_is_read_off_the_clock(monkeypatch: pytest.MonkeyPatch) -> None
     clock = iter([10.0, 10.0, 10.5, 11.5, 13.5, 13.5])
     for module in (device, window):
         monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
-    timing = time_steps(no_step, range(3), CPU, ALONE)
+    timing = time_steps(no_step, range(3), [CPU], ALONE)
     assert (timing.start_seconds, timing.seconds) == (10.0, 3.5)
     assert timing.step_seconds == (0.5, 1.0, 2.0)
     assert list(clock) == []  # the clock is read at the ends of steps and nowhere else
 
 
-def test_a_window_on_a_gpu_waits_at_its_ends_and_times_steps_by_events_of_its_device(
+def test_a_window_on_a_gpu_waits_for_all_devices_at_its_ends_and_times_steps_on_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cuda = RecordingCuda()
     monkeypatch.setattr(device, "cuda", cuda)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
 
     def step(seconds: float) -> None:
         cuda.calls.append("step")
         cuda.now += seconds
 
-    timing = time_steps(step, (0.5, 2.0), GPU, ALONE)
-    wait, record = "synchronize cuda:1", "record on stream of cuda:1"
-    assert cuda.calls == [wait, record, "step", record, "step", record, wait]
+    timing = time_steps(step, (0.5, 2.0), [GPU, torch.device("cuda:2")], ALONE)
+    wait, record = ["synchronize cuda:1", "synchronize cuda:2"], "record on stream of cuda:1"
+    assert cuda.calls == [*wait, record, "step", record, "step", record, *wait]
     assert timing.step_seconds == (0.5, 2.0)
 
 
@@ -76,7 +78,7 @@ def test_garbage_is_collected_before_the_window_and_not_in_it(collections: list[
         enabled.append(gc.isenabled())
         assert [[number] for _ in range(10 * gc.get_threshold()[0])]  # would set off several
 
-    time_steps(step, range(3), CPU, ALONE)
+    time_steps(step, range(3), [CPU], ALONE)
     assert before_steps == [["start", "stop"]] * 3
     assert enabled == [False] * 3
     assert gc.isenabled()
@@ -104,7 +106,7 @@ def test_a_slow_rank_shows_in_its_own_window_only() -> None:
         def step(number: int) -> None:
             time.sleep(0.02 if rank == 1 else 0.0)
 
-        timings[rank] = time_steps(step, range(5), CPU, groups[rank])  # type: ignore[arg-type]
+        timings[rank] = time_steps(step, range(5), [CPU], groups[rank])  # type: ignore[arg-type]
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in (0, 1)]
     for thread in threads:

@@ -64,7 +64,7 @@ def answers(cases: dict[str, Case], folder: Path, rank: int) -> dict[str, Answer
     for name, asked in jobs.items():
         here = Path("/nowhere") if rank else folder / name
         try:
-            found[name] = train_in_group(replace(asked, folder=here), ranks, CPU)
+            found[name] = train_in_group(replace(asked, folder=here), ranks, [CPU])
         except DpbenchError as error:
             found[name] = f"{type(error).__name__}: {error}"
     return found
@@ -299,7 +299,7 @@ def test_dp_in_one_process_is_the_same_training(tmp_path: Path) -> None:
 
 
 def train_here(asked: TrainingJob) -> Finished:
-    return train_in_group(asked, ALONE, CPU)
+    return train_in_group(asked, ALONE, [CPU])
 
 
 def test_a_finished_training_is_evaluated_again_and_may_get_more_epochs(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def alone(architecture: str = "Plain", **changes: Any) -> TrainState:
         architecture, implementation="single", backend="none", group_size=1, **changes
     )
     made = architectures.load(spec.workload.architecture)
-    return TrainState(spec, ALONE, made, CPU, steps_per_epoch=6)
+    return TrainState(spec, ALONE, made, [CPU], steps_per_epoch=6)
 
 
 def window(*sizes: int) -> tuple[Batch, ...]:
@@ -72,7 +72,7 @@ def test_parameters_come_from_the_seed_and_random_numbers_from_the_rank_too() ->
     drawn = []
     for rank in (0, 1, 0):
         ranks: Any = SimpleNamespace(rank=rank)
-        state = TrainState(spec, ranks, noisy, CPU, steps_per_epoch=6)
+        state = TrainState(spec, ranks, noisy, [CPU], steps_per_epoch=6)
         drawn.append((parameters(state), float(torch.rand(()))))
     (one, mask_of_0), (other, mask_of_1), (_, again) = drawn
     assert torch.equal(one, other)
@@ -142,7 +142,7 @@ def test_the_warm_up_is_a_line_from_the_workloads_rate_to_the_scaled_one() -> No
 def state_of(implementation: str, **changes: Any) -> TrainState:
     spec = training_spec("Single", implementation=implementation, **changes)
     made = architectures.load(spec.workload.architecture)
-    return TrainState(spec, ranks_here(), made, CPU, steps_per_epoch=6)
+    return TrainState(spec, ranks_here(), made, [CPU], steps_per_epoch=6)
 
 
 def everyone(value: Any) -> list[Any]:
@@ -201,7 +201,7 @@ def test_compiled_replicas_learn_what_plain_ones_learn() -> None:
     for compile_mode in ("none", "default"):
         spec = training_spec(implementation="dp", backend="threads", compile=compile_mode)
         made = architectures.load(spec.workload.architecture)
-        state = TrainState(spec, ALONE, made, CPU, steps_per_epoch=6)
+        state = TrainState(spec, ALONE, made, [CPU], steps_per_epoch=6)
         before = parameters(state)
         for number in range(3):
             state.step(window(5, 3), number)

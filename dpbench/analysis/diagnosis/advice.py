@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean, median_low
+from statistics import fmean, median, median_low
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import (
@@ -24,6 +24,8 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 NOTHING_LARGE = f"no loss is both large ({units.percent(LARGE)} of a step) and beyond the noise"
 HALF = 0.5
 """Share of a loss from which slow data loading, or slow steps, are its cause."""
+SLOW_CLOCK = 0.95
+"""Share of the other ranks' clock up to which a GPU's own is the cause that they wait."""
 ACCUMULATE_TIMES = 4
 ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
@@ -177,6 +179,21 @@ def _communication(
     return f"exposed communication on {trial.backend}", f"try {words}{accumulate}"
 
 
+def _slow_clock(explained: Explanation, rank: int) -> str:
+    """The clock of this rank's GPU in words, if it is below the others'; else ""."""
+    ranks = [one for record in explained.row.records for one in record.ranks]
+    own = [state for one in ranks if one.rank == rank for state in one.timed.gpu]
+    others = [state for one in ranks if one.rank != rank for state in one.timed.gpu]
+    if not own or not others:
+        return ""
+    mine, theirs = (median(state.sm_clock_mhz for state in some) for some in (own, others))
+    if mine > SLOW_CLOCK * theirs:
+        return ""
+    reasons = dict.fromkeys(reason for state in own for reason in state.slowdowns)
+    why = f" ({', '.join(reasons)})" if reasons else ""
+    return f"with an SM clock of {mine:,.0f} MHz against {theirs:,.0f}{why}"
+
+
 def _waiting(explained: Explanation) -> LossAndRemedy:
     slowest = explained.slowest_rank
     if not explained.communicates:
@@ -185,9 +202,14 @@ def _waiting(explained: Explanation) -> LossAndRemedy:
             "look for other work on their devices",
         )
     if slowest is not None and slowest.always:
-        return (
+        loss = (
             f"waiting for rank {slowest.rank} ({slowest.device}), the slowest in all "
-            f"{slowest.repetitions} repetitions",
+            f"{slowest.repetitions} repetitions"
+        )
+        if clock := _slow_clock(explained, slowest.rank):
+            return f"{loss}, {clock}", "look at its cooling and its power limit (nvidia-smi -q)"
+        return (
+            loss,
             "compare its device, its clock, its share of the samples and what else runs there",
         )
     return (

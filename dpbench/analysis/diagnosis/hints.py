@@ -13,7 +13,7 @@ from dpbench.analysis.resources import gpu_names
 from dpbench.analysis.row import Row
 from dpbench.analysis.throughput import rank_step_seconds, steps_without_sync
 from dpbench.records.environment import Environment
-from dpbench.records.trial import TrialRecord
+from dpbench.records.trial import INFINIBAND_UNUSED, TrialRecord
 from dpbench.specs import TrialSpec
 
 NCCL_GPUS = 4
@@ -30,6 +30,7 @@ def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple
     return (
         *_try_nccl(rows, environments),
         *(hint for row in measured for hint in _unlike_gpus(row, environments)),
+        *(hint for row in measured for hint in _gpus_and_network(row)),
         *_uneven_shards(measured),
         *code_notes(measured),
     )
@@ -75,6 +76,27 @@ def _unlike_gpus(row: Row, environments: Mapping[str, Environment]) -> Iterator[
         f"{ratios.max():.2f} × the mean over ranks ({which}; median of "
         f"{units.counted(len(row.records), 'repetition')})"
     )
+
+
+def _gpus_and_network(row: Row) -> Iterator[str]:
+    """Remarks on other processes on its GPUs, and on sockets where there is InfiniBand."""
+    if row.trial is None:
+        return
+    places, one_process = row.trial.places, row.trial.process_count == 1
+    ranks = [rank for record in row.records for rank in record.ranks]
+    shared = {
+        row.trial.place_of(rank.rank): None
+        for rank in ranks
+        for state in rank.timed.gpu
+        if state.processes > (1 if one_process else places.count(places[rank.rank]))
+    }
+    if shared:
+        yield (f"{row.label}: other processes use {', '.join(shared)}; stop them and measure again")
+    if any(INFINIBAND_UNUSED in rank.transports for rank in ranks):
+        yield (
+            f"{row.label}: NCCL sends through sockets, although there is InfiniBand; look at "
+            "NCCL_IB_DISABLE, NCCL_IB_HCA and whether libibverbs is installed"
+        )
 
 
 def _uneven_shards(rows: Sequence[Row]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """`fsdp2`: torch's fully_shard, where each rank holds a part of every parameter.
 
 Parameters, gradients and the optimizer's state are shards (DTensors). A block's parameters are
-gathered before its forward and its backward pass, and its gradients are averaged into shards.
+gathered before its forward and its backward pass, and its gradients are averaged into shards. Where
+torch can, both have process groups of their own, so that neither waits for the other.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ LISTS = (nn.Sequential, nn.ModuleList)
 
 
 class FullySharded(ParallelModel):
-    """A module whose parameters are sharded. Gathering cannot be left out, and inside `no_sync`
-    whole gradients accumulate on each rank, as large as those of DDP."""
+    """A module whose parameters are sharded, or replicated as if they were. Gathering cannot be
+    left out, and inside `no_sync` whole gradients accumulate on each rank, as large as those of
+    DDP, where no optimizer sees them."""
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -49,6 +51,8 @@ def wrap(module: nn.Module, settings: RunSpec, rank: int) -> FullySharded:
     for block in sharded_blocks(module):
         fully_shard(block, mesh=mesh)
     fully_shard(module, mesh=mesh)
+    if hasattr(module, "set_separate_reduce_scatter_group"):  # from torch 2.13 on
+        module.set_separate_reduce_scatter_group()  # type: ignore[operator]
     return FullySharded(module)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
@@ -13,7 +15,7 @@ TRAITS = {
     "order": 40,
     "description": "torch.nn.parallel.DistributedDataParallel",
     "can_leave_out_sync": True,
-    "settings": ("bucket_cap_mb", "find_unused", "comm_hook"),
+    "settings": ("bucket_cap_mb", "find_unused", "comm_hook", "batched_copy"),
     "sparse_backends": ("gloo",),
     "alternative": "torch-ddp-static",
 }
@@ -29,6 +31,9 @@ def wrapped(
 ) -> DistributedDataParallel:
     """Wrap `module`, with the communication hook of `settings`; gradients are views of buckets, as
     with `ddp`."""
+    batched: dict[str, Any] = {}  # versions of torch before 2.13 do not have the argument
+    if settings.batched_copy is not None:
+        batched["batched_grad_copy"] = settings.batched_copy == "on"
     replica = DistributedDataParallel(
         module,
         device_ids(settings, rank),
@@ -36,6 +41,7 @@ def wrapped(
         find_unused_parameters=settings.find_unused == "on",
         gradient_as_bucket_view=True,
         static_graph=static_graph,
+        **batched,
     )
     register_hook(replica, settings)
     return replica

@@ -16,7 +16,7 @@ TRAITS = {
     "order": 50,
     "description": "torch-ddp with static_graph",
     "can_leave_out_sync": True,
-    "settings": ("bucket_cap_mb", "comm_hook"),
+    "settings": ("bucket_cap_mb", "comm_hook", "batched_copy"),
     "sparse_backends": ("gloo",),
 }
 

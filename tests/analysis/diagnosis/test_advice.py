@@ -12,7 +12,7 @@ import pytest
 from dpbench.analysis.diagnosis.advice import explain_rows
 from dpbench.analysis.diagnosis.explanation import Advice
 from dpbench.analysis.rows import summarize
-from dpbench.records.trial import Phases, TrialRecord
+from dpbench.records.trial import GpuState, Phases, TrialRecord
 from dpbench.report.explanation import factors_table
 from tests.analysis.builders import PASSED, rank, record, steps_of, trial, weak_sweep, window
 
@@ -118,6 +118,28 @@ def test_a_slow_rank_is_named() -> None:
     records = passes(("independent", [10 * MS] * 2), ("ddp", [16 * MS] * 2, [10 * MS, 16 * MS]))
     kinds = {advice.kind: advice.text for advice in advice_on(LABEL, records)}
     assert kinds["waiting"].startswith("waiting for rank 1 (cpu), the slowest in all 3 repetitions")
+    throttled = [at_clocks(one, 1755, 1080) for one in records]
+    kinds = {advice.kind: advice.text for advice in advice_on(LABEL, throttled)}
+    assert kinds["waiting"].startswith(
+        "waiting for rank 1 (cpu), the slowest in all 3 repetitions, with an SM clock of 1,080 MHz "
+        "against 1,755 (thermal): look at its cooling"
+    )
+    alike = [at_clocks(one, 1755, 1740) for one in records]
+    assert "SM clock" not in " ".join(advice.text for advice in advice_on(LABEL, alike))
+
+
+def at_clocks(record: TrialRecord, *clocks: int) -> TrialRecord:
+    """The record, with the clocks of its ranks' GPUs; the last one is throttled."""
+    states = [
+        GpuState(sm_clock_mhz=clock, power_watts=300.0, slowdowns=(), processes=1)
+        for clock in clocks
+    ]
+    states[-1] = replace(states[-1], slowdowns=("thermal",))
+    ranks = (
+        replace(one, timed=replace(one.timed, gpu=(state,)))
+        for one, state in zip(record.ranks, states, strict=False)
+    )
+    return replace(record, ranks=tuple(ranks))
 
 
 def test_a_rank_that_waits_for_its_data_is_told_to_load_it_sooner() -> None:

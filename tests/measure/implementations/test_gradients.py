@@ -39,6 +39,8 @@ REFUSED_SPARSE = {
     ("ddp-sharded", "shm"): SHARDED_SPARSE,
     ("fsdp2", "gloo"): "Could not run 'fsdp::chunk_cat'",
     ("fsdp2", "shm"): "Could not run 'fsdp::chunk_cat'",
+    ("replicate", "gloo"): "Could not run 'fsdp::chunk_cat'",
+    ("replicate", "shm"): "Could not run 'fsdp::chunk_cat'",
     ("torch-ddp", "shm"): "takes dense CPU and CUDA tensors, got torch.sparse_coo",
     ("torch-ddp-static", "shm"): "takes dense CPU and CUDA tensors, got torch.sparse_coo",
 }
