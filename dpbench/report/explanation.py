@@ -89,20 +89,20 @@ def answer(
 def verdict(explained: Explanation) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss; of a
     training script "train.py on 2 ranks: 1.5 × one rank, 76 % of linear scaling."."""
-    trial, row, factors = explained.trial, explained.row, explained.factors
-    step = f"{time_text(factors.step_seconds)} a step"
+    trial, row, breakdown = explained.trial, explained.row, explained.breakdown
+    step = f"{time_text(breakdown.step_seconds)} a step"
     if trial.workload.script:
         subject = f"{trial.workload.architecture} on {units.counted(trial.group_size, 'rank')}"
-        if row.speedup is None or factors.efficiency is None or trial.group_size == 1:
+        if row.speedup is None or breakdown.efficiency is None or trial.group_size == 1:
             return f"{subject}: {step}."
-        efficiency = write(factors.efficiency, "percent")
+        efficiency = write(breakdown.efficiency, "percent")
         speedup = write(row.speedup, "ratio")
         return f"{subject}: {speedup} × one rank, {efficiency} of linear scaling."
     reached = f"takes {step}"
     if row.efficiency is not None:
         efficiency = write(row.efficiency, "percent")
         reached = f"reaches {efficiency} of linear scaling from {row.reference}"
-    losses = [one for one in factors.factors if is_large_loss(one.share)]
+    losses = [one for one in breakdown.factors if is_large_loss(one.share)]
     loss = NOTHING_LARGE
     if explained.advice:
         loss = f"the largest significant loss is {explained.advice[0].loss}"
@@ -116,12 +116,12 @@ def symptom_lines(explained: Explanation) -> str:
     """Each symptom of a training script, with what to try on a line of its own."""
     lines = []
     for symptom in explained.symptoms:
-        sentence, found = symptom.text, explained.factors.input
+        sentence, found = symptom.text, explained.breakdown.input
         if not sentence and found is not None:
             sentence = (
                 f"Input pipeline: {percentage(found.share)} of the step. With the batch kept in "
                 f"memory a step takes {time_text(found.cached_seconds)} instead of "
-                f"{time_text(explained.factors.step_seconds)}"
+                f"{time_text(explained.breakdown.step_seconds)}"
             )
         lines += [f"{sentence}.", f"  Try: {symptom.remedy}."]
     return "\n".join(lines)
@@ -132,7 +132,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
     rows = [
         (one, factor)
         for one in explanations
-        for factor in one.factors.factors
+        for factor in one.breakdown.factors
         if factor.value.basis != "baseline"
     ]
     is_one = len(explanations) == 1
@@ -172,7 +172,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
     """Notes on parts that could not be separated, and on gains if there are any."""
     yield from dict.fromkeys(note for one in explanations for note in one.notes)
-    if any(factor.is_gain for one in explanations for factor in one.factors.factors):
+    if any(factor.is_gain for one in explanations for factor in one.breakdown.factors):
         yield GAIN
 
 
@@ -212,7 +212,7 @@ def advice_lines(
         if counts_rows and len(rows) > 1:
             which = units.counted(len(rows), "row")
         yield f"{share} of the step is {text} ({which})"
-    if any(one.factors.step_seconds.sample_size == 1 for one in explanations):
+    if any(one.breakdown.step_seconds.sample_size == 1 for one in explanations):
         yield "no advice on single repetitions (n = 1), which show no noise; use --repetitions 4"
 
 
@@ -232,7 +232,7 @@ def _phases(explanations: Sequence[Explanation]) -> Iterator[str]:
 
 
 def _plain(one: Explanation) -> dict[str, Any]:
-    row, factors, slowest = one.row, one.factors, one.slowest_rank
+    row, breakdown, slowest = one.row, one.breakdown, one.slowest_rank
     return {
         "label": row.label,
         "implementation": row.implementation,
@@ -240,20 +240,20 @@ def _plain(one: Explanation) -> dict[str, Any]:
         "group_size": row.group_size,
         "nodes": list(row.nodes),
         "batch_size": row.batch_size,
-        "repetitions": len(factors.repetitions),
+        "repetitions": len(breakdown.repetitions),
         "too_noisy": one.is_too_noisy,
         "efficiency": plain_estimate(row.efficiency),
-        "step_seconds": plain_estimate(factors.step_seconds),
+        "step_seconds": plain_estimate(breakdown.step_seconds),
         "factors": [
             {
                 "parts": list(factor.parts),
                 **(plain_estimate(factor.value) or {}),
                 "share_of_step": plain_estimate(factor.share),
             }
-            for factor in factors.factors
+            for factor in breakdown.factors
         ],
         "phases": one.phases and asdict(one.phases),
-        "input_pipeline": factors.input and asdict(factors.input),
+        "input_pipeline": breakdown.input and asdict(breakdown.input),
         "symptoms": [asdict(symptom) for symptom in one.symptoms],
         "slowest_rank": slowest and asdict(slowest),
         "advice": [

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from dpbench.analysis.diagnosis.factors import factor
+from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.analysis.diagnosis.script import symptoms
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
@@ -214,7 +214,7 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
 def kinds(outcome: TrialOutcome) -> list[str]:
     """The kinds of symptoms in one repetition, in which no time is blamed."""
     ran = record(trial_of(), outcome.ranks, host_load=HostLoad(cores=2, during=0.0, stolen=0.0))
-    return [one.kind for one in symptoms([ran], factor([ran], {}))]
+    return [one.kind for one in symptoms([ran], break_down([ran], {}))]
 
 
 def _is_script(process: psutil.Process) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from dpbench.analysis.repetitions import usable_repetitions
 from dpbench.codec import differing_fields
@@ -16,10 +15,9 @@ from dpbench.specs import AXES, WORKLOAD_SETTINGS, Labels, TrialSpec, plain_labe
 from dpbench.specs.shares import host_counts, on_hosts
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, implementation_order
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Typed = str | int | float
+Identity = tuple[Typed, ...]
+"""Values of settings that identify what was run."""
 
 
 def _setting(name: str) -> Callable[[TrialSpec], Typed]:
@@ -120,8 +118,6 @@ def match(baseline: Side, candidate: Side) -> Matched:
     nothing in common, and UsageError if a side has two configurations that the matching cannot
     distinguish, or if the sides share trials.
     """
-    import pandas as pd
-
     ours, theirs = baseline.selected(), candidate.selected()
     measured = {record.trial: record for record in ours}
     is_shared = any(measured.get(record.trial) == record for record in theirs)
@@ -133,23 +129,22 @@ def match(baseline: Side, candidate: Side) -> Matched:
     fixed = _fixed(baseline, candidate)
     keys = [name for name in IDENTITY if name not in fixed]
     first, second = _configurations(baseline, keys), _configurations(candidate, keys)
-    merged = pd.merge(first, second, on=keys, how="outer", indicator=True)
-    labels = Labels.among(record.trial for record in (*ours, *theirs))
-    trials = merged["trial_x"].fillna(merged["trial_y"])
-
-    def order(place: int) -> tuple[object, ...]:
-        one: TrialSpec = trials[place]
-        first = implementation_order(one.implementation, labels.implementation(one))
-        return first, one.backend, one.group_size, one.batch_size
-
-    merged = merged.loc[sorted(merged.index, key=order)]
-    names = trials[merged.index].map(labels.configuration)
-    both = merged[merged["_merge"] == "both"]
-    if both.empty:
+    if not first.keys() & second.keys():
         raise NotComparable(
             f"no configuration is in both {baseline.label} and {candidate.label}; "
             + _differences(first, second, keys)
         )
+    labels = Labels.among(record.trial for record in (*ours, *theirs))
+    trials = {identity: records[0].trial for identity, records in (second | first).items()}
+
+    def order(identity: Identity) -> tuple[object, ...]:
+        trial = trials[identity]
+        place = implementation_order(trial.implementation, labels.implementation(trial))
+        return place, trial.backend, trial.group_size, trial.batch_size
+
+    ordered = sorted(trials, key=order)
+    both = [(first[one], second[one]) for one in ordered if one in first and one in second]
+    names = {identity: labels.configuration(trial) for identity, trial in trials.items()}
     return Matched(
         baseline=baseline,
         candidate=candidate,
@@ -161,10 +156,10 @@ def match(baseline: Side, candidate: Side) -> Matched:
                 candidate=usable_repetitions(now),
                 item=next((one for one in (*now, *before) if one.ranks), now[0]).item,
             )
-            for before, now in zip(both["records_x"], both["records_y"], strict=True)
+            for before, now in both
         ),
-        only_in_baseline=tuple(names[merged["_merge"] == "left_only"]),
-        only_in_candidate=tuple(names[merged["_merge"] == "right_only"]),
+        only_in_baseline=tuple(names[one] for one in ordered if one not in second),
+        only_in_candidate=tuple(names[one] for one in ordered if one not in first),
     )
 
 
@@ -184,12 +179,9 @@ def _fixed(baseline: Side, candidate: Side) -> set[str]:
     return fixed
 
 
-def _configurations(side: Side, keys: Sequence[str]) -> pd.DataFrame:
-    """A row for each configuration of a side: the keys, its `trial`, and its `records`, the last
-    one of each repetition."""
-    import pandas as pd
-
-    groups: dict[tuple[Typed, ...], dict[int, TrialRecord]] = {}
+def _configurations(side: Side, keys: Sequence[str]) -> dict[Identity, list[TrialRecord]]:
+    """The configurations of a side by these keys: the last record of each repetition."""
+    groups: dict[Identity, dict[int, TrialRecord]] = {}
     for record in side.selected():
         group = groups.setdefault(tuple(IDENTITY[key](record.trial) for key in keys), {})
         other = next(iter(group.values()), record)
@@ -201,18 +193,16 @@ def _configurations(side: Side, keys: Sequence[str]) -> pd.DataFrame:
                 "select one with DIR:key=value"
             )
         group[record.trial.repetition] = record
-    every = {values: [*group.values()] for values, group in groups.items()}
-    rows = [(*values, records[0].trial, records) for values, records in every.items()]
-    return pd.DataFrame(rows, columns=[*keys, "trial", "records"], dtype=object)
+    return {identity: [*group.values()] for identity, group in groups.items()}
 
 
-def _differences(first: pd.DataFrame, second: pd.DataFrame, keys: Sequence[str]) -> str:
+def _differences(first: Iterable[Identity], second: Iterable[Identity], keys: Sequence[str]) -> str:
     """The fields in which two sides have nothing in common."""
-    values = {key: (first[key].unique(), second[key].unique()) for key in keys}
+    columns = (map(dict.fromkeys, zip(*side, strict=True)) for side in (first, second))
     listed = [
         f"{key}: {', '.join(map(str, one))} -> {', '.join(map(str, other))}"
-        for key, (one, other) in values.items()
-        if not {*one} & {*other}
+        for key, one, other in zip(keys, *columns, strict=True)
+        if not one.keys() & other.keys()
     ]
     if not listed:
         return "each setting occurs on both sides, but never in the same combination"

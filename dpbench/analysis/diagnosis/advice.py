@@ -54,7 +54,7 @@ def advise(one: Explanation, others: Sequence[Explanation]) -> tuple[Advice, ...
     if one.is_too_noisy or is_beside_several:
         return () if pauses is None else (pauses,)
     lines = []
-    for factor in one.factors.factors:
+    for factor in one.breakdown.factors:
         is_hidden = HIDDEN_BY_PAUSES.issuperset(factor.parts)
         if is_hidden and pauses and pauses.share.value >= HALF * factor.share.value:
             continue  # the larger part of it are slow steps
@@ -95,7 +95,7 @@ def _advice(factor: Factor, explained: Explanation, others: Sequence[Explanation
         # Seconds of a step by which data loading on the slowest rank exceeds the typical rank's.
         loading = [ranks for one in explained.row.records if (ranks := data_seconds(one))]
         slower = fmean([max(ranks) - median_low(ranks) for ranks in loading] or [0.0])
-        lost = factor.share.value * explained.factors.step_seconds.value
+        lost = factor.share.value * explained.breakdown.step_seconds.value
         kind = "data" if slower >= HALF * lost else "waiting"
     loss, remedy = _words(kind, factor.parts, explained, others)
     return Advice(kind=kind, share=factor.share, loss=loss, remedy=remedy)
@@ -124,7 +124,7 @@ def _words(
             return loss, "they share memory bandwidth or cores, whatever the implementation"
         return loss, "they share power, PCIe or the host's cores; try fewer replicas per host"
     if kind == "warm-up":
-        steps = explained.factors.slow_first_steps
+        steps = explained.breakdown.slow_first_steps
         loss = f"slow first steps of the window (the first {steps})"
         return loss, f"try --warmup {trial.warmup_steps + steps}"
     if kind == "wrapper" and traits.one_process and trial.group_size > 1:
@@ -172,8 +172,8 @@ def _communication(
     words = f"{name} (same host), or " if name == "shm" else f"{name}, or " if name else ""
     if measured is not None:
         # Whole steps differ less clearly: they include all disturbances that backends share.
-        mine = explained.factors.of("communication")
-        theirs = measured.factors.of("communication")
+        mine = explained.breakdown.of("communication")
+        theirs = measured.breakdown.of("communication")
         is_faster = mine and theirs and theirs.value.ends[0] > mine.value.ends[1]
         words = f"{name}, which hides more of it in this sweep, or " if is_faster else ""
     return f"exposed communication on {trial.backend}", f"try {words}{accumulate}"

@@ -14,10 +14,10 @@ from dpbench.analysis.diagnosis.factors import (
     IDEAL,
     PARTS,
     SHARDED,
-    Factors,
+    Breakdown,
     Part,
     References,
-    factor,
+    break_down,
     references_of,
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
@@ -74,7 +74,7 @@ class Explanation:
 
     row: Row
     trial: TrialSpec
-    factors: Factors
+    breakdown: Breakdown
     slowest_rank: SlowestRank | None
     phases: StepPhases | None
     slow_steps: SlowSteps | None
@@ -93,7 +93,7 @@ class Explanation:
     @property
     def is_too_noisy(self) -> bool:
         """Whether its speed or efficiency is too noisy to state, and so to explain."""
-        found = self.factors.efficiency
+        found = self.breakdown.efficiency
         return self.row.is_too_noisy or (found is not None and found.is_too_noisy)
 
 
@@ -138,16 +138,16 @@ def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
 
 
 def _explain(row: Row, trial: TrialSpec, references: References) -> Explanation:
-    factors = factor(row.records, references)
+    breakdown = break_down(row.records, references)
     return Explanation(
         row=row,
         trial=trial,
-        factors=factors,
+        breakdown=breakdown,
         slowest_rank=slowest_of(row.records),
         phases=step_phases(row.records),
-        slow_steps=slow_steps(row.records, factors.slow_first_steps),
-        notes=tuple(_notes(row, trial, factors)),
-        symptoms=symptoms(row.records, factors),
+        slow_steps=slow_steps(row.records, breakdown.slow_first_steps),
+        notes=tuple(_notes(row, trial, breakdown)),
+        symptoms=symptoms(row.records, breakdown),
     )
 
 
@@ -172,30 +172,30 @@ def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
     )
 
 
-def _notes(row: Row, trial: TrialSpec, factors: Factors) -> Iterator[str]:
+def _notes(row: Row, trial: TrialSpec, breakdown: Breakdown) -> Iterator[str]:
     """Reasons why parts share a factor or have none, with the remedy; repetitions left out."""
-    if IDEAL in factors.missing:
+    if IDEAL in breakdown.missing:
         batch = f" at batch {trial.batch_size}" if trial.batch_size else ""
         yield (
             f"{row.label}: its factors give no efficiency, because `single`{batch} has no "
             "completed repetition in common with it"
         )
-    for merged in (found.parts for found in factors.factors if len(found.parts) > 1):
+    for merged in (found.parts for found in breakdown.factors if len(found.parts) > 1):
         stages = [PARTS.index(part) for part in merged[1:]]
-        reasons = dict.fromkeys(_not_measured(trial, stage, factors) for stage in stages)
+        reasons = dict.fromkeys(_not_measured(trial, stage, breakdown) for stage in stages)
         listed = f"{', '.join(merged[:-1])} and {merged[-1]}"
         yield f"{listed} cannot be separated: {'; '.join(reasons)}"
-    if len(factors.repetitions) < row.repetitions:
+    if len(breakdown.repetitions) < row.repetitions:
         yield (
-            f"{row.label}: factors over {len(factors.repetitions)} of "
+            f"{row.label}: factors over {len(breakdown.repetitions)} of "
             f"{units.counted(row.repetitions, 'repetition')}; in the others something that it is "
             "compared with did not complete"
         )
 
 
-def _not_measured(trial: TrialSpec, stage: int, factors: Factors) -> str:
+def _not_measured(trial: TrialSpec, stage: int, breakdown: Breakdown) -> str:
     """Why a stage of a step was not measured, and how it can be."""
-    runs_alone = SHARDED not in factors.missing
+    runs_alone = SHARDED not in breakdown.missing
     if trial.workload.script and (stage == SHARDED or (stage == CONTENDED and not runs_alone)):
         return "the script does not run on one rank alone"
     if trial.workload.script and stage != CONTENDED:

@@ -92,8 +92,8 @@ class InputPipeline:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Factors:
-    """The factors of one configuration; consecutive ones multiply."""
+class Breakdown:
+    """The factors of one configuration, which multiply, and what they rest on."""
 
     factors: tuple[Factor, ...]
     efficiency: Estimate | None
@@ -124,8 +124,8 @@ def references_of(records: Iterable[TrialRecord]) -> References:
     return {_work(record.trial): record for record in records}
 
 
-def factor(records: Sequence[TrialRecord], references: References) -> Factors:
-    """The factors of the usable repetitions of one configuration; at least one record."""
+def break_down(records: Sequence[TrialRecord], references: References) -> Breakdown:
+    """Break down the step of the usable repetitions of one configuration; at least one record."""
     slow = warm_up([step_seconds(record) for record in records])
     skipped = slow.steps if slow else 0
     measured = {r.trial.repetition: stages(r, references, skipped) for r in records}
@@ -150,7 +150,7 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
         share = mean(shares, unit="of the step")
         factors.append(Factor(parts=parts, value=value, share=share))
     ideal = [seconds[0] for seconds in chosen] if places[0] == IDEAL else []
-    return Factors(
+    return Breakdown(
         factors=tuple(factors),
         efficiency=_quotient(ideal, reached, "of linear") if ideal else None,
         step_seconds=geometric_mean(reached, unit="s"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dpbench import units
-from dpbench.analysis.diagnosis.factors import Factors, Part, is_large_loss
+from dpbench.analysis.diagnosis.factors import Breakdown, Part, is_large_loss
 from dpbench.records.trial import ScriptFacts, TrialRecord
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -22,7 +22,7 @@ class Symptom:
     remedy: str
 
 
-def symptoms(records: Sequence[TrialRecord], factors: Factors) -> tuple[Symptom, ...]:
+def symptoms(records: Sequence[TrialRecord], breakdown: Breakdown) -> tuple[Symptom, ...]:
     """The symptoms of a script, from the usable repetitions of one row; what is wrong comes before
     what is slow. () for the rows of one rank alone."""
     trial = records[0].trial
@@ -32,7 +32,7 @@ def symptoms(records: Sequence[TrialRecord], factors: Factors) -> tuple[Symptom,
     return (
         *_replicas(facts),
         *_devices(records),
-        *_input_pipeline(facts, factors),
+        *_input_pipeline(facts, breakdown),
         *_reductions(facts),
         *_unused(facts),
         *_sync_batch_norm(records),
@@ -119,8 +119,8 @@ def _threads(records: Sequence[TrialRecord]) -> Iterator[Symptom]:
         )
 
 
-def _input_pipeline(facts: Sequence[ScriptFacts], factors: Factors) -> Iterator[Symptom]:
-    found, first = factors.input, facts[0]
+def _input_pipeline(facts: Sequence[ScriptFacts], breakdown: Breakdown) -> Iterator[Symptom]:
+    found, first = breakdown.input, facts[0]
     if found is None or not is_large_loss(found.share):
         return
     wanted = ["num_workers=…"]

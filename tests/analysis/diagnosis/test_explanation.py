@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.analysis.diagnosis.advice import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation, slowest_of
-from dpbench.analysis.diagnosis.factors import factor
+from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.analysis.diagnosis.phases import step_phases
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.throughput import exposed_communication_seconds, free_communication_seconds
@@ -88,7 +88,7 @@ def test_communication_beside_jitter_is_what_is_left() -> None:
     one = record(trial(group_size=2, timed_steps=2), ranks)
     assert free_communication_seconds(one) == 3.0
     assert exposed_communication_seconds(one) == 1.0
-    values = {f.parts: f.value.value for f in factor([one], {}).factors}
+    values = {f.parts: f.value.value for f in break_down([one], {}).factors}
     assert values[("waiting",)] == pytest.approx(2 / 3)
     assert values[("communication",)] == pytest.approx(3 / 4)
 

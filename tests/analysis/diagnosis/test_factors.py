@@ -14,8 +14,8 @@ from dpbench.analysis.diagnosis.factors import (
     IDEAL,
     PARTS,
     SHARDED,
-    Factors,
-    factor,
+    Breakdown,
+    break_down,
     references_of,
 )
 from dpbench.analysis.throughput import items_per_second
@@ -26,15 +26,15 @@ from tests.analysis.builders import record as record_of
 MS = 1e-3
 
 
-def factors_of(record: TrialRecord, others: Sequence[TrialRecord]) -> Factors:
-    return factor([record], references_of(others))
+def factors_of(record: TrialRecord, others: Sequence[TrialRecord]) -> Breakdown:
+    return break_down([record], references_of(others))
 
 
-def by_parts(factors: Factors) -> dict[tuple[str, ...], float]:
+def by_parts(factors: Breakdown) -> dict[tuple[str, ...], float]:
     return {found.parts: found.value.value for found in factors.factors}
 
 
-def product(factors: Factors) -> float:
+def product(factors: Breakdown) -> float:
     return math.prod(found.value.value for found in factors.factors)
 
 
@@ -123,7 +123,7 @@ def test_without_single_there_is_no_absolute_efficiency_but_the_rest() -> None:
 def test_a_machine_that_slows_from_pass_to_pass_leaves_the_factors_exact() -> None:
     passes = [weak_sweep(i, slower) for i, slower in enumerate([1.0, 1.5, 2.5])]
     records = [each[-1] for each in passes]
-    factors = factor(records, references_of([record for each in passes for record in each]))
+    factors = break_down(records, references_of([record for each in passes for record in each]))
     contention = factors.of("contention")
     assert contention is not None
     assert contention.value.interval == pytest.approx((10 / 12, 10 / 12), rel=1e-9)
@@ -135,7 +135,7 @@ def test_the_interval_is_that_of_the_logarithms_of_repetitions() -> None:
     """ln 0.7 and ln 0.8: mean -0.28991, standard error 0.06677, t(1) = 12.706."""
     first = weak_sweep()[-1]
     slower = steps_of("ddp", [17.5 * MS] * 2, [13 * MS, 14 * MS], repetition=1)
-    communication = factor([first, slower], {}).of("communication")
+    communication = break_down([first, slower], {}).of("communication")
     assert communication is not None
     assert communication.value.value == pytest.approx(math.sqrt(0.7 * 0.8))
     assert communication.value.interval == pytest.approx((0.320380, 1.747925), rel=1e-5)
@@ -179,7 +179,7 @@ def test_slow_first_steps_are_a_factor_of_their_own() -> None:
         )
         for repetition in range(2)
     ]
-    found = factor(records, {})
+    found = break_down(records, {})
     assert found.slow_first_steps == 5
     assert by_parts(found)[("communication",)] == pytest.approx(1)
     assert by_parts(found)[("warm-up",)] == pytest.approx(0.5)
@@ -202,7 +202,7 @@ def test_the_factors_always_multiply_to_the_efficiency(
             references.append(steps_of("independent", copies, repetition=repetition))
         without = None if "without_sync" in absent else [a, b]
         records.append(steps_of("ddp", [c, d], without, repetition=repetition))
-    factors = factor(records, references_of(references))
+    factors = break_down(records, references_of(references))
     assert factors.efficiency is not None
     assert product(factors) == pytest.approx(factors.efficiency.value, rel=1e-12)
     assert [part for found in factors.factors for part in found.parts] == list(PARTS)

@@ -25,7 +25,7 @@ def text_of(one: Explanation) -> str:
 
 
 def test_the_input_pipeline_is_the_share_that_a_kept_batch_saves() -> None:
-    found = explained(cached=0.030, loader_workers=2, keeps_workers=True).factors.input
+    found = explained(cached=0.030, loader_workers=2, keeps_workers=True).breakdown.input
     assert found is not None
     assert found.share.value == pytest.approx(0.4, abs=0.01)
     assert found.cached_seconds.value == pytest.approx(0.030)
@@ -99,7 +99,7 @@ def test_sync_batch_norm_is_named_with_the_factor_that_contains_it() -> None:
 
 def test_a_script_that_does_not_run_alone_has_no_factors_of_one_rank() -> None:
     one = explained(single=None)
-    assert one.factors.efficiency is None
+    assert one.breakdown.efficiency is None
     text = " ".join(text_of(one).split())
     assert text.startswith("train.py on 2 ranks: 50 ± 0.2 ms a step.") or "ms a step" in text
     assert "`single` has no completed repetition" in text
