@@ -58,8 +58,9 @@ def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
                 _who(best),
             )
         if (best := headline.scaling) is not None:
-            title = f"Best scaling from {best.row.reference} to {best.row.group_size:,} replicas"
-            yield f"{title}{suffix}", f"{percentage(best.value)} of linear", _who(best)
+            title = f"Best efficiency at {best.row.group_size:,} replicas"
+            about = f"{_who(best)}; 100 % is linear scaling from {best.row.reference}"
+            yield f"{title}{suffix}", percentage(best.value), about
 
 
 def _who(best: Best) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,8 @@ def stored(
 
 
 def subject(records: Sequence[TrialRecord], **changes: Any) -> Subject:
-    """The same, analyzed."""
-    return of_folder(stored(records, **changes))
+    """The same, analyzed, as if its specification had asked for no other trials."""
+    return replace(of_folder(stored(records, **changes)), unfinished=())
 
 
 def stored_collectives(

@@ -78,8 +78,8 @@ def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
     speed, about = shown["No clear winner"]
     assert speed.endswith("images/s")
     assert "; statistically tied with " in about
-    scaling, _ = shown["Best scaling from single to 2 replicas"]
-    assert scaling.endswith("% of linear")
+    scaling, about = shown["Best efficiency at 2 replicas"]
+    assert about.endswith("; 100 % is linear scaling from single")
     (table,) = next(section.tables for section in whole().sections if section.key == "results")
     (efficiencies,) = (one.cells for one in table.columns if one.key == "efficiency")
     assert scaling.split()[0] in {text.split()[0] for text in efficiencies}

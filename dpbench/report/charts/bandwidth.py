@@ -13,7 +13,6 @@ from dpbench.report.charts.style import (
     Drawn,
     category_axis,
     draw_points,
-    legend,
     panels,
     scaled_axis,
     series_styles,
@@ -54,5 +53,4 @@ def bandwidth(subject: Subject) -> Drawn:
         axis.set_title(title)
         category_axis(axis, names, "message size")
         scaled_axis(axis, "B/s", "bus bandwidth")
-    legend(figure)
     return figure, [size.bus_bytes_per_second for one in found for size in one.sizes], remarks

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from dpbench import units
@@ -15,14 +17,18 @@ from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
 from dpbench.report.charts.style import MUTED
 
-CHARACTERS_PER_INCH = 15.5
+CHARACTERS_PER_INCH, LINE_INCHES, MARGIN_INCHES = 16.5, 0.15, 0.08
+"""Of a caption."""
+KEY_WIDTH_INCHES, KEY_HEIGHT_INCHES = 1.6, 0.19
+"""Room of an entry of the legend."""
 
 
 def with_caption(
     figure: Figure, title: str, subject: Subject, values: Sequence[Estimate], remarks: Sequence[str]
 ) -> Figure:
-    """Puts the title above, which names the work where there are several; below it how the
-    intervals of the `values` came about, what is not shown, and the environment."""
+    """Puts the title above, which names the work where there are several. Below are one legend for
+    all panels, how the intervals of the `values` came about, what is not shown, and the
+    environment."""
     whole = f"{title}: {one_line(subject.work)}" if subject.work else title
     figure.suptitle(whole, x=0.01, ha="left", fontsize=12, fontweight="bold")
     environments = subject.stored.environments if subject.stored else {}
@@ -34,8 +40,26 @@ def with_caption(
         int(figure.get_figwidth() * CHARACTERS_PER_INCH),
         break_on_hyphens=False,
     )
-    look: dict[str, Any] = {"ha": "left", "fontsize": 7.5, "color": MUTED}
-    figure.supxlabel(text, x=0.01, **look)
+    handles: dict[str, Artist] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    columns = int(figure.get_figwidth() / KEY_WIDTH_INCHES)
+    # The layout of the panels leaves room for both, whatever the number of their lines.
+    written = (text.count("\n") + 1) * LINE_INCHES + 2 * MARGIN_INCHES
+    below = written + math.ceil(len(handles) / columns) * KEY_HEIGHT_INCHES
+    height = figure.get_figheight() + below
+    figure.set_figheight(height)
+    spacing: Any = figure.get_layout_engine()
+    spacing.set(rect=(0, below / height, 1, 1 - below / height))
+    look: dict[str, Any] = {"ncols": columns, "fontsize": 9, "borderaxespad": 0}
+    if handles:
+        anchor = (0.01, written / height)
+        legend = figure.legend([*handles.values()], [*handles], loc=anchor, **look)
+        legend.set_in_layout(False)
+    place = MARGIN_INCHES / height
+    caption = figure.supxlabel(text, x=0.01, y=place, ha="left", va="bottom", fontsize=8)
+    caption.set(in_layout=False, color=MUTED)
     return figure
 
 

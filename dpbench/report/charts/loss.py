@@ -10,7 +10,6 @@ from dpbench.report.charts.style import (
     MOST_SERIES,
     Drawn,
     first_of,
-    legend,
     panels,
     scaled_axis,
     series_of,
@@ -49,7 +48,6 @@ def loss(subject: Subject) -> Drawn:
         axis.set_title(f"batch size {batch_size:,}")
         axis.set_ylabel("training loss (mean over ranks)")
         scaled_axis(axis, "s", "timed window", which="x")
-    legend(figure)
     remarks = ["smoothed loss of the repetition of median length"]
     if len(lines) < len(largest):
         remarks.append(f"{len(lines)} of {len(largest)} configurations recorded finite losses")

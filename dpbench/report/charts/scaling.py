@@ -20,7 +20,6 @@ from dpbench.report.charts.style import (
     category_axis,
     draw_points,
     first_of,
-    legend,
     panels,
     scaled_axis,
     series_of,
@@ -99,16 +98,14 @@ def _draw(
             if marks:
                 draw_points(axis, marks, label=label, **styles[series])
         if reference := linear(batch_size, sizes):
-            label = "linear" if is_relative else "linear from one replica"
             axis.plot(
-                range(len(sizes)), reference, label=label, color=MUTED, linewidth=1.0, zorder=1
+                range(len(sizes)), reference, label="linear", color=MUTED, linewidth=1.0, zorder=1
             )
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
         scaled_axis(axis, "" if name == "speedup" else points[0][1].unit, name)
     for axis, _ in shown:
         axis.set_ylim(bottom=0)  # only now: a limit stops the common axis from growing
-    legend(figure)
     drawn = {batch_size for _, batch_size in shown}
     reference_words = [speedup_reference([row for row, _ in points])] if is_relative else []
     return (

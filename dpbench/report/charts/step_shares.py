@@ -7,7 +7,7 @@ from dpbench.analysis.diagnosis.phases import PhaseName, step_phases
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
-from dpbench.report.charts.style import Drawn, case_panels, legend, write_beside
+from dpbench.report.charts.style import Drawn, case_panels, write_beside
 from dpbench.report.numbers import time_text
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -19,7 +19,7 @@ COLORS: dict[PhaseName, str] = {
     "optimizer": "#CCBBDD",
 }
 """Pale colors, which no line has."""
-LABELED = 0.08
+LABELED = 0.1
 """Least share of a step whose bar has its percentage inside."""
 
 
@@ -55,10 +55,9 @@ def step_shares(subject: Subject) -> Drawn:
                 )
                 if width > 100 * LABELED:
                     text = f"{width:.0f} %"
-                    axis.text(left + width / 2, place, text, ha="center", va="center", fontsize=7)
+                    axis.text(left + width / 2, place, text, ha="center", va="center", fontsize=8)
                 left += width
             write_beside(axis, place, time_text(step.step_seconds))
-    legend(figure)
     steps = units.span((phases[row].steps for _, rows in panels for row in rows), "step")
     remark = (
         f"means over {steps} per rank in the first repetition; instrumented steps wait for the "

@@ -1,4 +1,4 @@
-"""How all charts look: colors, panels, legends, captions; dpbench.mplstyle has fonts and axes.
+"""How all charts look: colors, panels, axes; dpbench.mplstyle has fonts and axes.
 
 No color means two things: implementations have the colors of Okabe and Ito, backends (where they
 are the series) and phases of a step have others. Dash and marker show the backend, so that no chart
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import matplotlib as mpl
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLocator
@@ -49,7 +48,7 @@ DASHES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 MOST_PANELS = 6
 MOST_SERIES = 8
-MOST_BARS = 30
+MOST_BARS = 14
 MOST_LABELS = 6
 SPREAD = 0.36
 """Width within a category over which series stand side by side."""
@@ -111,7 +110,7 @@ def panels(
     shown = groups[:MOST_PANELS]
     columns = min(len(shown), 3)
     rows = math.ceil(len(shown) / columns)
-    figure = _figure(6.4 if columns == 1 else 3.9 * columns + 1.6, 3.2 * rows + 1.1)
+    figure = _figure(5.2 if columns == 1 else 3.3 * columns, 2.7 * rows + 1.1)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
     axes = [axis for line in grid for axis in line]
     for axis in axes:
@@ -157,7 +156,7 @@ def case_panels(
         shown.append(case[:room])
         room -= len(case)
     heights = [sum(map(bars, case)) for case in shown]
-    figure = _figure(5.6, 0.27 * sum(heights) + 0.9 * len(shown) + 1.3)
+    figure = _figure(5.2, 0.27 * sum(heights) + 0.8 * len(shown) + 0.8)
     grid = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
     axes: list[Axes] = [line[0] for line in grid]
     for axis, case, height in zip(axes, shown, heights, strict=True):
@@ -177,17 +176,6 @@ def _figure(width: float, height: float) -> Figure:
     spacing: Any = figure.get_layout_engine()
     spacing.set(w_pad=0.12, h_pad=0.08)
     return figure
-
-
-def legend(figure: Figure) -> None:
-    """One legend for all panels, at the right, each label once."""
-    handles: dict[str, Artist] = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    if handles:
-        look: dict[str, Any] = {"loc": "outside right center", "fontsize": 8}
-        figure.legend([*handles.values()], [*handles], **look)
 
 
 def draw_points(
@@ -255,6 +243,6 @@ def write_beside(axes: Axes, place: float, text: str) -> None:
         textcoords="offset points",
         va="center",
         annotation_clip=False,
-        fontsize=7.5,
+        fontsize=8.5,
         color=INK,
     )

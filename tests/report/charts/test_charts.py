@@ -97,6 +97,29 @@ def test_every_chart_has_a_title_and_says_where_it_comes_from(kind: str) -> None
     chart = figure(kind)
     assert chart.get_suptitle() == CHARTS[kind].title
     assert caption(chart).endswith("demo")
+    if kind == "throughput":
+        assert caption(chart).startswith("bars: 95 % interval over n = 2–3 repetitions · ")
+        runs = [run(trial(group_size=n), 100.0 * n) for n in (1, 2)]
+        assert caption(CHARTS[kind].draw(source(runs))).startswith("2 points without a bar: n = 1")
+
+
+@pytest.mark.parametrize("kind", CHARTS)
+def test_no_part_of_a_chart_covers_another(kind: str) -> None:
+    """From above: the title, the panels, the legend, the caption."""
+    chart = figure(kind)
+    chart.draw_without_rendering()
+    title, *others = (text.get_window_extent() for text in chart.texts)
+    tops, bottoms = [], []
+    for axes in chart.axes:
+        box = axes.get_tightbbox()
+        assert box is not None
+        tops.append(box.y1)
+        bottoms.append(box.y0)
+    lower = [one.get_window_extent() for one in chart.legends] + others
+    assert title.y0 >= max(tops)
+    for upper, one in zip([min(bottoms), *(box.y0 for box in lower)], lower, strict=False):
+        assert upper >= one.y1
+    assert min(box.y0 for box in lower) >= 0
 
 
 def with_settings() -> Subject:
