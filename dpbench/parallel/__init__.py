@@ -18,12 +18,11 @@ from dpbench.parallel.dp.scatter_gather import NoScatter, balanced_split, gather
 from dpbench.parallel.groups import any_rank
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer
 from dpbench.parallel.shm import create
-from dpbench.parallel.synchronization import LocalSGD, broadcast_checkpoint, sync_gradients
+from dpbench.parallel.synchronization import broadcast_checkpoint, sync_gradients
 
 __all__ = [
     "DataParallel",
     "DistributedDataParallel",
-    "LocalSGD",
     "NoScatter",
     "RanksDiffer",
     "ShardedOptimizer",

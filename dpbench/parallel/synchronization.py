@@ -1,9 +1,4 @@
-"""Make modules equal without a wrapper: average gradients or parameters, or take one rank's.
-
-`sync_gradients` averages gradients once. LocalSGD trains each rank alone, and averages the
-parameters every N steps. `broadcast_checkpoint` gives every rank the parameters and buffers of one
-rank, for example those it has just loaded.
-"""
+"""Make modules equal without a wrapper: average gradients, or take the values of one rank."""
 
 from __future__ import annotations
 
@@ -18,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from dpbench.parallel.agreement import make_equal, require_agreement
 from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.groups import carrier, member_group
-from dpbench.parallel.torch_private import broadcast_coalesced, copy_all
+from dpbench.parallel.torch_private import copy_all
 
 _NONE, _DENSE, _SPARSE = range(3)
 """Kinds of a parameter's gradient on a rank; the largest one counts for all ranks."""
@@ -47,7 +42,11 @@ def sync_gradients(
     group = member_group(process_group, "sync_gradients")
     named: list[tuple[str, nn.Parameter]]
     if isinstance(module, nn.Module):
-        _require_plain("sync_gradients", module)
+        if any(isinstance(child, TorchDdp) for child in module.modules()):
+            raise RuntimeError(
+                "sync_gradients: the module is or contains a DistributedDataParallel, whose "
+                "backward averages gradients already; use one or the other"
+            )
         named = list(module.named_parameters())
     else:
         named = [(str(number), parameter) for number, parameter in enumerate(module)]
@@ -68,81 +67,10 @@ def sync_gradients(
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         gradients.append(parameter.grad)
-    _average(gradients, group)
+    average(gradients, group)
 
 
-class LocalSGD:
-    """Averages the parameters of a plain module over the ranks, every few optimizer steps.
-
-    It communicates `every` times less often than DistributedDataParallel. Only with `every=1` and
-    SGD without momentum is it the same algorithm, as the mean of the ranks' steps is then the
-    step of the mean gradient; else the ranks drift apart between two averages. Optimizer state
-    (momentum, Adam's moments) stays local.
-
-        local = LocalSGD(model, every=4)
-        for batch in batches:
-            ...; optimizer.step(); local.step()
-        local.synchronize()
-
-    Stich, "Local SGD Converges Fast and Communicates Little" (2018), arXiv:1805.09767.
-
-    Args:
-        module: not wrapped; the same on every rank but for its values, which are taken from rank
-            0 at construction, a collective.
-        every: optimizer steps between two averages.
-        process_group: the ranks; None means the default group.
-
-    Attributes:
-        steps: optimizer steps since construction.
-        averaged_bytes: bytes of parameters and buffers given to collectives since construction.
-        averages: how often the ranks have averaged since construction.
-
-    Raises:
-        ValueError: `every` is not a whole number of at least 1.
-        RuntimeError: there is no process group, or the module differs between the ranks, or it
-            is wrapped already.
-    """
-
-    def __init__(
-        self, module: nn.Module, every: int, *, process_group: dist.ProcessGroup | None = None
-    ) -> None:
-        if type(every) is not int or every < 1:
-            raise ValueError(f"LocalSGD: got every={every!r}, expected a whole number above 0")
-        _require_plain("LocalSGD", module)
-        self.module = module
-        self.every = every
-        self.process_group = member_group(process_group, "LocalSGD")
-        self.steps = self.averages = self.averaged_bytes = 0
-        self._averaged_at = 0
-        named = module.named_parameters(), module.named_buffers()
-        make_equal("LocalSGD", self.process_group, *named, {"every": every})
-
-    def step(self) -> None:
-        """Call after each optimizer step; every N-th time a collective."""
-        self.steps += 1
-        if self.steps % self.every == 0:
-            self.synchronize()
-
-    def synchronize(self) -> None:
-        """Average now, unless nothing was trained since the last time; a collective.
-
-        All ranks hold the same parameters and buffers afterwards, bit for bit. Integer buffers
-        cannot be averaged and are taken from rank 0.
-        """
-        if self._averaged_at == self.steps:
-            return
-        self._averaged_at = self.steps
-        self.averages += 1
-        averaged: list[Tensor] = []
-        others: list[Tensor] = []
-        for tensor in (*self.module.parameters(), *self.module.buffers()):
-            is_number = tensor.is_floating_point() or tensor.is_complex()
-            (averaged if is_number else others).append(tensor)
-        self.averaged_bytes += _average(averaged, self.process_group)
-        self.averaged_bytes += broadcast_coalesced(others, self.process_group)
-
-
-def _average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
+def average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
     """Replace each tensor by its mean over the ranks, one collective per dtype and device.
 
     They are dense and floating-point or complex, with the same shapes and dtypes in the same order
@@ -160,15 +88,6 @@ def _average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
         copy_all(alike, [part.view(t.shape) for part, t in zip(parts, alike, strict=True)])
         nbytes += flat.nbytes
     return nbytes
-
-
-def _require_plain(caller: str, module: nn.Module) -> None:
-    """Raise RuntimeError if the module is, or contains, a wrapper that averages gradients."""
-    if any(isinstance(child, TorchDdp) for child in module.modules()):
-        raise RuntimeError(
-            f"{caller}: the module is or contains a DistributedDataParallel, whose backward "
-            "averages gradients already; use one or the other"
-        )
 
 
 def broadcast_checkpoint(

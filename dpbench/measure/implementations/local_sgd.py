@@ -1,16 +1,24 @@
-"""`local-sgd`: dpbench.parallel.LocalSGD."""
+"""`local-sgd`: each rank trains alone, and parameters are averaged every few optimizer steps.
+
+Only with an average after each step, and SGD without momentum, is it what DistributedDataParallel
+does. Optimizer state (momentum, Adam's moments) stays local. Stich, "Local SGD Converges Fast and
+Communicates Little" (2018), arXiv:1805.09767.
+"""
 
 from __future__ import annotations
 
 import torch
 
 from dpbench.measure.implementations.model import Communication, ParallelModel
-from dpbench.parallel.synchronization import LocalSGD
+from dpbench.parallel.agreement import make_equal
+from dpbench.parallel.groups import member_group
+from dpbench.parallel.synchronization import average
+from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.specs import RunSpec
 
 TRAITS = {
     "order": 110,
-    "description": "dpbench's LocalSGD: parameters averaged every --sync-every steps",
+    "description": "local SGD: parameters averaged every --sync-every steps",
     "ours": True,
     "can_leave_out_sync": True,
     "averages_parameters": True,
@@ -18,24 +26,43 @@ TRAITS = {
 }
 
 
-class OurLocalSGD(ParallelModel):
-    """dpbench.parallel.LocalSGD: gradients stay local, parameters are averaged now and then."""
+class LocalSGD(ParallelModel):
+    """A plain module whose gradients stay local."""
 
     def __init__(self, module: torch.nn.Module, every: int) -> None:
+        """All ranks begin with the values of rank 0; a collective."""
         super().__init__(module)
-        self.local = LocalSGD(module, every)
+        self._every = every
+        self._group = member_group(None, "local-sgd")
+        self._steps = self._averaged_at = self._averages = self._averaged_bytes = 0
+        make_equal("local-sgd", self._group, module.named_parameters(), module.named_buffers())
 
     def after_step(self, steps: int) -> None:
-        self.local.steps = steps - 1  # a resumed training averages at the same steps
-        self.local.step()
+        self._steps = steps
+        if steps % self._every == 0:
+            self.sync_parameters()
 
     def sync_parameters(self) -> None:
-        self.local.synchronize()
+        """Average now, unless nothing was trained since the last time; a collective.
+
+        Integer buffers cannot be averaged and are taken from rank 0.
+        """
+        if self._averaged_at == self._steps:
+            return
+        self._averaged_at = self._steps
+        self._averages += 1
+        averaged: list[torch.Tensor] = []
+        others: list[torch.Tensor] = []
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            has_mean = tensor.is_floating_point() or tensor.is_complex()
+            (averaged if has_mean else others).append(tensor)
+        self._averaged_bytes += average(averaged, self._group)
+        self._averaged_bytes += broadcast_coalesced(others, self._group)
 
     def communication(self) -> Communication | None:
-        return Communication(self.local.averaged_bytes, self.local.averages)
+        return Communication(self._averaged_bytes, self._averages)
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> OurLocalSGD:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> LocalSGD:
     """Wrap `module`, to average parameters every `sync_every` steps."""
-    return OurLocalSGD(module, settings.sync_every)
+    return LocalSGD(module, settings.sync_every)
