@@ -82,8 +82,6 @@ def _opened(node: Any) -> tuple[Parts, Callable[[Parts], Any]] | None:
 def _copy_with(node: Any, put: Callable[[Any, Any, Any], object], parts: Parts) -> Any:
     """A copy of a container in which `put` has replaced the parts."""
     twin = copy.copy(node)
-    if getattr(node, "__dict__", None) is node:  # a dictionary whose items are its attributes
-        twin.__dict__ = twin
     for key, part in parts.items():
         put(twin, key, part)
     return twin

@@ -60,37 +60,6 @@ def test_a_container_keeps_its_class_and_its_other_state(tree: Any) -> None:
     assert getattr(twin, "name", None) == getattr(tree, "name", None)
 
 
-class Attributes(dict[str, int]):
-    """Its items are its attributes."""
-
-    def __init__(self, **items: int) -> None:
-        super().__init__(items)
-        self.__dict__ = self
-
-
-class Mirror(dict[str, int]):
-    """It keeps a second copy of each item, and refuses `update`."""
-
-    def __init__(self, **items: int) -> None:
-        self.mirror: dict[str, int] = {}
-        for key, item in items.items():
-            self[key] = item
-
-    def __setitem__(self, key: str, item: int) -> None:
-        self.__dict__.setdefault("mirror", {})[key] = item
-        super().__setitem__(key, item)
-
-    def update(self, *_: object, **__: object) -> None:
-        raise TypeError("no update")
-
-
-def test_a_dictionary_with_rules_of_its_own_follows_them() -> None:
-    attributes = map_leaves(lambda leaf: leaf + 1, Attributes(a=3))
-    assert (attributes.a, attributes["a"]) == (4, 4)
-    mirror = map_leaves(lambda leaf: leaf + 1, Mirror(a=3))
-    assert (mirror.mirror, dict(mirror)) == ({"a": 4}, {"a": 4})
-
-
 @dataclass
 class Output(OrderedDict[str, int]):
     """Dictionary and dataclass at once, with neither `update` nor a copy, like transformers'."""

@@ -66,29 +66,21 @@ class ShmProcessGroup(dist.ProcessGroup):
         def run() -> None:
             allocated.append(self._allocations.allocate(nbytes))
 
-        self._start("allocate", [run], _BARRIER, [], []).wait()
+        self._start("allocate", run, _BARRIER, [], []).wait()
         return allocated[0]
 
     def allreduce(self, tensors: list[Tensor], opts: Any = _SUM) -> dist.Work:
-        operands = [Operand(tensor, write=True) for tensor in tensors]
-        runs = [
-            partial(
-                collectives.all_reduce,
-                self._rank,
-                self._allocations,
-                operand.flat,
-                operator_for(opts.reduceOp, operand.flat.dtype),
-            )
-            for operand in operands
-        ]
-        return self._start("all_reduce", runs, opts, operands, tensors)
+        operand = Operand(only(tensors), write=True)
+        operator = operator_for(opts.reduceOp, operand.flat.dtype)
+        run = partial(collectives.all_reduce, self._rank, self._allocations, operand.flat, operator)
+        return self._start("all_reduce", run, opts, [operand], tensors)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         root = self._root(opts)
         is_root = root == self._rank.rank
         operand = Operand(only(tensors), read=is_root, write=not is_root)
         run = partial(collectives.broadcast, self._rank, operand.flat, root)
-        return self._start("broadcast", [run], opts, [operand], tensors)
+        return self._start("broadcast", run, opts, [operand], tensors)
 
     def allgather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
@@ -103,46 +95,36 @@ class ShmProcessGroup(dist.ProcessGroup):
         return self._gather("gather", results, only(input_tensors), opts)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
-        return self.all_gather_single_coalesced([output], [input], opts)
+        return self.allgather_into_tensor_coalesced([output], [input], opts)
 
-    def all_gather_single_coalesced(
+    def allgather_into_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        sources = [Operand(tensor) for tensor in inputs]
-        targets = [Operand(tensor, read=False, write=True) for tensor in outputs]
-        runs = []
-        for full, part in zip(targets, sources, strict=True):
-            self._require_one_each(full.flat.tensor_split(self._rank.size), part.flat)
-            tensors = (full.flat, part.flat)
-            runs.append(
-                partial(collectives.all_gather_single, self._rank, self._allocations, *tensors)
-            )
-        return self._start("all_gather", runs, opts, [*sources, *targets], outputs)
+        source, full = Operand(only(inputs)), Operand(only(outputs), read=False, write=True)
+        self._require_one_each(full.flat.tensor_split(self._rank.size), source.flat)
+        run = partial(
+            collectives.all_gather_single, self._rank, self._allocations, full.flat, source.flat
+        )
+        return self._start("all_gather", run, opts, [source, full], outputs)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
-        return self.reduce_scatter_single_coalesced([output], [input], opts)
+        return self.reduce_scatter_tensor_coalesced([output], [input], opts)
 
-    def reduce_scatter_single_coalesced(
+    def reduce_scatter_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        sources = [Operand(tensor) for tensor in inputs]
-        targets = [Operand(tensor, read=False, write=True) for tensor in outputs]
-        runs = []
-        for full, part in zip(sources, targets, strict=True):
-            self._require_one_each(full.flat.tensor_split(self._rank.size), part.flat)
-            tensors = (full.flat, part.flat, operator_for(opts.reduceOp, part.flat.dtype))
-            runs.append(
-                partial(collectives.reduce_scatter, self._rank, self._allocations, *tensors)
-            )
-        return self._start("reduce_scatter", runs, opts, [*sources, *targets], outputs)
+        full, part = Operand(only(inputs)), Operand(only(outputs), read=False, write=True)
+        self._require_one_each(full.flat.tensor_split(self._rank.size), part.flat)
+        operator = operator_for(opts.reduceOp, part.flat.dtype)
+        reduce_scatter = partial(collectives.reduce_scatter, self._rank, self._allocations)
+        run = partial(reduce_scatter, full.flat, part.flat, operator)
+        return self._start("reduce_scatter", run, opts, [full, part], outputs)
 
-    # Other names of these, used before torch 2.13 or by its C++ code (functional collectives).
+    # Functional collectives call these three with lists of one tensor.
     allreduce_coalesced = allreduce
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def barrier(self, opts: Any = _BARRIER) -> dist.Work:
-        return self._start("barrier", [partial(collectives.barrier, self._rank)], opts, [], [])
+        return self._start("barrier", partial(collectives.barrier, self._rank), opts, [], [])
 
     def send(self, *_: Any) -> dist.Work:
         """Raise NotImplementedError: data-parallel training needs none of these."""
@@ -179,16 +161,16 @@ class ShmProcessGroup(dist.ProcessGroup):
     def _start(
         self,
         name: str,
-        runs: Sequence[Callable[[], object]],
+        run: Callable[[], object],
         opts: Any,
         operands: Sequence[Operand],
         results: list[Tensor],
     ) -> dist.Work:
-        """Run collectives if they are synchronous and nothing is queued, otherwise queue them.
+        """Run a collective if it is synchronous and nothing is queued, otherwise queue it.
 
         Args:
             name: for messages.
-            runs: one or more collectives that are one operation to the caller.
+            run: the collective.
             opts: torch's options, with `timeout` and `asyncOp`.
             operands, results: see Work.
 
@@ -206,7 +188,7 @@ class ShmProcessGroup(dist.ProcessGroup):
                 )
             self._is_checked = True
         seconds = opts.timeout.total_seconds() if opts.timeout > _NO_TIMEOUT else self._timeout
-        work = Work(name, runs, seconds, operands, results, self._queue)
+        work = Work(name, run, seconds, operands, results, self._queue)
         self._queue.submit(work, later=opts.asyncOp)
         return work
 
@@ -218,7 +200,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         targets = [Operand(result, read=False, write=True) for result in results]
         outputs = [target.flat for target in targets]
         run = partial(collectives.all_gather, self._rank, outputs, source.flat)
-        return self._start(name, [run], opts, [source, *targets], results)
+        return self._start(name, run, opts, [source, *targets], results)
 
     def _root(self, opts: Any) -> int:
         """The rank that sends or receives alone, which torch takes unchecked as a group's rank."""

@@ -17,7 +17,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -40,7 +39,7 @@ class Work(dist.Work):
 
     Attributes:
         name: for messages.
-        functions: do it, in order; the last returns when no other rank needs this one any more.
+        function: does it, and returns when no other rank needs this one any more.
         limit_seconds: see `ShmRank.begin`. Its name is not `timeout`, which torch 2.14 reads.
         operands: all that it reads or writes.
         done: whether it has ended, with or without an error.
@@ -50,7 +49,7 @@ class Work(dist.Work):
     def __init__(
         self,
         name: str,
-        functions: Sequence[Callable[[], object]],
+        function: Callable[[], object],
         limit_seconds: float,
         operands: Sequence[Operand],
         results: list[Tensor],
@@ -58,7 +57,7 @@ class Work(dist.Work):
     ) -> None:
         """`results` are the value of the future; `queue` runs the operation."""
         super().__init__()
-        self.name, self.functions, self.limit_seconds = name, functions, limit_seconds
+        self.name, self.function, self.limit_seconds = name, function, limit_seconds
         self.operands = operands
         self.done = False
         self.error: BaseException | None = None
@@ -67,24 +66,14 @@ class Work(dist.Work):
         self._ended: Future[None] | None = None
         self._future: Future[Any] | None = None
 
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the operation has ended.
-
-        With a timeout, which torch reads as none if it is zero, the group's thread does the work,
-        and goes on after the timeout has passed.
+    def wait(self, timeout: object = None) -> bool:
+        """Wait until the operation has ended, however long the timeout: that of the operation
+        counts.
 
         Raises:
-            torch.distributed.DistBackendError: it failed, or has not ended within the timeout.
+            torch.distributed.DistBackendError: it failed.
         """
-        if not self.done and timeout is not None and timeout > timedelta(0):
-            ended = threading.Event()
-            self.get_future().add_done_callback(lambda _: ended.set())
-            if not ended.wait(timeout.total_seconds()):
-                limit = f"{timeout.total_seconds() * 1000:.0f}ms"
-                raise dist.DistBackendError(
-                    f"{self.name}: Timed out waiting {limit} for it to end; it goes on"
-                )
-        elif not self.done:
+        if not self.done:
             self._queue.run_until(self)
         self._outcome(None)
         return True
@@ -191,8 +180,7 @@ class Queue:
             # Views made here are used again outside of inference mode.
             inferring = torch.is_inference_mode_enabled()
             with torch.inference_mode(False) if inferring else nullcontext():
-                for function in work.functions:
-                    function()
+                work.function()
             for operand in work.operands:
                 operand.store()
         except BaseException as error:

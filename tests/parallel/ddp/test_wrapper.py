@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import pickle
 import weakref
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.optim.swa_utils import AveragedModel, update_bn
+from torch.optim.swa_utils import update_bn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
@@ -188,11 +189,11 @@ def a_buffer_that_is_registered_after_wrapping_is_sent_too(rank: int) -> None:
 
 @world.body
 def a_forward_without_gradients_begins_with_equal_buffers(rank: int) -> None:
-    averaged = AveragedModel(Ddp(Nested(seed=0).double()))
+    ddp = Ddp(Nested(seed=0).double())
     begins = []
-    norm = averaged.module.module.norm[1]
+    norm = ddp.module.norm[1]
     norm.register_forward_pre_hook(lambda *_: begins.append(norm.running_mean.tolist()))
-    update_bn([batches(seed)[rank] for seed in range(3)], averaged)
+    update_bn([batches(seed)[rank] for seed in range(3)], ddp)
     mine, theirs = everywhere(begins)
     assert len(mine) == 3
     assert mine == theirs
@@ -388,6 +389,13 @@ def exchanges_state_dicts_with_torch(rank: int) -> None:
 
 
 @world.body
+def a_copy_is_refused_and_says_what_to_copy(rank: int) -> None:
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="copy or save its module"):
+            copied(Ddp(perceptron()))
+
+
+@world.body
 def others_treat_it_as_torchs_class(rank: int) -> None:
     """Torch's distributed checkpoints leave the prefix out; Lightning asks for statistics."""
     ddp = Ddp(perceptron())
@@ -412,20 +420,6 @@ def what_it_inherits_has_a_value_or_says_that_it_is_not_offered(rank: int) -> No
         *("modules_buffers", "join_device"),
     ):
         assert getattr(ddp, name) == getattr(theirs, name), name
-
-
-@world.body
-def copies_go_on_training(rank: int) -> None:
-    for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
-        ddp = Ddp(perceptron(), bucket_cap_mb=TINY, **options)
-        step(ddp, 0, rank)
-        for wrapped in (ddp, pickle.loads(pickle.dumps(ddp))):
-            for seed in range(1, 3):
-                wrapped.zero_grad()
-                step(wrapped, seed, rank)
-                assert_same(gradients(wrapped), reference(seed))
-    with pytest.raises(RuntimeError, match="default process group"):
-        pickle.dumps(Ddp(perceptron(), process_group=dist.new_group([0, 1])))
 
 
 @world.body

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as functional
 from torch import Tensor
 
 from dpbench.parallel.shm import zeros
@@ -124,27 +123,6 @@ def averages_divide_by_the_number_of_ranks(rank: int) -> None:
         tensor = torch.full((numel,), float(rank), dtype=dtype)
         dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
         assert torch.equal(tensor, torch.full((numel,), (size - 1) / 2, dtype=dtype))
-
-
-@world.body
-def several_tensors_are_one_operation(rank: int) -> None:
-    size = dist.get_world_size()
-    for later in (False, True):
-        tensors = [torch.full((n,), rank + 1.0) for n in (SMALL, LARGE)]
-        future = dist.all_reduce_coalesced(tensors, async_op=later)
-        if future is not None:
-            future.wait()
-        assert all((tensor == size * (size + 1) / 2).all() for tensor in tensors)
-    mine = [torch.full((n,), float(rank)) for n in (SMALL, LARGE)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        everyone = functional.all_gather_into_tensor_coalesced(mine, dist.group.WORLD)
-        parts = functional.reduce_scatter_tensor_coalesced(
-            everyone, "sum", [0, 0], dist.group.WORLD
-        )
-    for one, whole, part in zip(mine, everyone, parts, strict=True):
-        assert torch.equal(whole, torch.arange(float(size)).repeat_interleave(len(one)))
-        assert torch.equal(part, size * one)
 
 
 @world.body
