@@ -6,9 +6,9 @@ A test without a GPU puts a double that records the calls in the place of `cuda`
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -87,10 +87,16 @@ def synchronize(devices: Iterable[torch.device]) -> None:
             cuda.synchronize(device)
 
 
-def on_current_stream(device: torch.device) -> Callable[[], AbstractContextManager[object]]:
-    """A function that gives other threads a context with the stream that is now this thread's
-    current one for a CUDA device. In it the device is the current one, too."""
-    return partial(cuda.stream, cuda.current_stream(device))
+def current_stream(device: torch.device) -> torch.Stream:
+    """The stream to which this thread gives its work for a CUDA device."""
+    stream: torch.Stream = cuda.current_stream(device)
+    return stream
+
+
+def on_stream(stream: torch.Stream) -> AbstractContextManager[object]:
+    """A context that makes a stream, and its device, the current ones of a thread."""
+    context: AbstractContextManager[object] = cuda.stream(stream)
+    return context
 
 
 def sum_to_first(by_replica: Sequence[Sequence[Tensor]], device: torch.device) -> list[Tensor]:

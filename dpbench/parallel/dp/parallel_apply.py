@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import disable_saved_tensors_hooks
 
-from dpbench.parallel.devices import on_current_stream, sum_to_first, synchronize
+from dpbench.parallel.devices import current_stream, on_stream, sum_to_first, synchronize
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.tree import map_tensors, tensors
@@ -308,7 +308,7 @@ def _modes_of_caller(
         for kind in {"cpu", *(device.type for device in used)}
         if torch.is_autocast_enabled(kind)
     }
-    streams = {device: on_current_stream(device) for device in used if device.type == "cuda"}
+    streams = {device: current_stream(device) for device in used if device.type == "cuda"}
 
     def entered(device: torch.device) -> AbstractContextManager[Any]:
         with ExitStack() as stack:
@@ -316,8 +316,8 @@ def _modes_of_caller(
             stack.enter_context(torch.set_grad_enabled(gradients))
             for kind, dtype in autocast.items():
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cache))
-            if on_stream := streams.get(device):
-                stack.enter_context(on_stream())
+            if stream := streams.get(device):
+                stack.enter_context(on_stream(stream))
             return stack.pop_all()
 
     return entered
