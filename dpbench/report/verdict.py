@@ -75,7 +75,7 @@ def headline(verdict: Verdict) -> str:
     """
 
     def importance(one: MetricVerdict) -> tuple[bool, bool]:
-        return one.outcome == verdict.outcome, bool(one.open_rows)
+        return one.outcome == verdict.outcome, any(row.is_open for row in one.rows)
 
     worst = max(verdict.metrics, key=importance)
     rows = worst.rows
@@ -87,7 +87,7 @@ def headline(verdict: Verdict) -> str:
     parts = [f"{quantity_of(rows)}{mean}: {found}"]
     word: str = verdict.outcome
     if len(rows) > 1:
-        undecided = _counted(worst.open_rows, rows)
+        undecided = _counted([row for row in rows if row.is_open], rows)
         regressed = _counted([row for row in rows if row.outcome == "regressed"], rows)
         if undecided and word == "pass":
             word = "pass on average"
@@ -236,7 +236,7 @@ def junit(verdict: Verdict, *, strict: bool, notes: Sequence[str], started_utc: 
     names = iter(labels(verdict.rows))
     for one in verdict.metrics:
         for row in one.rows:
-            tag = _tag(row.outcome, strict=strict and row in one.open_rows)
+            tag = _tag(row.outcome, strict=strict and row.is_open)
             said = sentence(row, one.tolerance)
             add(row.metric, next(names), row.seconds, tag, said, row.outcome)
     for label, how, seconds in verdict.failures:

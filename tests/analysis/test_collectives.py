@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import exp, sqrt
 
 import pytest
 
@@ -30,20 +29,6 @@ def test_a_sample_takes_as_long_as_its_slowest_rank() -> None:
     # The slower of 1 ms and 0.5, 5, 3 ms: 1, 5, 3, of which the median is 3.
     assert found.sizes[0].seconds.value == pytest.approx(3e-3)
     assert found.sizes[0].largest_error == 1e-7  # the other rank's
-
-
-def test_repetitions_give_a_geometric_mean_with_its_t_interval() -> None:
-    records = [
-        collective_record(replace(SPEC, repetition=number), lambda _, t=seconds: t)
-        for number, seconds in enumerate((1e-3, 4e-3))
-    ]
-    (found,) = measured(records)
-    seconds = found.sizes[1].seconds
-    assert seconds.value == pytest.approx(2e-3)
-    # Logarithms ± ln 2: standard deviation √2 ln 2, of the mean ln 2; t is 12.706 at 1.
-    assert seconds.high == pytest.approx(2e-3 * exp(12.706 * sqrt(0.480453)), rel=1e-3)
-    assert seconds.sample_size == 2
-    assert found.sizes[1].algorithm_bytes_per_second.value == pytest.approx(MIB / 2e-3)
 
 
 def test_bandwidths() -> None:

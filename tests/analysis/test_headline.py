@@ -34,20 +34,6 @@ def best(found: Best | None) -> Best:
     return found
 
 
-def test_the_highest_throughput_is_the_fastest() -> None:
-    found = best(
-        of(
-            repeated("ddp", "gloo", (100, 101, 99))
-            + repeated("ddp", "shm", (150, 151, 149))
-            + repeated("torch-ddp", "gloo", (120, 121, 119))
-        ).fastest
-    )
-    assert found.row.label == "ddp/shm ×1, batch 32"
-    assert found.value.value == pytest.approx((150 * 151 * 149) ** (1 / 3))
-    assert found.rivals == ()
-    assert found.others == 2
-
-
 def test_whoever_overlaps_the_best_is_named_nearest_first() -> None:
     found = best(
         of(

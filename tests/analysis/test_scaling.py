@@ -74,22 +74,6 @@ def test_a_group_size_that_is_not_whole_is_refused(bad: object) -> None:
         analyze_scaling(1.0, {bad: 1.0})  # type: ignore[dict-item]
 
 
-def test_copies_are_compared_with_the_plain_module() -> None:
-    plain = runs(trial("single", "none"), QUIET)
-    copies = runs(trial("independent", "none", 2), [1.9 * speed for speed in QUIET])
-    slower_copy = runs(trial("independent", "none"), [0.5 * speed for speed in QUIET])
-
-    def speedup(*groups: list[TrialRecord]) -> float | None:
-        rows = summarize([record for group in groups for record in group])
-        (row,) = (row for row in rows if row.label == "independent ×2, batch 32")
-        return None if row.speedup is None else row.speedup.value
-
-    assert speedup(plain, copies) == pytest.approx(1.9)
-    assert speedup(plain, copies, slower_copy) == pytest.approx(1.9)
-    assert speedup(copies, slower_copy) == pytest.approx(3.8)
-    assert speedup(copies) is None
-
-
 def assert_faster_rows_have_more_speedup(records: Sequence[TrialRecord]) -> int:
     """No row with more items per second than another of the same work, batch and group size has
     less speedup; returns the number of pairs."""

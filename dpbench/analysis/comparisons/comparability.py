@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from dpbench import units
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side
+from dpbench.analysis.row import MOST_LISTED
 from dpbench.data.user_code import named_files
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment, comparable
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import Labels, TrialSpec
-
-NAMED = 8
-"""Most configurations that a note names; the rest are counted."""
 
 AnyRecord = TrialRecord | CollectiveRecord
 
@@ -75,7 +73,7 @@ def _oversubscribed(
             found.setdefault((what, f"{there} {where}"), {})[name] = needed
     return [
         f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
-        f"{units.some_of([*needs], NAMED, 'configuration')}"
+        f"{units.some_of([*needs], MOST_LISTED, 'configuration')}"
         for (what, where), needs in found.items()
     ]
 

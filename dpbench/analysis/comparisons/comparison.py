@@ -52,6 +52,11 @@ class Comparison:
     """Reason why it is inconclusive."""
 
     @property
+    def is_open(self) -> bool:
+        """Whether it was measured and is inconclusive."""
+        return self.outcome == "inconclusive" and any(self.repetitions)
+
+    @property
     def paired(self) -> bool:
         """Whether runs were compared repetition by repetition."""
         return self.change is not None and self.change.is_paired

@@ -64,13 +64,6 @@ class MetricVerdict:
     rows: tuple[Comparison, ...]
     """Its rows, each with a `VerdictOutcome` of its own."""
 
-    @property
-    def open_rows(self) -> tuple[Comparison, ...]:
-        """The rows that were measured and are inconclusive."""
-        return tuple(
-            row for row in self.rows if row.outcome == "inconclusive" and any(row.repetitions)
-        )
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
@@ -100,7 +93,7 @@ class Verdict:
     def needs_repetitions(self) -> bool:
         """Whether more of them may decide it; they do not if one side cannot measure the rows."""
         return self.outcome == "inconclusive" and any(
-            all(row.repetitions) for one in self.metrics for row in one.open_rows
+            row.is_open and all(row.repetitions) for row in self.rows
         )
 
 
@@ -123,25 +116,27 @@ def judge(
         found = _decide(mean, limit, alpha, level)
         # A single row is its own mean.
         by_row = [found] if len(group) == 1 else _judge_rows(group, limit, alpha, level)
-        whole = MetricVerdict(
-            metric=first.metric,
-            candidate=first.candidate_label,
-            outcome=found,
-            tolerance=tolerance,
-            slowdown=None if mean is None else mean.estimate,
-            repetitions=mean.repetitions if mean else (0, 0),
-            repetitions_needed=None,
-            rows=tuple(replace(row, outcome=o) for row, o in zip(group, by_row, strict=True)),
-        )
+        rows = tuple(replace(row, outcome=one) for row, one in zip(group, by_row, strict=True))
+        is_open = [row.change for row in rows if row.is_open]
         # Where the mean passes, what is left to settle are the rows.
-        left = [row.change for row in whole.open_rows] if found == "pass" else [mean]
+        left = is_open if found == "pass" else [mean]
         needed = [one.repetitions_to_settle(limit, level / 2) for one in left if one]
         if "regressed" in by_row:
             found = "regressed"
-        elif strict and whole.open_rows and found == "pass":
+        elif strict and is_open and found == "pass":
             found = "inconclusive"
-        most = max(filter(None, needed), default=None) if all(needed) else None
-        metrics.append(replace(whole, outcome=found, repetitions_needed=most))
+        metrics.append(
+            MetricVerdict(
+                metric=first.metric,
+                candidate=first.candidate_label,
+                outcome=found,
+                tolerance=tolerance,
+                slowdown=None if mean is None else mean.estimate,
+                repetitions=mean.repetitions if mean else (0, 0),
+                repetitions_needed=max(filter(None, needed), default=None) if all(needed) else None,
+                rows=rows,
+            )
+        )
     outcomes = {one.outcome for one in metrics}
     worst_first: tuple[VerdictOutcome, ...] = ("regressed", "inconclusive", "pass")
     worst = next(one for one in worst_first if one in outcomes)

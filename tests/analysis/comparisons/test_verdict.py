@@ -150,24 +150,6 @@ def test_one_repetition_is_inconclusive_however_slow() -> None:
     assert verdict.metrics[0].slowdown is None
 
 
-def test_rows_of_one_sweep_with_few_repetitions_in_common_are_judged_by_those() -> None:
-    """Five repetitions pair the first row, two leave the second unpaired."""
-    sides = [
-        side(
-            "x",
-            *(
-                [*runs(trial(name), QUIET), *runs(trial(name, batch_size=64), QUIET[:2])]
-                for name in ("torch-ddp", "ddp")
-            ),
-            source="x",
-            where={"implementation": name},
-        )
-        for name in ("torch-ddp", "ddp")
-    ]
-    (whole,) = assess([(sides[0], sides[1])], {"images_per_second": 0.03}).metrics
-    assert whole.repetitions == (2, 2)
-
-
 def test_every_metric_has_its_own_tolerance() -> None:
     found = assessment(
         {16: slower(QUIET, 0.10)},

@@ -131,17 +131,6 @@ def test_a_machine_that_slows_from_pass_to_pass_leaves_the_factors_exact() -> No
     assert contention.share.ends[0] > 0
 
 
-def test_the_interval_is_that_of_the_logarithms_of_repetitions() -> None:
-    """ln 0.7 and ln 0.8: mean -0.28991, standard error 0.06677, t(1) = 12.706."""
-    first = weak_sweep()[-1]
-    slower = steps_of("ddp", [17.5 * MS] * 2, [13 * MS, 14 * MS], repetition=1)
-    communication = break_down([first, slower], {}).of("communication")
-    assert communication is not None
-    assert communication.value.value == pytest.approx(math.sqrt(0.7 * 0.8))
-    assert communication.value.interval == pytest.approx((0.320380, 1.747925), rel=1e-5)
-    assert communication.share.ends[0] < 0
-
-
 def test_a_straggler_is_no_contention_and_no_wrapper() -> None:
     """Rank 1 takes 10 ms longer, alone as in a group."""
     others = [steps_of("single", [10 * MS]), steps_of("independent", [10 * MS, 20 * MS])]
@@ -164,25 +153,6 @@ def test_pauses_in_single_steps_are_waiting() -> None:
     found = by_parts(factors_of(record_of(spec, ranks), [single, copies]))
     assert found[("wrapper",)] == pytest.approx(1)
     assert found[("waiting",)] == pytest.approx(0.5)
-
-
-def test_slow_first_steps_are_a_factor_of_their_own() -> None:
-    """Five of 50 steps take 110 ms where the others take 10 ms."""
-    slow = [110 * MS] * 5 + [10 * MS] * 45
-    records = [
-        record_of(
-            trial(group_size=2, timed_steps=50, repetition=repetition),
-            [
-                rank(number, window(slow, 1600), without_sync=window([10 * MS] * 50, 1600))
-                for number in range(2)
-            ],
-        )
-        for repetition in range(2)
-    ]
-    found = break_down(records, {})
-    assert found.slow_first_steps == 5
-    assert by_parts(found)[("communication",)] == pytest.approx(1)
-    assert by_parts(found)[("warm-up",)] == pytest.approx(0.5)
 
 
 SECONDS = st.floats(1e-6, 1e3)
