@@ -45,7 +45,9 @@ def sweep(typed: dict[str, Any]) -> int:
 
 def _sweep(options: SweepOptions, placed: Placement | None) -> int:
     from dpbench.launch.exchange import VARIABLE
+    from dpbench.report.plan import plan_answer
     from dpbench.report.progress.trials import Reporter
+    from dpbench.run.sweep.dry_run import describe_plan
     from dpbench.run.sweep.job import planned
     from dpbench.run.sweep.measuring import exit_status, follow, measure
     from dpbench.run.sweep.nodes import parse_nodes
@@ -54,12 +56,17 @@ def _sweep(options: SweepOptions, placed: Placement | None) -> int:
     if options.debug:
         log_more()
     os.environ.pop(VARIABLE, None)  # ranks run user code, so they must not see the token
-    if options.dry_run:
-        if request is not None:
-            raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
-        return _show_plan(options)
+    if options.dry_run and request is not None:
+        raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
     progress = Reporter(quiet=options.quiet)
-    with planned(options, request, progress.note) as job:
+    with planned(options, request, say) as job:
+        if options.dry_run:
+            rows, summary = describe_plan(job)
+            say(*job.notes)
+            print_result(plan_answer(rows, summary).render(as_json=options.as_json))
+            if options.as_json:
+                to_stderr(summary)
+            return 0
         if job.here.number:
             follow(job, progress)
             return 0
@@ -93,14 +100,3 @@ def log_more() -> None:
     os.environ.update(DEBUG_VARIABLES)
     words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
     say(f"--debug: {words}; logs of trials that fail are kept")
-
-
-def _show_plan(options: SweepOptions) -> int:
-    from dpbench.report.plan import plan_answer
-    from dpbench.run.sweep.dry_run import plan_sweep
-
-    rows, summary = plan_sweep(options, say)
-    print_result(plan_answer(rows, summary).render(as_json=options.as_json))
-    if options.as_json:
-        to_stderr(summary)
-    return 0

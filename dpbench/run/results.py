@@ -93,7 +93,7 @@ def describe_results(folder: Path) -> ListedResults:
 
 def _sweep(folder: Path) -> tuple[str, int, str, str]:
     from dpbench.analysis.repetitions import by_configuration
-    from dpbench.specs.plan import plan_trials
+    from dpbench.specs.sweep import plan_trials
     from dpbench.store.unfinished import missing, unfinished
 
     stored = store.load(folder)

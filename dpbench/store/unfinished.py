@@ -9,7 +9,7 @@ from dpbench import units
 from dpbench.messages import escaped
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import SweepSpec, TrialSpec
-from dpbench.specs.plan import plan_trials
+from dpbench.specs.sweep import plan_trials
 from dpbench.store.folder import StoredSweep
 
 

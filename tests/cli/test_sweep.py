@@ -23,7 +23,7 @@ from dpbench.launch.launcher import TrialOutcome
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep.measuring import exit_status, run_trials
 from dpbench.specs import TrialSpec
-from dpbench.specs.plan import plan_trials
+from dpbench.specs.sweep import plan_trials
 from tests.builders import sweep_spec
 from tests.cli.command import dpbench, start
 from tests.launch import synthetic

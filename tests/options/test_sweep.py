@@ -14,7 +14,7 @@ from dpbench.messages import said_to
 from dpbench.options.bridge import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.run import presets
-from dpbench.specs.plan import plan_trials
+from dpbench.specs.sweep import plan_trials
 from tests.cli.synthetic import dpbench
 
 SMALL = ("--quiet", "--no-charts")

@@ -34,7 +34,7 @@ from dpbench.report.page import (
 from dpbench.report.tables import rows_text
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import TrialSpec
-from dpbench.specs.plan import plan_trials, rows
+from dpbench.specs.sweep import plan_trials, rows
 from tests.analysis.builders import record, run, trial
 from tests.analysis.collective_records import sample_collectives
 from tests.builders import sweep_spec

@@ -15,7 +15,7 @@ from dpbench.errors import NewerSchema, StoreError, UsageError
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
 from dpbench.run.sweep.measuring import run_trials
-from dpbench.specs.plan import plan_trials
+from dpbench.specs.sweep import plan_trials
 from dpbench.store import SweepStore
 from tests.builders import sweep_spec
 from tests.launch.synthetic import SyntheticLauncher

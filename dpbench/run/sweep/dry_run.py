@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from time import monotonic
 
 from dpbench import units
 from dpbench.launch.launcher import Launcher
-from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
-from dpbench.run.sweep.job import Job, planned
+from dpbench.run.sweep.job import Job
 from dpbench.run.sweep.measuring import lasting, launcher_for, unusable_rows
 from dpbench.specs import TrialSpec, plain_label
 from dpbench.specs.trial import MOST_FILLING_STEPS
@@ -25,23 +24,15 @@ SECONDS_PER_TRIAL = 0.3
 where the probes took longer."""
 
 
-def plan_sweep(
-    options: SweepOptions, note: Callable[[str], None]
-) -> tuple[list[tuple[TrialSpec, int, str | None]], str]:
-    """The rows that the sweep would measure, in the order of their first run, and a summary with
-    an estimate of its time; nothing is stored. With --resume only what is left counts.
+def describe_plan(job: Job) -> tuple[list[tuple[TrialSpec, int, str | None]], str]:
+    """The rows that the job would measure, in the order of their first run, and a summary with an
+    estimate of its time; nothing is stored. With --resume only what is left counts.
 
     A row is its trial, how many trials of it are left, and why it is skipped, None if it is not.
     Raises what a run would raise before its first trial.
     """
-    with (
-        planned(options, None, note) as job,
-        temporary_folder() as logs,
-        launcher_for(job, logs) as launcher,
-    ):
+    with temporary_folder() as logs, launcher_for(job, logs) as launcher:
         reasons = unusable_rows(job.trials, launcher)
-        for one in job.notes:
-            note(one)
         usable = [trial for trial in job.trials if trial.configuration not in reasons]
         left = missing(usable, lasting(job.earlier.records) if job.earlier else ())
         if job.spec.workload.script:

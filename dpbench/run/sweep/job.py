@@ -23,7 +23,7 @@ from dpbench.run.sweep.nodes import common_options, how_to_join
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import devices_for, environment_here, machine_here
 from dpbench.specs import SweepSpec, TrialSpec
-from dpbench.specs.plan import plan_trials
+from dpbench.specs.sweep import plan_trials
 from dpbench.store import StoredSweep
 from dpbench.store.unfinished import finishing_command
 

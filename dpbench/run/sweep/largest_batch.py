@@ -21,7 +21,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import Labels, TrialSpec, plain_label
-from dpbench.specs.plan import rows
+from dpbench.specs.sweep import rows
 from dpbench.temporary import temporary_folder
 
 OPTION = f"--batch-sizes {LARGEST}"

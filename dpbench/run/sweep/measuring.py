@@ -28,7 +28,7 @@ from dpbench.run.interrupts import as_exceptions
 from dpbench.run.sweep.job import Job, planned
 from dpbench.run.this_machine import test_launchers
 from dpbench.specs import Labels, TrialSpec, plain_label
-from dpbench.specs.plan import plan_trials
+from dpbench.specs.sweep import plan_trials
 from dpbench.specs.traits import BACKENDS
 from dpbench.store import LOGS_FOLDER, StoredSweep, SweepStore
 from dpbench.store.unfinished import missing

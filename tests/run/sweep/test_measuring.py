@@ -19,7 +19,7 @@ from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep.job import Job, host_here
 from dpbench.run.sweep.measuring import launcher_for, run_trials
 from dpbench.specs import TrialSpec, WorkloadSpec, plain_label
-from dpbench.specs.plan import plan_trials
+from dpbench.specs.sweep import plan_trials
 from tests.builders import sweep_spec, trial_spec
 from tests.cli.synthetic import dpbench
 from tests.launch.synthetic import SyntheticLauncher

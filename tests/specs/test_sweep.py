@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dpbench.specs.plan import plan_trials
+from dpbench.specs.sweep import plan_trials
 from tests.builders import sweep_spec
 
 
