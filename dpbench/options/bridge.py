@@ -12,7 +12,7 @@ import inspect
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -53,9 +53,16 @@ class Declared:
 
     shown: ParameterInfo
     """What typer shows of it on the command line and in help."""
+    names: tuple[str, ...]
+    """Its names on the command line, the one that messages use first."""
     scope: Scope
     repeated: bool
     """Whether it may be given more than once."""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+        return self.names[0].partition("/")[0]
 
     @property
     def takes_the_rest(self) -> bool:
@@ -87,22 +94,18 @@ def option(
         default_shown = ("on" if default else "off") if "/" in "".join(names) else False
     elif not usual and default not in (None, (), ...):
         default_shown = as_typed(default)
+    kind: Callable[..., ParameterInfo] = functools.partial(typer.Option, ...)
     if argument:
-        shown = typer.Argument(
-            metavar=metavar, help=help, show_default=default_shown, hidden=hidden
-        )
-    else:
-        shown = typer.Option(
-            ...,
-            *names,
-            metavar=metavar,
-            help=help,
-            rich_help_panel=panel,
-            hidden=hidden,
-            show_default=default_shown,
-        )
+        kind, names = typer.Argument, (str(metavar),)
+    shown = kind(
+        metavar=metavar,
+        help=help,
+        rich_help_panel=panel,
+        hidden=hidden,
+        show_default=default_shown,
+    )
     field = Field(default)
-    field.metadata.append(Declared(shown, scope, repeated))
+    field.metadata.append(Declared(shown, names, scope, repeated))
     return field
 
 
@@ -116,7 +119,7 @@ class Options(BaseModel):
         found, arguments = list[str](), list[str]()
         for name, value in self.model_dump(mode="json", exclude_unset=True).items():
             declared = options_of(type(self))[name]
-            on, _, off = option_names(type(self), name)[0].partition("/")
+            on, _, off = declared.names[0].partition("/")
             if declared.takes_the_rest:
                 arguments += value
             elif isinstance(declared.shown, ArgumentInfo):
@@ -131,24 +134,19 @@ class Options(BaseModel):
 @functools.cache
 def options_of(model: type[Options]) -> dict[str, Declared]:
     """The declared options of a model, by field."""
-    return {
+    found = {
         name: next(one for one in field.metadata if isinstance(one, Declared))
         for name, field in model.model_fields.items()
     }
-
-
-def option_names(model: type[Options], field: str) -> tuple[str, ...]:
-    """The names of an option on the command line, the one that messages use first."""
-    declared = getattr(options_of(model)[field].shown, "param_decls", ())
-    return declared or (f"--{field.replace('_', '-')}",)
+    return {
+        name: replace(one, names=one.names or (f"--{name.replace('_', '-')}",))
+        for name, one in found.items()
+    }
 
 
 def option_name(model: type[Options], field: str) -> str:
     """The name of an option in messages."""
-    shown = options_of(model)[field].shown
-    if isinstance(shown, ArgumentInfo):
-        return shown.metavar or field.upper()
-    return option_names(model, field)[0].partition("/")[0]
+    return options_of(model)[field].name
 
 
 def read_options(
@@ -223,8 +221,8 @@ def keyed(
     is, for one that belongs to the command line, and for two names of one option.
     """
     fields: dict[str, str] = {}
-    for field in model.model_fields:
-        fields |= {_key(name): field for name in (field, *option_names(model, field))}
+    for field, declared in options_of(model).items():
+        fields |= {_key(name): field for name in (field, *declared.names)}
     excluded = ("shell",) if of_python else ("shell", "call")
     known = [key for key, field in fields.items() if options_of(model)[field].scope not in excluded]
     found: dict[str, Any] = {}
@@ -316,7 +314,7 @@ def _parameter(model: type[Options], name: str) -> inspect.Parameter:
     required = field.is_required()
     shown = copy(declared.shown)
     if isinstance(shown, OptionInfo):
-        shown.param_decls = option_names(model, name)  # typer would give flags a second name
+        shown.param_decls = declared.names
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
