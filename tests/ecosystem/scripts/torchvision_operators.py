@@ -1,5 +1,5 @@
 """Imported by scripts whose library imports torchvision: declares its operators where they do not
-load, as beside a torch without CUDA; see `programs`."""
+load, as beside a torch without CUDA."""
 
 import torch
 
