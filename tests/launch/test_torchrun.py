@@ -100,47 +100,10 @@ def test_cpu_means_a_process_for_each_core() -> None:
     assert int(read(["--nproc-per-node", "cpu", "script.py"]).nproc_per_node) >= 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "name a script: dpbench launch FILE"),
-        (["-m", "--no-python", "script.py"], "got --no-python and -m, expected one of the two"),
-        (
-            ["--nnodes=2", "--rdzv-endpoint=host0:65536", "script.py"],
-            "got --rdzv-endpoint=host0:65536, expected a port from 1 to 65535",
-        ),
-        (
-            ["--nproc-per-node", "64", "script.py", "--backend", "nccl"],
-            "got --nproc-per-node=64 and a script with nccl, expected at most ",
-        ),
-        (["--nproc-per-node", "0", "script.py"], "--nproc-per-node=0, expected at least 1"),
-        (
-            ["--nproc-per-node", "x", "script.py"],
-            "and --nproc-per-node=x: Unsupported nproc_per_node value: x",
-        ),
-        (["--nnodes", "1:2:3", "script.py"], "got --nnodes=1:2:3 and "),
-        (["--nnodes", "a", "script.py"], "got --nnodes=a and "),
-        (["--rdzv-backend", "etcd", "script.py"], "got --rdzv-backend=etcd, expected static or"),
-        (
-            ["--nnodes=2", "--node-rank=2", "script.py"],
-            "node-rank=2, expected 0 to 1 with --nnodes",
-        ),
-        (["--node-rank", "-1", "script.py"], "got --node-rank=-1, expected 0 to 0"),
-        (
-            ["--nnodes=2", "--master-port=0", "script.py"],
-            "--master-port=0, expected a port from 1",
-        ),
-        (["--master-port=-1", "script.py"], "got --master-port=-1, expected a port from 1 to"),
-        (["--rdzv-endpoint=host0:x", "script.py"], "got --rdzv-endpoint=host0:x, expected a port"),
-        (["--max-restarts", "x", "script.py"], "invalid int value: 'x'"),
-        (["--no-such-option", "script.py"], "arguments"),
-    ],
-)
-def test_what_torchrun_would_refuse_takes_one_line(arguments: list[str], words: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        read(arguments)
-    assert words in str(refused.value)
-    assert "\n" not in str(refused.value)
+def test_more_ranks_of_nccl_than_gpus_are_refused() -> None:
+    words = "got --nproc-per-node=64 and a script with nccl, expected at most "
+    with pytest.raises(UsageError, match=words):
+        read(["--nproc-per-node", "64", "script.py", "--backend", "nccl"])
 
 
 @pytest.mark.parametrize(
