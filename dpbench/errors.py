@@ -3,12 +3,13 @@
 DpbenchError                    exit status 1
 ├── UsageError                  2: a value that the user gave; nothing was started
 │   ├── UnknownName             2: a name that is not known; says which names are
-│   └── InvalidValue            2: a value that an option does not take
+│   ├── InvalidValue            2: a value that an option does not take
+│   └── NotComparable           5: two sides that must not be compared, or have nothing in common
 ├── StoreError                  2: a results folder or file that cannot be used
 │   └── NewerSchema             2: written by a later dpbench
 ├── DataError                   2: a dataset that is not there or not what it should be
 ├── LaunchError                 1: the machinery around the ranks failed, not a trial
-├── TrainingFailed              1: a rank of a training ended before the training did
+├── TrainingFailed              1: a rank of a training or a script ended before its end
 └── Interrupted                 128 + signal: the user stopped it (130 for Ctrl-C)
 
 A trial that fails is a record with a status and a reason, never an exception.
@@ -52,6 +53,14 @@ class InvalidValue(UsageError):
         self.problem = problem
 
 
+class NotComparable(UsageError):
+    """Two sides that must not be compared, or have nothing in common."""
+
+    exit_status = 5
+
+
+INCONCLUSIVE = 4
+"""Exit status of a check or an explanation whose measurements spread too much to decide."""
 MOST_KNOWN_LISTED = 30
 """Known names that an error lists; of more than these, it suggests one, or the nearest three."""
 
@@ -106,7 +115,7 @@ class LaunchError(DpbenchError):
 
 
 class TrainingFailed(DpbenchError):
-    """A rank of a training ended early; what was trained before is in its checkpoints."""
+    """A rank of a training or a script ended early; a training keeps its checkpoints."""
 
 
 class Interrupted(DpbenchError):

@@ -4,6 +4,7 @@ were disturbed by other load on the machine."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 
 from dpbench import units
 from dpbench.analysis.throughput import is_measured
@@ -23,6 +24,8 @@ BUSY = 0.1
 """Share of the usable cores from which others' work disturbs trials on the CPU."""
 BUSY_BESIDE_GPUS = 0.5
 """Share for trials on GPUs, whose ranks need little of the cores."""
+HEAVY = 0.5
+"""Share from which no difference between rows can be trusted either."""
 MANY = 0.1
 """Share of disturbed trials from which no figure of the sweep can be trusted."""
 
@@ -83,6 +86,12 @@ def is_untrustworthy(records: Sequence[TrialRecord]) -> bool:
     """Whether so many trials were disturbed that no figure of the sweep can be trusted."""
     looked_at = [record for record in records if record.host_load and record.ranks]
     return bool(looked_at) and sum(map(is_disturbed, looked_at)) >= MANY * len(looked_at)
+
+
+def is_heavy(records: Sequence[TrialRecord]) -> bool:
+    """Whether the load was so heavy that no difference between rows can be trusted either."""
+    busy = [one.host_load for one in records if one.host_load and is_disturbed(one)]
+    return is_untrustworthy(records) and fmean(map(_share, busy)) > HEAVY
 
 
 def load_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:

@@ -41,6 +41,11 @@ class CheckVerdict:
         return f"<CheckVerdict: {self.summary}>"
 
 
+def as_argument(field: str, value: object = None) -> str:
+    """An argument in messages, with its value if there is one."""
+    return field if value is None else f"{field}={value}"
+
+
 def check(arch: Any = None, *, progress: bool = True, **options: Any) -> CheckVerdict:
     """Check for a performance regression, like `dpbench check`.
 
@@ -66,7 +71,7 @@ def check(arch: Any = None, *, progress: bool = True, **options: Any) -> CheckVe
         from dpbench.report.verdict import headline
         from dpbench.run.gate import request
 
-        found = request.check({**given, "quiet": not progress})
+        found = request.check({**given, "quiet": not progress}, named=as_argument)
     return CheckVerdict(
         outcome=found.verdict.outcome,
         exit_status=found.exit_status,

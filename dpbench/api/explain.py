@@ -14,6 +14,8 @@ from dpbench.options.explain import ExplainOptions
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dpbench.api.results import Results
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explained:
@@ -47,15 +49,16 @@ class Explained:
 
 
 def explain(
-    folder: str | PathLike[str] | None = None, *, progress: bool = True, **options: Any
+    folder: str | PathLike[str] | Results | None = None, *, progress: bool = True, **options: Any
 ) -> Explained:
     """Show where scaling efficiency is lost and what to try, like `dpbench explain`.
 
         >>> print(dpbench.explain("results/examples/two-cores", group_sizes=2))
         >>> dpbench.explain("train.py", arguments=["--epochs", "1"], gpus=2).advice
 
-    `folder` is a results folder, whose rows the options choose, or a training script, which is
-    measured first. Omit it for the latest folder in results/. `progress` prints on stderr.
+    `folder` is a results folder or its `Results`, whose rows the options choose, or a training
+    script, which is measured first. Omit it for the latest folder in results/. `progress` prints
+    on stderr.
 
     Returns:
         The explanation of the fastest row, or of those that the options choose.
@@ -63,11 +66,11 @@ def explain(
     Raises:
         UsageError: An argument is invalid, or no row can be explained.
         StoreError: The folder cannot be used.
+        TrainingFailed: The script failed.
         KeyboardInterrupt: After Ctrl-C.
     """
-    given = keyed(
-        ExplainOptions, "dpbench.explain: ", {"folder": folder, **options}, of_python=True
-    )
+    place = getattr(folder, "folder", folder)  # that of `Results`, whose module is slow to import
+    given = keyed(ExplainOptions, "dpbench.explain: ", {"folder": place, **options}, of_python=True)
     with call("dpbench.explain", progress=progress):
         from dpbench.run import explaining
 

@@ -121,7 +121,7 @@ class Results:
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
         return rows_text(self._subject.rows, format=format, columns=keys, width=width)[0]
 
-    def plot(self, kind: str, *, work: str | None = None) -> Figure:
+    def plot(self, kind: str = "throughput", *, work: str | None = None) -> Figure:
         """A chart, as `dpbench plot` draws it; `work` is a key of `headlines`, required if there
         are several.
 
@@ -157,8 +157,8 @@ class Results:
         """A comparison with the sweep `other`, the candidate: one row per configuration that both
         have. The columns are the keys of `compare`'s JSON rows.
 
-        Raises UsageError for what is no sweep, UnknownName for an unknown metric, and NotComparable
-        if the environments differ or no configuration is in both.
+        Raises UsageError for what is no sweep, UnknownName for an unknown metric, and
+        NotComparable, a UsageError, if the environments differ or no configuration is in both.
         """
         import pandas as pd
 

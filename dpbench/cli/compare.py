@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from dpbench.errors import NotComparable
 from dpbench.messages import print_result, warn
 from dpbench.options.bridge import command, read_options, read_value
 from dpbench.options.compare import CompareOptions
@@ -31,7 +32,7 @@ def compare(typed: dict[str, Any]) -> None:
         environment_differences,
     )
     from dpbench.analysis.comparisons.comparison import compare_metric
-    from dpbench.analysis.comparisons.matching import NotComparable, match
+    from dpbench.analysis.comparisons.matching import match
     from dpbench.cli.show_results import latest
     from dpbench.report.comparison import answer
     from dpbench.run.results import load_sides

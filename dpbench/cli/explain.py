@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import print_result
 from dpbench.options.bridge import command, read_options
 from dpbench.options.explain import ExplainOptions
 
 
 @command(ExplainOptions)
-def explain(typed: dict[str, Any]) -> None:
+def explain(typed: dict[str, Any]) -> int:
     """Show where scaling efficiency is lost, and what to try.
 
     dpbench explain --gpus 4 train.py --epochs 1
@@ -20,6 +21,9 @@ def explain(typed: dict[str, Any]) -> None:
     A training script is measured as it is, on one rank, as copies, and on all ranks.
     Without options that choose rows, explains the fastest one with several replicas. Include
     independent in the sweep to separate contention from the wrapper.
+
+    Exit status: 0 explained; 1 the script failed; 2 usage; 4 inconclusive: too
+    noisy for an efficiency; 130 interrupted.
     """
     options = read_options(ExplainOptions, typed)
     from dpbench.cli.show_results import latest
@@ -29,4 +33,6 @@ def explain(typed: dict[str, Any]) -> None:
         (folder,) = latest("explain")
         options = options.model_copy(update={"folder": folder})
 
-    print_result(explain(options).render(as_json=options.as_json))
+    found = explain(options)
+    print_result(found.render(as_json=options.as_json))
+    return INCONCLUSIVE if found.data["outcome"] == "inconclusive" else 0

@@ -1,7 +1,7 @@
 """A model of your own for dpbench. Run it as it is, then replace its parts with yours:
 
     dpbench sweep --arch my_model.py:make --gpus 2
-    dpbench sweep --arch my_model.py:make:width=256 --gpus 2
+    dpbench sweep --arch my_model.py:make:width=2048 --gpus 2
     dpbench train --arch my_model.py:make --gpus 2
 
 Every process imports this file and calls make(), with the same seed in all of them.
@@ -17,12 +17,13 @@ from torch import Tensor, nn
 FEATURES, CLASSES = 32, 4
 
 
-def make(width: int = 64) -> tuple[nn.Module, Any, Any]:
+def make(width: int = 1024) -> tuple[nn.Module, Any, Any]:
     """Returns (model, batch, loss). Its parameters are the options behind the second colon.
 
     Build a new model at every call, on the CPU: dpbench moves it to the devices.
     """
-    model = nn.Sequential(nn.Linear(FEATURES, width), nn.ReLU(), nn.Linear(width, CLASSES))
+    hidden = [nn.Linear(FEATURES, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
+    model = nn.Sequential(*hidden, nn.Linear(width, CLASSES))
     return model, batch, loss
 
 

@@ -49,8 +49,9 @@ def _sweep(options: SweepOptions, placed: Placement | None) -> int:
     from dpbench.report.progress.trials import Reporter
     from dpbench.run.sweep.dry_run import describe_plan
     from dpbench.run.sweep.job import planned
-    from dpbench.run.sweep.measuring import exit_status, follow, measure
+    from dpbench.run.sweep.measuring import FAILURES, exit_status, follow, measure
     from dpbench.run.sweep.nodes import parse_nodes
+    from dpbench.store import LOGS_FOLDER
 
     request = parse_nodes(options, placed)
     if options.debug:
@@ -73,6 +74,9 @@ def _sweep(options: SweepOptions, placed: Placement | None) -> int:
         stored = measure(job, progress)
     if options.summary:
         _show(stored, options)
+    logs = stored.folder / LOGS_FOLDER
+    if logs.is_dir() and any(record.status in FAILURES for record in stored.records):
+        say(f"the output of trials that failed is in {logs}")
     if options.as_json:
         say(f"records are in {stored.folder}")
     return exit_status(stored.records, stored.spec.implementations)

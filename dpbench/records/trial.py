@@ -156,12 +156,8 @@ class ScriptFacts:
 
     steps: int
     """Optimizer steps in which the following were counted."""
-    world_size: int
-    """Ranks of its process group; 0 if it made none."""
     reducing_forwards: int
     """Forward passes of DistributedDataParallel whose backward averages gradients."""
-    loader_seconds: float
-    """Time that it waited for batches from its DataLoader."""
     loader_workers: int | None = None
     """None if no DataLoader feeds its steps."""
     pins_memory: bool = False
@@ -175,6 +171,8 @@ class ScriptFacts:
     """Whether a parameter had no gradient after the warm-up."""
     differing_parameter: str | None = None
     """The first parameter that differs between ranks after the warm-up."""
+    same_samples: bool = False
+    """Whether all ranks had the same batch after the warm-up."""
     gpu: str | None = None
     """The UUID of the GPU with its parameters."""
 

@@ -13,9 +13,11 @@ from dpbench.analysis.diagnosis.explanation import Explanation, not_too_noisy
 from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.row import MOST_LISTED, Row
+from dpbench.analysis.throughput import items_per_second
 from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.footnotes import reasons
-from dpbench.report.numbers import percentage, time_text, write
+from dpbench.report.numbers import NOISY, percentage, time_text, write
+from dpbench.report.progress.trials import speed
 from dpbench.report.table import Table, column, text_column
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -56,7 +58,8 @@ def answer(
     """The verdict, factors and advice of the explanations that are `shown`, all unless given.
 
     `rows` are those that were asked for, of which those without a speed are listed with their
-    reasons; `first` are warnings. The data has all explanations.
+    reasons; `first` are warnings. The data has all explanations, and as its outcome "inconclusive"
+    if everything shown is too noisy.
     """
     own = [one for one in explanations if shown is None or one in shown]
     remarks = [*factor_notes(own), *reasons(rows), *notes]
@@ -80,6 +83,7 @@ def answer(
             remarks,
         ),
         data={
+            "outcome": "explained" if not_too_noisy(own) else "inconclusive",
             "configurations": [_plain(one) for one in explanations],
             "notes": [*first, *notes],
         },
@@ -88,8 +92,16 @@ def answer(
 
 def verdict(explained: Explanation) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss; of a
-    training script "train.py on 2 ranks: 1.5 × one rank, 76 % of linear scaling."."""
+    training script "train.py on 2 ranks: 1.5 × one rank, 76 % of linear scaling.". Or what varied
+    too much to say so."""
     trial, row, breakdown = explained.trial, explained.row, explained.breakdown
+    if explained.is_too_noisy:
+        wild = explained.noisiest
+        speeds = sorted(map(items_per_second, wild.records))
+        return (
+            f"No efficiency: {wild.label} varied from {speed(speeds[0])} to {speed(speeds[-1])} "
+            f"{wild.item}/s between {units.counted(len(speeds), 'repetition')}."
+        )
     step = f"{time_text(breakdown.step_seconds)} a step"
     if trial.workload.script:
         subject = f"{trial.workload.architecture} on {units.counted(trial.group_size, 'rank')}"
@@ -121,7 +133,7 @@ def symptom_lines(explained: Explanation) -> str:
             sentence = (
                 f"Input pipeline: {percentage(found.share)} of the step. With the batch kept in "
                 f"memory a step takes {time_text(found.cached_seconds)} instead of "
-                f"{time_text(explained.breakdown.step_seconds)}"
+                f"{time_text(found.as_is_seconds)}"
             )
         lines += [f"{sentence}.", f"  Try: {symptom.remedy}."]
     return "\n".join(lines)
@@ -135,6 +147,8 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
         for factor in one.breakdown.factors
         if factor.value.basis != "baseline"
     ]
+    if all(factor.value.is_too_noisy for _, factor in rows):
+        rows = []
     is_one = len(explanations) == 1
     return Table(
         caption="Factors of efficiency",
@@ -178,6 +192,8 @@ def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
 
 def _share(factor: Factor) -> str:
     """Writes "30 ± 2 %"; "gain of 10 ± 2 %" where the step is surely shorter."""
+    if factor.value.is_too_noisy:
+        return NOISY
     if not factor.is_gain:
         return percentage(factor.share)
     return f"gain of {percentage(factor.share.mapped(operator.neg, unit=factor.share.unit))}"
@@ -211,7 +227,8 @@ def advice_lines(
         which = units.some_of([row.label for row in rows], MOST_LISTED)
         if counts_rows and len(rows) > 1:
             which = units.counted(len(rows), "row")
-        yield f"{share} of the step is {text} ({which})"
+        is_of_script = explanations[0].trial.workload.script and len(explanations) == 1
+        yield f"{share} of the step is {text}" + ("" if is_of_script else f" ({which})")
     if any(one.breakdown.step_seconds.sample_size == 1 for one in explanations):
         yield "no advice on single repetitions (n = 1), which show no noise; use --repetitions 4"
 

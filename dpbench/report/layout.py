@@ -35,14 +35,15 @@ def table_width() -> int:
     return shutil.get_terminal_size((NO_TERMINAL, 24)).columns
 
 
-def filled(text: str, width: int, *, first: str = "", others: str = "") -> str:
+def filled(text: str, width: int, *, first: str = "", others: str | None = None) -> str:
     """The text on lines of at most so many characters; words and numbers with their units stay
-    whole. Lines begin with `first` and `others`."""
+    whole. The first line begins with `first`, further ones with `others`, or else as the text is
+    indented."""
     lines = textwrap.fill(
         TOGETHER.sub(NO_BREAK, text),
         width,
         initial_indent=first,
-        subsequent_indent=others,
+        subsequent_indent=text[: len(text) - len(text.lstrip())] if others is None else others,
         break_long_words=False,
         break_on_hyphens=False,
     )

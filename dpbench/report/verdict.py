@@ -95,12 +95,10 @@ def headline(verdict: Verdict) -> str:
             parts.append(f"inconclusive in {undecided}")
         if regressed:
             parts.append(f"regressed in {regressed}")
-    if word == "inconclusive":
-        parts.append(
-            "the machine was busy: free it and measure again"
-            if verdict.is_untrustworthy
-            else _what_would_decide(worst, verdict.seconds_per_repetition)
-        )
+    if verdict.is_untrustworthy and word in ("inconclusive", "regressed"):
+        parts.append("the machine was busy: free it and measure again")
+    elif word == "inconclusive":
+        parts.append(_what_would_decide(worst, verdict.seconds_per_repetition))
     if verdict.differences:
         changed = ", ".join(one.removeprefix("versions: ") for one in verdict.differences)
         parts.append(f"differs: {changed.replace(' -> ', ' → ')}")

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
-from dpbench import units
-from dpbench.analysis.diagnosis.explanation import (
-    Explanation,
-    fastest,
-    noisiest,
-    not_too_noisy,
-    trained_together,
-)
+from dpbench.analysis.diagnosis.explanation import fastest, not_too_noisy, trained_together
 from dpbench.analysis.diagnosis.hints import code_notes
 from dpbench.analysis.repetitions import load_notes
-from dpbench.analysis.row import Row, noise_note
+from dpbench.analysis.row import noise_note
 from dpbench.analysis.subject import of_folder
-from dpbench.errors import DpbenchError, UsageError
+from dpbench.errors import TrainingFailed, UsageError
 from dpbench.messages import say, warn
 from dpbench.options.explain import ExplainOptions, ScriptRunOptions
 from dpbench.options.shared import LARGEST, RowFilter
@@ -25,20 +19,16 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.explanation import answer
-from dpbench.report.numbers import plus_minus
 from dpbench.run.results import filter_choices, latest_folders
 from dpbench.specs.traits import SCRIPT
 from dpbench.store import LOGS_FOLDER, load
 
 
-class ScriptUnmeasured(DpbenchError):
-    """The script could not be measured on all ranks; the text says why."""
-
-
 def explain(options: ExplainOptions) -> Answer:
-    """Explain rows of a results folder, or of a script, which is measured first.
+    """Explain rows of a results folder, or of a script, which is measured first. Where the speeds
+    are too noisy, the answer says which, and what is known in spite of that.
 
-    Raises UsageError if no row can be explained, StoreError, and ScriptUnmeasured.
+    Raises UsageError if no row can be explained, StoreError, and TrainingFailed.
     """
     if options.script_words:
         folder = _measure(options)
@@ -63,20 +53,19 @@ def explain(options: ExplainOptions) -> Answer:
         what = f"nothing to explain in {rows[0].label}" if rows else "no such row"
         there = filter_choices([one.row for one in subject.explanations])
         raise UsageError(f"{folder}: {what}; there are {there}")
-    stated = not_too_noisy(explanations)
-    noisy = [one.row for one in explanations if one.is_too_noisy]
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
-    shown = stated if chooses else fastest(trained_together(stated) or stated)
-    if not shown:  # what a script does wrong is seen whatever its speed
-        shown = tuple(one for one in explanations if one.symptoms)
-    if not shown and not options.as_json:
-        why = "; ".join(
-            (_too_noisy(fastest(explanations)[0], subject.rows), *load_notes(sweep.records))
-        )
-        raise UsageError(f"{folder}: {why}; `dpbench report {folder}` shows what was measured")
+    chosen = explanations if chooses else trained_together(explanations) or explanations
+    shown = not_too_noisy(chosen)
+    following: tuple[str, ...] = ()
+    if not shown:
+        shown = fastest(chosen)[:1]
+        following = (f"Next: {_measure_again(options, 3 * shown[0].row.repetitions)}",)
+    elif not chooses:
+        shown = fastest(shown)
+    noisy = [one.row for one in explanations if one.is_too_noisy and one not in shown]
     first = (*subject.unfinished, *load_notes(sweep.records))
     warn(*sweep.warnings)
-    return answer(
+    found = answer(
         explanations,
         shown=shown,
         rows=rows,
@@ -88,12 +77,21 @@ def explain(options: ExplainOptions) -> Answer:
         ),
         verbose=options.verbose,
     )
+    return replace(found, paragraphs=(*found.paragraphs, *following))
+
+
+def _measure_again(options: ExplainOptions, repetitions: int) -> str:
+    """What to type for more repetitions of a script, or what to do for those of a sweep."""
+    if not options.script_words:
+        return f"measure again with --repetitions {repetitions}"
+    again = options.model_copy(update={"repetitions": repetitions, "name": None})
+    return shlex.join(["dpbench", "explain", *again.words()])
 
 
 def _measure(options: ExplainOptions) -> Path:
     """Measure the script as `dpbench sweep` does, in the largest group only, and return the folder.
 
-    A row that fails has no further repetitions. Raises ScriptUnmeasured if all ranks together do.
+    A row that fails has no further repetitions. Raises TrainingFailed if all ranks together do.
     """
     from dpbench.report.progress.trials import Reporter
     from dpbench.run.sweep.measuring import measure_sweep
@@ -112,17 +110,5 @@ def _measure(options: ExplainOptions) -> Path:
     for record in stored.records:
         if record.status is not Status.COMPLETED and record.trial.implementation == SCRIPT:
             kept = f"; its output is in {stored.folder / LOGS_FOLDER}"
-            raise ScriptUnmeasured(f"{record.trial.workload.architecture}: {record.reason}{kept}")
+            raise TrainingFailed(f"{record.trial.workload.architecture}: {record.reason}{kept}")
     return stored.folder
-
-
-def _too_noisy(one: Explanation, rows: Sequence[Row]) -> str:
-    """Which speed is too noisy to explain a row, its own or one that it is compared with."""
-    row, speed = noisiest(one, rows)
-    counted = units.counted(row.repetitions, "repetition")
-    slow = f"; it has {one.slow_steps.text}" if one.slow_steps else ""
-    return (
-        f"{one.row.label} is too noisy to explain: {row.label} reached "
-        f"{plus_minus(speed, plain_decimals=1)} {speed.unit} in {counted}; measure again with more "
-        f"--repetitions{slow}"
-    )

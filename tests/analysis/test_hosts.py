@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.comparisons.comparability import environment_notes
-from dpbench.analysis.comparisons.matching import NotComparable, match
+from dpbench.analysis.comparisons.matching import match
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.resources import utilization
 from dpbench.analysis.rows import summarize
+from dpbench.errors import NotComparable
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import TrialRecord
 from dpbench.report.numbers import cell

@@ -38,6 +38,7 @@ def test_rows_of_a_folder_are_explained_with_their_factors(
     product = explained.factors.value.prod()
     assert product == pytest.approx(found["efficiency"]["value"], rel=0.05)
     assert [*explained.advice.text] == [one["text"] for one in found["advice"]]
+    assert dpbench.explain(dpbench.load(EXAMPLE), **row, batch_sizes=32) == explained
 
 
 @pytest.mark.full

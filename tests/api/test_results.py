@@ -73,10 +73,16 @@ def test_a_chart_is_a_figure_that_notebooks_show(measured: Results) -> None:
     figure = measured.plot("speedup")
     assert isinstance(figure, Figure)
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    assert isinstance(measured.plot(), Figure)
     with pytest.raises(UnknownName, match="Did you mean 'throughput'"):
         measured.plot("throughputs")
     with pytest.raises(UsageError, match="nothing to draw as 'bandwidth' in "):
         measured.plot("bandwidth")
+
+
+def test_sweeps_that_have_nothing_in_common_are_a_usage_error(measured: Results) -> None:
+    with pytest.raises(UsageError, match="no configuration is in both"):
+        measured.compare(dpbench.load("results/examples/two-cores"))
 
 
 def test_collectives_alone_are_results_too() -> None:

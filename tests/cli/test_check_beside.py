@@ -273,7 +273,7 @@ def test_a_sweep_that_stores_no_trial_ends_the_check_with_its_message(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--against-ref", "nowhere", "--arch", "model.py:build"], "no such revision in this"),
+        (["--against-ref", "nowhere"], "nowhere: no such revision in this"),
         (["--against-ref", "HEAD", "--arch", "new.py:build"], "has no package/new.py; expected"),
         (["--against-ref", "HEAD", "--arch", "mlp"], "--arch mlp is not a file in this repository"),
         (["--against-ref", "HEAD", "--against", "dp"], "expected one of --against-ref"),

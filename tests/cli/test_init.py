@@ -35,9 +35,9 @@ def test_the_file_is_a_model_that_can_be_trained_as_it_is(
         gradients = torch.autograd.grad(loss, list(model.parameters()))
         with torch.no_grad():
             for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                parameter -= gradient
+                parameter -= 0.1 * gradient
     assert losses[-1] < 0.5 * losses[0]
-    assert [str(option) for option in architecture.options(name)] == ["width=64 (int)"]
+    assert [str(option) for option in architecture.options(name)] == ["width=1024 (int)"]
 
 
 def test_the_example_is_copied_as_it_ships(capsys: pytest.CaptureFixture[str]) -> None:

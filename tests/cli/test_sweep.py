@@ -251,7 +251,9 @@ def test_the_first_sweep_names_the_fastest_backend_and_says_what_is_next(
     lines = capsys.readouterr().out.splitlines()
     assert "ddp/shm ×2" in lines[0]
     assert lines[-1] == "Next: dpbench explain your_script.py"
-    assert len(store.load(Path("results/n")).records) == 5 * 6
+    assert len(store.load(Path("results/n")).records) == 6 * 5
+    assert run(["explain", "results/n"]) == 0
+    assert "contention  " in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("here")

@@ -68,7 +68,7 @@ def main() -> None:
     samples = torch.randn(chosen.samples, 32), torch.randint(10, (chosen.samples,))
     data = (SlowSamples if "slow-samples" in faults else TensorDataset)(*samples)
     ranks, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-    sampler = DistributedSampler(data, ranks, rank)
+    sampler = None if "same-samples" in faults else DistributedSampler(data, ranks, rank)
     loader = DataLoader(
         data, chosen.batch_size, sampler=sampler, num_workers=chosen.workers, drop_last=True
     )

@@ -51,6 +51,7 @@ def test_a_cell_folds_between_words_only_where_it_is_too_wide(
 
 def test_a_percentage_is_not_broken() -> None:
     assert filled("a tolerance of 3 % holds", 16) == "a tolerance of\n3 % holds"
+    assert filled("  indented text", 12) == "  indented\n  text"
 
 
 def test_columns_leave_in_their_order_before_a_number_is_broken() -> None:

@@ -53,6 +53,7 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     assert "too noisy to decide here" in headline(replace(found, seconds_per_repetition=130.0))
     busy = replace(found, is_untrustworthy=True)
     assert headline(busy).endswith("; the machine was busy: free it and measure again")
+    assert headline(replace(busy, outcome="pass")).count("busy") == 0
 
 
 @pytest.mark.parametrize(("strict", "outcome"), [(False, "pass"), (True, "inconclusive")])

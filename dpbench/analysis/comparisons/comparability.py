@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side
+from dpbench.analysis.comparisons.matching import Matched, Side
 from dpbench.analysis.row import MOST_LISTED
 from dpbench.data.user_code import named_files
+from dpbench.errors import NotComparable
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment, comparable
 from dpbench.records.trial import TrialRecord

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from dpbench.analysis.repetitions import usable_repetitions
 from dpbench.codec import differing_fields
-from dpbench.errors import DpbenchError, UnknownName, UsageError
+from dpbench.errors import NotComparable, UnknownName, UsageError
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import AXES, WORKLOAD_SETTINGS, Labels, TrialSpec, plain_label, series_name
@@ -45,12 +45,6 @@ IDENTITY: dict[str, Callable[[TrialSpec], Typed]] = {
 }
 """Settings that identify what was run. The number of repetitions and extra measurements do not
 count; a scaling rule counts by its learning rate."""
-
-
-class NotComparable(DpbenchError):
-    """Two sides that must not be compared, or have nothing in common."""
-
-    exit_status = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

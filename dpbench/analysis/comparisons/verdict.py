@@ -18,6 +18,9 @@ If repetitions are added until the verdict is clear, each look is a chance to er
 12, 18 and 27 repetitions, each at 5 %, would call a candidate at the tolerance regressed in 13 of
 100 checks; at 2 % they do in 6 (Pocock, "Group sequential methods", 1977, has 2.1 % for five
 looks).
+
+Where other programs used more than half of the cores, differences cannot be trusted, and every
+outcome is inconclusive.
 """
 
 from __future__ import annotations
@@ -34,10 +37,11 @@ from dpbench.analysis.comparisons.comparability import (
     environment_differences,
 )
 from dpbench.analysis.comparisons.comparison import Comparison, compare_metric
-from dpbench.analysis.comparisons.matching import NotComparable, Side, match
+from dpbench.analysis.comparisons.matching import Side, match
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metrics import METRICS
-from dpbench.analysis.repetitions import by_configuration, is_untrustworthy, outcome
+from dpbench.analysis.repetitions import by_configuration, is_heavy, is_untrustworthy, outcome
+from dpbench.errors import NotComparable
 from dpbench.records.trial import Status
 from dpbench.specs import Labels
 
@@ -95,6 +99,19 @@ class Verdict:
         return self.outcome == "inconclusive" and any(
             row.is_open and all(row.repetitions) for row in self.rows
         )
+
+    @property
+    def undecided(self) -> Verdict:
+        """The same numbers with every outcome inconclusive."""
+        metrics = (
+            replace(
+                one,
+                outcome="inconclusive",
+                rows=tuple(replace(row, outcome="inconclusive") for row in one.rows),
+            )
+            for one in self.metrics
+        )
+        return replace(self, outcome="inconclusive", metrics=tuple(metrics))
 
 
 def judge(
@@ -233,8 +250,9 @@ def assess(
                 label = f"{labels.configuration(spec)}{role}"
                 failures[label] = (label, f"{status.words}: {reason}", took)
     seconds = sum(record.duration_seconds for record in trials)
+    verdict = judge(comparisons, tolerances, alpha=alpha, strict=strict)
     return replace(
-        judge(comparisons, tolerances, alpha=alpha, strict=strict),
+        verdict.undecided if any(is_heavy(records) for records, _ in measured) else verdict,
         notes=tuple(dict.fromkeys(notes)),
         failures=tuple(failures.values()),
         differences=tuple(

@@ -45,13 +45,12 @@ def advise(one: Explanation, others: Sequence[Explanation]) -> tuple[Advice, ...
     """The advice on one explanation of a sweep, the largest loss first; () if nothing is large.
 
     A factor is blamed if the whole interval of its share lies above 0 and it costs 5 % of the step
-    or more; with a single repetition nothing is blamed, as there is no interval. What the sweep
-    already tried is not advised. Where a speed is too noisy, and of one replica in a sweep of
-    several, only slow steps are named.
+    or more, even where the speed is too noisy to state; with a single repetition nothing is blamed,
+    as there is no interval. What the sweep already tried is not advised. Of one replica in a sweep
+    of several, only slow steps are named.
     """
     pauses = _pauses(one)
-    is_beside_several = one.trial.group_size == 1 and any(o.trial.group_size > 1 for o in others)
-    if one.is_too_noisy or is_beside_several:
+    if one.trial.group_size == 1 and any(other.trial.group_size > 1 for other in others):
         return () if pauses is None else (pauses,)
     lines = []
     for factor in one.breakdown.factors:

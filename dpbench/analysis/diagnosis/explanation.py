@@ -75,6 +75,8 @@ class Explanation:
     row: Row
     trial: TrialSpec
     breakdown: Breakdown
+    noisiest: Row
+    """The row whose speed has the widest interval: itself, or what its speedup is against."""
     slowest_rank: SlowestRank | None
     phases: StepPhases | None
     slow_steps: SlowSteps | None
@@ -116,33 +118,33 @@ def fastest(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
     return (together[speeds.index(max(speeds))],)
 
 
-def noisiest(explained: Explanation, rows: Sequence[Row]) -> tuple[Row, Estimate]:
-    """The row whose speed has the widest interval, with that speed: the explained row itself, or
-    what its speedup is against."""
-    known = {row.trial: row for row in rows if row.trial}
-    inputs = (explained.trial, reference_of(known)(explained.trial))
-    speeds = [(row, row.throughput) for one in inputs if (row := known.get(one)) and row.throughput]
-    return max(speeds, key=lambda found: found[1].ends[1] / found[1].ends[0])
-
-
 def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
     """Explanations without advice of all rows of a sweep that have a speed, except `single` and one
     `independent` copy, which equals it; `rows` include those two, as references."""
     references = references_of(record for row in rows for record in row.records)
+    known = {row.trial: row for row in rows if row.trial}
+    find_baseline = reference_of(known)
     return [
-        _explain(row, row.trial, references)
+        _explain(row, row.trial, references, known.get(find_baseline(row.trial), row))
         for row in rows
         if row.trial is not None and row.records
         if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
     ]
 
 
-def _explain(row: Row, trial: TrialSpec, references: References) -> Explanation:
+def _explain(row: Row, trial: TrialSpec, references: References, baseline: Row) -> Explanation:
+    """Explain a row, whose speedup is against `baseline`."""
+
+    def spread(one: Row) -> float:
+        low, high = one.throughput.ends if one.throughput else (1.0, 1.0)
+        return high / low
+
     breakdown = break_down(row.records, references)
     return Explanation(
         row=row,
         trial=trial,
         breakdown=breakdown,
+        noisiest=max((row, baseline), key=spread),
         slowest_rank=slowest_of(row.records),
         phases=step_phases(row.records),
         slow_steps=slow_steps(row.records, breakdown.slow_first_steps),

@@ -83,10 +83,13 @@ class Factor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputPipeline:
-    """Cost of a script's input pipeline: as-is steps against those on a kept batch."""
+    """Cost of a script's input pipeline: as-is steps against those on a kept batch, both without
+    slow first steps, of which the two have unequal numbers."""
 
     share: Estimate
     """Share of the step's seconds that a kept batch saves."""
+    as_is_seconds: Estimate
+    """Step as it is, the slowest rank's mean."""
     cached_seconds: Estimate
     """Step on a kept batch, the slowest rank's mean."""
 
@@ -157,14 +160,24 @@ def break_down(records: Sequence[TrialRecord], references: References) -> Breakd
         repetitions=tuple(repetitions),
         missing=tuple(place for place in range(len(PARTS) + 1) if place not in places),
         slow_first_steps=skipped,
-        input=_input_pipeline(records),
+        input=_input_pipeline(records, skipped),
     )
 
 
-def _input_pipeline(records: Sequence[TrialRecord]) -> InputPipeline | None:
+def _input_pipeline(records: Sequence[TrialRecord], skipped: int) -> InputPipeline | None:
     """The input pipeline over the repetitions that measured it on all ranks."""
+
+    def settled(windows: Sequence[Window]) -> float:
+        """Mean step of the slowest rank, without the `skipped` first ones."""
+        return max(
+            mean_step_seconds(one)
+            * fmean(one.step_seconds[skipped:] or one.step_seconds)
+            / fmean(one.step_seconds)
+            for one in windows
+        )
+
     pairs = [
-        (max(map(mean_step_seconds, cached)), slowest_rank_step_seconds(record))
+        (settled(cached), settled([rank.timed for rank in record.ranks]))
         for record in records
         if len(cached := [rank.cached for rank in record.ranks if rank.cached]) == len(record.ranks)
     ]
@@ -173,6 +186,7 @@ def _input_pipeline(records: Sequence[TrialRecord]) -> InputPipeline | None:
     shares = [1 - kept / whole for kept, whole in pairs]
     return InputPipeline(
         share=mean(shares, unit="of the step"),
+        as_is_seconds=geometric_mean([whole for _, whole in pairs], unit="s"),
         cached_seconds=geometric_mean([kept for kept, _ in pairs], unit="s"),
     )
 

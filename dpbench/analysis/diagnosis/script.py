@@ -31,6 +31,7 @@ def symptoms(records: Sequence[TrialRecord], breakdown: Breakdown) -> tuple[Symp
     facts = [rank.script for record in records for rank in record.ranks if rank.script]
     return (
         *_replicas(facts),
+        *_samples(facts),
         *_devices(records),
         *_input_pipeline(facts, breakdown),
         *_reductions(facts),
@@ -59,6 +60,16 @@ def _replicas(facts: Sequence[ScriptFacts]) -> Iterator[Symptom]:
         remedy="change parameters before wrapping the model, on all ranks alike, and let all ranks "
         "load the same checkpoint",
     )
+
+
+def _samples(facts: Sequence[ScriptFacts]) -> Iterator[Symptom]:
+    if any(one.same_samples and one.is_wrapped for one in facts):
+        yield Symptom(
+            kind="same samples",
+            text="All ranks train on the same samples: their batches are equal",
+            remedy="DataLoader(…, sampler=DistributedSampler(dataset)), and "
+            "sampler.set_epoch(epoch) before each epoch",
+        )
 
 
 def _devices(records: Sequence[TrialRecord]) -> Iterator[Symptom]:
@@ -125,7 +136,7 @@ def _input_pipeline(facts: Sequence[ScriptFacts], breakdown: Breakdown) -> Itera
         return
     wanted = ["num_workers=…"]
     wanted += ["persistent_workers=True"] * (not first.keeps_workers)
-    wanted += ["pin_memory=True"] * (not first.pins_memory)
+    wanted += ["pin_memory=True"] * (first.gpu is not None and not first.pins_memory)
     yield Symptom(
         kind="input pipeline",
         text="",

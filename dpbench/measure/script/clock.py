@@ -48,7 +48,6 @@ class Segment:
     readings: list[Any] = field(default_factory=list)
     """The clock at the start and after each step."""
     samples: list[int] = field(default_factory=list)
-    loader_seconds: list[float] = field(default_factory=list)
     reductions: list[int] = field(default_factory=list)
     interrupted: set[int] = field(default_factory=set)
     """Steps in which an epoch ended, or a loader that feeds no step was read."""
@@ -92,21 +91,24 @@ class Peers:
 class StepClock:
     """Hears of the script's steps, batches and forward passes, and ends the measurement.
 
-    `inspect` is called after the warm-up and returns a number for each parameter, to compare
-    replicas by; `finish` gets the segments of each mode, after the last step.
+    `inspect` is called in the warm-up and after it: numbers to compare ranks by, "digests" with one
+    for each parameter, and "batch" for the samples; `finish` gets the segments of each mode, after
+    the last step.
     """
 
     def __init__(
         self,
         plan: dict[str, Any],
         peers: Peers,
-        inspect: Callable[[], dict[str, int]],
+        inspect: Callable[[], dict[str, Any]],
         finish: Callable[[list[Segment]], None],
     ) -> None:
         self.plan, self.peers = plan, peers
         self._inspect, self._finish = inspect, finish
         self.differing: str | None = None
         """The first parameter that differs between ranks after the warm-up."""
+        self.same_samples = False
+        """Whether all ranks had the same batch then, and another one before."""
         self.mode: Mode = "as-is"
         self.taken = 0
         """Optimizer steps so far."""
@@ -119,7 +121,7 @@ class StepClock:
         """Whether a forward pass has prepared a reduction, and a DataLoader has fed a step."""
         self.counts_samples = False
         """Whether a DataLoader feeds the steps of some rank."""
-        self.samples, self.loader_seconds, self.reductions, self.interrupted = 0, 0.0, 0, False
+        self.samples, self.reductions, self.interrupted = 0, 0, False
         """What was seen since the last step."""
         self.measured: list[Segment] = []
         """The segments of whole rounds."""
@@ -142,10 +144,9 @@ class StepClock:
             segment.interrupted.add(len(segment.samples))
             self.interrupted = False
         segment.samples.append(self.samples)
-        segment.loader_seconds.append(self.loader_seconds)
         segment.reductions.append(self.reductions)
         segment.readings.append(self._now())
-        self.samples, self.loader_seconds, self.reductions = 0, 0.0, 0
+        self.samples, self.reductions = 0, 0
         self.taken += 1
         if len(segment.samples) == segment.steps:
             self._end_segment()
@@ -187,19 +188,23 @@ class StepClock:
         warmup, steps = self.plan["warmup"], self.plan["steps"]
         untimed = warmup - warmup // 2
         yield Segment("as-is", max(untimed, 1))
+        earlier = self._inspect().get("batch") if self.plan["varies"] else None
         pace = Segment("as-is", max(warmup // 2, 1))
         yield pace
         found = self._exchange(
             pace=median(pace.step_seconds),
             syncs=self.synchronizes,
             loads=self.loads,
-            digests=self._inspect() if self.plan["varies"] else {},
+            **(self._inspect() if self.plan["varies"] else {}),
         )
-        first = found[0]["digests"]
+        first = found[0].get("digests", {})
         self.differing = next(
             (n for n in first if any(one["digests"].get(n, first[n]) != first[n] for one in found)),
             None,
         )
+        batch = found[0].get("batch")
+        is_same = len(found) > 1 and all(one.get("batch") == batch for one in found)
+        self.same_samples = is_same and None not in (batch, earlier) and batch != earlier
         self.counts_samples = any(one["loads"] for one in found)
         size = math.ceil(SEGMENT_SECONDS / max(one["pace"] for one in found))
         size = min(max(size, SHORTEST_SEGMENT), steps // 2)

@@ -64,9 +64,10 @@ class Program:
             self.fail(f"the script ended with status {status}{after}", has_written=True)
         self.fail(self.too_short(status))
 
-    def inspect(self) -> dict[str, int]:
-        """See `Watched.digests`."""
-        return self.watched.digests(self.clock.optimizer)
+    def inspect(self) -> dict[str, Any]:
+        """What ranks are compared by; see `StepClock`."""
+        seen = self.watched
+        return {"digests": seen.digests(self.clock.optimizer), "batch": seen.batch_digest()}
 
     def too_short(self, status: object) -> str:
         """Why a script that has ended was not measured."""

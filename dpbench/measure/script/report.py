@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from dpbench.measure.device import gpu_uuid, peak_device_memory, peak_host_memory_bytes
 from dpbench.measure.script.clock import Mode, Segment, StepClock
@@ -73,9 +72,7 @@ def _facts(clock: StepClock, watched: Watched, as_is: Sequence[Segment]) -> Scri
     wrapper, loader = watched.wrapper, watched.feeding_loader()
     return ScriptFacts(
         steps=sum(len(one.samples) for one in as_is),
-        world_size=dist.get_world_size() if dist.is_initialized() else 0,
         reducing_forwards=sum(sum(one.reductions) for one in as_is),
-        loader_seconds=sum(sum(one.loader_seconds) for one in as_is),
         loader_workers=None if loader is None else loader.num_workers,
         pins_memory=bool(loader and loader.pin_memory),
         keeps_workers=bool(loader and loader.persistent_workers),
@@ -83,5 +80,6 @@ def _facts(clock: StepClock, watched: Watched, as_is: Sequence[Segment]) -> Scri
         finds_unused=bool(wrapper and wrapper.find_unused_parameters),
         has_unused=watched.unused,
         differing_parameter=clock.differing,
+        same_samples=clock.same_samples,
         gpu=gpu_uuid(clock.device),
     )

@@ -9,7 +9,6 @@ import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -59,13 +58,11 @@ class Batches:
         if clock.mode == "cached" and feed.trains:
             clock.segment.repeated += 1
             return refreshed(feed.batch)
-        started = perf_counter()
         try:
             batch = next(self._batches)
         except StopIteration:
             clock.interrupted = True
             raise
-        clock.loader_seconds += perf_counter() - started
         if feed.trains:
             clock.samples += samples_in(batch)
         elif feed.batch is not None and clock.taken == feed.at_step + 1:
@@ -91,16 +88,30 @@ def refreshed(batch: Any) -> Any:
     return copy.copy(batch)
 
 
+def first_tensor(batch: Any) -> torch.Tensor | None:
+    """The first tensor of a batch, if its first parts have one."""
+    while not torch.is_tensor(batch):
+        if isinstance(batch, Mapping) and batch:
+            batch = next(iter(batch.values()))
+        elif isinstance(batch, (list, tuple)) and batch:
+            batch = batch[0]
+        else:
+            return None
+    return batch
+
+
 def samples_in(batch: Any) -> int:
     """The first dimension of the first tensor; 1 if there is none."""
-    if torch.is_tensor(batch):
-        return batch.shape[0] if batch.ndim else 1
-    if isinstance(batch, Mapping):
-        batch = next(iter(batch.values()), None)
-        return samples_in(batch) if batch is not None else 1
-    if isinstance(batch, (list, tuple)) and batch:
-        return samples_in(batch[0])
-    return 1
+    first = first_tensor(batch)
+    return first.shape[0] if first is not None and first.ndim else 1
+
+
+def digest(values: torch.Tensor) -> int | None:
+    """A number that is equal where all bits of the values are; None if it cannot be had."""
+    kind = BITS.get(values.element_size())
+    if type(values) not in (torch.Tensor, torch.nn.Parameter) or not kind or not values.ndim:
+        return None
+    return int(values.detach().contiguous().view(kind).sum(dtype=torch.int64))
 
 
 class Watched:
@@ -143,13 +154,14 @@ class Watched:
         elif optimizer is not None:
             parameters = [one for group in optimizer.param_groups for one in group["params"]]
             named = ((f"parameter {number}", one) for number, one in enumerate(parameters))
-        found = {}
-        for name, one in named:
-            kind = BITS.get(one.element_size())
-            if type(one) in (torch.Tensor, torch.nn.Parameter) and kind and one.ndim:
-                bits = one.detach().contiguous().view(kind)
-                found[name] = int(bits.sum(dtype=torch.int64))
-        return found
+        found = ((name, digest(one)) for name, one in named)
+        return {name: number for name, number in found if number is not None}
+
+    def batch_digest(self) -> int | None:
+        """A number for the last batch that fed a step; None without one."""
+        loader = self.feeding_loader()
+        first = None if loader is None else first_tensor(self.feeds[loader].batch)
+        return None if first is None else digest(first)
 
     def feeding_loader(self) -> Any:
         """The DataLoader that feeds the steps; None if there is none."""
@@ -225,9 +237,7 @@ def _watch_batches(clock: StepClock, watched: Watched) -> None:
         feed = watched.feeds.setdefault(self, Feed())
         if clock.mode == "cached" and feed.trains:
             return Batches(iter(()), feed, clock)
-        started = perf_counter()
         batches = iterate(self)
-        clock.loader_seconds += perf_counter() - started
         if self.num_workers:
             queue = self.num_workers * (self.prefetch_factor or 2)
             clock.queued = min(max(clock.queued, queue), QUEUE_LIMIT)

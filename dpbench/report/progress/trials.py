@@ -71,6 +71,7 @@ class Reporter:
         console = console or Console(stderr=True, highlight=False, quiet=quiet)
         self._draws = can_draw(console)
         self._label: Callable[[Any], str] = attrgetter("label")
+        self._noun = noun
         self._bar = Progress(
             BarColumn(),
             MofNCompleteColumn(),
@@ -85,12 +86,15 @@ class Reporter:
         self._task = self._bar.add_task("", total=None, rest="")
         self._done = self._total = 0
         self._took: list[float] = []
+        self._skipped: list[Record] = []
+        """The last ones, all for one reason, which get one line."""
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._print_skipped()
         self._bar.stop()
 
     def note(self, text: str) -> None:
@@ -110,6 +114,8 @@ class Reporter:
         self._bar.update(self._task, description=escape(self._label(spec)))
 
     def finished(self, record: Record) -> None:
+        if self._skipped and record.reason != self._skipped[0].reason:
+            self._print_skipped()
         self._done += 1
         if record.duration_seconds > 0:  # a skipped trial tells nothing about others
             self._took.append(record.duration_seconds)
@@ -117,10 +123,20 @@ class Reporter:
         left = units.seconds(ceil(fmean(self._took) * waiting)) if self._took and waiting else ""
         rest = f", {left} left" if left else ""
         self._bar.update(self._task, completed=self._done, rest=rest)
-        if not self._draws:
+        if record.status is Status.SKIPPED:
+            self._skipped.append(record)
+        elif not self._draws:
             self._print(f"[{self._done}/{self._total}] {describe(record, self._label)}{rest}")
-        elif record.status not in (Status.COMPLETED, Status.SKIPPED):
+        elif record.status is not Status.COMPLETED:
             self._print(describe(record, self._label))
+
+    def _print_skipped(self) -> None:
+        found, self._skipped = self._skipped, []
+        if found and not self._draws:
+            line = describe(found[0], self._label)
+            if len(found) > 1:
+                line = f"{units.counted(len(found), self._noun)} {_result(found[0])}"
+            self._print(f"[{self._done}/{self._total}] {line}")
 
     def _print(self, line: str) -> None:
         """Prints a line above the bar, if there is one."""

@@ -31,7 +31,7 @@ from dpbench.options.check import CheckOptions
 from dpbench.report.progress.trials import speed
 from dpbench.run.gate.judging import Check, Judged, conclude
 from dpbench.run.gate.looks import looks
-from dpbench.run.gate.revision import checked_out
+from dpbench.run.gate.revision import checked_out, find_commit
 from dpbench.run.interrupts import as_exceptions
 from dpbench.specs import WorkloadSpec
 from dpbench.store import SweepStore
@@ -124,6 +124,8 @@ def check_beside(wanted: Check) -> Judged:
     """Measure the code as it stands, in this Python, and the other version in turn, and judge
     them."""
     options = wanted.options
+    if options.against_ref is not None:
+        find_commit(options.against_ref)  # a wrong one is reported before anything of the model
     asked, spec, _ = wanted.sweep()
     words = asked.words()
     if options.data_dir is not None:

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 from dpbench import store, units
 from dpbench.analysis.comparisons.change import ALPHA
-from dpbench.analysis.comparisons.matching import NotComparable, Side
+from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
 from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.repetitions import load_notes
 from dpbench.architecture import make_importable
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import INCONCLUSIVE, NotComparable, StoreError, UsageError
 from dpbench.launch.nodes import Node
 from dpbench.messages import say, warn
 from dpbench.options.bridge import read_options, read_value
@@ -32,7 +32,7 @@ from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import BASELINE, Labels, SweepSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, SCRIPT
 
-PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
+PASS, REGRESSED, WRONG_GRADIENTS = 0, 3, 6
 TWO_SWEEPS = (
     "two sweeps: what changed on the machine between them counts as a change; --against-ref REV "
     "measures both versions of your code in turn"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -35,13 +35,20 @@ class CheckResult:
     exit_status: int
 
 
-def check(given: Given) -> CheckResult:
+def as_option(field: str, value: object = None) -> str:
+    """An option of `dpbench check` in messages, with its value if there is one."""
+    words = [] if field == CheckOptions.first else [option_name(CheckOptions, field)]
+    return " ".join([*words, *([] if value is None else [str(value)])])
+
+
+def check(given: Given, named: Callable[..., str] = as_option) -> CheckResult:
     """Measure what is `given` unless it is stored, judge it, and write the files.
 
-    Raises UsageError, StoreError, and NotComparable if there is nothing to compare.
+    `named` is how the caller names a field of `CheckOptions`, and its value, in messages. Raises
+    UsageError, StoreError, and NotComparable if there is nothing to compare.
     """
     options = read_options(CheckOptions, given)
-    _require_one_baseline(options, {*given})
+    _require_one_baseline(options, {*given}, named)
     from dpbench.report.verdict import answer
     from dpbench.run.gate.judging import Check, tolerances_of
 
@@ -70,27 +77,26 @@ def _judged(wanted: Check) -> Judged:
     return check_beside(wanted)
 
 
-def _require_one_baseline(options: CheckOptions, given: set[str]) -> None:
+def _require_one_baseline(
+    options: CheckOptions, given: set[str], named: Callable[..., str]
+) -> None:
     """Raises UsageError unless there is one baseline, and for options that would have no effect."""
     options.require_script_or_nothing("a results folder")
     stored = None if options.script_words else options.candidate
     baselines = [key for key in BASELINES if getattr(options, key) is not None]
     is_stored = baselines == ["baseline"]
     if len(baselines) != 1 or is_stored != (stored is not None):
-        typed = [f"{_option(key)} {getattr(options, key)}" for key in baselines]
-        got = " ".join([*filter(None, [stored]), *typed]) or "nothing"
+        compared = [*([CheckOptions.first] if stored is not None else []), *baselines]
+        got = " ".join(named(key, getattr(options, key)) for key in compared) or "nothing"
         raise UsageError(
-            f"got {got} to compare; expected one of --against-ref REV (your code at a Git "
-            "revision), --against-python PATH (another environment), --against NAME (an "
-            "implementation) and a candidate with --baseline DIR (stored results)"
+            f"got {got} to compare; expected one of {named('against_ref', 'REV')} (your code at a "
+            f"Git revision), {named('against_python', 'PATH')} (another environment), "
+            f"{named('against', 'NAME')} (an implementation) and "
+            f"{named('candidate', 'DIR')} with {named('baseline', 'DIR')} (stored results)"
         )
     reason = f"{stored} is stored" if is_stored else "both sides are measured here"
     for key in sorted(given - {*OF_STORED} if is_stored else given & {"force"}):
-        raise UsageError(f"{_option(key)} has no effect, as {reason}; leave it out")
-
-
-def _option(key: str) -> str:
-    return option_name(CheckOptions, key)
+        raise UsageError(f"{named(key)} has no effect, as {reason}; leave it out")
 
 
 def _write_files(

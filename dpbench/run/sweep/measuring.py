@@ -195,7 +195,7 @@ def _failed_before(trial: TrialSpec, records: Iterable[TrialRecord]) -> str | No
     if not failed:
         return None
     first = min(failed, key=lambda one: one.group_size)
-    return f"not run: {plain_label(first)} has failed (--stop-after-failure)"
+    return f"{plain_label(first)} failed"
 
 
 def _script_failed(trial: TrialSpec, records: Iterable[TrialRecord], largest: int) -> str | None:
@@ -208,7 +208,7 @@ def _script_failed(trial: TrialSpec, records: Iterable[TrialRecord], largest: in
         one.trial for one in same if one.status is Status.FAILED and one.trial.group_size == largest
     )
     first = next(failed, None)
-    return None if first is None else f"not run: {plain_label(first)} has failed, as all before it"
+    return None if first is None else f"{plain_label(first)} failed, and no run completed before it"
 
 
 def _steps_chosen(trial: TrialSpec, records: Iterable[TrialRecord]) -> int | None:

@@ -10,8 +10,9 @@ from dpbench.analysis.comparisons.comparability import (
     check_environments,
     environment_notes,
 )
-from dpbench.analysis.comparisons.matching import Matched, NotComparable, match
+from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.resources import memory_imbalance
+from dpbench.errors import NotComparable
 from dpbench.records import environment
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import TrialRecord

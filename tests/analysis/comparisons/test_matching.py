@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from dpbench.analysis.comparisons.matching import IDENTITY, Matched, NotComparable, Side, match
-from dpbench.errors import UsageError
+from dpbench.analysis.comparisons.matching import IDENTITY, Matched, Side, match
+from dpbench.errors import NotComparable, UsageError
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import WRONG, record, run, runs, side, trial

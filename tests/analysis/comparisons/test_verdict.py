@@ -11,10 +11,10 @@ import pytest
 
 from dpbench.analysis.comparisons.change import change_between
 from dpbench.analysis.comparisons.comparison import Comparison, compare_metric
-from dpbench.analysis.comparisons.matching import NotComparable
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, assess, judge
 from dpbench.analysis.estimate import Floats
 from dpbench.analysis.metrics import METRICS
+from dpbench.errors import NotComparable
 from dpbench.records.trial import HostLoad, Status
 from dpbench.run.gate.looks import sizes
 from tests.analysis.builders import (
@@ -196,3 +196,16 @@ def test_a_side_that_other_load_disturbed_makes_the_verdict_untrustworthy() -> N
         before, after = side("before", runs(trial(), QUIET)), runs(trial(), QUIET, host_load=load)
         found = assess([(before, side("after", after))], {"images_per_second": 0.03})
         assert found.is_untrustworthy is expected
+
+
+@pytest.mark.parametrize(("during", "outcome"), [(1.0, "regressed"), (1.6, "inconclusive")])
+def test_under_heavy_load_nothing_is_decided(during: float, outcome: str) -> None:
+    """However large the change is, as the load may have come with one side."""
+    load = HostLoad(cores=2, during=during, stolen=0.0)
+    slow = runs(trial(), [one / 9 for one in QUIET], host_load=load)
+    sides = [(side("before", runs(trial(), QUIET)), side("after", slow))]
+    verdict = assess(sides, {"images_per_second": 0.03})
+    assert {verdict.outcome, *(one.outcome for one in (*verdict.metrics, *verdict.rows))} == {
+        outcome
+    }
+    assert verdict.needs_repetitions is (outcome == "inconclusive")

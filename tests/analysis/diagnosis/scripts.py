@@ -12,9 +12,7 @@ STEPS, SAMPLES = 4, 8
 WORKLOAD = WorkloadSpec(architecture="train.py", dataset="", script=("train.py", "--lr", "1"))
 FACTS: dict[str, Any] = {
     "steps": STEPS,
-    "world_size": 2,
     "reducing_forwards": STEPS,
-    "loader_seconds": 0.01,
     "loader_workers": 0,
 }
 

@@ -93,6 +93,20 @@ def test_a_loss_within_the_noise_gives_no_advice() -> None:
     assert advice_on(LABEL, records) == ()
 
 
+def test_a_sure_loss_is_named_where_the_speed_is_too_noisy_to_state() -> None:
+    """Other load slows whole repetitions, and communication stays half of each step."""
+    records = [
+        one
+        for repetition, slower in enumerate([1.0, 9.0, 0.6])
+        for one in (
+            steps_of("single", [10 * MS], repetition=repetition),
+            steps_of("ddp", [20 * MS * slower] * 2, [10 * MS * slower] * 2, repetition=repetition),
+        )
+    ]
+    (found,) = advice_on(LABEL, records)
+    assert (found.kind, found.share.value) == ("communication", pytest.approx(0.5))
+
+
 def test_shm_is_advised_as_measured_or_not_at_all() -> None:
     gloo = one_loss()
     faster = one_loss(backend="shm", step=12 * MS)[2::3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 
 from dpbench.measure.script.clock import Peers, Segment, StepClock
@@ -22,11 +23,11 @@ class OfTwo(Peers):
         return [values, {"over": True} if self.is_over else values]
 
 
-def clock_of(**plan: Any) -> tuple[StepClock, list[list[Segment]]]:
+def clock_of(inspect: Any = dict, **plan: Any) -> tuple[StepClock, list[list[Segment]]]:
     finished: list[list[Segment]] = []
     peers = OfTwo(**ALONE)
     peers.size = 2
-    return StepClock({**PLAN, **plan}, peers, dict, finished.append), finished
+    return StepClock({**PLAN, **plan}, peers, inspect, finished.append), finished
 
 
 def train(clock: StepClock, finished: list[list[Segment]], steps: int = 1000) -> list[str]:
@@ -76,6 +77,18 @@ def test_only_the_first_optimizer_ends_steps() -> None:
     clock.step_ended(FIRST)
     clock.step_ended(SECOND)
     assert clock.taken == 1
+
+
+@pytest.mark.parametrize(
+    ("batches", "is_same"), [([1, 2], True), ([2, 2], False), ([None, None], False)]
+)
+def test_ranks_that_have_the_same_changing_batches_train_on_the_same_samples(
+    batches: list[int | None], is_same: bool
+) -> None:
+    left = iter(batches)
+    clock, finished = clock_of(inspect=lambda: {"digests": {}, "batch": next(left)})
+    train(clock, finished)
+    assert clock.same_samples is is_same
 
 
 def test_whole_rounds_count_if_a_script_ends_too_soon() -> None:
