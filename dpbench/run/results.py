@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.options.bridge import option_name
 from dpbench.options.shared import RowFilter, row_values
 from dpbench.records.environment import environment_line
-from dpbench.records.trial import Status
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.row import Row
     from dpbench.analysis.subject import Subject
-    from dpbench.store import StoredSweep
-
-
-class ListedResults(NamedTuple):
-    """One results folder in a few words."""
-
-    folder: Path
-    started_utc: str
-    """Start of its first trial, ISO 8601; "" where there is none."""
-    rows: int
-    status: str
-    hardware: str
+    from dpbench.report.inventory import ListedFolder
+    from dpbench.store import StoredCollectives, StoredSweep
 
 
 WRITTEN = (
@@ -79,47 +67,26 @@ def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) ->
     return found
 
 
-def describe_results(folder: Path) -> ListedResults:
-    """The content of a results folder, or why it cannot be read."""
+def describe_results(folder: Path) -> ListedFolder:
+    """The content of a results folder in a few words, or why it cannot be read."""
+    from dpbench.store.unfinished import unfinished
+
     try:
-        found = _sweep(folder) if store.holds_sweep(folder) else _comm(folder)
+        if store.holds_sweep(folder):
+            sweep = store.load(folder)
+            how_many = unfinished(sweep.spec, sweep.records)
+            status = f"unfinished ({how_many})" if how_many else "finished"
+            rows = len({record.trial.configuration for record in sweep.records})
+            stored: StoredSweep | StoredCollectives = sweep
+        else:
+            stored = comm = store.load_collectives(folder)
+            status = "collectives"
+            rows = len({record.collective.configuration for record in comm.records})
     except (DpbenchError, OSError) as error:
-        found = ("", 0, f"unreadable: {error}", "")
-    started, rows, status, hardware = found
-    return ListedResults(
-        folder=folder, started_utc=started, rows=rows, status=status, hardware=hardware
-    )
-
-
-def _sweep(folder: Path) -> tuple[str, int, str, str]:
-    from dpbench.analysis.repetitions import by_configuration
-    from dpbench.specs.sweep import plan_trials
-    from dpbench.store.unfinished import missing, unfinished
-
-    stored = store.load(folder)
-    waiting = missing(plan_trials(stored.spec), stored.records)
-    how_many = unfinished(stored.spec, stored.records)
-    words = [f"unfinished ({how_many})" if how_many else "finished"]
-    rows = by_configuration(stored.records)
-    statuses = [{record.status for record in row} for row in rows.values()]
-    skipped = sum(found == {Status.SKIPPED} for found in statuses)
-    failed = sum(bool(found - {Status.COMPLETED, Status.SKIPPED}) for found in statuses)
-    words += [f"{n:,} {name}" for n, name in ((failed, "failed"), (skipped, "skipped")) if n]
-    used = {name for record in stored.records for name in record.environment_ids}
-    every = {*rows} | {trial.configuration for trial in waiting}
+        return folder, "", 0, f"unreadable: {error}", ""
     started = min((record.started_utc for record in stored.records), default="")
-    return started, len(every), ", ".join(words), environment_line(stored.environments, used)
-
-
-def _comm(folder: Path) -> tuple[str, int, str, str]:
-    stored = store.load_collectives(folder)
-    statuses = Counter(record.status.words for record in stored.records)
-    words = ", ".join(f"{count:,} {name}" for name, count in statuses.items()) or "none"
-    rows = {record.collective.configuration for record in stored.records}
     used = {record.environment_id for record in stored.records}
-    started = min((record.started_utc for record in stored.records), default="")
-    hardware = environment_line(stored.environments, used)
-    return started, len(rows), f"collectives: {words}", hardware
+    return folder, started, rows, status, environment_line(stored.environments, used)
 
 
 def _written(folder: Path) -> float:

@@ -113,7 +113,7 @@ def test_list_results_has_a_row_for_each_folder_the_latest_first(
     ]
     assert run(["list", "results", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert rows[0]["status"] == "collectives: 1 completed"
+    assert rows[0]["status"] == "collectives"
     assert (rows[1]["folder"], rows[1]["rows"], rows[1]["status"]) == ("results/one", 3, "finished")
     first = (folders / "one" / "trials.jsonl").read_text().splitlines()[0]
     assert rows[1]["started_utc"] == json.loads(first)["started_utc"], "not a file's time"
@@ -129,7 +129,7 @@ def test_a_sweep_that_ended_early_is_shown_as_such_and_a_broken_one_is_listed(
 ) -> None:
     trials = folders / "one" / "trials.jsonl"
     trials.write_text("".join(trials.read_text().splitlines(keepends=True)[:4]))
-    assert describe_results(folders / "one").status == "unfinished (4 of 6 trials)"
+    assert describe_results(folders / "one")[3] == "unfinished (4 of 6 trials)"
     for command in ("report --no-charts", "explain"):
         assert run([*command.split(), "results/one"]) == 0
         first = " ".join(capsys.readouterr().out.split("\n\n")[0].split()).removeprefix("· ")
@@ -137,9 +137,9 @@ def test_a_sweep_that_ended_early_is_shown_as_such_and_a_broken_one_is_listed(
         assert " --name one --resume" in first
     assert "Unfinished: 4 of 6 trials" in (folders / "one/report/index.html").read_text()
     (folders / "one" / "sweep.json").write_text("{")
-    broken = describe_results(folders / "one")
-    assert broken.status.startswith("unreadable: results/one/sweep.json")
-    assert (broken.rows, broken.hardware) == (0, "")
+    _, _, rows, status, hardware = describe_results(folders / "one")
+    assert status.startswith("unreadable: results/one/sweep.json")
+    assert (rows, hardware) == (0, "")
 
 
 def test_of_what_was_run_again_the_last_run_is_listed(folders: Path) -> None:
@@ -147,4 +147,4 @@ def test_of_what_was_run_again_the_last_run_is_listed(folders: Path) -> None:
     lines = trials.read_text()
     failed = {**json.loads(lines.splitlines()[0]), "status": "failed"}
     trials.write_text(f"{json.dumps(failed)}\n{lines}")
-    assert describe_results(folders / "one").status == "finished"
+    assert describe_results(folders / "one")[3] == "finished"
