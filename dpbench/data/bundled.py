@@ -44,16 +44,11 @@ def read_digits(split: Split | None = None) -> Arrays:
     scaled to [0, 1], resized bilinearly, and standardized with the mean (about 0.305) and the
     standard deviation (about 0.325) of all pixels.
     """
-    levels, labels = raw_digits()
+    levels = read_idx(DIGITS_FOLDER / "digits-images-idx3-ubyte.gz")  # (1797, 8, 8)
+    labels = read_idx(DIGITS_FOLDER / "digits-labels-idx1-ubyte.gz")
     planes = torch.from_numpy(levels / BRIGHTEST).unsqueeze(1)
     pixels = F.interpolate(planes, size=(SIDE, SIDE), mode="bilinear", align_corners=False).numpy()
     return _part_of(split, (pixels - pixels.mean()) / pixels.std(), labels)
-
-
-def raw_digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Gray levels (1797, 8, 8) from 0 to BRIGHTEST, and digits (1797,)."""
-    images = read_idx(DIGITS_FOLDER / "digits-images-idx3-ubyte.gz")
-    return images, read_idx(DIGITS_FOLDER / "digits-labels-idx1-ubyte.gz")
 
 
 def read_table(name: str, split: Split | None = None) -> Arrays:

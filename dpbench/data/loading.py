@@ -75,8 +75,8 @@ class DeviceCopy:
         return samples
 
 
-class _End:
-    """Stands for the end of the items."""
+_END = object()
+"""Stands for the end of the items."""
 
 
 class Prefetcher(Generic[T]):
@@ -104,7 +104,7 @@ class Prefetcher(Generic[T]):
 
     def _make_one(self) -> None:
         if self._thread is not None:
-            self._ahead.append(self._thread.submit(next, self._started, _End()))
+            self._ahead.append(self._thread.submit(next, self._started, _END))
 
     def close(self) -> None:
         """End the thread and the iteration; items made ahead are dropped."""
@@ -120,10 +120,10 @@ class Prefetcher(Generic[T]):
     def __next__(self) -> T:
         start = time.perf_counter()
         try:
-            item = self._ahead.popleft().result() if self._ahead else next(self._started, _End())
+            item: Any = self._ahead.popleft().result() if self._ahead else next(self._started, _END)
         finally:
             self.waited_seconds += time.perf_counter() - start
-        if isinstance(item, _End):
+        if item is _END:
             self.close()
             raise StopIteration
         self._make_one()
@@ -206,7 +206,8 @@ def loaded_by_workers(
         num_workers=workers,
         prefetch_factor=prefetch,
         collate_fn=lambda batch: batch,
-        worker_init_fn=_end_with_parent,
+        # A killed rank would leave behind a worker that hangs in the user's code.
+        worker_init_fn=lambda _: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
         multiprocessing_context="fork",
         generator=torch.Generator().manual_seed(seed),
     )
@@ -227,9 +228,3 @@ def _checked(answers: Iterator[Any]) -> Generator[tuple[Samples, Samples], None,
         raise error.with_traceback(None)  # noqa: B904
     finally:
         del answers
-
-
-def _end_with_parent(number: int) -> None:
-    """End this worker with its parent: a killed rank would leave behind a worker that hangs in the
-    user's code."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

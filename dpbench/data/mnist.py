@@ -55,25 +55,21 @@ def read_mnist(
     """
     import numpy as np
 
-    images, labels = map(read_idx, mnist_files(data_dir, split))
-    # In place: the training set takes 188 MB as float32.
-    inputs = images[:, np.newaxis].astype(np.float32)
-    inputs /= 255
-    inputs -= MEAN
-    inputs /= STANDARD_DEVIATION
-    return inputs, labels.astype(np.int64)
-
-
-def mnist_files(data_dir: Path | None, split: Split) -> list[Path]:
-    """The files of a split, images first; raises DataError naming the missing ones."""
-    missing = [n for n in PUBLISHED[split] if data_dir is None or not (data_dir / n).is_file()]
+    names = [*PUBLISHED[split]]
+    missing = [n for n in names if data_dir is None or not (data_dir / n).is_file()]
     if data_dir is None or missing:
         where = "got no data folder" if data_dir is None else f"{data_dir} lacks files"
         raise DataError(
             f"dataset 'mnist': {where}; expected {' and '.join(missing)} {MNIST_PLACE}; "
             "--data digits needs no files"
         )
-    return [data_dir / name for name in PUBLISHED[split]]
+    images, labels = (read_idx(data_dir / name) for name in names)
+    # In place: the training set takes 188 MB as float32.
+    inputs = images[:, np.newaxis].astype(np.float32)
+    inputs /= 255
+    inputs -= MEAN
+    inputs /= STANDARD_DEVIATION
+    return inputs, labels.astype(np.int64)
 
 
 def fetch(folder: Path, say: Say) -> None:

@@ -92,12 +92,6 @@ def is_function(name: str) -> bool:
     return ":" in name or name.endswith(".py")
 
 
-def check_dataset(name: str) -> None:
-    """Raise UnknownName unless `name` is a dataset."""
-    if name not in DATASETS:
-        raise UnknownName("dataset", name, DATASETS)
-
-
 def unread_notes(data_dir: str | Path | None, names: Iterable[str]) -> tuple[str, ...]:
     """A note on a --data-dir that none of these datasets reads; () if one does, or without it.
 
@@ -112,13 +106,22 @@ def unread_notes(data_dir: str | Path | None, names: Iterable[str]) -> tuple[str
     )
 
 
-def prepare_dataset(name: str, *, data_dir: Path | None, cache: Path) -> PreparedData:
+def prepare_splits(name: str, *, data_dir: Path | None, cache: Path) -> PreparedData:
+    """Write both splits of dataset `name` into folders inside `cache`; see `prepare_dataset`."""
+    train, _ = (prepare_dataset(name, split, data_dir=data_dir, cache=cache) for split in SPLITS)
+    return PreparedData(folder=train.folder and cache / name, samples=train.samples)
+
+
+def prepare_dataset(
+    name: str, split: Split | None = None, *, data_dir: Path | None, cache: Path
+) -> PreparedData:
     """Write the arrays of dataset `name` into a new folder inside `cache`.
 
     A user's dataset is only loaded and counted: ranks load it themselves.
 
     Args:
-        data_dir: Folder with the MNIST files.
+        split: None means a sweep's samples, all except the test set of mnist.
+        data_dir: folder with the MNIST files.
 
     Raises:
         UnknownName: there is no such dataset.
@@ -129,24 +132,14 @@ def prepare_dataset(name: str, *, data_dir: Path | None, cache: Path) -> Prepare
         from dpbench.data.items import load_items
 
         return PreparedData(folder=None, samples=len(load_items(name, seed=0)))
-    return _prepare(name, None, data_dir, cache / name)
-
-
-def prepare_splits(name: str, *, data_dir: Path | None, cache: Path) -> PreparedData:
-    """Write both splits of dataset `name` into folders inside `cache`; see `prepare_dataset`."""
-    train, _ = (_prepare(name, split, data_dir, cache / name / split) for split in SPLITS)
-    return PreparedData(folder=train.folder and cache / name, samples=train.samples)
-
-
-def _prepare(name: str, split: Split | None, data_dir: Path | None, folder: Path) -> PreparedData:
-    """Write a split into `folder`; None means a sweep's samples, all except the test set of
-    mnist."""
-    check_dataset(name)
+    if name not in DATASETS:
+        raise UnknownName("dataset", name, DATASETS)
     if name == SYNTHETIC:
         return PreparedData(folder=None, samples=None)
     from dpbench.data import bundled, mnist
     from dpbench.data.datasets import write_arrays
 
+    folder = cache / name / (split or "")
     if name == MNIST:
         inputs, targets = mnist.read_mnist(data_dir, split or "train")
     elif name == "digits":
@@ -175,7 +168,6 @@ def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
     say how many classes it distinguishes. Its model is not run, which takes long for a large one:
     an architecture without `classes` fails in its first step if it has too few.
     """
-    check_dataset(name)
     dataset = DATASETS[name]
     if dataset.sample is None:
         return

@@ -42,10 +42,6 @@ class Started:
     item: str = "samples"
     """Unit of speeds; batches, steps and losses count samples."""
     items_per_sample: int = 1
-    test_samples: int | None = None
-    """Number of test samples; None if nothing is evaluated."""
-    resumed_from: str | None = None
-    """The checkpoint from which it resumed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -79,7 +79,7 @@ def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.d
             loop.restore(checkpoint)
         for text in _notes(loop, checkpoint):
             loop.log(Note(text=text))
-        loop.log(_started(loop, None if checkpoint is None else checkpoint.source))
+        loop.log(_started(loop))
         with unused_parameters_named(loop.state.module):
             loop.train()
         outcome = _finished(loop)
@@ -162,13 +162,12 @@ def _notes(loop: TrainingLoop, checkpoint: Checkpoint | None) -> Iterator[str]:
         yield "the best epoch is that of the lowest test loss: the model has no count_correct()"
 
 
-def _started(loop: TrainingLoop, resumed_from: str | None) -> Started:
+def _started(loop: TrainingLoop) -> Started:
     """The Started event of a training; a collective."""
     spec, plan, ranks = loop.job.spec, loop.plan, loop.ranks
     own = [socket.gethostname(), os.getpid(), plan.samples_before(plan.steps, ranks.rank)]
     hosts, pids, samples = zip(*ranks.gather(own), strict=True)
     trained = (p.numel() for p in loop.state.module.parameters() if p.requires_grad)
-    evaluates = loop.job.run.evaluation != "off"
     return Started(
         world_size=ranks.size,
         group_size=spec.group_size,
@@ -184,8 +183,6 @@ def _started(loop: TrainingLoop, resumed_from: str | None) -> Started:
         step=loop.at.step,
         item=loop.architecture.item,
         items_per_sample=items_per_sample(loop.architecture),
-        test_samples=len(loop.splits.test) if evaluates else None,
-        resumed_from=resumed_from,
     )
 
 

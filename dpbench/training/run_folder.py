@@ -11,13 +11,12 @@ Nothing in it is ever executed.
 
 from __future__ import annotations
 
-import enum
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from dpbench.codec import encode
 from dpbench.errors import StoreError
@@ -45,14 +44,8 @@ CHECKPOINTS = "checkpoints"
 RANKS = "ranks"
 
 
-class RunStatus(enum.Enum):
-    """State of a training."""
-
-    RUNNING = "running"
-    """Running, or killed so that nobody could write the end."""
-    COMPLETED = "completed"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
+RunStatus = Literal["running", "completed", "failed", "interrupted"]
+"""State of a training; "running" also if it was killed so that nobody could write the end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +98,7 @@ class RunFolder:
             create_empty(path / LOG_FILE)
         except OSError as error:
             raise StoreError(f"cannot make {path}: {error.strerror}") from None
-        folder = cls(path, RunHeader(spec=spec, run=run, starts=(), status=RunStatus.RUNNING))
+        folder = cls(path, RunHeader(spec=spec, run=run, starts=(), status="running"))
         folder.begin(spec, run, command, environment)
         return folder
 
@@ -139,7 +132,7 @@ class RunFolder:
             started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         self.header = replace(self.header, spec=spec, run=run, starts=(*self.header.starts, start))
-        self.set_status(RunStatus.RUNNING)
+        self.set_status("running")
 
     def set_status(self, status: RunStatus, reason: str | None = None) -> None:
         """Write run.json again, atomically; raises StoreError if it cannot be written."""

@@ -13,7 +13,7 @@ import pytest
 from dpbench.report.progress import training as train_words
 from dpbench.run.interrupts import end_at_once
 from dpbench.training.events import Finished, Started, StepLine
-from dpbench.training.run_folder import RunFolder, RunStatus
+from dpbench.training.run_folder import RunFolder
 from tests.cli import command
 from tests.cli.training import TINY, last_object, run_json, tiny
 from tests.waiting import is_alive, wait_until
@@ -36,7 +36,7 @@ def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
     assert kinds == ["note", "started", *("step", "step", "epoch") * 2, "finished", None]
     assert "host memory, largest ÷ mean of ranks" in err
     run = RunFolder.open(Path("runs/one"))
-    assert run.header.status is RunStatus.COMPLETED
+    assert run.header.status == "completed"
     assert run.header.spec.epochs == 2
     started, *_, finished = (e for e in run.events() if isinstance(e, Started | Finished))
     assert isinstance(started, Started)
@@ -60,7 +60,7 @@ def test_a_training_that_stopped_or_was_killed_goes_on_to_the_same_model(
     whole = result(capsys, *options)
     assert result(capsys, *options, "--name", "part", "--max-steps", 4)["steps"] == 4
     header = RunFolder.open(Path("runs/part")).header
-    assert (header.status, header.reason) == (RunStatus.INTERRUPTED, "--max-steps 4")
+    assert (header.status, header.reason) == ("interrupted", "--max-steps 4")
 
     often = ("--checkpoint-every", "1")
     arguments = [*TINY, "--gpus", "2", *options, "--name", "killed", *often]
@@ -101,7 +101,7 @@ def test_a_signal_ends_the_ranks_and_says_how_to_go_on(
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("dpbench: interrupted; to go on from step-0")
     run = RunFolder.open(Path("runs/cut"))
-    assert run.header.status is RunStatus.INTERRUPTED
+    assert run.header.status == "interrupted"
     (started,) = (e for e in run.events() if isinstance(e, Started))
     assert not any(map(is_alive, started.pids))
 

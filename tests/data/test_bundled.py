@@ -9,11 +9,11 @@ from dpbench.data.bundled import every_fifth
 
 
 def test_digits_are_those_of_scikit_learn_as_normalized_images_of_mnists_size() -> None:
-    levels, labels = bundled.raw_digits()
     theirs = load_digits()
-    assert np.array_equal(levels, theirs.images)
-    assert np.array_equal(labels, theirs.target)
+    levels = bundled.read_idx(bundled.DIGITS_FOLDER / "digits-images-idx3-ubyte.gz")
     images, targets = bundled.read_digits()
+    assert np.array_equal(levels, theirs.images)
+    assert np.array_equal(targets, theirs.target)
     assert (images.shape, images.dtype) == ((1797, 1, 28, 28), np.float32)
     assert (targets.shape, targets.dtype) == ((1797,), np.int64)
     assert images.mean(dtype=np.float64) == pytest.approx(0, abs=1e-6)

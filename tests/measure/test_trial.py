@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import fields, replace
 from itertools import groupby, islice
@@ -237,23 +236,6 @@ def test_steps_without_synchronization_leave_no_trace_in_the_training(
     assert alone.final_checksum == plain.final_checksum
 
 
-def test_undoing_steps_needs_no_second_state_of_the_optimizer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A copy of it on the device could be more than there is room for."""
-    places: set[tuple[int, ...]] = set()
-    true_step = Trainer.step
-
-    def step(self: Trainer, batches: Any, *, sync: bool = True) -> None:
-        true_step(self, batches, sync=sync)
-        states = self.optimizer.state.values()
-        places.add(tuple(value.data_ptr() for state in states for value in state.values()))
-
-    monkeypatch.setattr(Trainer, "step", step)
-    measured(dp(2, "Healthy", warmup_steps=1, timed_steps=20, optimizer="adamw"))
-    assert len(places) == 1
-
-
 @pytest.mark.parametrize(
     ("trial", "sizes"),
     [
@@ -374,19 +356,6 @@ def test_instrumented_steps_tell_what_is_done_for_replicas_of_one_process() -> N
     assert [sum(step) for step in zip(*columns, strict=True)] <= [sum(step) for step in outside]
     for trial in (single(phase_steps=3, repetition=0), dp(1, phase_steps=3, repetition=0)):
         assert measured(trial).replica_phases is None
-
-
-class Diverges(Counting):
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return super().loss(outputs, targets) * math.nan
-
-
-def test_a_diverged_run_still_has_all_its_windows() -> None:
-    trial = single("Diverges", phase_steps=2, timed_steps=20, repetition=0)
-    rank = measured(trial)
-    assert len(rank.timed.losses) == 20
-    assert all(math.isnan(loss) for loss in rank.timed.losses)
-    assert rank.phases is not None
 
 
 class Doubles(Plain):

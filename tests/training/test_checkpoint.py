@@ -84,13 +84,10 @@ def test_damaged_and_foreign_files_are_refused_in_one_line() -> None:
     without_states = {name: part for name, part in ours.items() if name != "random_states"}
     for data, words in (
         (b"", "it is damaged, or no checkpoint (BadZipFile: "),
-        (b"PK\x03\x04" + whole[:50], "it is damaged, or no checkpoint (BadZipFile: "),
         (whole[: len(whole) // 2], "it is damaged, or no checkpoint (BadZipFile: "),
         (whole.replace(weights, bytes(len(weights))), "it is damaged, or no checkpoint (BadZip"),
         (saved(trained()[0].state_dict()), "this is no checkpoint of dpbench train"),
-        (saved(torch.ones(3)), "this is no checkpoint of dpbench train"),
         (saved({**ours, "format_version": 1}), "this is no checkpoint of dpbench train"),
-        (saved({**ours, "spec": {"epochs": 3}}), "TrainingSpec.workload: missing"),
         (saved({**ours, "progress": {"step": "7"}}), "Progress.step: input should be a valid int"),
         (saved(without_states), "'random_states'"),
     ):

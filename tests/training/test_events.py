@@ -75,14 +75,8 @@ def test_an_event_is_a_line_of_json_and_comes_back(event: Event) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "log.jsonl:7 is not JSON"),
         ("{}", "log.jsonl:7: kind None; expected one of started, step"),
         ('{"kind": "note"}', "log.jsonl:7: Note.text: missing"),
-        (
-            '{"kind": "note", "text": 3}',
-            "log.jsonl:7: Note.text: input should be a valid string, got 3",
-        ),
-        ('{"kind": "note", "text": "", "more": 1}', "Note.more: unexpected keyword argument"),
     ],
 )
 def test_a_line_that_is_none_of_ours_is_an_error_with_its_place(line: str, message: str) -> None:

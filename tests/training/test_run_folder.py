@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.errors import StoreError
 from dpbench.specs.training import TrainingRun
-from dpbench.training.run_folder import RunFolder, RunStatus
+from dpbench.training.run_folder import RunFolder
 from tests.builders import HERE
 from tests.training.jobs import training_spec
 
@@ -29,7 +29,7 @@ def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:
     assert again.header.run == RUN
     (start,) = again.header.starts
     assert (start.command, start.environment) == (("train", "--epochs", "2"), HERE)
-    assert again.header.status is RunStatus.RUNNING
+    assert again.header.status == "running"
     assert again.checkpoints.is_dir()
     assert again.events() == ()
 
@@ -42,30 +42,17 @@ def test_a_folder_that_is_there_is_not_made_again(tmp_path: Path) -> None:
 
 def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) -> None:
     folder = made(tmp_path / "one")
-    folder.set_status(RunStatus.FAILED, "rank 1 was killed")
+    folder.set_status("failed", "rank 1 was killed")
     header = RunFolder.open(folder.path).header
-    assert (header.status, header.reason) == (RunStatus.FAILED, "rank 1 was killed")
+    assert (header.status, header.reason) == ("failed", "rank 1 was killed")
     longer = replace(SPEC, epochs=9)
     there = replace(HERE, hostname="there")
     (folder.path / "run.json.01234567.tmp").touch()  # of one that was killed
     folder.begin(longer, RUN, ["train", "--resume", "one"], there)
     header = RunFolder.open(folder.path).header
-    assert (header.status, header.reason, header.spec) == (RunStatus.RUNNING, None, longer)
+    assert (header.status, header.reason, header.spec) == ("running", None, longer)
     first, second = header.starts
     assert (first.environment, second.environment) == (HERE, there)
     assert second.command == ("train", "--resume", "one")
     assert first.started_utc <= second.started_utc
     assert not [*folder.path.glob("*.tmp")]
-
-
-def test_a_damaged_run_json_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    path = made(tmp_path / "one").path / "run.json"
-    text = path.read_text()
-    for before, after, message in (
-        ('"spec"', "", "is not JSON"),
-        ('"spec"', '"specs"', r"RunHeader\.spec: missing"),
-        ('"schema_version"', '"version"', "has no schema_version"),
-    ):
-        path.write_text(text.replace(before, after))
-        with pytest.raises(StoreError, match=f"run.json.*{message}"):
-            RunFolder.open(path.parent)

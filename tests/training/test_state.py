@@ -193,19 +193,3 @@ ON_TWO_RANKS = [
     a_window_is_reduced_once_however_many_micro_steps_it_has,
 ]
 """Tests that run in the world of test_rank.py."""
-
-
-@pytest.mark.filterwarnings("ignore")  # the compiler warns of much that is torch's own
-def test_compiled_replicas_learn_what_plain_ones_learn() -> None:
-    learned = []
-    for compile_mode in ("none", "default"):
-        spec = training_spec(implementation="dp", backend="threads", compile=compile_mode)
-        made = architectures.load(spec.workload.architecture)
-        state = TrainState(spec, ALONE, made, [CPU], steps_per_epoch=6)
-        before = parameters(state)
-        for number in range(3):
-            state.step(window(5, 3), number)
-        assert not torch.equal(parameters(state), before)
-        learned.append(parameters(state))
-    torch.testing.assert_close(*learned)
-    torch.compiler.reset()

@@ -27,6 +27,8 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from dpbench.measure.device import clock_of, seconds_between, synchronize
+from dpbench.measure.nvml import gpu_states
+from dpbench.records.trial import GpuState
 
 Mode = Literal["as-is", "no-sync", "cached"]
 SHORTEST_SEGMENT = 5
@@ -53,6 +55,8 @@ class Segment:
     """Steps in which an epoch ended, or a loader that feeds no step was read."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    gpu: tuple[GpuState, ...] = ()
+    """State of the GPU at its end."""
     repeated: int = 0
     """Batches that were handed out again."""
 
@@ -156,6 +160,7 @@ class StepClock:
         synchronize(self.device)
         segment.seconds = perf_counter() - segment.start
         segment.cpu_seconds = _cpu_seconds() - segment.cpu_seconds
+        segment.gpu = gpu_states(self.device)
         try:
             following = next(self._course, None)
             if following is not None:

@@ -65,6 +65,7 @@ def _window(segment: Segment, *, counts_samples: bool) -> Window:
         step_seconds=tuple(seconds),
         samples=sum(segment.samples[k] for k in kept) if counts_samples else len(kept),
         cpu_seconds=segment.cpu_seconds * share,
+        gpu=segment.gpu,
     )
 
 

@@ -115,7 +115,7 @@ def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterato
     What a rank refused leaves no new folder behind. `logs` is the folder of what the ranks print;
     None if another launcher started them.
     """
-    status = RunStatus.FAILED
+    status: RunStatus = "failed"
     try:
         yield
         return
@@ -127,12 +127,12 @@ def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterato
         else:
             error = TrainingFailed(failed.outcome.reason or "the ranks failed")
     except (KeyboardInterrupt, Interrupted) as interrupt:
-        status = RunStatus.INTERRUPTED
+        status = "interrupted"
         error = Interrupted(getattr(interrupt, "signal_number", SIGINT), "interrupted")
     except DpbenchError as raised_here:
         error = raised_here
     except BaseException as defect:
-        folder.set_status(RunStatus.FAILED, f"{type(defect).__name__}: {defect}")
+        folder.set_status("failed", f"{type(defect).__name__}: {defect}")
         raise
     words = str(error)
     refused = isinstance(error, UsageError | DataError)
@@ -142,7 +142,7 @@ def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterato
     if logs is not None and logs.exists() and isinstance(error, TrainingFailed | StoreError):
         words += f"; what the ranks printed is in {logs}"
     try:
-        folder.set_status(status, str(error) if status is RunStatus.FAILED else None)
+        folder.set_status(status, str(error) if status == "failed" else None)
     except StoreError as trouble:  # on a full disk; the first error is still the cause
         words += f"; {trouble}"
     if not refused:
@@ -156,10 +156,10 @@ def set_ending(plan: TrainPlan, folder: RunFolder, finished: Finished, output: T
     """Store that the training is over, or that --max-steps has stopped it; then say how to
     continue."""
     if finished.epochs >= plan.spec.epochs:
-        folder.set_status(RunStatus.COMPLETED)
+        folder.set_status("completed")
         return
     limit = f"--max-steps {plan.options.max_steps}"
-    folder.set_status(RunStatus.INTERRUPTED, limit)
+    folder.set_status("interrupted", limit)
     output.note(
         f"{limit}: stopped after {units.counted(finished.steps, 'optimizer step')}, in epoch "
         f"{finished.epochs + 1} of {plan.spec.epochs}; {_next_step(plan, folder)}"
