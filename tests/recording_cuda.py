@@ -67,10 +67,6 @@ class RecordingCuda:
         assert enable_timing != blocking
         return RecordedEvent(self)
 
-    def memory_allocated(self, device: torch.device) -> int:
-        self.calls.append(f"memory_allocated {device}")
-        return self.allocated
-
     def reset_peak_memory_stats(self, device: torch.device) -> None:
         self.calls.append(f"reset_peak {device}")
         self.peak[device] = self.allocated

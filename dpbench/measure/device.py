@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import torch
 import torch.distributed as dist
 from torch import cuda
@@ -54,13 +53,6 @@ def reset_peak_device_memory(*devices: torch.device) -> None:
     """Start new peaks for `peak_device_memory`."""
     for device in _gpus(devices):
         cuda.reset_peak_memory_stats(device)
-
-
-def memory_in_use_bytes(*devices: torch.device) -> int:
-    """Bytes that tensors occupy on GPUs, together; on the CPU the resident set of the process."""
-    if devices[0].type == "cuda":
-        return sum(map(cuda.memory_allocated, devices))
-    return int(psutil.Process().memory_info().rss)
 
 
 def synchronize(*devices: torch.device) -> None:

@@ -29,7 +29,6 @@ from dpbench.measure.batches import BatchSampler, StepBatches, loading_batches
 from dpbench.measure.device import (
     AmpState,
     forked_random,
-    memory_in_use_bytes,
     peak_device_memory,
     peak_host_memory_bytes,
     reset_peak_device_memory,
@@ -243,12 +242,10 @@ class _Run:
             self.trainer.step(indices, sync=sync)
 
         with nullcontext() if sync else undone(self.trainer, self.module, self.devices):
-            before = memory_in_use_bytes(*self.devices)
             window = time_steps(step, batches, self.devices, self.ranks)
             losses = self.trainer.take_losses()
-            growth = memory_in_use_bytes(*self.devices) - before
         samples = sum(len(indices) for step_batches in batches for indices in step_batches)
-        return replace(window, samples=samples, losses=losses, memory_growth_bytes=(growth,))
+        return replace(window, samples=samples, losses=losses)
 
     def add_phases_and_gradients(self, measurement: RankMeasurement) -> RankMeasurement:
         """Take the instrumented steps.

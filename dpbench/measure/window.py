@@ -71,9 +71,6 @@ def joined(segments: Sequence[Window]) -> Window:
         segment_steps=tuple(len(segment.step_seconds) for segment in segments),
         samples=sum(segment.samples for segment in segments),
         losses=tuple(chain.from_iterable(segment.losses for segment in segments)),
-        memory_growth_bytes=tuple(
-            chain.from_iterable(segment.memory_growth_bytes for segment in segments)
-        ),
         cpu_seconds=sum(segment.cpu_seconds or 0.0 for segment in segments),
         gpu=tuple(chain.from_iterable(segment.gpu for segment in segments)),
     )

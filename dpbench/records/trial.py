@@ -91,9 +91,6 @@ class Window:
     """Mean loss of this rank's samples of every step, read after the window."""
     cpu_seconds: float | None = None
     """Processor time of the rank's process in the window, all its threads together."""
-    memory_growth_bytes: tuple[int, ...] = ()
-    """Growth of the memory in use during each segment: of tensors on the GPU, or of the resident
-    set of a rank on the CPU."""
     gpu: tuple[GpuState, ...] = ()
     """State of the rank's GPU at the end of each segment; () without NVML."""
 

@@ -189,25 +189,6 @@ def test_peak_memory_is_that_of_training_without_what_measuring_adds(
     assert (rank.peak_device_memory_bytes, rank.peak_reserved_memory_bytes) == (2 + 5, 7)
 
 
-class Leaks(Healthy):
-    """Keeps 40 MiB of every step: more than malloc ever takes from memory that was freed before."""
-
-    kept: list[torch.Tensor] = []  # noqa: RUF012 - the trial makes its own instance of the class
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        self.kept.append(torch.ones(10 * 2**20))
-        return super().loss(outputs, targets)
-
-
-def test_the_memory_that_every_segment_adds_is_recorded() -> None:
-    leaking = measured(single("Leaks", warmup_steps=2, timed_steps=10)).timed
-    Leaks.kept.clear()
-    healthy = measured(single("Healthy", warmup_steps=2, timed_steps=10)).timed
-    assert leaking.segment_steps == (5, 5)
-    assert all(growth >= 5 * 36 * 2**20 for growth in leaking.memory_growth_bytes)
-    assert all(growth < 2**20 for growth in healthy.memory_growth_bytes)
-
-
 class Threaded(Healthy):
     """Sets the number of threads, as a model that was written for a whole machine may."""
 

@@ -13,15 +13,11 @@ from dpbench.analysis.resources import gpu_names
 from dpbench.analysis.row import Row
 from dpbench.analysis.throughput import rank_step_seconds, steps_without_sync
 from dpbench.records.environment import Environment
-from dpbench.records.trial import INFINIBAND_UNUSED, TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.records.trial import INFINIBAND_UNUSED
 
 NCCL_GPUS = 4
 """Fewest GPUs for which gloo, which stages gradients through the host, is called the wrong
 choice."""
-LEAST_GROWTH_BYTES = 16 * 1024
-"""Growth a step from which memory leaks. Sound models grew by less than 1 KiB a step in their
-quietest segment, on CPU ranks."""
 
 
 def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple[str, ...]:
@@ -113,43 +109,17 @@ def _uneven_shards(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def code_notes(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Remarks on what the user's code does; rows with the same remark share one, which names the
-    first."""
-    labels: dict[str, list[str]] = {}
+    """Remarks on the user's model, one for all rows with the same; training scripts have
+    `script.symptoms`."""
+    labels: dict[int, list[str]] = {}
     for row in rows:
-        if row.trial and row.records:
-            for text in _code_notes(row.trial, row.records):
-                labels.setdefault(text, []).append(row.label)
-    return tuple(f"{units.some_of(named, 1, 'row')}: {text}" for text, named in labels.items())
-
-
-def _code_notes(trial: TrialSpec, records: Sequence[TrialRecord]) -> Iterator[str]:
-    """Remarks on one row; training scripts have `script.symptoms` for all but growing memory."""
-    ranks = [rank for record in records for rank in record.ranks]
-    # Memory of the first segment may be used for the first time, so that a window needs another.
-    growth = [
-        min(grown / steps for grown, steps in zip(grew, rank.timed.segment_steps, strict=True))
-        for rank in ranks
-        if len(grew := rank.timed.memory_growth_bytes) > 1
-    ]
-    if len(growth) == len(ranks) and min(growth, default=0) >= LEAST_GROWTH_BYTES:
-        yield (
-            "memory grows in every step; look for tensors that the code keeps, such as losses that "
-            "were not detached"
-        )
-    if trial.workload.script:
-        return
-    planned = trial.threads_per_replica * (trial.group_size if trial.process_count == 1 else 1)
-    if threads := {rank.threads for rank in ranks if rank.threads} - {planned}:
-        yield (
-            f"the model's code sets torch's threads to {max(threads)} a process; remove "
-            f"torch.set_num_threads, so that each replica has {trial.threads_per_replica}, or "
-            "choose their number with --threads"
-        )
-    layers = max((rank.sync_batch_norms for rank in ranks), default=0)
-    if layers and trial.group_size > 1:
-        yield (
-            f"SyncBatchNorm ({units.counted(layers, 'layer')}) communicates in every forward pass, "
-            "in steps without gradient synchronization too; exposed communication and reduced "
-            "bytes leave it out"
-        )
+        ranks = [rank for record in row.records for rank in record.ranks]
+        layers = max((rank.sync_batch_norms for rank in ranks), default=0)
+        if layers and row.group_size > 1 and row.trial and not row.trial.workload.script:
+            labels.setdefault(layers, []).append(row.label)
+    return tuple(
+        f"{units.some_of(named, 1, 'row')}: SyncBatchNorm ({units.counted(layers, 'layer')}) "
+        "communicates in every forward pass, in steps without gradient synchronization too; "
+        "exposed communication and reduced bytes leave it out"
+        for layers, named in labels.items()
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -146,71 +145,20 @@ def test_sockets_beside_infiniband_are_warned_of() -> None:
     assert found([on_two_gpus(CUDA_DEVICES[:2], 1, "NET/IB")]) == ()
 
 
-MIB = 2**20
+def synchronized(name: str, layers: int = 3) -> TrialRecord:
+    """Two ranks whose model has so many layers of SyncBatchNorm."""
+    both = trial(name, group_size=2)
+    ranks = [rank(number, window([0.1] * 4, 32), sync_batch_norms=layers) for number in range(2)]
+    return record(both, ranks)
 
 
-def recorded(
-    implementation: str = "ddp",
-    growth: tuple[int, ...] = (),
-    spec: dict[str, Any] | None = None,
-    **changes: Any,
-) -> TrialRecord:
-    """Two ranks, whose windows have two segments of two steps."""
-    timed = replace(
-        window([0.1] * 4, 32), segment_steps=(2, 2), memory_growth_bytes=growth or (0, 0)
+def test_layers_that_communicate_in_the_forward_pass_are_named_once_for_all_rows() -> None:
+    assert code_notes(summarize([synchronized("ddp", 0)])) == ()
+    both = summarize([synchronized("ddp"), synchronized("fsdp2")])
+    (note,) = hints(both, {})
+    assert note == (
+        "ddp/gloo ×2, batch 32; and 1 more row: SyncBatchNorm (3 layers) communicates in every "
+        "forward pass, in steps without gradient synchronization too; exposed communication and "
+        "reduced bytes leave it out"
     )
-    both = trial(implementation, group_size=2, **(spec or {}))
-    count = both.process_count
-    return record(both, [rank(n, timed, **changes) for n in range(count)])
-
-
-def test_sound_code_has_nothing_to_say() -> None:
-    for sound in (recorded(), recorded(threads=1), recorded("dp", threads=2)):
-        assert code_notes(summarize([sound])) == ()
-
-
-@pytest.mark.parametrize(
-    ("changed", "note"),
-    [
-        (
-            recorded(threads=8),
-            "ddp/gloo ×2, batch 32: the model's code sets torch's threads to 8 a process; remove "
-            "torch.set_num_threads, so that each replica has 1, or choose their number with "
-            "--threads",
-        ),
-        (
-            recorded(sync_batch_norms=3),
-            "ddp/gloo ×2, batch 32: SyncBatchNorm (3 layers) communicates in every forward pass, "
-            "in steps without gradient synchronization too; exposed communication and reduced "
-            "bytes leave it out",
-        ),
-        (
-            recorded(growth=(8 * MIB, 10 * MIB)),
-            "ddp/gloo ×2, batch 32: memory grows in every step; look for tensors that the code "
-            "keeps, such as losses that were not detached",
-        ),
-    ],
-    ids=["threads", "SyncBatchNorm", "leak"],
-)
-def test_each_action_is_named_with_its_remedy(changed: TrialRecord, note: str) -> None:
-    assert hints(summarize([changed]), {}) == (note,)
-
-
-@pytest.mark.parametrize(
-    "growth", [(250 * 1024, 0), (300 * MIB,), (2 * 15 * 1024, 900 * MIB)], ids=str
-)
-def test_memory_that_is_used_for_the_first_time_is_no_leak(growth: tuple[int, ...]) -> None:
-    timed = replace(window([0.1] * 2 * len(growth), 32), segment_steps=(2,) * len(growth))
-    timed = replace(timed, memory_growth_bytes=growth)
-    assert code_notes(summarize([record(trial(), [rank(0, timed)])])) == ()
-
-
-def test_symptoms_of_a_script_are_not_repeated_as_notes() -> None:
     assert code_notes(summarize(script_sweep(0, threads=2, sync_batch_norms=3))) == ()
-
-
-def test_rows_with_the_same_note_share_it() -> None:
-    records = [recorded(name, threads=8, growth=(8 * MIB, 9 * MIB)) for name in ("ddp", "fsdp2")]
-    growth, threads = code_notes(summarize(records))
-    assert threads.startswith("ddp/gloo ×2, batch 32; and 1 more row: the model's code sets")
-    assert growth.startswith("ddp/gloo ×2, batch 32; and 1 more row: memory grows in every step")
