@@ -14,7 +14,7 @@ import torch.distributed as dist
 from dpbench.parallel.agreement import RanksDiffer, check_sync
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.dp.data_parallel import DataParallel
-from dpbench.parallel.dp.scatter_gather import NoScatter, balanced_split, gather, scatter
+from dpbench.parallel.dp.scatter_gather import balanced_split, gather, scatter
 from dpbench.parallel.groups import any_rank
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer
 from dpbench.parallel.shm import create
@@ -23,7 +23,6 @@ from dpbench.parallel.synchronization import broadcast_checkpoint, sync_gradient
 __all__ = [
     "DataParallel",
     "DistributedDataParallel",
-    "NoScatter",
     "RanksDiffer",
     "ShardedOptimizer",
     "any_rank",

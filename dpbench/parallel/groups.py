@@ -130,7 +130,7 @@ def any_rank(flag: bool, *, process_group: dist.ProcessGroup | None = None) -> b
     """Whether `flag` is true on at least one rank of the group; a collective of one number.
 
     A rank that skips a batch by itself, for lack of memory or because its loss is not finite,
-    leaves the others waiting in the next collective. Whether to skip has to be decided before it:
+    leaves the others waiting in the next collective. So all decide before it:
 
         try:
             loss = criterion(model(inputs), targets)

@@ -29,7 +29,6 @@ PARALLEL = {
 """Callables that both `dpbench.parallel` and `dpbench` export; * starts the keyword-only ones."""
 
 PARALLEL_ALONE = {
-    "NoScatter": "value",
     "any_rank": "flag * process_group",
     "balanced_split": "n parts",
     "sync_gradients": "module * process_group",

@@ -66,18 +66,13 @@ def tensors_of_any_kind_travel(rank: int) -> None:
 
 @world.body
 def wrapped_and_bare_modules_meet(rank: int) -> None:
-    module = model(seed=rank)
-    broadcast_checkpoint(nn.DataParallel(module) if rank else module, src=1)
-    check_sync(module)
-    wrapped = DistributedDataParallel(module)
-    with torch.no_grad():
-        module[0].weight += rank
-    broadcast_checkpoint(wrapped)
-    check_sync(module)
-    if rank:
-        broadcast_checkpoint(torch.nn.parallel.DistributedDataParallel(model(0), init_sync=False))
-    else:
-        broadcast_checkpoint(module)
+    for wrap in (nn.DataParallel, DistributedDataParallel):
+        module = model(seed=rank)
+        wrapped = wrap(module) if rank or wrap is DistributedDataParallel else module
+        with torch.no_grad():
+            module[0].weight += rank
+        broadcast_checkpoint(wrapped, src=1)
+        check_sync(module)
 
 
 @world.body

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
+@dataclass
 class GradientBucket:
     """The argument of a hook, in place of torch's GradBucket, which Python cannot construct."""
 
-    def __init__(
-        self,
-        index: int,
-        buffer: Tensor,
-        gradients: Sequence[Tensor],
-        parameters: Sequence[Tensor],
-        is_last: bool,
-    ) -> None:
-        self._index = index
-        self._buffer = buffer
-        self._gradients = list(gradients)
-        self._parameters = list(parameters)
-        self._is_last = is_last
+    _index: int
+    _buffer: Tensor
+    _gradients: list[Tensor]
+    _parameters: list[nn.Parameter]
+    _is_last: bool
 
     def index(self) -> int:
         """0 for the bucket that is ready first."""
@@ -38,7 +32,7 @@ class GradientBucket:
         """Views of the buffer in the shapes of the parameters."""
         return self._gradients
 
-    def parameters(self) -> list[Tensor]:
+    def parameters(self) -> list[nn.Parameter]:
         """The parameters, in the order of the gradients."""
         return self._parameters
 

@@ -33,8 +33,8 @@ class DataParallel(nn.Module):
         loss.backward()
         optimizer.step()  # of model.parameters()
 
-    - Tensors at any depth of the arguments are split along `dim`; 0-dim tensors, other objects and
-      what is marked with NoScatter go to every replica. With fewer samples than devices, fewer
+    - Tensors at any depth of the arguments are split along `dim`; 0-dim tensors and other objects
+      go to every replica. With fewer samples than devices, fewer
       replicas run; a call without tensors runs one. A single replica is a plain call of `module`.
     - Outputs keep their structure; tensors are concatenated. A 0-dim output, such as a loss,
       becomes Σ n_r/N · loss_r, with n_r of the N samples in replica r, or the plain sum.

@@ -13,26 +13,13 @@ from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
 from dpbench.parallel.tree import is_own_batch, leaves, map_leaves, move, zip_leaves
 
 
-class NoScatter:
-    """Marks an argument that every replica gets whole, such as a table of weights.
-
-    outputs = dp(inputs, NoScatter(class_weights))
-    """
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
 def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
     """Split every tensor in `obj` along `dim`, one chunk per device; differentiable.
 
     Args:
         obj: a tensor, or tensors at any depth of list, tuple, namedtuple, dict and dataclass; also
             objects with `select(indices)`, `to(device)` and a length, such as batches of graphs.
-            0-dim tensors and what is marked with NoScatter go to each device whole; other objects
-            are shared.
+            0-dim tensors go to each device whole; other objects are shared.
         devices: ints (CUDA indices), strings or torch.devices; "cpu" may be repeated.
         dim: the batch dimension; negative counts from the end.
 
@@ -63,12 +50,9 @@ def scatter_shards(
     chunks = {id(leaf): _split(leaf, sizes, dim) for leaf in _batched(obj)}
 
     def shard(replica: int) -> Any:
-        def part(leaf: Any) -> Any:
-            if id(leaf) in chunks:
-                return chunks[id(leaf)][replica]
-            return leaf.value if isinstance(leaf, NoScatter) else leaf
-
-        return map_leaves(part, obj)
+        return map_leaves(
+            lambda leaf: chunks[id(leaf)][replica] if id(leaf) in chunks else leaf, obj
+        )
 
     used = devices[: max(1, len(sizes))]
     return [move(shard(i), device) for i, device in enumerate(used)], sizes

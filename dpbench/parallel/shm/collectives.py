@@ -91,9 +91,6 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "BOR": torch.bitwise_or,
     "BXOR": torch.bitwise_xor,
 }
-_KIND: Any = dist.ReduceOp.RedOpType
-# Looked up by number: hashing torch's enumeration would take most of the time.
-_OPERATORS = {int(getattr(_KIND, n)): Operator(n, combine) for n, combine in _FUNCTIONS.items()}
 
 
 def operator_for(op: Any, dtype: torch.dtype) -> Operator:
@@ -102,16 +99,16 @@ def operator_for(op: Any, dtype: torch.dtype) -> Operator:
     Raises:
         ValueError: the backend does not have this operator, or not for this dtype.
     """
+    # By number: hashing torch's enumeration would take most of the time.
     return _operator_for(int(getattr(op, "op", op)), dtype)
 
 
 @cache
 def _operator_for(number: int, dtype: torch.dtype) -> Operator:
-    operator = _OPERATORS.get(number)
-    if operator is None:
-        raise ValueError(
-            f"shm has no reduction {_KIND(number)}, expected one of {', '.join(_FUNCTIONS)}"
-        )
+    kind: Any = dist.ReduceOp.RedOpType(number)
+    if kind.name not in _FUNCTIONS:
+        raise ValueError(f"shm has no reduction {kind}, expected one of {', '.join(_FUNCTIONS)}")
+    operator = Operator(kind.name, _FUNCTIONS[kind.name])
     # torch does not list the dtypes of a function, but it refuses the others.
     operands = torch.zeros(3, 1, dtype=dtype, device="cpu")
     try:

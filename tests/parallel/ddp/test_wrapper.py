@@ -139,11 +139,12 @@ def sends_nested_buffers_in_training_only(rank: int) -> None:
     before = everywhere(norm.running_mean.tolist())[0]
     x = batches(3)[0]
     module.narrow = torch.full((5,), float(rank + 7))  # users replace buffers
+    module.register_buffer("late", torch.full((3,), float(rank + 1)))
     ddp(x)
     after = 0.9 * torch.tensor(before, dtype=torch.float64) + 0.1 * module.norm[0](x).mean(0)
     assert torch.allclose(norm.running_mean, after, rtol=1e-12, atol=1e-12)
     assert len(set(everywhere(norm.num_batches_tracked.item()))) == 1
-    assert module.narrow.tolist() == [7.0] * 5
+    assert (module.narrow.tolist(), module.late.tolist()) == ([7.0] * 5, [1.0] * 3)
 
 
 class Rescales(nn.Module):
@@ -175,16 +176,6 @@ def autograd_notices_that_a_buffer_which_a_graph_has_saved_is_overwritten(rank: 
         losses = [ddp(batches(seed)[rank]).pow(2).mean() for seed in range(2)]
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             sum(losses).backward()
-
-
-@world.body
-def a_buffer_that_is_registered_after_wrapping_is_sent_too(rank: int) -> None:
-    module = Branches()
-    ddp = Ddp(module)
-    step(ddp, 0, rank)
-    module.b.register_buffer("late", torch.full((3,), float(rank + 1)))
-    step(ddp, 0, rank)
-    assert module.b.late.tolist() == [1.0] * 3
 
 
 @world.body
@@ -262,22 +253,6 @@ def without_overlap_everything_is_sent_at_the_end(rank: int) -> None:
     assert_same(after, during, tolerance=0.0)
 
 
-@world.body
-def what_nobody_uses_keeps_its_gradient_bit_for_bit(rank: int) -> None:
-    for as_view in (True, False):
-        ddp = Ddp(Branches(), find_unused_parameters=True, gradient_as_bucket_view=as_view)
-        old = torch.full((4,), 0.1 * (rank + 1), dtype=torch.float64)
-        ddp.module.b.bias.grad = old.clone()
-        for _ in range(3):
-            ddp(batches(0)[rank], "a").pow(2).mean().backward()
-            assert torch.equal(ddp.module.b.bias.grad, old)
-            assert ddp.module.c.weight.grad is None
-        step(ddp, 0, rank)
-        kept = ddp.module.c.weight.grad.add_(rank).clone()  # in the bucket, as a view
-        ddp(batches(0)[rank], "a").pow(2).mean().backward()
-        assert torch.equal(ddp.module.c.weight.grad, kept)
-
-
 class Twins(nn.Module):
     """Two outputs, of layers so large that their gradients are taken at once."""
 
@@ -290,13 +265,24 @@ class Twins(nn.Module):
 
 
 @world.body
-def a_large_output_outside_the_loss_keeps_its_gradient(rank: int) -> None:
+def what_nobody_uses_keeps_its_gradient_bit_for_bit(rank: int) -> None:
     for as_view in (True, False):
-        ddp = Ddp(Twins(), find_unused_parameters=True, gradient_as_bucket_view=as_view)
-        old = torch.full((256, 256), 0.1 * (rank + 1))
-        ddp.module.b.weight.grad = old.clone()
-        ddp(torch.ones(1, 256))[0].sum().backward()
-        assert torch.equal(ddp.module.b.weight.grad, old)
+        options = {"find_unused_parameters": True, "gradient_as_bucket_view": as_view}
+        for make, run in (
+            (Branches, lambda ddp: ddp(batches(0)[rank], "a").pow(2).mean()),
+            (Twins, lambda ddp: ddp(torch.ones(1, 256))[0].sum()),
+        ):
+            ddp = Ddp(make(), **options)
+            bias = ddp.module.b.bias
+            bias.grad = old = torch.full_like(bias, 0.1 * (rank + 1)).clone()
+            for _ in range(3):
+                run(ddp).backward()
+                assert torch.equal(bias.grad, torch.full_like(old, 0.1 * (rank + 1)))
+        ddp = Ddp(Branches(), **options)
+        step(ddp, 0, rank)
+        kept = ddp.module.c.weight.grad.add_(rank).clone()  # in the bucket, as a view
+        ddp(batches(0)[rank], "a").pow(2).mean().backward()
+        assert torch.equal(ddp.module.c.weight.grad, kept)
 
 
 class Keeps(Branches):

@@ -32,10 +32,7 @@ DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
     ),
     "rand": lambda x: torch.rand(x.shape),
     "randint": lambda x: torch.randint(3, 1000, x.shape).float(),
-    "randperm": lambda x: torch.randperm(len(x)).float(),
-    "multinomial": lambda x: torch.multinomial(x, 20).float(),
     "normal": lambda x: torch.distributions.Normal(0.0, 1.0).sample(x.shape),
-    "rrelu": lambda x: F.rrelu(-x, training=True),
 }
 
 

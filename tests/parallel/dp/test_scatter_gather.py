@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dpbench.parallel import NoScatter, balanced_split, gather, scatter
+from dpbench.parallel import balanced_split, gather, scatter
 
 Pair = namedtuple("Pair", "left right")
 
@@ -88,15 +88,6 @@ def test_containers_keep_their_types_at_any_depth() -> None:
     assert type(together[3]) is OrderedDict
     assert torch.equal(together[3]["k"].image, x)
     assert together[3]["k"].note == "kept"
-
-
-def test_what_is_marked_with_no_scatter_goes_to_every_device_whole() -> None:
-    x, table = torch.arange(4), torch.arange(3)
-    shards = scatter((x, {"rows": NoScatter(table)}), ["cpu", "cpu"])
-    assert [(part.tolist(), kept["rows"] is table) for part, kept in shards] == [
-        ([0, 1], True),
-        ([2, 3], True),
-    ]
 
 
 def test_scatter_refuses_an_empty_batch_and_an_empty_list_of_devices() -> None:
