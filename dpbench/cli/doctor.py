@@ -25,7 +25,7 @@ def doctor(
     """
     from dpbench.launch.machine import inspect_machine
     from dpbench.launch.selftest import self_test
-    from dpbench.report.doctor import machine_answer
+    from dpbench.report.inventory import machine_answer
     from dpbench.run.this_machine import environment_here
     from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 

@@ -89,8 +89,7 @@ def _open_page(page: Path) -> None:
 
 def _write_level(path: Path, level: str, options: ReportOptions) -> None:
     """Writes the rows of a level below the configuration, to a file or stdout."""
-    from dpbench.report.exports import frame_text, level_frame
-    from dpbench.report.tables import parse_keys
+    from dpbench.report.tables import frame_text, level_frame, parse_keys
     from dpbench.run.results import is_table
 
     if is_table(path):

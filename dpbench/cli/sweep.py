@@ -45,7 +45,7 @@ def sweep(typed: dict[str, Any]) -> int:
 
 def _sweep(options: SweepOptions, placed: Placement | None) -> int:
     from dpbench.launch.exchange import VARIABLE
-    from dpbench.report.plan import plan_answer
+    from dpbench.report.inventory import plan_answer
     from dpbench.report.progress.trials import Reporter
     from dpbench.run.sweep.dry_run import describe_plan
     from dpbench.run.sweep.job import planned

@@ -46,15 +46,10 @@ def stored_answer(stored: StoredCollectives) -> Answer:
     return Answer(
         paragraphs=(
             collectives_table(found),
-            [*collective_notes(found), *environment_differences(stored)],
+            [*collective_notes(stored)],
         ),
         data=[_plain(one) for one in found],
     )
-
-
-def environment_differences(stored: StoredCollectives) -> tuple[str, ...]:
-    """Notes on environments that differ."""
-    return environment_notes(stored.records, stored.environments, noun="measurement")
 
 
 def collectives_table(found: Sequence[MeasuredCollective]) -> Table:
@@ -88,8 +83,9 @@ def collectives_table(found: Sequence[MeasuredCollective]) -> Table:
     )
 
 
-def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:
-    """What failed and why, on what it ran, and how to read the table."""
+def collective_notes(stored: StoredCollectives) -> Iterator[str]:
+    """What failed and why, on what it ran, how to read the table, and environments that differ."""
+    found = measured(stored.records)
     for one in found:
         for status, reason in dict.fromkeys(one.failures):
             count = units.counted(one.failures.count((status, reason)), "repetition")
@@ -97,9 +93,13 @@ def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:
             yield f"{one.spec.label}: {status.words} ({count}){why}"
         for reason in dict.fromkeys(one.tried_again_after):
             yield f"{one.spec.label}: retried after {one_line(reason)}"
-    full = [one for one in found if one.sizes]
-    if not full:
-        return
+    if full := [one for one in found if one.sizes]:
+        yield from _reading(full)
+    yield from environment_notes(stored.records, stored.environments, noun="measurement")
+
+
+def _reading(full: Sequence[MeasuredCollective]) -> Iterator[str]:
+    """On what the measured collectives ran, and how to read their numbers."""
     specs = [one.spec for one in full]
     devices = dict.fromkeys(device.partition(":")[0] for spec in specs for device in spec.devices)
     hosts = max(one.nodes for one in full)

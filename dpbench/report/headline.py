@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dpbench import units
-from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.headline import Best, Headline
 from dpbench.messages import one_line
 from dpbench.report.numbers import percentage, quantity
@@ -30,7 +28,7 @@ def _sentence(headline: Headline) -> str:
     if best is None:
         return f"no fastest configuration: {headline.reason}"
     label = one_line(best.row.named_within_work.label)
-    speed = f"{label} at {speed_of(best.value)}"
+    speed = f"{label} at {quantity(best.value)}"
     if best.rivals:
         count = len(best.rivals)
         nearest = one_line(best.rivals[0].named_within_work.label)
@@ -38,7 +36,7 @@ def _sentence(headline: Headline) -> str:
         if all(row.throughput and row.throughput.is_too_noisy for row in best.rivals):
             are = "is" if count == 1 else "are"
             return f"{NO_WINNER.lower()}: {speed}, but {others} {are} too noisy to compare with it"
-        return f"{NO_WINNER.lower()}: {label}, {speed_of(best.value)}, and {others} tie"
+        return f"{NO_WINNER.lower()}: {label}, {quantity(best.value)}, and {others} tie"
     if best.others and best.value.basis != "repetitions":
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
     said = f"fastest: {speed}"
@@ -54,7 +52,7 @@ def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
         if (best := headline.fastest) is not None:
             yield (
                 f"{NO_WINNER if best.rivals else 'Fastest'}{suffix}",
-                speed_of(best.value),
+                quantity(best.value),
                 _who(best),
             )
         if (best := headline.scaling) is not None:
@@ -68,10 +66,3 @@ def _who(best: Best) -> str:
     name, *rivals = (one_line(row.named_within_work.label) for row in (best.row, *best.rivals))
     more = f" and {len(rivals) - 1:,} more" if len(rivals) > 1 else ""
     return f"{name}; statistically tied with {rivals[0]}{more}" if rivals else name
-
-
-def speed_of(value: Estimate) -> str:
-    """Items per second, or the time of a fixed amount of work, with its unit."""
-    if value.unit == "s" and value.interval is None:
-        return units.seconds(value.value)
-    return one_line(quantity(value))

@@ -1,12 +1,21 @@
-"""Text and JSON of `dpbench list`: what can be measured, or what was measured."""
+"""Text and JSON of `dpbench list`, `doctor` and `sweep --dry-run`: what can be measured, on what
+machine, what was measured, and what would be."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from dpbench import units
+from dpbench.records.environment import Environment
 from dpbench.report.answer import Answer
-from dpbench.report.table import Table, column, text_column
+from dpbench.report.table import MISSING, Table, column, text_column
+from dpbench.requirements import PYTHON, TORCH, untried_torch, version_words
+from dpbench.specs import Labels, TrialSpec
+from dpbench.specs.shares import on_hosts
 
 Listed = tuple[str, str, str | None, str]
 """Kind and name that commands take; why it cannot be used here, None if it can; description."""
@@ -75,3 +84,107 @@ def results_answer(found: Sequence[ListedFolder]) -> Answer:
         ),
         data=[dict(zip(keys, (str(row[0]), *row[1:]), strict=True)) for row in found],
     )
+
+
+def plan_answer(planned: Sequence[tuple[TrialSpec, int, str | None]], summary: str) -> Answer:
+    """A row for each configuration of a sweep, how many trials of it are left, and why it is
+    skipped; people get reasons and the summary below it."""
+    specs = [spec for spec, _, _ in planned]
+    labels = Labels.among(specs)
+    reasons = Counter(reason for _, _, reason in planned if reason)
+    return Answer(
+        paragraphs=(
+            Table(
+                columns=(
+                    text_column("Implementation", map(labels.implementation, specs)),
+                    text_column("Backend", [spec.backend for spec in specs]),
+                    column("Size", [f"{spec.group_size}{on_hosts(spec.nodes)}" for spec in specs]),
+                    column("Batch", [str(spec.batch_size or MISSING) for spec in specs]),
+                    column(
+                        "Global batch",
+                        [str(spec.global_batch_size or MISSING) for spec in specs],
+                        leaves=2,
+                    ),
+                    text_column("Devices", [", ".join(spec.devices) for spec in specs], leaves=1),
+                    column("Runs", ["skip" if why else str(runs) for _, runs, why in planned]),
+                )
+            ),
+            [f"{units.counted(count, 'row')} skipped: {why}" for why, count in reasons.items()],
+            summary,
+        ),
+        data=[
+            {
+                "label": labels.configuration(spec),
+                "implementation": spec.implementation,
+                "backend": spec.backend,
+                "group_size": spec.group_size,
+                "batch_size": spec.batch_size or None,
+                "global_batch_size": spec.global_batch_size or None,
+                "nodes": list(spec.nodes),
+                "devices": list(spec.devices),
+                "runs": runs,
+                "reason": reason,
+            }
+            for spec, runs, reason in planned
+        ],
+    )
+
+
+def machine_answer(here: Environment, backends: Mapping[str, Any]) -> Answer:
+    """The machine, the versions, and whether each backend works; `backends` are dataclasses with a
+    `text`."""
+    lines = (
+        *machine_lines(here),
+        ("needs", f"Python {version_words(PYTHON)}, torch {version_words(TORCH)}, or later"),
+        *(
+            ("warning", f"torch {version} is {warning}")
+            for name, version in here.versions
+            if name == "torch" and (warning := untried_torch(version))
+        ),
+        *(("backend", f"{name}: {one.text}") for name, one in backends.items()),
+    )
+    return Answer(
+        paragraphs=(machine_table(lines),),
+        data={
+            "environment": asdict(here),
+            "backends": [asdict(one) for one in backends.values()],
+        },
+    )
+
+
+def machine_table(lines: Iterable[tuple[str, str]]) -> Table:
+    """Labels and texts as a table without headers."""
+    labels, texts = zip(*lines, strict=True)
+    return Table(
+        caption="Environment",
+        columns=(
+            text_column("", labels, key="label"),
+            text_column("", texts, key="text", folds=True),
+        ),
+    )
+
+
+def machine_lines(here: Environment) -> Iterator[tuple[str, str]]:
+    """Labels and texts: the system, its processors and GPUs, versions and variables."""
+    yield "system", f"{here.system} {here.kernel}, Python {here.python}, {here.hostname}"
+    memory = units.bytes_binary(here.memory_bytes)
+    cores = f"{units.counted(here.cores, 'usable core')} ({here.affinity})"
+    yield "cpu", f"{here.cpu}, {cores}, {memory}"
+    if here.quota_cores is not None:
+        yield "quota", f"{here.quota_cores:g} cores' worth of time (cgroup)"
+    yield "governor", here.governor or "not readable"
+    for gpu in here.accelerators:
+        size = units.bytes_binary(gpu.memory_bytes)
+        yield f"gpu {gpu.index}", f"{gpu.name}, {size}, {gpu.uuid or 'no uuid'}"
+        if gpu.links:
+            yield "", f"to each GPU: {' '.join(gpu.links)}"
+    if not here.accelerators:
+        build = f"CUDA {here.cuda}" if here.cuda else "a CPU build"
+        yield "gpu", f"none visible (torch is {build})"
+    if here.gpu_driver:
+        yield "driver", f"NVIDIA {here.gpu_driver}"
+    yield "versions", ", ".join(f"{name} {version}" for name, version in here.versions)
+    for name, value in here.variables:
+        yield "variable", f"{name}={value}"
+    if here.git_commit is not None:
+        yield "commit", here.git_commit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from markupsafe import escape as escape_html
 
-from dpbench.report.table import SortValue
+from dpbench import __version__
 
 TEMPLATES = Path(__file__).parent / "templates"
 _CODE = re.compile(r"`([^`\n]+)`|(?<![\w-])(--[a-z][a-z-]+(?: \d+)?)")
@@ -44,9 +43,9 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
+    environment.globals["version"] = __version__
     environment.filters |= {
         "prose": lambda text: Markup(_CODE.sub(_code, str(escape_html(visible(text))))),
-        "sort_key": _sort_key,
         "asset": lambda name: Markup((TEMPLATES / name).read_text(encoding="utf-8")),
     }
     return environment
@@ -56,11 +55,3 @@ def _code(found: re.Match[str]) -> str:
     """Marks options, which never break at their hyphens."""
     code, option = found.groups()
     return f"<code>{code}</code>" if code else f'<code class="option">{option}</code>'
-
-
-def _sort_key(sort: Sequence[SortValue] | None, row: int) -> Markup | str:
-    """The attribute of a cell that sorting reads, if it differs from the text."""
-    value = "" if sort is None else sort[row]
-    if isinstance(value, str):
-        return ""
-    return Markup(' data-v="{}"').format("" if value is None else f"{value:.9g}")

@@ -16,7 +16,7 @@ from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.metric import Metric, Style, Value
 from dpbench.analysis.row import Row
 from dpbench.messages import one_line
-from dpbench.report.table import MISSING, SortValue, TableColumn, column
+from dpbench.report.table import MISSING, TableColumn, column
 from dpbench.specs.shares import host_counts
 from dpbench.units import CLOCK_SECONDS, GIGA
 
@@ -122,7 +122,7 @@ def quantity(estimate: Estimate | None, *, with_rate: bool = True) -> str:
     if not estimate.unit.endswith("/s"):
         return write(estimate, STYLES.get(estimate.unit, "significant"))
     number = write(estimate, "rate")
-    return f"{number} {estimate.unit}" if with_rate and number != NOISY else number
+    return f"{number} {one_line(estimate.unit)}" if with_rate and number != NOISY else number
 
 
 def _is_lopsided(estimate: Estimate) -> bool:
@@ -205,17 +205,11 @@ def metric_column(metric: Metric, sources: Sequence[Any], cells: Iterable[str]) 
         key=metric.key,
         meaning=metric.meaning,
         is_text=metric.is_text,
-        sort=tuple(sort_value(metric.of_row(source)) for source in sources),
+        sort=tuple(
+            value.value if isinstance(value, Estimate) else value
+            for value in map(metric.of_row, sources)
+        ),
     )
-
-
-def sort_value(value: Value) -> SortValue:
-    """What a page sorts a value by."""
-    if isinstance(value, Estimate):
-        return value.value
-    if value is None or isinstance(value, str):
-        return value and one_line(value)
-    return float(value)
 
 
 def cell(metric: Metric, source: Any) -> str:

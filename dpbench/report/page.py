@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-
-from dpbench import __version__, units
+from dpbench import units
 from dpbench.analysis.collectives import measured
 from dpbench.analysis.diagnosis.explanation import not_too_noisy
 from dpbench.analysis.metrics import TABLE_METRICS
@@ -22,18 +19,17 @@ from dpbench.files import as_text, is_free, write_whole
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
-from dpbench.report.charts.files import svg_of
+from dpbench.report.charts.files import inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.collectives import (
     collective_notes,
     collectives_table,
-    environment_differences,
 )
-from dpbench.report.doctor import machine_lines, machine_table
 from dpbench.report.explanation import READING, advice_lines, factor_notes, factors_table
 from dpbench.report.footnotes import notes, reasons, unavailable, warnings
 from dpbench.report.headline import Tile, tiles, verdict
+from dpbench.report.inventory import machine_lines, machine_table
 from dpbench.report.markup import render_template, visible
 from dpbench.report.table import Table
 from dpbench.report.tables import claim_columns, configurations, usual_columns
@@ -96,8 +92,6 @@ class Page:
     template escapes it; only charts contain markup."""
 
     title: str
-    version: str
-    """dpbench's version."""
     about: str
     """Model, data, hardware, versions, and how many trials were run, on one line."""
     warnings: tuple[str, ...]
@@ -141,7 +135,6 @@ def build_page(subject: Subject, *, charts: bool = False) -> Page:
     pictures = [*_draw(subject)] if charts else []
     return Page(
         title=one_line(subject.name),
-        version=__version__,
         about=" · ".join(map(one_line, _about(subject))),
         warnings=tuple(map(one_line, alerts)),
         tiles=(*tiles(subject.headlines), *_gradients(subject)),
@@ -170,17 +163,6 @@ def _draw(subject: Subject) -> Iterator[Picture]:
                 svg=inline_svg(figure, salt=f"{kind.name} {of.work}"),
                 width=round(figure.get_figwidth() * POINTS_PER_INCH),
             )
-
-
-def inline_svg(figure: Figure, *, salt: str) -> str:
-    """The figure as an element of a page, whose paper shows through; within `house_style`.
-
-    The ids that it refers to are its own, as all charts of a page share one space of ids and each
-    has another `salt`.
-    """
-    with mpl.rc_context({"svg.hashsalt": salt}):
-        text = svg_of(figure)
-    return visible(text[text.index("<svg") :])
 
 
 def _advice(subject: Subject, *, counts_rows: bool = False) -> Iterator[str]:
@@ -235,10 +217,8 @@ def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...]
             return (factors_table(clear),), (*advice, READING, *factor_notes(clear))
         return (), advice
     if section == "communication" and subject.collectives is not None:
-        found = measured(subject.collectives.records)
-        table = collectives_table(found)
-        remarks = (*collective_notes(found), *environment_differences(subject.collectives))
-        return ((table,) if table.lines else ()), remarks
+        table = collectives_table(measured(subject.collectives.records))
+        return ((table,) if table.lines else ()), (*collective_notes(subject.collectives),)
     return (), ()
 
 

@@ -1,22 +1,30 @@
-"""The table of configurations: which columns it has, and how it is written in each format."""
+"""Rows as people and programs read them: the table of configurations in each format, and frames of
+any level of detail as CSV and JSON."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from dpbench import store, units
 from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.row import Row
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
-from dpbench.records.trial import Status
-from dpbench.report.exports import csv_text, frame_json
+from dpbench.records.trial import Status, TrialRecord
+from dpbench.report.answer import json_text
 from dpbench.report.footnotes import unavailable
 from dpbench.report.layout import filled, not_shown
 from dpbench.report.numbers import NOISY, cell, metric_column, write
 from dpbench.report.table import DOCUMENTS, MISSING, Table, text_column
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Rows = Sequence[Row]
 
@@ -41,6 +49,8 @@ DEFAULT_COLUMNS = tuple(column for column in TABLE_METRICS.values() if column.sh
 NO_ROWS = "No rows: nothing has been measured.\n"
 UNLIMITED = 100_000
 """Width of a table that keeps all columns."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""Beginnings of texts that a spreadsheet would compute; any text may come from a record."""
 _UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
 
 
@@ -62,7 +72,13 @@ def rows_text(
     if name not in FORMATS:
         raise UnknownName("format", name, FORMATS)
     if name in DATA_FORMATS:
-        return _data(rows, name, columns), ()
+        from dpbench.analysis.frames import to_frame
+
+        frame = to_frame(rows)
+        if columns is not None:
+            keys = SEED_KEYS if columns == SEED else parse_keys(columns, frame.columns)
+            frame = frame[list(keys)]
+        return frame_text(frame, name), ()
     if name == TEXT and columns is None:
         return _for_terminal(rows, width or UNLIMITED)
     absent: tuple[str, ...] = ()
@@ -204,12 +220,53 @@ def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) 
     return names
 
 
-def _data(rows: Rows, format: str, columns: str | None) -> str:
-    """Plain values under their keys, all of them unless `columns` names some."""
-    from dpbench.analysis.frames import to_frame
+def level_frame(path: Path, level: str) -> tuple[pd.DataFrame, tuple[str, ...], tuple[str, ...]]:
+    """The rows of a level below the configuration, with notes on trials that have none, and
+    warnings about data that could not be read. Raises StoreError."""
+    from dpbench.analysis import frames
 
-    frame = to_frame(rows)
-    if columns is not None:
-        keys = SEED_KEYS if columns == SEED else parse_keys(columns, frame.columns)
-        frame = frame[list(keys)]
-    return csv_text(frame) if format == "csv" else frame_json(frame)
+    if level == "collective":
+        found = store.load_collectives(path)
+        return frames.collective_frame(found.records), (), found.warnings
+    readers: dict[str, Callable[[Iterable[TrialRecord]], pd.DataFrame]] = {
+        "trial": frames.trial_frame,
+        "rank": frames.rank_frame,
+        "step": frames.step_frame,
+    }
+    sweep = store.load(path)
+    last = {record.trial: record for record in sweep.records}
+    empty = sum(not record.ranks for record in last.values())
+    trials = units.counted(len(last), "trial")
+    note = f"{empty} of {trials} measured nothing and have no row; --level trial has the reason"
+    notes = (note,) if empty and level != "trial" else ()
+    return readers[level](sweep.records), notes, sweep.warnings
+
+
+def frame_text(frame: pd.DataFrame, format: str) -> str:
+    """The rows for programs, as CSV or JSON.
+
+    CSV has a header of keys and one line per row; missing values are empty, and an apostrophe
+    stands before every text that a spreadsheet would compute. JSON is an array with one object per
+    row; missing values are null and infinity is the text "inf". Raises UsageError for a format of
+    documents, which hold no rows of trials, ranks or steps.
+    """
+    from pandas.api.types import is_numeric_dtype
+
+    if format == "json":
+        plain = frame.astype(object).where(frame.notna(), None)
+        plain = plain.replace({math.inf: "inf", -math.inf: "-inf"})
+        return json_text(plain.to_dict("records"))
+    if format != "csv":
+        raise UsageError(f"{format} has rows of configurations only; expected csv or json")
+
+    def inert(value: Any) -> Any:
+        is_formula = isinstance(value, str) and value.startswith(_FORMULA)
+        return f"'{value}" if is_formula else value
+
+    # Only the categories of a categorical column are seen; millions of steps share them.
+    texts = {
+        name: column.map(inert, na_action="ignore")
+        for name, column in frame.items()
+        if not is_numeric_dtype(column.dtype)
+    }
+    return str(frame.assign(**texts).to_csv(index=False, lineterminator="\n"))

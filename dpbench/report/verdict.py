@@ -225,14 +225,13 @@ def junit(verdict: Verdict, *, strict: bool, notes: Sequence[str], started_utc: 
         case = {"about": about, "name": one_line(name), "seconds": seconds, "tag": tag}
         cases.append({**case, "message": one_line(message), "type": kind})
 
+    names = iter(labels(verdict.rows))
     for one in verdict.metrics:
         if len(one.rows) > 1:
             seconds = sum(row.seconds for row in one.rows)
             said = headline(replace(verdict, outcome=one.outcome, metrics=(one,)))
             tag = _tag(one.outcome, strict=strict)
             add(one.metric, f"all rows of {one.candidate}", seconds, tag, said, one.outcome)
-    names = iter(labels(verdict.rows))
-    for one in verdict.metrics:
         for row in one.rows:
             tag = _tag(row.outcome, strict=strict and row.is_open)
             said = sentence(row, one.tolerance)

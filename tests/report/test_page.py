@@ -21,13 +21,13 @@ from dpbench.launch.nodes import Node
 from dpbench.options.bridge import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
+from dpbench.report.charts.files import inline_svg
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
 from dpbench.report.page import (
     Page,
     build_page,
     command_of_row,
-    inline_svg,
     results_table,
     write_page,
 )

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status
 from dpbench.report.footnotes import footnotes
-from dpbench.report.tables import Rows, rows_text
+from dpbench.report.tables import Rows, frame_text, rows_text
 from tests.analysis.builders import BACKENDS, run, trial
 from tests.report.sample import sample_records
 
@@ -157,3 +158,29 @@ def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:
 
 def test_a_table_without_rows_is_a_sentence() -> None:
     assert written((), width=80) == "No rows: nothing has been measured.\n"
+
+
+@pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1+2", "-2+3", "@SUM(A1)", "\t=1"])
+def test_no_text_in_a_csv_file_is_a_formula(text: str) -> None:
+    frame = pd.DataFrame({"a": [text, "plain", None], "b": pd.Categorical([text, "c", None])})
+    frame["x"] = [-1.5, math.inf, math.nan]
+    rows = list(csv.reader(io.StringIO(frame_text(frame, "csv"))))
+    assert rows[1:] == [[f"'{text}"] * 2 + ["-1.5"], ["plain", "c", "inf"], ["", "", ""]]
+
+
+def test_json_has_null_for_missing_values_and_text_for_infinity() -> None:
+    frame = pd.DataFrame(
+        {
+            "n": pd.array([1, None], dtype="Int64"),
+            "x": [0.1, math.inf],
+            "y": [math.nan, -math.inf],
+            "ok": pd.array([True, None], dtype="boolean"),
+            "word": pd.array(["gloo/é", None], dtype="string"),
+        }
+    )
+    assert json.loads(frame_text(frame, "json")) == [
+        {"n": 1, "x": 0.1, "y": None, "ok": True, "word": "gloo/é"},
+        {"n": None, "x": "inf", "y": "-inf", "ok": None, "word": None},
+    ]
+    assert "gloo/é" in frame_text(frame, "json")
+    assert frame_text(frame[:0], "json") == "[]\n"

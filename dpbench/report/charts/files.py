@@ -1,4 +1,4 @@
-"""Writes charts atomically."""
+"""Charts as files, each written whole or not at all, and as elements of a page."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from dpbench.files import write_whole
+from dpbench.report.markup import visible
 
 PIXELS_PER_INCH = 130
 _UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -34,25 +35,30 @@ def stem_of(name: str, work: str) -> str:
 
 def write_figure(figure: Figure, path: Path) -> Path:
     """Writes it in the format that the suffix names; within `house_style`. Raises OSError."""
-    return write_whole(path, partial(_save, figure, path.suffix[1:].lower()))
+    image = path.suffix[1:].lower()
+
+    def save(to: IO[bytes]) -> None:
+        with _any_letters():
+            figure.savefig(to, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))
+
+    return write_whole(path, save)
 
 
-def svg_of(figure: Figure) -> str:
-    """The content of an SVG file on transparent paper, which says nothing of itself."""
+def inline_svg(figure: Figure, *, salt: str) -> str:
+    """The figure as an element of a page, whose paper shows through; within `house_style`.
+
+    The ids that it refers to are its own, as all charts of a page share one space of ids and each
+    has another `salt`.
+    """
     text, nothing = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with any_letters():
+    with _any_letters(), mpl.rc_context({"svg.hashsalt": salt}):
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
-    return text.getvalue()
+    return visible(text.getvalue()[text.getvalue().index("<svg") :])
 
 
 @contextmanager
-def any_letters() -> Iterator[None]:
+def _any_letters() -> Iterator[None]:
     """A name may have letters that the font lacks: they show as boxes, which says enough."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         yield
-
-
-def _save(figure: Figure, image: str, to: IO[bytes]) -> None:
-    with any_letters():
-        figure.savefig(to, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))
