@@ -75,13 +75,13 @@ class Architecture:
         """Each table has `rows` rows; `sparse` gradients hold only the rows that were looked up.
         Raises ValueError for what no model can have."""
         self.dense, self.tables, self.rows, self.width = dense, tables, rows, width
-        self.sparse_gradients = sparse
+        self.sparse = sparse
         _options.expect_at_least(1, dense=dense, tables=tables, rows=rows, width=width)
 
     def build_model(self) -> nn.Module:
         """A new model; see DLRM."""
         rows = [self.rows] * self.tables
-        return DLRM(dense=self.dense, rows=rows, width=self.width, sparse=self.sparse_gradients)
+        return DLRM(dense=self.dense, rows=rows, width=self.width, sparse=self.sparse)
 
     def synthetic_batch(
         self, n: int, generator: torch.Generator

@@ -29,7 +29,7 @@ _HOMES = {
     "all_reduce": "dpbench.rendezvous.group_operations",
     "analyze_scaling": "dpbench.analysis.scaling",
     "available_backends": "dpbench.rendezvous.available_backends",
-    "barrier": "dpbench.rendezvous.meeting",
+    "barrier": "dpbench.rendezvous.barrier",
     "broadcast": "torch.distributed",
     "broadcast_checkpoint": "dpbench.parallel",
     "check": "dpbench.api.check",

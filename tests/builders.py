@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from dpbench.records.environment import Environment
@@ -42,17 +43,16 @@ def trial_spec(**changes: Any) -> TrialSpec:
 def sweep_spec(**changes: Any) -> SweepSpec:
     """The two implementations of ours on gloo, two group sizes, two batch sizes."""
     values: dict[str, Any] = {
-        "workload": WORKLOAD,
         "implementations": ("dp", "ddp"),
         "backends": ("gloo",),
         "group_sizes": (1, 2),
         "batch_sizes": (4, 8),
         "devices": ("cpu", "cpu"),
-        "warmup_steps": 1,
-        "timed_steps": 3,
         "repetitions": 2,
-        "threads_per_replica": 1,
         "time_limit_seconds": 30.0,
     }
-    values.update(changes)
-    return SweepSpec(**values)
+    own = {field.name for field in fields(SweepSpec)}
+    values |= {name: value for name, value in changes.items() if name in own}
+    of_trial = {name: value for name, value in changes.items() if name not in own}
+    of_trial = {"implementation": "single", "backend": "none", "group_size": 1, **of_trial}
+    return SweepSpec(trial=trial_spec(**of_trial), **values)

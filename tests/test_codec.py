@@ -56,20 +56,13 @@ WINDOW = {"start_seconds": 0, "seconds": 1, "samples": 1}
     ("kind", "content", "message"),
     [
         (TrialRecord, {**RECORD, "status": "fine"}, r"TrialRecord\.status: .*, got 'fine'"),
-        (TrialRecord, {**RECORD, "duration_seconds": "1"}, r"\.duration_seconds: .*, got '1'"),
-        (TrialRecord, {**RECORD, "duration_seconds": True}, r"\.duration_seconds: .*, got True"),
         (TrialRecord, {**RECORD, "duration_seconds": "inf"}, r"\.duration_seconds: .* number"),
-        (TrialRecord, {**RECORD, "environment_id": None}, r"\.environment_id: .* string, got None"),
-        (TrialRecord, {**RECORD, "trial": []}, r"TrialRecord\.trial: .* an object, got \[\]"),
         (TrialRecord, {**RECORD, "ranks": [{}]}, r"TrialRecord\.ranks\[0\]\.rank: missing"),
         (TrialRecord, {**RECORD, "color": 1}, r"TrialRecord\.color: unexpected"),
         (TrialRecord, {**RECORD, "reason": ["x" * 900_000]}, r"\.reason: .*…"),
         (TrialSpec, {**TRIAL, "devices": ["cpu", 1]}, r"TrialSpec\.devices\[1\]: .*, got 1"),
-        (TrialSpec, {**TRIAL, "group_size": True}, r"group_size: .* integer, got True"),
         (TrialSpec, {**TRIAL, "scaling": "sideways"}, r"scaling: .* 'weak' or 'strong', got 'side"),
-        (TrialSpec, {**TRIAL, "devices": "cpu"}, r"devices: .* array, got 'cpu'"),
         (Window, {**WINDOW, "step_seconds": [0.1, None]}, r"Window\.step_seconds\[1\]: .* number"),
-        (Window, [], r"Window: input should be an object"),
     ],
 )
 def test_a_misfit_is_an_error_that_names_the_place(

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
-    ("errors", "units", "messages", "requirements"),
+    ("errors", "units", "messages", "requirements", "parent_death"),
     ("files", "temporary", "codec"),
     ("specs",),
     ("records",),

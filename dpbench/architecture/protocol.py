@@ -13,8 +13,7 @@ class Architecture(Protocol):
 
     Inputs and targets are a tensor, or a tree of tensors, see `dpbench.data.batch`; the first
     dimension of each tensor is the sample. Optional members: `count_correct` (see `CountsCorrect`);
-    `items_per_sample`, if a sample holds several items; `sparse_gradients`, if embeddings have
-    sparse=True; `notes`, which users should read.
+    `items_per_sample`, if a sample holds several items; `notes`, which users should read.
     """
 
     name: str

@@ -67,7 +67,8 @@ def launch(context: typer.Context) -> int:
     except Interrupted as interrupted:
         say("interrupted")
         sys.stdout.flush()
-        # A second signal leaves torch's threads behind, which Python would wait for.
+        # A second signal leaves torch's threads behind, which Python would wait for. Workers die
+        # with this process.
         os._exit(interrupted.exit_status)
     return 0
 

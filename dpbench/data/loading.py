@@ -5,8 +5,7 @@ A step gets the same samples in the same order as without, and the same errors.
 
 from __future__ import annotations
 
-import ctypes
-import signal
+import os
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
@@ -27,9 +26,9 @@ from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DataError, UsageError
 from dpbench.parallel.devices import current_stream, on_stream, side_stream
 from dpbench.parallel.tree import is_own_batch, map_leaves, tensors
+from dpbench.parent_death import end_with
 
 T = TypeVar("T")
-PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
 class DeviceCopy:
@@ -207,7 +206,7 @@ def loaded_by_workers(
         prefetch_factor=prefetch,
         collate_fn=lambda batch: batch,
         # A killed rank would leave behind a worker that hangs in the user's code.
-        worker_init_fn=lambda _: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        worker_init_fn=lambda _: end_with(os.getppid()),
         multiprocessing_context="fork",
         generator=torch.Generator().manual_seed(seed),
     )

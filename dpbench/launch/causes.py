@@ -1,9 +1,9 @@
 """The first cause of a trial's failure, from how its ranks failed.
 
 When one rank dies the others lose their connection and fail too, often before anyone looks. The
-first cause is, in this order: an exception that is not a lost connection (the earliest); a host
-that is gone; a rank that was busy elsewhere while the others waited for it at the time limit; a
-rank that ended silently (killed, or exited); and only then a lost connection.
+first cause is, in this order: an exception that is not a lost connection (the earliest); a rank
+that was busy elsewhere while the others waited for it at the time limit; a rank that ended silently
+(killed, or exited); and only then a lost connection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from dpbench import units
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.rank import Failure, main_thread_stack
 from dpbench.launch.signals import ENDING, end_in_words
 from dpbench.records.trial import Status
@@ -68,19 +68,13 @@ def outcome_of(
     time_limit_seconds: float,
     *,
     name: Callable[[int], str] = "rank {}".format,
-    outside: str | None = None,
-) -> TrialOutcome:
-    """The outcome of a trial that did not complete, from the traces of all its ranks.
-
-    `name` gives the names of ranks in messages. `outside` is the cause if no rank ended the trial,
-    such as the loss of a host: lost connections on other hosts are then a consequence.
-    """
+) -> Outcome:
+    """The outcome of a trial that did not complete, from the traces of all its ranks. `name` gives
+    the names of ranks in messages."""
     raised = [(trace.failure, name(trace.rank)) for trace in traces if trace.failure]
     raised.sort(key=lambda one: (one[0].lost_peer, one[0].at_seconds))
     if raised and not raised[0][0].lost_peer:
         return _raised(*raised[0])
-    if outside:
-        return TrialOutcome(status=Status.FAILED, reason=outside)
     if hangs := [(name(trace.rank), trace.hang) for trace in traces if trace.hang]:
         # The ranks that others waited for; all of them if every rank waited.
         missing = [one for one in hangs if not one[1].waiting]
@@ -91,7 +85,7 @@ def outcome_of(
         if missing:
             where += [f"{who} waited in {at.collective}" for who, at in hangs if at.collective]
         reason = f"no result after {units.seconds(time_limit_seconds)}: {'; '.join(where)}"
-        return TrialOutcome(status=Status.TIMED_OUT, reason=reason)
+        return Outcome(status=Status.TIMED_OUT, reason=reason)
     ends = [(trace.exit_code, name(trace.rank)) for trace in traces if trace.exit_code is not None]
     if ends:
         # NCCL's watchdog aborts a process that has lost its peer on another host.
@@ -99,25 +93,25 @@ def outcome_of(
         words = end_in_words(code) if code else "ended without a result"
         if code == SERVER_GONE:
             words += ", or the server that ranks are forked from was killed"
-        return TrialOutcome(
+        return Outcome(
             status=Status.FAILED,
             reason=f"{who} {words}",
             killed=-code in KILLING or code == SERVER_GONE,
         )
     if raised:
         return _raised(*raised[0])
-    return TrialOutcome(status=Status.FAILED, reason="the ranks ended without a trace")
+    return Outcome(status=Status.FAILED, reason="the ranks ended without a trace")
 
 
-def _raised(failure: Failure, who: str) -> TrialOutcome:
+def _raised(failure: Failure, who: str) -> Outcome:
     if failure.out_of_memory:
         reason = (
             f"{who} ran out of memory: {failure.message}; its peak was {failure.peak_memory}; take "
             "a smaller batch or message, or end what else holds memory there"
         )
-        return TrialOutcome(status=Status.OUT_OF_MEMORY, reason=reason, raised=failure)
+        return Outcome(status=Status.OUT_OF_MEMORY, reason=reason, raised=failure)
     reason = f"{who} raised {failure.message}" if failure.kind else f"{who}: {failure.text}"
-    return TrialOutcome(status=Status.FAILED, reason=reason, raised=failure)
+    return Outcome(status=Status.FAILED, reason=reason, raised=failure)
 
 
 def hang_of(scratch: Path, rank: int) -> Hang:

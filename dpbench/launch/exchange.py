@@ -63,7 +63,7 @@ class Exchange:
         self.launch = ""
         """The id of the launch; empty until all members have come."""
 
-    def meet(
+    def join(
         self,
         description: object,
         seconds: float,
@@ -77,16 +77,7 @@ class Exchange:
         nonce = secrets.token_hex(16).encode()
         self._store.set(f"hello {self._member}", nonce)  # type: ignore[arg-type]
         deadline, told = monotonic() + seconds, ""
-        while True:
-            missing = {n: "" for n in self._members if not self._store.check([f"hello {n}"])}
-            if not missing:
-                self._renew_launch(nonce, description)
-                found = {n: self.get(f"member {n}") for n in self._members}
-                absent = [n for n, (counter, _) in found.items() if counter < 0]
-                if not absent:
-                    return [value for _, value in found.values()]
-                keys = {n: self._store.check([f"member {n}"]) for n in absent}
-                missing = {n: " (with another token)" if there else "" for n, there in keys.items()}
+        while missing := self._missing(nonce, description):
             names = " and ".join(f"{self._kind} {n}{why}" for n, why in missing.items())
             if monotonic() > deadline:
                 raise LaunchError(
@@ -97,9 +88,15 @@ class Exchange:
                 on_wait(names)
                 told = names
             sleep(CHECK_SECONDS)
+        return [self.get(f"member {number}")[1] for number in self._members]
 
-    def _renew_launch(self, own_nonce: bytes, description: object) -> None:
-        """Describe this member in a new launch, if some member has come again."""
+    def _missing(self, own_nonce: bytes, description: object) -> dict[int, str]:
+        """The members that have not come, or do not sign as this one does, with a remark.
+
+        Describes this member in a new launch if all have come, or if one has come again.
+        """
+        if absent := [n for n in self._members if not self._store.check([f"hello {n}"])]:
+            return dict.fromkeys(absent, "")
         nonces = [self._store.get(f"hello {number}") for number in self._members]
         if nonces[self._member] != own_nonce:
             raise UsageError(
@@ -110,6 +107,11 @@ class Exchange:
         if launch != self.launch:
             self.launch = launch
             self.put(f"member {self._member}", description)
+        return {
+            n: " (with another token)" if self._store.check([f"member {n}"]) else ""
+            for n in self._members
+            if self.get(f"member {n}") == NOTHING
+        }
 
     def put(self, key: str, value: object, counter: int = 0) -> None:
         """Set the key to a value that json.dumps takes. torch's store ends the connection of who

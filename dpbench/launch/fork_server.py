@@ -6,8 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.context import ForkServerContext
 
@@ -33,7 +32,7 @@ def fork_server() -> ForkServerContext:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         # Otherwise Python puts the working directory first, with any dpbench or torch in it.
-        with temporary_variables({"PYTHONSAFEPATH": "1"}), start_method_unchanged():
+        with temporary_variables({"PYTHONSAFEPATH": "1"}):
             forkserver.ensure_running()
     except OSError as error:
         if "too long" not in str(error):
@@ -47,17 +46,6 @@ def fork_server() -> ForkServerContext:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
-
-
-@contextmanager
-def start_method_unchanged() -> Iterator[None]:
-    """Let multiprocessing start a process without settling this program's start method, which it
-    reads and thereby fixes."""
-    chosen = multiprocessing.get_start_method(allow_none=True)
-    try:
-        yield
-    finally:
-        multiprocessing.set_start_method(chosen, force=True)
 
 
 def fork_server_process() -> int:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from dpbench.launch.rank import is_rank, main_thread_stack, stack_path
 from dpbench.launch.ranks import RanksFailed, run_ranks
-from dpbench.rendezvous.meeting import check_timeout
+from dpbench.rendezvous.barrier import check_timeout
 from dpbench.temporary import temporary_folder
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dpbench.messages import say
 from dpbench.records.collectives import CollectiveSpec
-from dpbench.records.trial import HostLoad, RankMeasurement, Status, Verification
+from dpbench.records.trial import HostLoad, Status, Verification
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The end of a measurement's processes; `reason` says why it did not complete."""
+    """The end of the processes of a trial, or of a measured collective; `reason` says why it did
+    not complete."""
 
     status: Status
     reason: str | None = None
@@ -32,22 +33,14 @@ class Outcome:
     """The exception of a rank that ended it, if there is one."""
     ranks: tuple[Any, ...] = ()
     """What each rank measured."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrialOutcome(Outcome):
-    """The result of one trial's processes."""
-
     item: str = "samples"
     items_per_sample: int = 1
-    ranks: tuple[RankMeasurement, ...] = ()
     verification: Verification | None = None
     flops_per_item: float | None = None
     host_load: HostLoad | None = None
 
 
 Item = TypeVar("Item", TrialSpec, CollectiveSpec)
-Ended = TypeVar("Ended", bound=Outcome)
 
 
 class Launcher(Protocol):
@@ -57,9 +50,7 @@ class Launcher(Protocol):
         """Why this machine cannot run the trial; None if it can."""
         ...
 
-    def run(
-        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
-    ) -> TrialOutcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
         """Run the trial in separate processes, and leave none behind.
 
         Its timed window has `steps` steps; None leaves that to the trial.
@@ -69,12 +60,12 @@ class Launcher(Protocol):
 
 def attempts(
     items: Iterable[Item],
-    run: Callable[[Item], Ended],
-    refuse: Callable[[Item], Ended | None],
+    run: Callable[[Item], Outcome],
+    refuse: Callable[[Item], Outcome | None],
     *,
     label: Callable[[Item], str],
     on_start: Callable[[Item], None] | None,
-) -> Iterator[tuple[Item, Ended, dict[str, Any]]]:
+) -> Iterator[tuple[Item, Outcome, dict[str, Any]]]:
     """Run the items one after the other, and call `on_start` before each. Yields an item, its
     outcome, and the fields of its record on when and how often it ran.
 
@@ -104,7 +95,7 @@ def attempts(
         )
 
 
-def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> TrialOutcome:
+def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
     """The outcome: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
     proofs = [report.verification for report in reports if report.verification is not None]
@@ -128,7 +119,7 @@ def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> TrialOutcome
     elif diverged:
         status = Status.DIVERGED
         reason = f"the loss is not finite at timed step {min(diverged)}"
-    return TrialOutcome(
+    return Outcome(
         status=status,
         reason=reason,
         item=reports[0].item,

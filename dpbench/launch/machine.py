@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from inspect import signature
-from typing import TypeVar
 
+import torch
 import torch.distributed as dist
 
-from dpbench.errors import LaunchError, UsageError
+from dpbench.errors import UsageError
 from dpbench.launch.gpu_links import gpu_links
-from dpbench.launch.sparse import sparse_reason
+from dpbench.launch.ranks import run_in_rank
 from dpbench.records.environment import Accelerator, usable_cores
-from dpbench.specs import RunSpec, TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.rendezvous.available_backends import missing_reason
+from dpbench.specs import RunSpec
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
-T = TypeVar("T")
 PROBE_SECONDS = 60.0
 
 
@@ -31,7 +32,7 @@ class Machine:
     cuda: str | None
     """The CUDA version of torch's build; None for a CPU build."""
     nccl: str | None = None
-    """The version of NCCL that torch uses; None without a GPU."""
+    """The version of the NCCL library that torch has loaded; None without a GPU."""
     missing_backends: tuple[tuple[str, str], ...]
     """(backend, reason) for each backend that cannot be used here."""
 
@@ -72,8 +73,6 @@ class Machine:
             return (
                 "a loss scale of float16 needs whole gradients, and it shards them; bf16 has none"
             )
-        if isinstance(trial, TrialSpec) and (reason := sparse_reason(trial)):
-            return reason
         if traits.needs_cuda and on_cpu:
             return f"{traits.needs_cuda}: it would time the plain module"
         if _shared(devices) and not on_cpu and traits.one_process:
@@ -85,10 +84,10 @@ class Machine:
         reason = self.missing_reason(backend)
         if reason:
             return reason
-        if backend == "nccl" and devices[0] == "cpu":
-            return "nccl reduces CUDA tensors only"
-        if backend == "nccl" and _shared(devices):
-            return "nccl needs a GPU of its own for every rank"
+        if BACKENDS[backend].cuda_only and devices[0] == "cpu":
+            return f"{backend} reduces CUDA tensors only"
+        if BACKENDS[backend].cuda_only and _shared(devices):
+            return f"{backend} needs a GPU of its own for every rank"
         return None
 
 
@@ -113,7 +112,7 @@ def _shared(devices: Sequence[str]) -> bool:
 
 
 def inspect_machine() -> Machine:
-    """Inspect this host; CUDA is only touched in a child process, never in this one.
+    """Inspect this host; CUDA is only touched in a rank, never in this process.
 
     Raises UsageError in a process that is itself one of several ranks, since all of them would
     measure.
@@ -124,11 +123,10 @@ def inspect_machine() -> Machine:
             f"this process is rank {rank} of {size} (RANK and WORLD_SIZE are set, as by torchrun); "
             "dpbench starts the ranks itself: run it without a launcher, or unset both"
         )
-    import torch
-
-    from dpbench.rendezvous.available_backends import missing_reason
-
-    gpus, nccl = in_child(_gpus_and_nccl) if torch.cuda.device_count() else ((), None)
+    gpus: tuple[Accelerator, ...] = ()
+    nccl = None
+    if torch.cuda.device_count():
+        gpus, nccl = run_in_rank(_gpus_and_nccl, PROBE_SECONDS)
     return Machine(
         cores=usable_cores(),
         gpus=gpus,
@@ -142,21 +140,8 @@ def inspect_machine() -> Machine:
     )
 
 
-def in_child(function: Callable[[], T]) -> T:
-    """The result of `function` from a fresh process; LaunchError if it fails, or is not done in
-    time."""
-    from dpbench.launch.ranks import RanksFailed, run_in_rank
-
-    try:
-        return run_in_rank(function, PROBE_SECONDS)
-    except RanksFailed as failed:
-        raise LaunchError(f"a child process failed: {failed.outcome.reason}") from None
-
-
 def _gpus_and_nccl() -> tuple[tuple[Accelerator, ...], str | None]:
     """The visible GPUs, and the version of NCCL."""
-    import torch
-
     count = torch.cuda.device_count()
     properties = [torch.cuda.get_device_properties(index) for index in range(count)]
     links = gpu_links([str(gpu.uuid) for gpu in properties]) or ((),) * count
@@ -170,6 +155,20 @@ def _gpus_and_nccl() -> tuple[tuple[Accelerator, ...], str | None]:
         )
         for index, gpu in enumerate(properties)
     )
-    has_nccl = torch.distributed.is_nccl_available()
-    nccl = torch.cuda.nccl.version() if has_nccl else None  # type: ignore[no-untyped-call]
-    return gpus, None if nccl is None else ".".join(map(str, nccl))
+    return gpus, nccl_version() if torch.distributed.is_nccl_available() else None
+
+
+def nccl_version() -> str:
+    """The version of the NCCL library in this process.
+
+    torch's own answer is the version of the headers that it was compiled with, which another
+    library may have replaced. It is right where NCCL is linked into torch.
+    """
+    try:
+        library = ctypes.CDLL("libnccl.so.2", mode=os.RTLD_NOLOAD)
+    except OSError:
+        found = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+        return ".".join(map(str, found))
+    code = ctypes.c_int()
+    library.ncclGetVersion(ctypes.byref(code))
+    return f"{code.value // 10_000}.{code.value // 100 % 100}.{code.value % 100}"

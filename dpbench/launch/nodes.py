@@ -1,9 +1,9 @@
 """Trials whose ranks run on several nodes, which share one TCPStore.
 
 Every node computes the same plan from its own options and from what all nodes report about
-themselves. Each keeps one value in the store, its state, and writes it again every second as a sign
-of life. The state of node 0 has the number of a trial in that plan, so nothing that arrives names
-code, files or settings. The others run their ranks of it and leave the results in the store.
+themselves. Each keeps one value in the store, its state, and a heartbeat. The state of node 0 has
+the number of a trial in that plan, so nothing that arrives names code, files or settings. The
+others run their ranks of it, and their states have the results. A lost node ends the sweep.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 from time import monotonic, sleep
@@ -25,7 +25,7 @@ from dpbench.codec import decode, encode
 from dpbench.errors import LaunchError, StoreError, UsageError
 from dpbench.launch.causes import RankTrace, outcome_of
 from dpbench.launch.exchange import JOIN_SECONDS, Exchange
-from dpbench.launch.launcher import Launcher, TrialOutcome, judge_trial
+from dpbench.launch.launcher import Launcher, Outcome, judge_trial
 from dpbench.launch.machine import Machine
 from dpbench.launch.placement import NodeRequest, interface_towards
 from dpbench.launch.ranks import (
@@ -35,7 +35,6 @@ from dpbench.launch.ranks import (
     run_host_ranks,
     scratch_folder,
 )
-from dpbench.launch.sparse import sparse_reason
 from dpbench.launch.trials import HostLauncher
 from dpbench.measure.trial import RankReport
 from dpbench.messages import say
@@ -47,7 +46,7 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 
 BEAT_SECONDS = 1.0
 LOST_SECONDS = 10.0
-"""Seconds without a sign of life after which a node counts as lost."""
+"""Seconds without a heartbeat after which a node counts as lost."""
 STOP_SECONDS = 30.0
 """Seconds that other nodes may take to end their ranks and to say so."""
 FAREWELL_SECONDS = 2.0
@@ -75,8 +74,16 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NodeResult:
+    """The result of one node's ranks in a trial: a report of each, or traces of a failure."""
+
+    reports: tuple[RankReport, ...] = ()
+    traces: tuple[RankTrace, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NodeState:
-    """The state of a node, which it writes to the store every second."""
+    """The state of a node, which it writes to the store when it changes."""
 
     plan: str = ""
     """The plan that it has computed; empty until its data are prepared."""
@@ -87,18 +94,10 @@ class NodeState:
     steps: int | None = None
     """The timed steps of that trial, which an earlier repetition has chosen and only node 0 knows;
     None for those of the plan."""
+    result: NodeResult = NodeResult()
+    """On other nodes: the result of the last order."""
     end: str | None = None
     """Reason why it leaves: empty if it had nothing more to do, None while it stays."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeResult:
-    """The result of one node's ranks in a trial: a report of each, or traces of a failure."""
-
-    reports: tuple[RankReport, ...] = ()
-    traces: tuple[RankTrace, ...] = ()
-    error: str | None = None
-    """Reason why the node could not run its ranks, or why it is lost."""
 
 
 class NodeLost(LaunchError):
@@ -118,12 +117,11 @@ def joined_nodes(request: NodeRequest, me: Node) -> Iterator[Team]:
             store = serve_store(request.port, at_loopback=False, timeout=timeout)
         else:
             holder = "the launcher" if request.has_store else "node 0"
-            compare = "--rdzv-endpoint of all nodes"
-            store = reach_store(request.host, request.port, holder, timeout, compare=compare)
+            store = reach_store(request.host, request.port, holder, timeout)
         place = {"member": request.node_rank, "members": request.node_count}
         exchange = Exchange(PrefixStore("dpbench sweep", store), request.token, "node", **place)
         waiting = "waiting for {} at " + request.endpoint
-        described = exchange.meet(encode(me), JOIN_SECONDS, lambda who: say(waiting.format(who)))
+        described = exchange.join(encode(me), JOIN_SECONDS, lambda who: say(waiting.format(who)))
         nodes = tuple(decode(Node, one) for one in described)
     except OSError as error:
         raise UsageError(
@@ -147,16 +145,15 @@ def joined_nodes(request: NodeRequest, me: Node) -> Iterator[Team]:
         team.leave(end)
 
 
+@dataclass
 class _Other:
     """Another node, as this one last heard from it."""
 
-    def __init__(self) -> None:
-        self.beat = -1
-        self.seen = monotonic()
-        self.state = NodeState()
-        self.result: tuple[int, Any] = (0, None)
-        """The last order that it has a result of, with that."""
-        self.lost: str | None = None
+    beat: int = -1
+    seen: float = field(default_factory=monotonic)
+    changes: int = 0
+    """How many times its state had changed."""
+    state: NodeState = NodeState()
 
 
 class Team:
@@ -172,7 +169,6 @@ class Team:
         self.launch = exchange.launch
         self._exchange = exchange
         self._state = NodeState()
-        self._result: Any = None
         # The others watch node 0, which they need, and node 0 watches all.
         watched = range(1, len(nodes)) if self.me.number == 0 else (0,)
         self._others = {number: _Other() for number in watched}
@@ -181,30 +177,26 @@ class Team:
         self._thread = threading.Thread(target=self._serve, name="nodes", daemon=True)
         self._thread.start()
 
-    def lost_reason(self, number: int) -> str | None:
-        """Reason why that node is lost; None while it is not. It never waits."""
-        one = self._others.get(number)
-        if one is None:
-            return None
-        if one.lost:
-            return one.lost
-        reason = one.state.end
-        if reason is None and monotonic() - one.seen > LOST_SECONDS:
+    def state(self, number: int) -> NodeState:
+        """The last state of another node that has arrived; raises NodeLost. It never waits."""
+        other = self._others[number]
+        reason = other.state.end
+        if reason is None and monotonic() - other.seen > LOST_SECONDS:
             reason = f"no sign of life for {units.seconds(LOST_SECONDS)}"
         if reason:
-            one.lost = f"{self.nodes[number].name} was lost: {reason}"
-        return one.lost
-
-    def state(self, number: int) -> NodeState:
-        """The last state of another node that has arrived; raises NodeLost."""
-        if reason := self.lost_reason(number):
-            raise NodeLost(reason)
-        return self._others[number].state
+            raise NodeLost(f"{self.nodes[number].name} was lost: {reason}")
+        return other.state
 
     def set_state(self, **changes: Any) -> None:
         """Change the state of this node; does not wait for others to see it."""
         self._state = replace(self._state, **changes)
         self._wake.set()
+
+    def order(self, trial: int, steps: int | None) -> int:
+        """Order the trial with that number in the plan, as node 0; returns the order's number.
+        `steps` is the number of timed steps; None leaves it to the trial."""
+        self.set_state(order=self._state.order + 1, trial=trial, steps=steps)
+        return self._state.order
 
     def agree(self, plan: str) -> None:
         """Say that this node has prepared its data and has a plan with that hash, and wait until
@@ -231,32 +223,12 @@ class Team:
                     "same options, files and versions on all nodes"
                 )
 
-    def order(self, trial: int, steps: int | None) -> int:
-        """Node 0 orders the trial with that number in the plan, with so many timed steps unless
-        they are None; returns the order's number."""
-        self.set_state(order=self._state.order + 1, trial=trial, steps=steps)
-        return self._state.order
-
-    def set_result(self, order: int, result: NodeResult) -> None:
-        """Leave the result of this node's ranks for node 0."""
-        self._result = encode(result)
-        self.set_state(order=order)
-
-    def result(self, order: int, number: int) -> NodeResult | None:
-        """The result of another node's ranks; None while there is none. Its reason if the node is
-        lost."""
-        found, result = self._others[number].result
-        if found == order:
-            return decode(NodeResult, result)
-        reason = self.lost_reason(number)
-        return None if reason is None else NodeResult(error=reason)
-
     def leave(self, end: str) -> None:
         """Say why this node ends, and stop; `end` is empty if there is nothing more to do."""
         self.set_state(end=end)
         deadline = monotonic() + FAREWELL_SECONDS
         while self.me.number == 0 and monotonic() < deadline:
-            if all(one.lost or one.state.end is not None for one in self._others.values()):
+            if all(other.state.end is not None for other in self._others.values()):
                 break
             sleep(POLL_SECONDS)
         self._leaving = True
@@ -264,26 +236,28 @@ class Team:
         self._thread.join(BEAT_SECONDS)  # a thread in torch's code must not outlive Python's
 
     def _serve(self) -> None:
-        """Write this node's state each second and when it changes, and read those of others."""
+        """Write this node's state when it changes and its heartbeat each second, and read those of
+        others."""
         me, exchange, beats = self.me.number, self._exchange, count()
-        written, next_beat = NodeState(), 0.0
+        written: NodeState | None = None
+        changes, next_beat = 0, 0.0
         with suppress(RuntimeError, StoreError):  # the connection broke, or another version speaks
             while True:
                 leaving, state = self._leaving, self._state
-                if state != written or monotonic() >= next_beat:
-                    if self._result is not None and state.order != written.order:
-                        exchange.put(f"result {me}", self._result, state.order)
-                    exchange.put(f"node {me}", encode(state), next(beats))
-                    written, next_beat = state, monotonic() + BEAT_SECONDS
+                if state is not written:
+                    written, changes, next_beat = state, changes + 1, 0.0
+                    exchange.put(f"state {me}", encode(state), changes)
+                if monotonic() >= next_beat:
+                    exchange.put(f"beat {me}", changes, next(beats))
+                    next_beat = monotonic() + BEAT_SECONDS
                 if leaving:
                     return
-                for number, one in self._others.items():
-                    beat, found = exchange.get(f"node {number}")
-                    if beat > one.beat:
-                        arrived = decode(NodeState, found)
-                        if me == 0 and arrived.order != one.state.order:
-                            one.result = exchange.get(f"result {number}")
-                        one.beat, one.seen, one.state = beat, monotonic(), arrived
+                for number, other in self._others.items():
+                    beat, there = exchange.get(f"beat {number}")
+                    if beat > other.beat:
+                        if there != other.changes:
+                            other.state = decode(NodeState, exchange.get(f"state {number}")[1])
+                        other.beat, other.changes, other.seen = beat, there, monotonic()
                 self._wake.wait(POLL_SECONDS)
                 self._wake.clear()
 
@@ -297,8 +271,8 @@ def run_own_ranks(
     limit_seconds: float,
     stop: Callable[[], bool],
 ) -> NodeResult:
-    """Run the ranks of the trial that are on this node."""
-    me, counts = team.me, trial.nodes
+    """Run the ranks of the trial that are on this node; raises what `stop` raises."""
+    me, counts = team.me.number, trial.nodes
     variables = {
         STORE_PREFIX: f"{team.launch} {order}",
         "MASTER_ADDR": team.request.host,
@@ -308,10 +282,10 @@ def run_own_ranks(
         usual = {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
         variables |= {name: os.environ.get(name) or value for name, value in usual.items()}
     ranks = HostRanks(
-        first=sum(counts[: me.number]),
-        count=counts[me.number],
+        first=sum(counts[:me]),
+        count=counts[me],
         size=trial.process_count,
-        host=me.number,
+        host=me,
         variables=variables,
     )
     try:
@@ -320,8 +294,6 @@ def run_own_ranks(
             reports = run_host_ranks(work, ranks, scratch, limit_seconds, stop=stop)
     except RanksFailed as failed:
         return NodeResult(traces=failed.traces)
-    except OSError as error:
-        return NodeResult(error=f"{me.name} could not run its ranks: {error}")
     return NodeResult(reports=tuple(reports))
 
 
@@ -341,21 +313,19 @@ class NodesLauncher:
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         if len(trial.nodes) < 2:
             return self._here.unusable_reason(trial)
-        hosts, team = f"{len(trial.nodes)} hosts", self._team
+        hosts = f"{len(trial.nodes)} hosts"
         if IMPLEMENTATIONS[trial.implementation].one_process:
             return f"{trial.implementation} drives its replicas from one process, not on {hosts}"
         if trial.backend == "shm":
             return f"shm goes through the memory of one host, and these replicas are on {hosts}"
-        for node in team.nodes[: len(trial.nodes)]:
+        for node in self._team.nodes[: len(trial.nodes)]:
             devices = [device for host, device in trial.places if host == node.number]
-            reason = node.machine.unusable_backend_reason(trial.backend, devices)
-            if found := team.lost_reason(node.number) or (reason and f"{node.name}: {reason}"):
-                return found
-        return sparse_reason(trial)
+            if reason := node.machine.unusable_backend_reason(trial.backend, devices):
+                return f"{node.name}: {reason}"
+        return None
 
-    def run(
-        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
-    ) -> TrialOutcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
+        """Raises NodeLost."""
         if len(trial.nodes) < 2:
             return self._here.run(trial, time_limit_seconds, steps)
         team, found = self._team, dict[int, NodeResult]()
@@ -365,8 +335,9 @@ class NodesLauncher:
         def some_failed() -> bool:
             """Look for results of other nodes; the first failure stops all ranks."""
             for node in nodes[1:]:
-                if node.number not in found and (result := team.result(order, node.number)):
-                    found[node.number] = result
+                state = team.state(node.number)
+                if state.order == order:
+                    found[node.number] = state.result
             return any(not result.reports for result in found.values())
 
         found[0] = run_own_ranks(
@@ -374,19 +345,19 @@ class NodesLauncher:
         )
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
         deadline = monotonic() + STOP_SECONDS
-        while len(found) < len(nodes) and monotonic() < deadline:
+        while len(found) < len(nodes):
             if some_failed():
                 team.set_state(trial=None)
+            if monotonic() > deadline:
+                raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
             sleep(POLL_SECONDS)
-        late = NodeResult(error=f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
-        results = [found.get(node.number, late) for node in nodes]
+        results = [found[node.number] for node in nodes]
         if all(one.reports for one in results):
             return judge_trial(trial, [report for one in results for report in one.reports])
         return outcome_of(
             [trace for one in results for trace in one.traces],
             time_limit_seconds,
             name=lambda rank: f"rank {rank} on {nodes[trial.hosts[rank]].name}",
-            outside=next(filter(None, (one.error for one in results)), None),
         )
 
 
@@ -402,21 +373,18 @@ def follow_orders(
         if ordered.order == last:
             sleep(POLL_SECONDS)
             continue
-        last = ordered.order
-        if ordered.trial is None:  # it has failed before it began here
-            team.set_result(last, NodeResult())
-            continue
-        trial = plan[ordered.trial]
-        if len(trial.nodes) <= team.me.number:
-            continue
-        assert isinstance(here, HostLauncher)
+        last, result = ordered.order, NodeResult()
+        trial = None if ordered.trial is None else plan[ordered.trial]
+        if trial is not None and len(trial.nodes) > team.me.number:  # it has not failed already
+            assert isinstance(here, HostLauncher)
 
-        def is_over(ordered: NodeState = ordered) -> bool:
-            """Whether node 0 has stopped the trial, has gone on without it, or is lost."""
-            return team.lost_reason(0) is not None or team.state(0) != ordered
+            def is_over(ordered: NodeState = ordered) -> bool:
+                """Whether node 0 has stopped the trial, or has gone on without it."""
+                return team.state(0) != ordered
 
-        result = run_own_ranks(team, here, trial, ordered.steps, last, limit_seconds, is_over)
-        team.set_result(last, result)
-        if result.traces:
-            say(f"{plain_label(trial)} failed; what the ranks here have written is in {here.logs}")
+            result = run_own_ranks(team, here, trial, ordered.steps, last, limit_seconds, is_over)
+            if result.traces:
+                label = plain_label(trial)
+                say(f"{label} failed; what the ranks here have written is in {here.logs}")
+        team.set_state(order=last, result=result)
     say(f"{team.nodes[0].name} has no more to run")

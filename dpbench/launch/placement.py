@@ -89,8 +89,6 @@ class NodeRequest:
     port: int
     token: str = field(repr=False)
     """The secret that signs what the nodes say."""
-    token_is_new: bool = False
-    """True if this node made the token, so that the others have to be told."""
     has_store: bool = False
     """True if the launcher serves the store; otherwise node 0 does."""
 

@@ -8,7 +8,6 @@ result or ends.
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.util
 import os
 import shutil
 import signal
@@ -30,8 +29,8 @@ from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 from dpbench.errors import LaunchError
 from dpbench.launch import rank
 from dpbench.launch.causes import SERVER_GONE, RankTrace, hang_of, outcome_of
-from dpbench.launch.fork_server import end_fork_server, fork_server, start_method_unchanged
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.fork_server import end_fork_server, fork_server
+from dpbench.launch.launcher import Outcome
 from dpbench.rendezvous.launch_variables import OF_WORKERS, rank_variables
 from dpbench.rendezvous.store import STORE_FILE, file_variables, serve_store
 from dpbench.temporary import temporary_folder
@@ -78,13 +77,13 @@ class HostRanks:
         return place | OF_WORKERS | threads | dict(self.variables)
 
 
-class RanksFailed(Exception):
+class RanksFailed(LaunchError):
     """A rank did not return; `traces` says how each failed that was not ended because of another,
-    and `outcome` the first cause among them."""
+    and `outcome` the first cause among them, which is also the message."""
 
     def __init__(self, traces: Sequence[RankTrace], limit_seconds: float) -> None:
         self.traces = tuple(traces)
-        self.outcome: TrialOutcome = outcome_of(traces, limit_seconds)
+        self.outcome: Outcome = outcome_of(traces, limit_seconds)
         super().__init__(self.outcome.reason)
 
 
@@ -233,14 +232,7 @@ def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _Runni
     ours, theirs = context.Pipe()
     process = context.Process(target=rank.run_rank, args=(*arguments, theirs))
     try:
-        with start_method_unchanged():
-            process.start()
-    except FileNotFoundError:  # the server's socket
-        folder = Path(multiprocessing.util.get_temp_dir())
-        folder.mkdir(parents=True, exist_ok=True)  # as Python will remove it at the end
-        raise LaunchError(
-            f"{folder} was deleted while dpbench needed it; keep temporary files until it has ended"
-        ) from None
+        process.start()
     finally:
         theirs.close()
     return _RunningRank(rank=number, process=process, connection=ours)

@@ -19,10 +19,10 @@ import psutil
 from dpbench.codec import decode
 from dpbench.errors import DpbenchError
 from dpbench.launch.rank import output_path, stack_path
-from dpbench.launch.worker import tied_to_this_process
 from dpbench.measure.script import inside
 from dpbench.measure.trial import RankReport
 from dpbench.messages import one_line
+from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, OF_WORKERS, rank_variables
 from dpbench.specs import TrialSpec

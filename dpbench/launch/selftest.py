@@ -10,6 +10,7 @@ from dpbench.launch.collectives import HostCollectives
 from dpbench.launch.machine import Machine
 from dpbench.records.collectives import CollectiveSpec
 from dpbench.records.trial import Status
+from dpbench.specs.traits import BACKENDS
 from dpbench.temporary import temporary_folder
 
 TIME_LIMIT_SECONDS = 20.0
@@ -36,11 +37,11 @@ class SelfTest:
 
 
 def self_test(backend: str, machine: Machine) -> SelfTest:
-    """Measure the all-reduce between two ranks (nccl on one GPU: a single rank)."""
+    """Measure the all-reduce between two ranks (on one GPU, with NCCL: a single rank)."""
     if reason := machine.missing_reason(backend):
         return SelfTest(backend=backend, passed=False, ranks=0, reason=reason)
     devices: tuple[str, ...] = ("cpu", "cpu")
-    if backend == "nccl":
+    if BACKENDS[backend].cuda_only:
         devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus[:2])
     spec = CollectiveSpec(
         collective="all_reduce",

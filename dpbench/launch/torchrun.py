@@ -30,8 +30,8 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch.placement import interface_towards
 from dpbench.launch.rank import speaks_of_lost_peer
-from dpbench.launch.signals import end_in_words, second_ends_at_once
-from dpbench.launch.worker import tied_to_this_process
+from dpbench.launch.signals import end_in_words
+from dpbench.parent_death import tied_to_this_process
 from dpbench.rendezvous.launch_variables import (
     GLOO_INTERFACE,
     LARGEST_PORT,
@@ -40,7 +40,7 @@ from dpbench.rendezvous.launch_variables import (
     endpoint_text,
 )
 from dpbench.rendezvous.store import file_variables, reach_store, serve_store
-from dpbench.temporary import clean_up, temporary_folder, temporary_variables
+from dpbench.temporary import temporary_folder, temporary_variables
 
 RENDEZVOUS_BACKENDS = ("static", "c10d")
 """Backends of a rendezvous; torchrun's others need a server of their own."""
@@ -116,7 +116,7 @@ def read_arguments(arguments: Sequence[str], *, about: str = "") -> Namespace:
         _endpoint(chosen)
     chosen.nproc_per_node = str(processes)
     words = " ".join(chosen.training_script_args).replace("=", " ")
-    wants_nccl = re.search(r"--(dist[-_])?backend nccl\b", words)
+    wants_nccl = re.search(r"--(dist[-_])?backend nccl", words)
     if wants_nccl and processes > (gpus := torch.cuda.device_count()):
         raise UsageError(
             f"got {local} and a script with nccl, expected at most {gpus}: NCCL needs a GPU of its "
@@ -178,7 +178,6 @@ def run_workers(chosen: Namespace, threads: int, interface: str | None = None) -
     """
     with (
         temporary_folder() as folder,
-        second_ends_at_once(_leave),
         temporary_variables(worker_variables(chosen, threads, interface, folder)),
         store_held(chosen) as held,
     ):
@@ -191,8 +190,7 @@ def run_workers(chosen: Namespace, threads: int, interface: str | None = None) -
                 # torch's own client would print a hundred lines for a node 0 that does not come.
                 pairs = dict(pair.split("=", 1) for pair in chosen.rdzv_conf.split(",") if pair)
                 wait = timedelta(seconds=int(pairs.get("timeout", USUAL_SECONDS)))
-                compare = "--rdzv-endpoint of all nodes"
-                reach_store(*_endpoint(chosen), "node 0", wait, compare=compare)
+                reach_store(*_endpoint(chosen), "node 0", wait)
             torchrun.run(prepared)  # type: ignore[no-untyped-call]
         except ChildFailedError as error:
             raise first_cause(error.failures, Path(prepared.log_dir)) from None
@@ -209,13 +207,6 @@ def run_workers(chosen: Namespace, threads: int, interface: str | None = None) -
         except RuntimeError as error:
             words = str(error) or type(error).__name__
             raise LaunchError(f"torchrun could not start the workers: {words}") from error
-
-
-def _leave(number: int) -> None:
-    """End at once on a second signal: workers get no more time to end."""
-    os.write(2, b"dpbench: interrupted twice: workers are killed\n")
-    clean_up()
-    os._exit(128 + number)  # the workers die with this process
 
 
 @contextmanager

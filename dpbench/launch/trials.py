@@ -10,13 +10,15 @@ from pathlib import Path
 from time import monotonic
 
 from dpbench.launch.fork_server import fork_server_process
-from dpbench.launch.launcher import TrialOutcome, judge_trial
+from dpbench.launch.launcher import Outcome, judge_trial
 from dpbench.launch.load_meter import host_load, read_cores
-from dpbench.launch.machine import Machine, in_child
-from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
+from dpbench.launch.machine import Machine
+from dpbench.launch.ranks import RanksFailed, run_in_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import RankReport, measure_trial
 from dpbench.specs import TrialSpec
+
+START_SECONDS = 60.0
 
 
 class HostLauncher:
@@ -33,7 +35,7 @@ class HostLauncher:
         self._machine = machine
         self._prepared = prepared
         self.logs = logs
-        in_child(os.getpid)  # starts the server, whose start the first trial would pay for
+        run_in_rank(os.getpid, START_SECONDS)  # the first trial would pay for the server's start
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         if len(trial.nodes) > 1:
@@ -47,9 +49,7 @@ class HostLauncher:
             prepared = prepared[trial.workload.architecture]
         return partial(measure_trial, trial, prepared, steps=steps)
 
-    def run(
-        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
-    ) -> TrialOutcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
         deadline = monotonic() + time_limit_seconds
         server = fork_server_process()
         start = read_cores(server)

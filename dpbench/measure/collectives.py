@@ -64,6 +64,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | str
         pid=os.getpid(),
         device=str(device),
         host=socket.gethostname(),
+        group_class=ranks.group_class,
         timings=tuple(timings),
     )
 

@@ -17,8 +17,8 @@ import torch.distributed as dist
 
 from dpbench.measure.device import current_cuda_device
 from dpbench.parallel.groups import decoded, encoded, gather_bytes
-from dpbench.rendezvous.meeting import on_first_rank
-from dpbench.rendezvous.process_group import process_group
+from dpbench.rendezvous.barrier import on_first_rank
+from dpbench.rendezvous.process_group import group_class, process_group
 from dpbench.specs.traits import BACKENDS
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class RankGroup:
     """The processes of one run; `control` is a CPU group beside the one that is measured.
 
     Its methods are collectives: every rank calls them, in the same order. They exchange
-    tensors on the CPU.
+    tensors on the CPU, so none of them touches a GPU.
     """
 
     size: int
@@ -40,6 +40,8 @@ class RankGroup:
     comm_init_seconds: float | None = None
     """Seconds to make the group and run its first collective, once all ranks have come; None
     without a group."""
+    group_class: str | None = None
+    """See RankMeasurement."""
 
     @property
     def rank(self) -> int:
@@ -107,7 +109,7 @@ def rank_group(
     """Join the process group of `size` ranks that the backend needs; leave it at the end.
 
     `timeout` bounds every wait for another rank, in all groups. `debug` makes torch.distributed and
-    NCCL log more on stderr. Raises the errors of `process_group`. For nccl the current CUDA device
+    NCCL log more on stderr. Raises the errors of `process_group`. For NCCL the current CUDA device
     is this rank's.
     """
     measured = BACKENDS[backend].process_group
@@ -115,10 +117,15 @@ def rank_group(
         yield RankGroup(size=1, control=None)
         return
     carrier = backend if measured else "gloo"
-    device = current_cuda_device() if carrier == "nccl" else "cpu"
+    device = current_cuda_device() if BACKENDS[carrier].cuda_only else "cpu"
     with process_group(carrier, timeout=timeout, device=device, debug=debug) as joined:
         if carrier == "gloo":
             control = dist.group.WORLD
         else:
             control = dist.new_group(backend="gloo", timeout=timeout)
-        yield RankGroup(size=size, control=control, comm_init_seconds=joined.connecting_seconds)
+        yield RankGroup(
+            size=size,
+            control=control,
+            comm_init_seconds=joined.connecting_seconds,
+            group_class=group_class(joined.device),
+        )

@@ -223,6 +223,7 @@ class _Run:
             reduced_bytes_per_step=reduced_bytes,
             collectives_per_step=collectives,
             comm_init_seconds=self.ranks.comm_init_seconds,
+            group_class=self.ranks.group_class,
             warmup_steps=warmup_steps,
             timed_steps=steps,
             sample_checksum=tensors_sha256(("", indices) for step in taken for indices in step),

@@ -41,7 +41,7 @@ ARCHITECTURE = "mnist_cnn"
 """The default architecture."""
 HELP = {
     "arch": "Model: a name from 'dpbench list', or file.py:function.",
-    "backends": "gloo, nccl or shm (alias: cpu).",
+    "backends": "gloo, nccl, shm (alias: cpu), nccl-legacy or nccl2.",
     "gpus": "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
     "threads": "CPU threads per replica.",
     "optimizer": "sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.",

@@ -76,6 +76,8 @@ class RankCollectives:
     host: str
     """Tells which ranks share one."""
     timings: tuple[SizeTiming, ...]
+    group_class: str | None = None
+    """See RankMeasurement."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

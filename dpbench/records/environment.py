@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -31,10 +32,12 @@ the first hash of an id."""
 PAIRS = ("versions", "variables")
 """Fields that hold (name, value) pairs."""
 GIT_SECONDS = 5.0
-RECORDED_PREFIXES = (
-    *("OMP_", "MKL_", "KMP_", "CUDA_VISIBLE_DEVICES", "NCCL_", "TORCH_NCCL_", "GLOO_"),
-    *("TORCH_DISTRIBUTED_DEBUG", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD"),
+RECORDED_VARIABLES = re.compile(
+    "OMP_|MKL_|KMP_|NCCL_|GLOO_|TORCH_(NCCL|GLOO|DIST)|TORCHINDUCTOR_(?!CACHE_DIR)|"
+    "CUDA_(VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS)|PYTORCH_.*ALLOC_CONF|"
+    "MALLOC_|GLIBC_TUNABLES|LD_PRELOAD"
 )
+"""Environment variables that change a result; the folder of compiled kernels does not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,7 +180,7 @@ def recorded_variables() -> tuple[tuple[str, str], ...]:
     return tuple(
         (name, value)
         for name, value in sorted(os.environ.items())
-        if name.startswith(RECORDED_PREFIXES)
+        if RECORDED_VARIABLES.match(name)
     )
 
 

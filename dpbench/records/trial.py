@@ -200,6 +200,9 @@ class RankMeasurement:
     comm_init_seconds: float | None = None
     """Seconds from the arrival of the last rank until the process group was made and its first
     collective had passed; no window holds it."""
+    group_class: str | None = None
+    """torch's class of the process group: "ProcessGroupNCCL", or "ProcessGroupNCCL2", which the
+    backend "nccl" is from torch 2.15 on; None without a group."""
     transports: tuple[str, ...] = ()
     """Ways by which NCCL sends to other ranks, from its log: P2P, SHM, NET/IB, NET/Socket; or
     INFINIBAND_UNUSED, on a host with an adapter."""
@@ -261,12 +264,8 @@ class TrialRecord:
     repetition 0."""
     host_environment_ids: tuple[str, ...] = ()
     """Ids of the environments of all hosts in order; () for a single host."""
-    lost_host: int | None = None
-    """The number of the host that was lost, for which the trial failed or could not run: a resumed
-    sweep runs it again."""
     tried_again_after: str | None = None
     """Why a first try ended that something outside of the trial had ended, as kill -9 does."""
-
     host_load: HostLoad | None = None
     """Other load on the first host; None if nothing was run, or it is unknown."""
 

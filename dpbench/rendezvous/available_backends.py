@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.rendezvous.launch_variables import integer
-from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS, PROCESS_GROUP_BACKENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,13 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
         return "torch was built without torch.distributed"
     if backend == "gloo" and not dist.is_gloo_available():
         return "torch was built without gloo"
-    if backend != "nccl":
+    if not BACKENDS[backend].cuda_only:
         return None
     if not dist.is_nccl_available():
         return "torch was built without nccl"
-    return None if gpu_count else "nccl needs a CUDA device; this machine has none"
+    if not dist.is_backend_available(backend):
+        return f"torch {torch.__version__} has no backend {backend}"
+    return None if gpu_count else f"{backend} needs a CUDA device; this machine has none"
 
 
 def local_device(rank: int, world_size: int, environ: Mapping[str, str]) -> int:

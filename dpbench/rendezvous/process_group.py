@@ -22,9 +22,10 @@ from torch.distributed.rendezvous import rendezvous
 
 from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.rendezvous.available_backends import available_backends, local_device
+from dpbench.rendezvous.barrier import DEFAULT_TIMEOUT, check_timeout, wait_for_ranks
 from dpbench.rendezvous.launch_variables import LaunchVariables
-from dpbench.rendezvous.meeting import DEFAULT_TIMEOUT, check_timeout, wait_for_ranks
 from dpbench.rendezvous.store import open_store
+from dpbench.specs.traits import BACKENDS
 from dpbench.temporary import temporary_variables
 
 BACKEND_OF = {"cpu": "gloo", "cuda": "nccl"}
@@ -64,10 +65,12 @@ def process_group(
         ...     model = dpbench.DistributedDataParallel(module.to(ranks.device))
 
     Reads RANK, WORLD_SIZE, MASTER_ADDR (default 127.0.0.1) and MASTER_PORT (default 29500), which
-    torchrun and dpbench launch set. The group is destroyed at the end, even if joining failed.
+    torchrun and dpbench launch set. The group is destroyed at the end, even if joining failed. If
+    the block raises, a group of NCCL is aborted instead, and the process has to end.
 
     Args:
-        backend: "gloo", "nccl" or "shm"; None means gloo on the CPU, and nccl on CUDA.
+        backend: "gloo", "nccl" or "shm", or "nccl-legacy" or "nccl2" where torch has them; None
+            means gloo on the CPU, and nccl on CUDA.
         init_method: where the ranks meet instead, as for torch: "tcp://HOST:PORT", at which rank 0
             listens, or "file:///PATH", a file that is not there yet. "env://" is the same as None.
         store: one of torch's in which they meet, instead of an `init_method`.
@@ -77,7 +80,7 @@ def process_group(
             first collective, so that the next is fast. If False, a missing rank shows only as a
             timeout of torch's, here or at the first collective.
         device: where this rank computes (torch's `device_id`); None means CUDA if there is any or
-            nccl is asked for, else the CPU. "cuda" without an index means the GPU of
+            NCCL is asked for, else the CPU. "cuda" without an index means the GPU of
             `local_device`.
         debug: let torch.distributed and NCCL log more to stderr while the block runs.
 
@@ -99,39 +102,78 @@ def process_group(
     given = {"RANK": rank, "WORLD_SIZE": world_size}
     environ = {**os.environ, **{name: str(n) for name, n in given.items() if n is not None}}
     variables = LaunchVariables.read(environ)
+    name, chosen = _backend_and_device(backend, device, variables)
+    with _logging_more() if debug else nullcontext(), _left_at_end(name):
+        try:
+            shared = store or _find_store(init_method, variables, environ, timeout)
+            met = _store_of_group(name, shared, variables, timeout, wait=wait_for_workers)
+        except RuntimeError as error:
+            own = f"this is rank {variables.rank} of {variables.world_size}"
+            raise RuntimeError(f"process_group: {error} ({own})") from error.__cause__
+        seconds = _join(name, chosen, met, variables, timeout, warm_up=wait_for_workers)
+        yield Ranks(
+            rank=variables.rank,
+            size=variables.world_size,
+            backend=name,
+            device=chosen,
+            connecting_seconds=seconds,
+        )
+
+
+def group_class(device: torch.device) -> str:
+    """Name of torch's class behind the default group: "ProcessGroupGloo".
+
+    Before torch 2.14 there is no public way to it, and a name of a backend has one class.
+    """
+    group = dist.group.WORLD
+    if type(group) is not dist.ProcessGroup:  # a backend in Python, such as shm
+        return type(group).__name__
+    if hasattr(dist, "get_backend_impl"):
+        return type(dist.get_backend_impl(group, device)).__name__
+    name = dist.get_backend()
+    return {"gloo": "ProcessGroupGloo", "nccl": "ProcessGroupNCCL"}.get(name, name)
+
+
+def _backend_and_device(
+    backend: str | None, device: DeviceLike | None, variables: LaunchVariables
+) -> tuple[str, torch.device]:
+    """What `process_group` uses; raises ValueError, and RuntimeError for a backend that cannot be
+    used here."""
+    known = available_backends()
+    if backend is not None and backend not in known:
+        raise ValueError(
+            f"process_group: got backend={backend!r}, expected one of {', '.join(known)}"
+        )
+    cuda_only = backend is not None and BACKENDS[backend].cuda_only
     if device is None:
-        wants_cuda = backend == "nccl" or (backend is None and torch.cuda.is_available())
+        wants_cuda = cuda_only or (backend is None and torch.cuda.is_available())
         device = "cuda" if wants_cuda else "cpu"
     if str(device) == "cuda":
         device = local_device(variables.rank, variables.world_size, os.environ)
     chosen = parse_device(device)
     name = backend or BACKEND_OF[chosen.type]
-    known = available_backends()
-    if name not in known:
-        raise ValueError(f"process_group: got backend={name!r}, expected one of {', '.join(known)}")
     if reason := known[name].reason:
         raise RuntimeError(f"process_group: backend {name!r} cannot be used here: {reason}")
-    if name == "nccl" and chosen.type != "cuda":
-        raise ValueError(f"process_group: nccl reduces CUDA tensors only, got device={chosen}")
+    if cuda_only and chosen.type != "cuda":
+        raise ValueError(f"process_group: {name} reduces CUDA tensors only, got device={chosen}")
+    return name, chosen
+
+
+@contextmanager
+def _left_at_end(backend: str) -> Iterator[None]:
+    """Leave the default group at the end of the context, if it was made.
+
+    Destroying a group of NCCL waits for the other ranks. After an error they may be in a
+    collective, and the wait would hide the error until the time limit, so the group is aborted.
+    """
     try:
-        with _logging_more() if debug else nullcontext():
-            try:
-                shared = store or _find_store(init_method, variables, environ, timeout)
-                met = _store_of_group(name, shared, variables, timeout, wait=wait_for_workers)
-            except RuntimeError as error:
-                own = f"this is rank {variables.rank} of {variables.world_size}"
-                raise RuntimeError(f"process_group: {error} ({own})") from error.__cause__
-            seconds = _join(name, chosen, met, variables, timeout, warm_up=wait_for_workers)
-            yield Ranks(
-                rank=variables.rank,
-                size=variables.world_size,
-                backend=name,
-                device=chosen,
-                connecting_seconds=seconds,
-            )
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        yield
+    except BaseException:
+        if (group := dist.group.WORLD) is not None:
+            group.abort() if BACKENDS[backend].cuda_only else dist.destroy_process_group()
+        raise
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _find_store(
@@ -154,6 +196,22 @@ def _find_store(
     )
 
 
+def _store_of_group(
+    backend: str, store: Store, variables: LaunchVariables, timeout: timedelta, *, wait: bool
+) -> Store:
+    """The store for the new group, once all its ranks have come."""
+    rank, size = variables.rank, variables.world_size
+    store = PrefixStore("process_group", store)
+    own = f"process {os.getpid()} on {socket.gethostname()}"
+    taken = store.compare_set(f"process of rank {rank}", "", own).decode()
+    if taken != own:
+        raise RuntimeError(f"RANK={rank} belongs to {taken} already; each needs its own")
+    number = store.add(f"groups of {rank}", 1)
+    if wait and (reason := wait_for_ranks(store, rank, size, f"{backend}, {size} ranks", timeout)):
+        raise RuntimeError(reason)
+    return PrefixStore(f"group {number}", store)
+
+
 def _join(
     backend: str,
     device: torch.device,
@@ -173,7 +231,8 @@ def _join(
         rank=variables.rank,
         world_size=variables.world_size,
         timeout=timeout,
-        device_id=device if backend == "nccl" else None,  # lets NCCL connect now
+        # NCCL connects now, and to this device: by itself it may take that of another rank.
+        device_id=device if BACKENDS[backend].cuda_only else None,
     )
     if warm_up:  # a first collective opens channels and connections
         dist.all_reduce(torch.zeros(1, device=device))
@@ -194,19 +253,3 @@ def _logging_more() -> Iterator[None]:
             yield
     finally:
         dist.set_debug_level_from_env()  # type: ignore[attr-defined]
-
-
-def _store_of_group(
-    backend: str, store: Store, variables: LaunchVariables, timeout: timedelta, *, wait: bool
-) -> Store:
-    """The store for the new group, once all its ranks have come."""
-    rank, size = variables.rank, variables.world_size
-    store = PrefixStore("process_group", store)
-    own = f"process {os.getpid()} on {socket.gethostname()}"
-    taken = store.compare_set(f"process of rank {rank}", "", own).decode()
-    if taken != own:
-        raise RuntimeError(f"RANK={rank} belongs to {taken} already; each needs its own")
-    number = store.add(f"groups of {rank}", 1)
-    if wait and (reason := wait_for_ranks(store, rank, size, f"{backend}, {size} ranks", timeout)):
-        raise RuntimeError(reason)
-    return PrefixStore(f"group {number}", store)

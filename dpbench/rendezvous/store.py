@@ -111,13 +111,7 @@ def serve_store(
     )
 
 
-def reach_store(
-    address: str,
-    port: int,
-    holder: str,
-    timeout: timedelta,
-    compare: str = "MASTER_ADDR and MASTER_PORT of all ranks",
-) -> TCPStore:
+def reach_store(address: str, port: int, holder: str, timeout: timedelta) -> TCPStore:
     """The store that somebody else holds; RuntimeError if it is not there within `timeout`.
 
     Torch's own client takes twice the time to give up, and prints a hundred lines.
@@ -133,7 +127,8 @@ def reach_store(
                 raise RuntimeError(
                     f"{holder} did not come within {timeout.total_seconds():g} s: it holds the "
                     f"store at {endpoint_text(address, port)}, and there: "
-                    f"{error.strerror or error}; look at its output, and compare {compare}"
+                    f"{error.strerror or error}; look at its output, and compare that address with "
+                    "its own"
                 ) from None
         time.sleep(CONNECTING_PAUSE_SECONDS)
     left_time = timedelta(seconds=max(deadline - time.monotonic(), 1.0))

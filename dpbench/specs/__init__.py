@@ -13,7 +13,6 @@ from dpbench.specs.trial import BASELINE as BASELINE
 from dpbench.specs.trial import DEFAULTS as DEFAULTS
 from dpbench.specs.trial import MOST_REPETITIONS as MOST_REPETITIONS
 from dpbench.specs.trial import RunSpec as RunSpec
-from dpbench.specs.trial import TrialSettings as TrialSettings
 from dpbench.specs.trial import TrialSpec as TrialSpec
 from dpbench.specs.workload import WORKLOAD_SETTINGS as WORKLOAD_SETTINGS
 from dpbench.specs.workload import WorkloadSpec as WorkloadSpec

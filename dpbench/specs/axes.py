@@ -1,6 +1,6 @@
 """The axes of a sweep: each setting of which a list makes rows, and how a row shows its value.
 
-To add an axis, add a field to TrialSettings or WorkloadSpec, an entry here, and an option with the
+To add an axis, add a field to TrialSpec or WorkloadSpec, an entry here, and an option with the
 same values to `dpbench.options.sweep`.
 """
 

@@ -52,22 +52,11 @@ def split_evenly(total: int, parts: int) -> tuple[int, ...]:
     return split(total, (1.0,) * parts, least=0)
 
 
-def shares_by_speed(samples_per_second: Sequence[float]) -> tuple[float, ...]:
-    """Shares with which ranks of these speeds end a step together; their sum is 1.
-
-    The speeds are those of each rank alone, without waiting for others: samples ÷ seconds of its
-    own forward passes.
-    """
-    check_shares(samples_per_second, "speeds in samples/s")
-    whole = sum(samples_per_second)
-    return tuple(speed / whole for speed in samples_per_second)
-
-
-def check_shares(shares: Sequence[float], what: str = "shares") -> None:
+def check_shares(shares: Sequence[float]) -> None:
     """Raises UsageError unless there is at least one and all are finite and above 0."""
     if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
         got = ", ".join(str(share) for share in shares) or "none"
-        raise UsageError(f"{what}: got {got}; expected a finite number above 0 for each rank")
+        raise UsageError(f"shares: got {got}; expected a finite number above 0 for each rank")
 
 
 def placed(group_size: int, offered: Sequence[int]) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, product
 from typing import Annotated, Any
 
@@ -12,16 +12,19 @@ from pydantic import Field
 
 from dpbench.specs.shares import Replicas, placed
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.trial import BASELINE, MOST_REPETITIONS, TrialSettings, TrialSpec
+from dpbench.specs.trial import BASELINE, MOST_REPETITIONS, TrialSpec
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
 
 AxisValue = str | int | float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SweepSpec(TrialSettings):
+class SweepSpec:
     """The axes of a grid of trials, and what all its trials share."""
 
+    trial: TrialSpec
+    """A trial on the first device, with the first value of each setting; all others are made from
+    it."""
     implementations: tuple[str, ...]
     backends: tuple[str, ...]
     group_sizes: tuple[Replicas, ...]
@@ -45,12 +48,13 @@ class SweepSpec(TrialSettings):
     @property
     def workloads(self) -> tuple[WorkloadSpec, ...]:
         """The workload of each architecture."""
-        return (self.workload, *self.more_workloads)
+        return (self.trial.workload, *self.more_workloads)
 
     def with_workloads(self, workloads: Sequence[WorkloadSpec]) -> SweepSpec:
         """This sweep with other workloads, at least one."""
         first, *more = workloads
-        return replace(self, workload=first, more_workloads=tuple(more))
+        trial = replace(self.trial, workload=first)
+        return replace(self, trial=trial, more_workloads=tuple(more))
 
     @property
     def most_trials(self) -> int:
@@ -142,8 +146,8 @@ def _with_backends(
     if not has_size:
         return
     for backend in spec.backends if traits.backend is None else (traits.backend,):
-        trial = TrialSpec(
-            **{field.name: getattr(spec, field.name) for field in fields(TrialSettings)},
+        trial = replace(
+            spec.trial,
             implementation=implementation,
             backend=backend,
             group_size=group_size,

@@ -22,6 +22,8 @@ class BackendTraits:
     process_group: bool = True
     one_host: bool = False
     """True where ranks share the memory of one machine, so that none can be on another."""
+    cuda_only: bool = False
+    """True where it reduces CUDA tensors only, of ranks with a GPU each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,8 +54,6 @@ class ImplementationTraits:
     """True where parameters are DTensors, of which each rank may hold a part."""
     shards_optimizer: bool = False
     """True where each rank steps a part of the parameters, on gradients that it alone has."""
-    sparse_backends: tuple[str, ...] | None = None
-    """The backends on which it averages sparse gradients; None for all of them."""
     requires: str | None = None
     """The package it needs beside torch, as its import is spelled; None where torch is enough."""
     needs_cuda: str | None = None
@@ -70,7 +70,11 @@ BACKENDS = {
     traits.name: traits
     for traits in (
         BackendTraits(name="gloo", description="torch's CPU collectives over TCP"),
-        BackendTraits(name="nccl", description="NVIDIA's GPU collectives, one GPU per rank"),
+        BackendTraits(
+            name="nccl",
+            description="NVIDIA's GPU collectives, one GPU per rank",
+            cuda_only=True,
+        ),
         BackendTraits(
             name="shm",
             description="dpbench's collectives through the shared memory of one host",
@@ -84,6 +88,16 @@ BACKENDS = {
         ),
         BackendTraits(
             name="own", description="what your training script chooses", process_group=False
+        ),
+        BackendTraits(
+            name="nccl-legacy",
+            description="NCCL with torch's older process group (torch 2.14 or later)",
+            cuda_only=True,
+        ),
+        BackendTraits(
+            name="nccl2",
+            description="NCCL with torch's newer process group, which nccl is from torch 2.15 on",
+            cuda_only=True,
         ),
     )
 }

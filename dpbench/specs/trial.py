@@ -28,10 +28,19 @@ MOST_FILLING_STEPS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StepSettings:
-    """The settings of an optimizer step, which sweeps, trials and trainings have."""
+class RunSpec:
+    """What a group of ranks runs: a trial or a training."""
 
     workload: WorkloadSpec
+    implementation: str
+    backend: str
+    group_size: Replicas
+    """Number of replicas, over all hosts."""
+    batch_size: int
+    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong);
+    OWN_BATCH_SIZE where the script chooses."""
+    devices: tuple[str, ...]
+    """The device of each replica on its own host: ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
     threads_per_replica: int
     accumulation_steps: int = 1
     sync_every: int = 1
@@ -50,21 +59,6 @@ class StepSettings:
     overlap: str = "on"
     """Whether gradients are averaged while the backward pass goes on, where the implementation
     leaves that open."""
-
-
-@dataclass(frozen=True, kw_only=True)  # without slots, which only one of two bases can have
-class RunSpec(StepSettings):
-    """What a group of ranks runs: a trial or a training."""
-
-    implementation: str
-    backend: str
-    group_size: Replicas
-    """Number of replicas, over all hosts."""
-    batch_size: int
-    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong);
-    OWN_BATCH_SIZE where the script chooses."""
-    devices: tuple[str, ...]
-    """The device of each replica on its own host: ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
 
     @property
     def process_count(self) -> int:
@@ -106,8 +100,8 @@ class RunSpec(StepSettings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialSettings(StepSettings):
-    """The settings that a sweep and each of its trials have."""
+class TrialSpec(RunSpec):
+    """One run of one configuration in processes of its own."""
 
     warmup_steps: int
     timed_steps: int
@@ -127,19 +121,13 @@ class TrialSettings(StepSettings):
     window_seconds: float | None = None
     """Seconds that the timed window fills. It then has `timed_steps` or more, up to
     MOST_FILLING_STEPS, as the warm-up steps suggest; the record says how many."""
+    repetition: int = 0
+    nodes: tuple[Replicas, ...] = ()
+    """Replicas on each host, in the order of ranks; () when all are on one."""
 
     def setting(self, name: str) -> Any:
         """The value of a setting, which the trial or its workload has."""
         return getattr(self.workload if name in WORKLOAD_SETTINGS else self, name)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrialSpec(TrialSettings, RunSpec):
-    """One run of one configuration in processes of its own."""
-
-    repetition: int = 0
-    nodes: tuple[Replicas, ...] = ()
-    """Replicas on each host, in the order of ranks; () when all are on one."""
 
     @property
     def trial_id(self) -> str:

@@ -22,7 +22,6 @@ from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
-from dpbench.specs.shares import shares_by_speed
 from dpbench.training.checkpoint import Checkpoint, CheckpointFolder, Progress
 from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
@@ -240,7 +239,8 @@ class TrainingLoop:
             at.best_metric = score.metric
         loss = at.epoch_loss_sum / self.plan.samples_before(self.plan.steps)
         if self._timer is not None:
-            self._divide(shares_by_speed(self.ranks.gather(self._timer.samples_per_second())))
+            speeds = self.ranks.gather(self._timer.samples_per_second())
+            self._divide([speed / sum(speeds) for speed in speeds])
         at.epoch, at.window = at.epoch + 1, 0
         at.final_loss, at.epoch_loss_sum = loss, 0.0
         checkpoint = self._save(best=best)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import multiprocessing
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -160,16 +158,6 @@ def test_arrays_and_generators_are_lists_and_names_of_one_second_differ(here: Pa
     assert folders == ["20260102-000000-mnist_cnn", "20260102-000000-mnist_cnn-2"]
 
 
-@pytest.fixture
-def undecided_start_method() -> Iterator[None]:
-    """A program that has not used multiprocessing yet."""
-    before = multiprocessing.get_start_method(allow_none=True)
-    multiprocessing.set_start_method(None, force=True)
-    yield
-    multiprocessing.set_start_method(before, force=True)
-
-
-@pytest.mark.usefixtures("undecided_start_method")
 def test_ranks_do_not_run_the_script_that_asked_for_them_and_change_nothing_there(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +183,6 @@ def test_ranks_do_not_run_the_script_that_asked_for_them_and_change_nothing_ther
     assert main.__file__ == str(script)
     assert vars(main)["__spec__"] is None
     assert {**os.environ} == variables
-    assert multiprocessing.get_start_method(allow_none=True) is None
 
 
 @needs_no_ranks
@@ -207,7 +194,7 @@ def test_a_report_is_written_where_it_is_asked_for(here: Path) -> None:
 @needs_no_ranks
 def test_architectures_are_a_name_or_a_list_of_them(here: Path) -> None:
     one = dpbench.sweep("mlp:width=8,layers=2", **SMALL, name="one")
-    assert one.spec.workload.architecture == "mlp:width=8,layers=2"
+    assert one.spec.trial.workload.architecture == "mlp:width=8,layers=2"
     several = dpbench.sweep(**SMALL, arch=["mlp:width=8,layers=2", "gpt"], name="several")
     assert [one.architecture for one in several.spec.workloads] == ["mlp:width=8,layers=2", "gpt"]
     assert {*several.headlines} == {"mlp:width=8,layers=2", "gpt"}

@@ -58,7 +58,7 @@ def test_what_cannot_be_used_here_has_a_reason_and_the_rest_has_none(
         for row in rows
         if row["reason"] is not None and row["name"] not in of_packages  # may be there or not
     }
-    assert set(reasons) == {"torch-dp", "nccl", "mnist"}
+    assert set(reasons) == {"torch-dp", "nccl", "nccl-legacy", "nccl2", "mnist"}
     assert "CUDA" in (reasons["torch-dp"] or "")
     assert "nccl" in (reasons["nccl"] or "")
     assert "--download" in (reasons["mnist"] or "")

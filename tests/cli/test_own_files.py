@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.launcher import Outcome
 from dpbench.specs import TrialSpec
 from dpbench.store import load
 from tests.cli.synthetic import dpbench
@@ -64,7 +64,7 @@ def test_a_sweep_ends_where_a_file_changes_while_it_runs(
 
     def run_and_edit(
         self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None
-    ) -> TrialOutcome:
+    ) -> Outcome:
         if trial.repetition:
             edit(3)
         return run(self, trial, limit, steps)

@@ -19,7 +19,7 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.launcher import Outcome
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep.measuring import exit_status, run_trials
 from dpbench.specs import TrialSpec
@@ -189,9 +189,9 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
 
     def failing(
         self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None
-    ) -> TrialOutcome:
+    ) -> Outcome:
         if trial.implementation == "dp":
-            return TrialOutcome(status=Status.FAILED, reason="rank 0 was killed by SIGKILL")
+            return Outcome(status=Status.FAILED, reason="rank 0 was killed by SIGKILL")
         return original(self, trial, limit, steps)
 
     arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--repetitions", "1"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
@@ -18,7 +18,7 @@ MICRO_STEPS = {"accelerated": 2, "lightning_module": 1, "timm_classifier": 1, "t
 """Micro-steps of each script in an optimizer step; only the last of them averages gradients."""
 
 
-def run(folder: Path, implementation: str, name: str, *arguments: str) -> TrialOutcome:
+def run(folder: Path, implementation: str, name: str, *arguments: str) -> Outcome:
     trial = trial_spec(
         workload=WorkloadSpec(
             architecture=name, dataset="", script=(str(SCRIPTS / f"{name}.py"), *arguments)

@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from dpbench.launch.collectives import HostCollectives
-from dpbench.launch.launcher import Outcome, TrialOutcome
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.records.collectives import (
     CollectiveSpec,
@@ -37,9 +37,10 @@ VARIABLES = {TEST_LAUNCHERS: __name__, "PYTHONPATH": str(Path(__file__).parents[
 """Environment variables of a command that uses these launchers."""
 SECONDS_PER_SAMPLE = 1e-4
 SECONDS_PER_STEP = 2e-3
+NCCL = ("nccl", "nccl-legacy", "nccl2")
 COMMUNICATION_SECONDS = {
     "gloo": 3e-3,
-    "nccl": 3e-4,
+    **dict.fromkeys(NCCL, 3e-4),
     "shm": 5e-4,
     "threads": 1e-3,
     "none": 0.0,
@@ -82,16 +83,14 @@ class SyntheticLauncher:
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return None
 
-    def run(
-        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
-    ) -> TrialOutcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
         trial = replace(trial.with_steps(steps), batch_size=trial.batch_size or OF_SCRIPTS)
         timed = _timed_steps(trial)
         ranks = tuple(_rank(trial, rank, timed) for rank in range(trial.process_count))
         verified = Verification(
             passed=True, max_relative_error=0.0, tolerance=1e-10, tensors_compared=1
         )
-        return TrialOutcome(
+        return Outcome(
             status=Status.COMPLETED,
             item="images",
             ranks=ranks,
@@ -185,9 +184,9 @@ def _gradient_trace(trial: TrialSpec, noise: random.Random) -> GradientTrace | N
     )
 
 
-LATENCY_SECONDS = {"gloo": 2e-4, "nccl": 2e-5, "shm": 1e-5}
+LATENCY_SECONDS = {"gloo": 2e-4, "shm": 1e-5, **dict.fromkeys(NCCL, 2e-5)}
 """Latency α of two ranks; it grows with the hops of a ring, n - 1."""
-BYTES_PER_SECOND = {"gloo": 1.5e9, "nccl": 1e11, "shm": 1e10}
+BYTES_PER_SECOND = {"gloo": 1.5e9, "shm": 1e10, **dict.fromkeys(NCCL, 1e11)}
 """Bandwidth B of the ring's 2 (n - 1) ÷ n parts."""
 HOST = "synthetic"
 

@@ -46,44 +46,36 @@ def trace(rank: int, **changes: object) -> RankTrace:
 
 LOST = trace(0, failure=failure(lost=True))
 WAITING = trace(0, hang=Hang(place="all_reduce (c10d.py:1)", waiting=True))
-GONE = "node 1 (host1) was lost: no sign of life for 10 s"
 
 
 @pytest.mark.parametrize(
-    ("traces", "outside", "reason"),
+    ("traces", "reason"),
     [
-        ([LOST, trace(1, failure=failure(at_seconds=2.0))], None, "rank 1 raised E: words"),
+        ([LOST, trace(1, failure=failure(at_seconds=2.0))], "rank 1 raised E: words"),
         (
             [trace(0, failure=failure("later", 2.0)), trace(1, failure=failure("first"))],
-            None,
             "rank 1 raised E: first",
         ),
         (
             [LOST, trace(1, exit_code=-9)],
-            None,
             "rank 1 was killed by SIGKILL (kill -9, or the kernel for lack of memory)",
         ),
-        ([trace(1, exit_code=-11)], None, "rank 1 was killed by SIGSEGV"),
-        ([LOST, trace(1, exit_code=0)], None, "rank 1 ended without a result"),
-        ([LOST], None, "rank 0 raised E: words"),
+        ([trace(1, exit_code=-11)], "rank 1 was killed by SIGSEGV"),
+        ([LOST, trace(1, exit_code=0)], "rank 1 ended without a result"),
+        ([LOST], "rank 0 raised E: words"),
         # NCCL's watchdog aborts a rank that has lost its peer.
-        ([trace(0, exit_code=-6), trace(1, exit_code=7)], None, "rank 1 exited with status 7"),
-        ([trace(0, exit_code=-6)], None, "rank 0 was killed by SIGABRT"),
-        ([trace(0, exit_code=-15)], None, "rank 0 was killed by SIGTERM"),
-        ([LOST, trace(1, exit_code=-6)], GONE, GONE),
-        ([LOST, trace(1, failure=failure())], GONE, "rank 1 raised E: words"),
+        ([trace(0, exit_code=-6), trace(1, exit_code=7)], "rank 1 exited with status 7"),
+        ([trace(0, exit_code=-6)], "rank 0 was killed by SIGABRT"),
+        ([trace(0, exit_code=-15)], "rank 0 was killed by SIGTERM"),
         (
             [WAITING],
-            None,
             "no result after 3 s: rank 0 was in all_reduce (c10d.py:1)",
         ),
-        ([], None, "the ranks ended without a trace"),
+        ([], "the ranks ended without a trace"),
     ],
 )
-def test_the_first_cause_is_named(
-    traces: list[RankTrace], outside: str | None, reason: str
-) -> None:
-    outcome = outcome_of(traces, 3, outside=outside)
+def test_the_first_cause_is_named(traces: list[RankTrace], reason: str) -> None:
+    outcome = outcome_of(traces, 3)
     assert outcome.reason == reason
     assert outcome.killed == ("SIGKILL" in reason or "SIGTERM" in reason)
     assert (outcome.status is Status.TIMED_OUT) == reason.startswith("no result")
@@ -137,19 +129,6 @@ def test_the_place_of_an_error_is_the_users_line_that_called_torch(
     monkeypatch.chdir(tmp_path)
     tmp_path.rmdir()
     assert "test_causes.py, line" in failure_of(raised.value, 0.0).place
-
-
-class Unprintable(torch.nn.Linear):
-    def extra_repr(self) -> str:
-        raise RuntimeError("its weight cannot be read")
-
-
-def test_a_layer_that_cannot_be_printed_does_not_hide_the_error() -> None:
-    with pytest.raises(RuntimeError) as raised:
-        Unprintable(2, 2)(torch.zeros(1, 3))
-    told = failure_of(raised.value, 0.0)
-    assert "cannot be multiplied" in told.text
-    assert told.place.startswith(" (tests/launch/test_causes.py")
 
 
 def test_code_that_torch_compile_wrote_is_not_the_users(

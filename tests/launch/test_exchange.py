@@ -15,33 +15,25 @@ TOKEN = "a-token-of-the-tests"
 OTHER = "another-token-of-tests"
 
 
-def meet(store: Store, *tokens: str, seconds: float = 5.0, members: int = 2) -> list[Exchange]:
+def joined(store: Store, *tokens: str, seconds: float = 5.0, members: int = 2) -> list[Exchange]:
     """The members of one launch, when all of them have come."""
     made = [
         Exchange(store, token, "node", member=number, members=members)
         for number, token in enumerate(tokens)
     ]
     with ThreadPoolExecutor() as threads:
-        meetings = [threads.submit(one.meet, {"n": n}, seconds) for n, one in enumerate(made)]
-    assert [one.result() for one in meetings] == [[{"n": 0}, {"n": 1}]] * 2
+        joining = [threads.submit(one.join, {"n": n}, seconds) for n, one in enumerate(made)]
+    assert [one.result() for one in joining] == [[{"n": 0}, {"n": 1}]] * 2
     return made
-
-
-def test_a_value_arrives_whole_with_its_counter() -> None:
-    first, second = meet(HashStore(), TOKEN, TOKEN)
-    value = {"numbers": [number / 7 for number in range(500)], "nothing": None}
-    first.put("a", value, counter=3)
-    assert second.get("a") == (3, value)
-    assert second.get("b") == NOTHING
 
 
 def test_what_this_launch_has_not_signed_is_ignored() -> None:
     store = HashStore()
-    first, second = meet(store, TOKEN, TOKEN)
+    first, second = joined(store, TOKEN, TOKEN)
     first.put("order 0", {"trial": 3})
     signed = store.get("order 0")
     earlier_store = HashStore()
-    meet(earlier_store, TOKEN, TOKEN)[0].put("order 5", {"trial": 3})
+    joined(earlier_store, TOKEN, TOKEN)[0].put("order 5", {"trial": 3})
     forged = [
         signed[:-1] + b"\0",
         os.urandom(64),
@@ -57,7 +49,7 @@ def test_what_this_launch_has_not_signed_is_ignored() -> None:
 
 def test_a_member_that_does_not_come_is_named() -> None:
     with pytest.raises(LaunchError, match="node 1 did not come within 200 ms"):
-        Exchange(HashStore(), TOKEN, "node", member=0, members=2).meet({}, 0.2)
+        Exchange(HashStore(), TOKEN, "node", member=0, members=2).join({}, 0.2)
 
 
 def test_two_members_cannot_have_one_number() -> None:
@@ -69,7 +61,7 @@ def test_two_members_cannot_have_one_number() -> None:
         store.set("hello 1", "of node 1")
 
     with pytest.raises(UsageError, match="another process has come as node 0 after this one"):
-        first.meet({}, 0.2, another_comes)
+        first.join({}, 0.2, another_comes)
 
 
 def test_a_member_with_another_token_does_not_join() -> None:
@@ -79,10 +71,10 @@ def test_a_member_with_another_token_does_not_join() -> None:
         for number, token in enumerate((TOKEN, OTHER))
     )
     with ThreadPoolExecutor() as threads:
-        meetings = [threads.submit(one.meet, {}, 1.0) for one in (first, second)]
-    for other, meeting in zip((1, 0), meetings, strict=True):
+        joining = [threads.submit(one.join, {}, 1.0) for one in (first, second)]
+    for other, one in zip((1, 0), joining, strict=True):
         with pytest.raises(LaunchError, match=rf"node {other} \(with another token\) did not come"):
-            meeting.result()
+            one.result()
 
 
 def test_the_token_comes_from_the_environment() -> None:

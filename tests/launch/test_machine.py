@@ -1,18 +1,19 @@
-"""What a machine can run, and asking it from a process that may be thrown away."""
+"""What a machine can run."""
 
 from __future__ import annotations
 
+import ctypes
 import os
-import sys
-import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
-from dpbench.errors import LaunchError, UsageError
+from dpbench.errors import UsageError
 from dpbench.launch import machine
-from dpbench.launch.machine import Machine, in_child, inspect_machine
+from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.records.environment import Accelerator
 from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
@@ -39,6 +40,7 @@ NO_REPLICAS = "torch.nn.DataParallel has no CPU replicas: it would time the plai
         (TWO_GPUS, "ddp", "gloo", SHARED, None),
         (TWO_GPUS, "ddp", "nccl", CPUS, "nccl reduces CUDA tensors only"),
         (TWO_GPUS, "torch-ddp", "nccl", SHARED, "nccl needs a GPU of its own for every rank"),
+        (TWO_GPUS, "ddp", "nccl2", SHARED, "nccl2 needs a GPU of its own for every rank"),
         (TWO_GPUS, "torch-dp", "threads", CPUS, NO_REPLICAS),
         (
             *(TWO_GPUS, "torch-dp", "threads", SHARED),
@@ -110,21 +112,20 @@ def test_one_of_several_ranks_may_not_measure(monkeypatch: pytest.MonkeyPatch) -
         inspect_machine()
 
 
-def answer() -> dict[str, object]:
-    return {"pid": os.getpid(), "gpus": GPUS, "preloaded": "torch._dynamo" in sys.modules}
+class Library:
+    """Stands for libnccl, as ctypes has it."""
+
+    def __init__(self, name: str, mode: int) -> None:
+        assert (name, mode) == ("libnccl.so.2", os.RTLD_NOLOAD)
+
+    def ncclGetVersion(self, code: Any) -> None:  # noqa: N802 - NCCL's name
+        ctypes.cast(code, ctypes.POINTER(ctypes.c_int))[0] = 23_203
 
 
-def hangs() -> None:
-    time.sleep(600)
-
-
-def test_a_child_returns_values_from_a_process_of_its_own() -> None:
-    answered = in_child(answer)
-    assert answered["gpus"] == GPUS
-    assert answered["pid"] != os.getpid()
-
-
-def test_a_probe_that_hangs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PROBE_SECONDS", 0.3)
-    with pytest.raises(LaunchError, match="a child process failed: no result after 300 ms"):
-        in_child(hangs)
+def test_the_version_of_nccl_is_that_of_the_library_in_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 5))
+    assert machine.nccl_version() == "2.27.5"  # linked into torch
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    assert machine.nccl_version() == "2.32.3"

@@ -14,7 +14,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from dpbench.errors import UsageError
 from dpbench.launch.exchange import Exchange
 from dpbench.launch.machine import Machine
-from dpbench.launch.nodes import Node, NodeLost, Team, follow_orders
+from dpbench.launch.nodes import Node, NodeLost, NodeResult, Team, follow_orders
 from dpbench.launch.placement import NodeRequest
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.environment import capture
@@ -72,13 +72,13 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
         while not [*tmp_path.glob("*/rank1.stack")]:
             time.sleep(0.05)
         lead.set_state(trial=None)
-        while (result := lead.result(order, 1)) is None:
+        while (state := lead.state(1)).order != order:
             time.sleep(0.05)
         leaving = pool.submit(other.leave, "")  # once it no longer follows
         lead.leave("")
         following.result()
         leaving.result()
-    assert result.traces == ()
+    assert state.result == NodeResult()
 
 
 def test_nodes_with_other_plans_both_say_which_options_differ() -> None:

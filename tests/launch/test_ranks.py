@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from multiprocessing import forkserver, util
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
 import pytest
 
-from dpbench.errors import LaunchError
-from dpbench.launch.fork_server import end_fork_server, fork_server_process
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.fork_server import fork_server_process
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.rank import stack_path
 from dpbench.launch.ranks import HostRanks, RanksFailed, run_host_ranks, run_ranks
@@ -50,7 +47,7 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> HostLauncher:
     return launcher
 
 
-def ended(launcher: HostLauncher, trial: TrialSpec, limit: float = 60) -> TrialOutcome:
+def ended(launcher: HostLauncher, trial: TrialSpec, limit: float = 60) -> Outcome:
     outcome = launcher.run(trial, limit)
     assert ranks_alive() == []
     return outcome
@@ -205,24 +202,6 @@ def test_an_interrupt_while_ranks_start_leaves_none(
     del interrupt
 
 
-def test_a_server_that_is_killed_while_a_rank_starts_is_a_cause_from_outside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read_pid = forkserver.read_signed
-
-    def killed(descriptor: int) -> int:
-        os.kill(fork_server_process(), signal.SIGKILL)
-        with suppress(EOFError):
-            read_pid(descriptor)
-        raise EOFError("unexpected EOF")  # also if the server was quicker
-
-    monkeypatch.setattr(forkserver, "read_signed", killed)
-    with pytest.raises(RanksFailed) as failed:
-        run_ranks(sleeps, 1, tmp_path, LONG_SECONDS)
-    assert failed.value.outcome.killed
-    assert "the server that ranks are forked from was killed" in str(failed.value)
-
-
 def test_a_temporary_folder_whose_path_is_too_long_is_one_line(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 100)
     deep.mkdir()
@@ -232,15 +211,3 @@ def test_a_temporary_folder_whose_path_is_too_long_is_one_line(tmp_path: Path) -
     assert started.returncode == 1, err
     assert "its path is too long for a socket; set TMPDIR to a shorter one" in err
     assert "Traceback" not in err
-
-
-def test_temporary_files_that_were_deleted_end_the_launch_in_one_line(tmp_path: Path) -> None:
-    fork_server_process()
-    folder = Path(util.get_temp_dir())
-    shutil.rmtree(folder)
-    try:
-        with pytest.raises(LaunchError, match=r"pymp-\w+ was deleted while dpbench needed it"):
-            run_ranks(sleeps, 1, tmp_path, LONG_SECONDS)
-        assert folder.is_dir(), "Python will remove it"
-    finally:
-        end_fork_server()  # the next one gets a socket of its own

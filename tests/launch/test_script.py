@@ -12,7 +12,7 @@ import pytest
 
 from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.analysis.diagnosis.script import symptoms
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.script import replaced_arguments, variables
 from dpbench.launch.trials import HostLauncher
@@ -23,7 +23,7 @@ from tests.builders import trial_spec
 
 SCRIPT = Path(__file__).with_name("training_script.py")
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
-Run = Callable[..., TrialOutcome]
+Run = Callable[..., Outcome]
 
 
 def long(*values: Any) -> Any:
@@ -210,7 +210,7 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
     assert seen == ["4,6", "6"]
 
 
-def kinds(outcome: TrialOutcome) -> list[str]:
+def kinds(outcome: Outcome) -> list[str]:
     """The kinds of symptoms in one repetition, in which no time is blamed."""
     ran = record(trial_of(), outcome.ranks, host_load=HostLoad(cores=2, during=0.0, stolen=0.0))
     return [one.kind for one in symptoms([ran], break_down([ran], {}))]

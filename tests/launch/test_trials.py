@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.data.registry import prepare_dataset
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
@@ -25,7 +25,7 @@ MLP = replace(WORKLOAD, architecture="mlp:width=512")
 MLP_BYTES = 4 * 669_706
 
 
-Completed = Callable[[TrialSpec], TrialOutcome]
+Completed = Callable[[TrialSpec], Outcome]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def completed(launcher: HostLauncher) -> Completed:
     """Runs a trial, once for all tests that look at it."""
 
     @cache
-    def run(trial: TrialSpec) -> TrialOutcome:
+    def run(trial: TrialSpec) -> Outcome:
         outcome = launcher.run(trial, 60)
         assert outcome.reason is None
         assert outcome.status is Status.COMPLETED

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpbench.launch.machine import in_child
+from dpbench.launch.ranks import run_in_rank
 from dpbench.measure import device
 from dpbench.measure.device import (
     full_float32,
@@ -33,7 +33,7 @@ def grow_and_shrink() -> tuple[int, int, int]:
 
 
 def test_the_peak_follows_what_is_held_and_stays() -> None:
-    before, during, after = in_child(grow_and_shrink)
+    before, during, after = run_in_rank(grow_and_shrink, 60)
     assert 290 * MIB < during - before < 310 * MIB
     assert during <= after < during + 5 * MIB
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -11,14 +13,15 @@ from hypothesis import strategies as st
 import dpbench
 from dpbench.rendezvous.available_backends import local_device, missing_reason
 from dpbench.rendezvous.launch_variables import LaunchVariables
+from dpbench.specs.traits import BACKENDS
 
 
 def test_each_backend_is_usable_or_says_why_not() -> None:
     found = dpbench.available_backends()
-    assert set(found) == {"gloo", "nccl", "shm"}
+    assert [*found] == ["gloo", "nccl", "shm", "nccl-legacy", "nccl2"]
     assert found["gloo"].usable
     if not torch.cuda.is_available():
-        assert not found["nccl"].usable
+        assert not any(found[name].usable for name in ("nccl", "nccl-legacy", "nccl2"))
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,10 @@ def test_each_backend_is_usable_or_says_why_not() -> None:
             *("is_nccl_available", True, "nccl", 0),
             "nccl needs a CUDA device; this machine has none",
         ),
+        (
+            *("is_nccl_available", True, "nccl3", 2),
+            f"torch {torch.__version__} has no backend nccl3",
+        ),
     ],
 )
 def test_what_torch_was_built_without_and_nccl_without_a_gpu_cannot_be_used(
@@ -43,6 +50,7 @@ def test_what_torch_was_built_without_and_nccl_without_a_gpu_cannot_be_used(
     reason: str | None,
 ) -> None:
     monkeypatch.setattr(dist, function, lambda: answer)
+    monkeypatch.setitem(BACKENDS, "nccl3", replace(BACKENDS["nccl"], name="nccl3"))
     assert missing_reason(backend, gpus) == reason
 
 

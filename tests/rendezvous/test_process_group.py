@@ -6,6 +6,8 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,9 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch.ranks import run_ranks
-from dpbench.rendezvous.process_group import process_group
+from dpbench.rendezvous import process_group as process_groups
+from dpbench.rendezvous.available_backends import Availability
+from dpbench.rendezvous.process_group import group_class, process_group
 from tests.ports import free_port
 
 SHORT = timedelta(seconds=0.5)
@@ -83,7 +87,7 @@ def a_rank_that_is_taken_is_refused(rank: int) -> None:
 
 def the_first_collective_has_passed_when_the_block_begins(_: int) -> None:
     """So that none in a timed window opens connections; without waiting there is none."""
-    counted = 0
+    counted, classes = 0, list[str]()
     whole = dist.all_reduce
 
     def counting(*arguments: Any, **options: Any) -> Any:
@@ -97,12 +101,14 @@ def the_first_collective_has_passed_when_the_block_begins(_: int) -> None:
             counted = 0
             with process_group(backend, timeout=LONG, device="cpu") as ranks:
                 assert counted == 1
+                classes.append(group_class(ranks.device))
                 assert ranks.connecting_seconds > 0
                 assert sum_of_ranks() == 3.0
             counted = 0
             with process_group(backend, timeout=LONG, device="cpu", wait_for_workers=False):
                 assert counted == 0
                 assert sum_of_ranks() == 3.0
+        assert classes == ["ProcessGroupGloo", "ShmProcessGroup"]
     finally:
         dist.all_reduce = whole
 
@@ -184,7 +190,7 @@ def test_a_store_at_loopback_listens_there_alone() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
     [
-        (("mpi",), {}, ValueError, "got backend='mpi', expected one of gloo, nccl, shm"),
+        (("mpi",), {}, ValueError, "got backend='mpi', expected one of gloo, nccl, shm, nccl-le"),
         ((), {"device": "mps"}, ValueError, "expected a CPU or CUDA device"),
         (("gloo",), {"timeout": timedelta()}, ValueError, "got timeout=0:00:00, expected more"),
         (
@@ -210,6 +216,47 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(error, match=words):
         join(*arguments, **options)
+
+
+@dataclass
+class RecordingGroup:
+    """Stands for a process group on a GPU, and for torch.distributed's functions about it."""
+
+    calls: list[str] = field(default_factory=list)
+
+    def init_process_group(self, backend: str, **options: Any) -> None:
+        self.calls.append(f"init {backend} on {options['device_id']}")
+        dist.group.WORLD = self
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+        dist.group.WORLD = None
+
+    def destroy_process_group(self) -> None:
+        self.calls.append("destroy")
+        dist.group.WORLD = None
+
+
+@pytest.mark.parametrize("backend", ["nccl", "nccl-legacy", "nccl2"])
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.usefixtures("alone")
+def test_nccl_knows_its_device_and_is_aborted_after_an_error(
+    backend: str, raises: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To destroy it would wait for ranks that are in a collective, and hide the error."""
+    group = RecordingGroup()
+    for name in ("init_process_group", "destroy_process_group"):
+        monkeypatch.setattr(dist, name, getattr(group, name))
+    monkeypatch.setattr(process_groups, "available_backends", lambda: {backend: Availability(None)})
+    monkeypatch.setattr(process_groups, "parse_device", torch.device)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    options: dict[str, Any] = {"device": "cuda:1", "wait_for_workers": False, "timeout": LONG}
+    with suppress(KeyError), process_group(backend, store=dist.HashStore(), **options):
+        if raises:
+            raise KeyError
+    end = "abort" if raises else "destroy"
+    assert group.calls == [f"init {backend} on cuda:1", end]
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpbench import store
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.launcher import Outcome
 from dpbench.run.interrupts import end_at_once
 from dpbench.specs import TrialSpec
 from tests.cli.synthetic import dpbench
@@ -31,7 +31,7 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
 
     def interrupted(
         self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None
-    ) -> TrialOutcome:
+    ) -> Outcome:
         if trial.implementation == "dp":
             os.kill(os.getpid(), number)
         return original(self, trial, limit, steps)

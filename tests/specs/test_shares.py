@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpbench.errors import UsageError
 from dpbench.parallel.dp.scatter_gather import balanced_split
-from dpbench.specs.shares import shares_by_speed, split, split_evenly
+from dpbench.specs.shares import split, split_evenly
 
 quick = settings(max_examples=100, deadline=None)
 shares_of_ranks = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=8)
@@ -61,11 +61,9 @@ def test_divisions_worked_by_hand(
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_a_share_or_speed_that_cannot_be_is_named(bad: float) -> None:
+def test_a_share_that_cannot_be_is_named(bad: float) -> None:
     with pytest.raises(UsageError, match=rf"shares: got 1\.0, {bad}; expected a finite number"):
         split(4, (1.0, bad))
-    with pytest.raises(UsageError, match=rf"speeds in samples/s: got {bad}; expected"):
-        shares_by_speed((bad,))
 
 
 def test_no_shares_and_too_few_samples_are_refused() -> None:
@@ -73,16 +71,3 @@ def test_no_shares_and_too_few_samples_are_refused() -> None:
         split(4, ())
     with pytest.raises(UsageError, match=r"got 2 samples for 3 ranks; .* or fewer ranks"):
         split(2, (1, 1, 1))
-
-
-@quick
-@given(st.lists(st.floats(10, 1000), min_size=2, max_size=6))
-def test_with_shares_by_speed_all_ranks_end_a_step_within_a_sample_of_each_other(
-    speeds: list[float],
-) -> None:
-    shares = shares_by_speed(speeds)
-    assert math.isclose(sum(shares), 1)
-    sizes = split(10_000, shares)
-    step_seconds = 10_000 / sum(speeds)
-    for size, speed in zip(sizes, speeds, strict=True):
-        assert abs(size / speed - step_seconds) < 1 / speed

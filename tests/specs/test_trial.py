@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.codec import canonical_json, decode, differing_fields, encode
-from dpbench.specs import TrialSpec
+from dpbench.codec import canonical_json, differing_fields
 from dpbench.specs.shares import placed
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 
@@ -63,23 +62,6 @@ def test_the_learning_rate_follows_the_samples_behind_a_step(
     """0.01 belongs to the batch; independent copies step on their own share of it only."""
     workload = dataclasses.replace(WORKLOAD, learning_rate_rule=rule)
     assert trial_spec(workload=workload, **changes).learning_rate == pytest.approx(expected)
-
-
-@given(
-    batch=SIZES,
-    group=SIZES,
-    repetition=st.integers(0, 9),
-    scaling=st.sampled_from(["weak", "strong"]),
-)
-def test_equal_trials_have_equal_ids_and_others_different_ones(
-    batch: int, group: int, repetition: int, scaling: str
-) -> None:
-    trial = trial_spec(batch_size=batch, group_size=group, repetition=repetition, scaling=scaling)
-    again = decode(TrialSpec, encode(trial))
-    assert again == trial
-    assert again.trial_id == trial.trial_id
-    other = dataclasses.replace(trial, batch_size=batch + 1)
-    assert other.trial_id != trial.trial_id
 
 
 @given(batch=SIZES, group=SIZES)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from dpbench import store
-from dpbench.errors import StoreError
 from dpbench.launch.collectives import run_collectives
 from dpbench.records import environment
-from dpbench.store import CollectiveStore, SweepStore
+from dpbench.store import CollectiveStore
 from tests.analysis.collective_records import collective_spec
-from tests.builders import sweep_spec
 from tests.launch.synthetic import SyntheticCollectives
 
 SPECS = (
@@ -42,14 +38,3 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     assert stored.warnings == ()
     header = json.loads((tmp_path / "c" / store.COMM_FILE).read_text())
     assert header["command"] == ["comm"]
-
-
-def test_nothing_is_added_to_a_folder_that_is_there(tmp_path: Path) -> None:
-    sweep, earlier = tmp_path / "s", written(tmp_path / "c")
-    SweepStore.create(sweep, sweep_spec(), ["sweep"]).close()
-    for folder in (sweep, earlier):
-        with pytest.raises(StoreError, match="already exists; choose another --name"):
-            CollectiveStore.create(folder, ["comm"])
-    with pytest.raises(StoreError, match=r"has no comm\.json; expected a results folder"):
-        store.load_collectives(sweep)
-    assert store.load_collectives(earlier).records == RECORDS

@@ -132,16 +132,6 @@ def test_a_plan_that_would_fill_the_memory_is_refused(
         store.load(folder)
 
 
-def test_a_trial_of_more_replicas_than_the_memory_holds_is_refused(tmp_path: Path) -> None:
-    folder = written(tmp_path / "s")
-    lines = (folder / "trials.jsonl").read_text()
-    (folder / "trials.jsonl").write_text(lines.replace('"group_size":1,', f'"group_size":{10**9},'))
-    with pytest.raises(
-        StoreError, match=r"jsonl:1: TrialRecord\.trial\.group_size: .*less than or"
-    ):
-        store.load(folder)
-
-
 @pytest.mark.parametrize("file", ["trials.jsonl", "sweep.json", "environments/one.json"])
 @pytest.mark.parametrize("what", ["pipe", "link to a device"])
 def test_a_file_that_never_ends_is_refused(what: str, file: str, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def _try_nccl(rows: Sequence[Row], environments: Mapping[str, Environment]) -> I
         if any(record.environment_id in with_cuda for record in row.records)
     ]
     most = max(gpus, default=0)
-    if most >= NCCL_GPUS and not any(row.backend == "nccl" for row in rows):
+    if most >= NCCL_GPUS and not any("nccl" in (row.backend or "") for row in rows):
         yield (
             f"gloo stages the gradients of {most} GPUs through the host; nccl sends them from GPU "
             "to GPU: add --backends gloo,nccl"

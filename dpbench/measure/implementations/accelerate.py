@@ -19,7 +19,6 @@ TRAITS = {
     "description": "torch's DDP as Hugging Face Accelerate sets it up",
     "can_leave_out_sync": True,
     "requires": "accelerate",
-    "sparse_backends": ("gloo",),
 }
 
 

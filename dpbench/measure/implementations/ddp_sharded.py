@@ -14,7 +14,6 @@ TRAITS = {
     "ours": True,
     "shards_optimizer": True,
     "settings": ("bucket_cap_mb",),
-    "sparse_backends": (),
 }
 
 

@@ -19,7 +19,6 @@ TRAITS = {
     "description": "torch's DDP as Lightning Fabric sets it up",
     "can_leave_out_sync": True,
     "requires": "lightning_fabric",
-    "sparse_backends": ("gloo",),
 }
 
 

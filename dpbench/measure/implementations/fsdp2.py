@@ -24,7 +24,6 @@ TRAITS = {
     "order": 70,
     "description": "torch's fully_shard: shards parameters, gradients, optimizer state",
     "shards_parameters": True,
-    "sparse_backends": (),
 }
 
 LISTS = (nn.Sequential, nn.ModuleList)

@@ -19,7 +19,6 @@ TRAITS = {
     "order": 60,
     "description": "torch's replicate: whole parameters on each rank, all-reduce as of FSDP2",
     "shards_parameters": True,
-    "sparse_backends": (),
 }
 
 

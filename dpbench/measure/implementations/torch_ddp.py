@@ -16,7 +16,6 @@ TRAITS = {
     "description": "torch.nn.parallel.DistributedDataParallel",
     "can_leave_out_sync": True,
     "settings": ("bucket_cap_mb", "find_unused", "comm_hook", "batched_copy"),
-    "sparse_backends": ("gloo",),
     "alternative": "torch-ddp-static",
 }
 

@@ -17,7 +17,6 @@ TRAITS = {
     "description": "torch-ddp with static_graph",
     "can_leave_out_sync": True,
     "settings": ("bucket_cap_mb", "comm_hook", "batched_copy"),
-    "sparse_backends": ("gloo",),
 }
 
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from dpbench.measure.device import gpu_uuid, peak_device_memory, peak_host_memory_bytes
 from dpbench.measure.script.clock import Mode, Segment, StepClock
 from dpbench.measure.script.watching import Watched
 from dpbench.measure.window import joined
 from dpbench.records.trial import RankMeasurement, ScriptFacts, Window
+from dpbench.rendezvous.process_group import group_class
 
 
 def measurement(
@@ -46,6 +48,7 @@ def measurement(
         peak_host_memory_bytes=peak_host_memory_bytes(),
         peak_device_memory_bytes=device_bytes,
         peak_reserved_memory_bytes=reserved_bytes,
+        group_class=group_class(clock.device) if dist.is_initialized() else None,
         warmup_steps=plan["warmup"],
         timed_steps=len(timed.step_seconds),
     )

@@ -38,7 +38,14 @@ IMPLEMENTATION_COLORS = {
 }
 OTHER_COLORS = ("#882255", "#6A51A3", "#8C6D31", "#637939", "#843C39")
 """Colors of implementations without one of their own, in their order."""
-BACKEND_COLORS = {"gloo": "#332288", "shm": "#AA4499", "nccl": "#117733", "threads": "#999933"}
+BACKEND_COLORS = {
+    "gloo": "#332288",
+    "shm": "#AA4499",
+    "nccl": "#117733",
+    "threads": "#999933",
+    "nccl-legacy": "#44AA99",
+    "nccl2": "#DDCC77",
+}
 """Colors of backends in charts of collectives, which have no implementation."""
 SeriesName = tuple[str, str, str | None]
 """Implementation, its label, and backend of a line."""

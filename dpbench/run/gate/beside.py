@@ -25,9 +25,9 @@ from dpbench.analysis.throughput import is_measured, items_per_second
 from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.errors import LaunchError, UsageError
 from dpbench.git import without_git_variables
-from dpbench.launch.worker import tied_to_this_process
 from dpbench.messages import say
 from dpbench.options.check import CheckOptions
+from dpbench.parent_death import tied_to_this_process
 from dpbench.report.progress.trials import speed
 from dpbench.run.gate.judging import Check, Judged, conclude
 from dpbench.run.gate.looks import looks
@@ -133,7 +133,7 @@ def check_beside(wanted: Check) -> Judged:
     folder = wanted.folder()
     before = folder.with_name(f"{folder.name}-baseline")
     interrupts = as_exceptions()
-    with interrupts, _baseline(options, spec.workload, before) as then:
+    with interrupts, _baseline(options, spec.trial.workload, before) as then:
         label = "the working directory" if options.against_python is None else "this Python"
         now = Version(label=label, folder=folder)
         say(wanted.describe_plan())

@@ -35,7 +35,7 @@ def describe_plan(job: Job) -> tuple[list[tuple[TrialSpec, int, str | None]], st
         reasons = unusable_rows(job.trials, launcher)
         usable = [trial for trial in job.trials if trial.configuration not in reasons]
         left = missing(usable, lasting(job.earlier.records) if job.earlier else ())
-        if job.spec.workload.script:
+        if job.spec.trial.workload.script:
             duration = "no estimate, as a plan does not start the script"
         elif len(job.spec.devices) > job.here.machine.replica_count:
             duration = "no estimate, as replicas share cores or GPUs here"
@@ -56,8 +56,8 @@ def describe_plan(job: Job) -> tuple[list[tuple[TrialSpec, int, str | None]], st
 def _steps_in_words(job: Job) -> str:
     warmup = units.any_of(trial.warmup_steps for trial in job.trials)
     timed = units.any_of(trial.timed_steps for trial in job.trials)
-    if job.spec.window_seconds is not None:
-        timed = f"{job.spec.timed_steps} to {MOST_FILLING_STEPS:,}"
+    if job.spec.trial.window_seconds is not None:
+        timed = f"{job.spec.trial.timed_steps} to {MOST_FILLING_STEPS:,}"
     return f"{warmup} warm-up and {timed} timed steps"
 
 

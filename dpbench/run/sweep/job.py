@@ -19,7 +19,7 @@ from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.results import results_folder
-from dpbench.run.sweep.nodes import common_options, how_to_join
+from dpbench.run.sweep.nodes import common_options
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import devices_for, environment_here, machine_here
 from dpbench.specs import SweepSpec, TrialSpec
@@ -88,8 +88,6 @@ def planned(
                 raise UsageError(
                     f"--batch-sizes {LARGEST}: it is looked for on one node; expected a number"
                 )
-            if request.token_is_new:
-                note(how_to_join(options, request))
             stack.enter_context(as_exceptions())
             team = stack.enter_context(joined_nodes(request, here))
         elif options.searches_batch:

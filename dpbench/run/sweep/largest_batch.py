@@ -56,7 +56,7 @@ def with_largest(options: SweepOptions, host: Node, note: Callable[[str], None])
     row = next(row for row in alone if row.implementation == options.measured_implementations[0])
     trial = replace(row, warmup_steps=1, timed_steps=2 * row.sync_every, window_seconds=None)
     with temporary_folder() as scratch:
-        dataset = spec.workload.dataset
+        dataset = spec.trial.workload.dataset
         data = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
         most = LARGEST_SAMPLES if data.samples is None else max(1, data.samples // largest_group)
         launcher = HostLauncher(host.machine, data.folder, logs=scratch / "logs")

@@ -17,7 +17,7 @@ from dpbench.data.registry import PreparedData, is_function, prepare_dataset
 from dpbench.data.user_code import files_sha256, named_files
 from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
-from dpbench.launch.launcher import Launcher, TrialOutcome, attempts
+from dpbench.launch.launcher import Launcher, Outcome, attempts
 from dpbench.launch.nodes import NodeLost, NodesLauncher, follow_orders
 from dpbench.launch.preflight import in_rank
 from dpbench.launch.trials import HostLauncher
@@ -60,8 +60,7 @@ def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) ->
         wanted = [*job.trials]
 
         def stored_words() -> str:
-            done = [record for record in records if record.lost_host is None]
-            return units.stored(len(wanted) - len(missing(wanted, done)), len(wanted))
+            return units.stored(len(wanted) - len(missing(wanted, records)), len(wanted))
 
         def start(trial: TrialSpec) -> None:
             _require_same_code(job, stored_words)
@@ -105,9 +104,8 @@ def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) ->
                 rest = f"; to finish: {job.to_finish}" if job.to_finish else ""
                 words = f"interrupted: {stored_words()} in {job.folder}{rest}"
                 raise Interrupted(number, words) from None
-    for host in job.hosts:
-        if lost := job.team and job.team.lost_reason(host.number):
-            progress.note(f"{lost}; to finish, {job.to_finish}")
+            except NodeLost as lost:
+                raise NodeLost(f"{lost}; to finish, {job.to_finish}") from None
     return store.load(job.folder)
 
 
@@ -151,13 +149,13 @@ def run_trials(
     trials, records = [*trials], [*earlier]
     largest = max((trial.group_size for trial in trials), default=1)
 
-    def refuse(trial: TrialSpec) -> TrialOutcome | None:
+    def refuse(trial: TrialSpec) -> Outcome | None:
         reason = _failed_before(trial, records) if stop_after_failure else None
         reason = reason or _script_failed(trial, records, largest)
         reason = reason or launcher.unusable_reason(trial)
-        return TrialOutcome(status=Status.SKIPPED, reason=reason) if reason else None
+        return Outcome(status=Status.SKIPPED, reason=reason) if reason else None
 
-    def run(trial: TrialSpec) -> TrialOutcome:
+    def run(trial: TrialSpec) -> Outcome:
         return launcher.run(trial, time_limit_seconds, _steps_chosen(trial, records))
 
     for trial, outcome, timing in attempts(
@@ -188,7 +186,6 @@ def _failed_before(trial: TrialSpec, records: Iterable[TrialRecord]) -> str | No
         record.trial
         for record in records
         if record.status not in (Status.COMPLETED, Status.SKIPPED)
-        and record.lost_host is None
         and record.trial.group_size <= trial.group_size
         and record.trial.configuration.of_one_replica == row
     ]
@@ -277,18 +274,12 @@ def _require_same_code(job: Job, stored_words: Callable[[], str]) -> None:
 
 
 def _with_hosts(job: Job, record: TrialRecord) -> TrialRecord:
-    """The record with the hosts that it needed, and the one whose loss is its reason."""
-    team = job.team
-    if team is None or not record.trial.nodes:
+    """The record with the hosts that it needed."""
+    if not record.trial.nodes:
         return record
     hosts = job.hosts[: len(record.trial.nodes)]
-    reason = record.reason
-    lost = (n.number for n in hosts if reason and reason == team.lost_reason(n.number))
-    return replace(
-        record,
-        host_environment_ids=tuple(node.environment.environment_id for node in hosts),
-        lost_host=next(lost, None),
-    )
+    ids = tuple(host.environment.environment_id for host in hosts)
+    return replace(record, host_environment_ids=ids)
 
 
 @contextmanager
@@ -315,7 +306,7 @@ def _prepared(job: Job, cache: Path) -> dict[str, Path | None]:
     """
     known: dict[str, PreparedData] = {}
     folders: dict[str, Path | None] = {}
-    for workload in () if job.spec.workload.script else job.spec.workloads:
+    for workload in () if job.spec.trial.workload.script else job.spec.workloads:
         named, dataset = workload.architecture, workload.dataset
         if dataset not in known:
             work = partial(prepare_dataset, dataset, data_dir=job.data_dir, cache=cache)
@@ -341,7 +332,7 @@ def _prepared(job: Job, cache: Path) -> dict[str, Path | None]:
 
 
 def exit_status(records: Sequence[TrialRecord], asked: Collection[str] | None = None) -> int:
-    """6 for wrong gradients before 1 for a failure, or for trials that a lost node left over.
+    """6 for wrong gradients before 1 for a failure.
 
     It is 1 as well if nothing completed of the implementations that were `asked` for: the baseline
     alone, which every sweep measures, is no answer.
@@ -351,10 +342,9 @@ def exit_status(records: Sequence[TrialRecord], asked: Collection[str] | None = 
     if statuses[Status.WRONG_GRADIENTS]:
         return 6
     failed = any(statuses[status] for status in FAILURES)
-    left_over = any(record.lost_host is not None for record in counted)
     answered = any(
         record.status is Status.COMPLETED
         and (asked is None or record.trial.implementation in asked)
         for record in counted
     )
-    return 1 if failed or left_over or not answered else 0
+    return 1 if failed or not answered else 0

@@ -6,8 +6,6 @@ Node 0 plans, measures, records and reports; the others run their ranks of each 
 from __future__ import annotations
 
 import os
-import secrets
-import shlex
 from urllib.parse import urlsplit
 
 from dpbench.errors import UsageError
@@ -59,8 +57,7 @@ def parse_nodes(options: SweepOptions, placed: Placement | None) -> NodeRequest 
             f"--nnodes {count} needs --rdzv-endpoint: where node 0 can be reached, as in "
             "host0:29503, or MASTER_ADDR from a launcher"
         )
-    token = given_token(os.environ)
-    if token is None and (rank > 0 or placed):
+    if (token := given_token(os.environ)) is None:
         raise UsageError(
             f"{count} nodes need a token that they share; expected the same {VARIABLE} in the "
             f"environment of all of them; {TOKEN_REMEDY}"
@@ -70,8 +67,7 @@ def parse_nodes(options: SweepOptions, placed: Placement | None) -> NodeRequest 
         node_rank=rank,
         host=host,
         port=port,
-        token=token or secrets.token_hex(16),
-        token_is_new=token is None,
+        token=token,
         has_store=bool(placed and placed.has_store and options.rdzv_endpoint is None),
     )
 
@@ -88,14 +84,6 @@ def _parse_endpoint(text: str) -> tuple[str, int]:
         f"--rdzv-endpoint {printable(repr(text), 60)}: expected HOST:PORT with a port from 1 to "
         f"{LARGEST_PORT}, as in host0:29503 or [fe80::1]:29503"
     )
-
-
-def how_to_join(options: SweepOptions, request: NodeRequest) -> str:
-    """What to type on the other nodes, with the token that node 0 has made."""
-    words = options.words()
-    words[words.index("--node-rank") + 1] = "1"
-    others = "on node 1" if request.node_count == 2 else "on each other node with its --node-rank"
-    return f"{others}: {VARIABLE}={request.token} dpbench sweep {shlex.join(words)}"
 
 
 def common_options(options: SweepOptions, environment: Environment) -> dict[str, str]:

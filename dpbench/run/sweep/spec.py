@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +15,13 @@ from dpbench.data.registry import unread_notes
 from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
-from dpbench.launch.sparse import optimizer_reason
 from dpbench.options.script import WARMUP
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
-from dpbench.specs import AXES, WORKLOAD_SETTINGS, SweepSpec, WorkloadSpec
+from dpbench.specs import AXES, WORKLOAD_SETTINGS, SweepSpec, TrialSpec, WorkloadSpec
 from dpbench.specs.shares import placed
-from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, OWN_BATCH_SIZE
+from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, OWN_BATCH_SIZE, SINGLE
 
 if TYPE_CHECKING:
     from dpbench.launch.nodes import Node
@@ -59,19 +57,28 @@ def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[s
     of_workload = {name: base.pop(name) for name in WORKLOAD_SETTINGS if name in base}
     workload, *more_workloads = map(with_files, _workloads(options, of_workload, notes))
     notes += unread_notes(options.data_dir, (one.dataset for one in (workload, *more_workloads)))
-    return SweepSpec(
+    devices = tuple(device for host in hosts for device in host.devices)
+    trial = TrialSpec(
         workload=workload,
+        implementation=SINGLE,
+        backend="none",
+        group_size=1,
+        batch_size=options.known_batch_sizes[0],
+        devices=devices[:1],
+        window_seconds=WINDOW_SECONDS if options.fills_window else None,
+        **base,
+    )
+    return SweepSpec(
+        trial=trial,
         more_workloads=tuple(more_workloads),
         implementations=options.measured_implementations,
         largest_group_only=() if options.implementations else (INDEPENDENT,),
         backends=options.backends or (("nccl",) if hosts[0].machine.has_cuda else ("gloo",)),
         group_sizes=group_sizes,
         batch_sizes=options.known_batch_sizes,
-        devices=tuple(device for host in hosts for device in host.devices),
+        devices=devices,
         nodes=offered if len(hosts) > 1 else (),
-        window_seconds=WINDOW_SECONDS if options.fills_window else None,
         repetitions=options.repetitions,
-        **base,
         axes={field: values for field, values in axes.items() if len(values) > 1},
         measures_baseline=options.single,
         time_limit_seconds=options.time_limit,
@@ -162,10 +169,6 @@ def _workloads(
                 learning_rate_rule=options.lr_scaling,
             )
         )
-    for named, optimizer in product(options.arch, options.optimizer):
-        if reason := optimizer_reason(named, optimizer):
-            whose = f" for --arch {named}" if len(options.arch) > 1 else ""
-            raise UsageError(f"--optimizer {optimizer}{whose}: {reason}")
     return found
 
 

@@ -50,7 +50,7 @@ from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
 
 TIMED_OUT = ("timed out waiting", "did not come within")
-"""Words of gloo, and of `meeting`."""
+"""Words of gloo, and of `barrier`."""
 PAUSE_SECONDS = 0.05
 
 
@@ -83,7 +83,7 @@ class Launch:
         store = PrefixStore(f"training {number}", of_all)
         size = variables.world_size
         self._exchange = Exchange(store, token, "rank", member=self.rank, members=size)
-        described = self._exchange.meet(description, JOIN_SECONDS)
+        described = self._exchange.join(description, JOIN_SECONDS)
         self.ranks = [decode(RankDescription, one) for one in described]
         """The descriptions of all ranks."""
         hosts = [one.host for one in self.ranks]

@@ -22,7 +22,6 @@ from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine, missing_package_reason
 from dpbench.launch.preflight import preflight
-from dpbench.launch.sparse import has_sparse_gradients, optimizer_reason, sparse_reason
 from dpbench.options.train import TrainOptions
 from dpbench.run.results import results_folder
 from dpbench.run.this_machine import devices_for, threads_for
@@ -135,15 +134,6 @@ def build_spec(
     for one in notes:
         note(one)
     refuse_unusable(spec, options.run)
-    if reason := optimizer_reason(workload.architecture, workload.optimizer):
-        raise UsageError(f"--optimizer {workload.optimizer}: {reason}")
-    if reason := sparse_reason(spec):
-        raise UsageError(f"--implementation {spec.implementation}: {reason}")
-    if spec.max_norm is not None and has_sparse_gradients(workload.architecture):
-        raise UsageError(
-            f"--max-norm {spec.max_norm:g}: torch takes the norm of dense gradients only, and the "
-            "architecture has sparse ones; leave it out"
-        )
     return spec
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.launcher import Outcome
 from dpbench.records.trial import RankMeasurement, Status, Window
 from dpbench.run.sweep.dry_run import PROBE_STEPS, SECONDS_PER_TRIAL, estimate_in_words
 from dpbench.specs import TrialSpec
@@ -26,16 +26,14 @@ class EachSampleTakes:
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return None
 
-    def run(
-        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
-    ) -> TrialOutcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
         self.probes.append(trial)
         if self.status is not Status.COMPLETED:
-            return TrialOutcome(status=self.status, reason="broken")
+            return Outcome(status=self.status, reason="broken")
         steps = (self.seconds * trial.global_batch_size,) * trial.timed_steps
         window = Window(start_seconds=0.0, seconds=sum(steps), step_seconds=steps, samples=1)
         rank = RankMeasurement(rank=0, pid=1, device="cpu", timed=window, setup_seconds=0.0)
-        return TrialOutcome(status=Status.COMPLETED, ranks=(rank,))
+        return Outcome(status=Status.COMPLETED, ranks=(rank,))
 
 
 def single(**changes: object) -> TrialSpec:

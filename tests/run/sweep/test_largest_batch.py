@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpbench.errors import UsageError
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.nodes import Node
 from dpbench.messages import say
@@ -34,22 +34,18 @@ class Filling(SyntheticLauncher):
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
-    def run(
-        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
-    ) -> TrialOutcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
         peak = (100 + trial.batch_size) * MIB
         if peak > 1000 * MIB:
-            return TrialOutcome(status=Status.OUT_OF_MEMORY, reason="too large")
+            return Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
         outcome = super().run(trial, time_limit_seconds, steps)
         ranks = tuple(replace(rank, peak_host_memory_bytes=peak) for rank in outcome.ranks)
         return replace(outcome, ranks=ranks)
 
 
 class Failing(Filling):
-    def run(
-        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
-    ) -> TrialOutcome:
-        return TrialOutcome(status=Status.FAILED, reason="no such layer")
+    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
+        return Outcome(status=Status.FAILED, reason="no such layer")
 
 
 @pytest.fixture

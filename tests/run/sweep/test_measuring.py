@@ -11,11 +11,11 @@ import pytest
 
 from dpbench import store
 from dpbench.errors import DataError
-from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.nodes import Node
 from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import Status
 from dpbench.run.sweep.job import Job, host_here
 from dpbench.run.sweep.measuring import launcher_for, run_trials
 from dpbench.specs import TrialSpec, WorkloadSpec, plain_label
@@ -68,9 +68,7 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
     """Resumed too: the records of a sweep that was cut decide."""
     original, ran = SyntheticLauncher.run, list[tuple[TrialSpec, int | None]]()
 
-    def run(
-        self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None
-    ) -> TrialOutcome:
+    def run(self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None) -> Outcome:
         ran.append((trial, steps))
         return original(self, replace(trial, window_seconds=2.0 * len(ran)), limit)
 
@@ -91,9 +89,7 @@ class Refusing(SyntheticLauncher):
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return "no such thing here" if trial.backend == "nccl" else None
 
-    def run(
-        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
-    ) -> TrialOutcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
         assert trial.backend != "nccl"
         return super().run(trial, time_limit_seconds, steps)
 
@@ -122,12 +118,10 @@ class FailingAt(SyntheticLauncher):
         self.group_size = group_size
         self.ran: list[TrialSpec] = []
 
-    def run(
-        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
-    ) -> TrialOutcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
         self.ran.append(trial)
         if trial.group_size >= self.group_size:
-            return TrialOutcome(status=Status.OUT_OF_MEMORY, reason="too large")
+            return Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
         return super().run(trial, time_limit_seconds, steps)
 
 
@@ -158,9 +152,9 @@ def test_a_script_that_has_failed_in_its_largest_group_is_not_run_again() -> Non
     ).with_workloads([workload])
 
     class Failing(FailingAt):
-        def run(self, trial: TrialSpec, *_: object) -> TrialOutcome:
+        def run(self, trial: TrialSpec, *_: object) -> Outcome:
             self.ran.append(trial)
-            return TrialOutcome(status=Status.FAILED, reason="status 2")
+            return Outcome(status=Status.FAILED, reason="status 2")
 
     launcher = Failing(1)
     records = [*run_trials(plan_trials(spec), launcher, environment_id="", time_limit_seconds=1)]
@@ -172,16 +166,16 @@ def test_a_script_that_has_failed_in_its_largest_group_is_not_run_again() -> Non
 
 def test_what_something_outside_has_ended_is_tried_again_once() -> None:
     """A crash of the trial's own is not, nor is a second kill."""
-    killed = TrialOutcome(status=Status.FAILED, reason="killed", killed=True)
-    again = TrialOutcome(status=Status.FAILED, reason="killed again", killed=True)
-    completed = TrialOutcome(status=Status.COMPLETED)
-    crashed = TrialOutcome(status=Status.FAILED, reason="crashed")
+    killed = Outcome(status=Status.FAILED, reason="killed", killed=True)
+    again = Outcome(status=Status.FAILED, reason="killed again", killed=True)
+    completed = Outcome(status=Status.COMPLETED)
+    crashed = Outcome(status=Status.FAILED, reason="crashed")
     answers = [killed, completed, crashed, killed, again]
 
     class Answering(SyntheticLauncher):
         def run(
             self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
-        ) -> TrialOutcome:
+        ) -> Outcome:
             return answers.pop(0)
 
     said: list[str] = []
@@ -199,27 +193,3 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
         f"{plain_label(trial)}: killed; it is tried once more" for trial in (trials[0], trials[2])
     ]
     assert not answers
-
-
-def test_a_series_has_not_failed_because_a_host_was_lost() -> None:
-    lost = TrialRecord(
-        trial=trial_spec(nodes=(1, 1)),
-        environment_id="",
-        started_utc="",
-        duration_seconds=0.0,
-        status=Status.FAILED,
-        lost_host=1,
-    )
-    for earlier, status in (
-        (lost, Status.COMPLETED),
-        (replace(lost, lost_host=None), Status.SKIPPED),
-    ):
-        (record,) = run_trials(
-            [lost.trial],
-            SyntheticLauncher(),
-            environment_id="",
-            time_limit_seconds=1,
-            earlier=[earlier],
-            stop_after_failure=True,
-        )
-        assert record.status is status

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dpbench.rendezvous.meeting import barrier, on_first_rank
+from dpbench.rendezvous.barrier import barrier, on_first_rank
 from tests.parallel.ranks import run_ranks
 
 LONG = timedelta(seconds=10)

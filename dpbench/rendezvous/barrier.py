@@ -9,6 +9,7 @@ give up after their group's timeout.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -35,50 +36,52 @@ def wait_for_ranks(
     """Wait for all ranks; None if they came, all with the same label, else what is wrong.
 
     The first rank that runs out of time decides for all: one that comes later gets the same
-    failure, not a meeting of its own. `size` ranks share the store.
+    failure, not a barrier of its own. `size` ranks share the store.
     """
-    started, seconds = time.monotonic(), timeout.total_seconds()
-    store = PrefixStore("meetings", store)
-    # Meetings are numbered by a counter of each rank in the store, so that no state is kept here.
-    number = store.add(f"meetings of {rank}", 1)
-    labels = [f"meeting {number}, rank {each}" for each in range(size)]
-    missing = list(range(size))
-    outcome = f"meeting {number}, outcome"
+    store = PrefixStore("barriers", store)
+    # Barriers are numbered by a counter of each rank in the store, so that no state is kept here.
+    number = store.add(f"barriers of {rank}", 1)
+    labels = [f"barrier {number}, rank {each}" for each in range(size)]
+    outcome = f"barrier {number}, outcome"
     store.set(labels[rank], label)
-    while not store.check([outcome]):
-        waited = time.monotonic() - started
-        missing = [each for each in missing if not store.check([labels[each]])]
-        if missing and waited < seconds:
-            time.sleep(min(_pause_seconds(waited), seconds - waited))
-            continue
-        if missing:
-            found = f"{label!r}: {name_ranks(missing)} did not come within {seconds:g} s"
-        else:
-            told = [store.get(key).decode() for key in labels]
-            others = [each for each in range(size) if told[each] != told[0]]
-            found = PASSED
-            if others:
-                at = told[others[0]]
-                found = f"rank 0 is at {told[0]!r}, but {name_ranks(others)} at {at!r}"
-        store.compare_set(outcome, "", found)  # the first one counts
+    missing = [*range(size)]
+
+    def is_decided() -> bool:
+        missing[:] = [each for each in missing if not store.check([labels[each]])]
+        return not missing or bool(store.check([outcome]))
+
+    seconds = timeout.total_seconds()
+    _poll(is_decided, seconds)
+    if missing:
+        found = f"{label!r}: {name_ranks(missing)} did not come within {seconds:g} s"
+    else:
+        told = [store.get(key).decode() for key in labels]
+        others = [each for each in range(size) if told[each] != told[0]]
+        found = PASSED
+        if others:
+            at = told[others[0]]
+            found = f"rank 0 is at {told[0]!r}, but {name_ranks(others)} at {at!r}"
+    store.compare_set(outcome, "", found)  # the first one counts
     found = store.get(outcome).decode()
     if found != PASSED:
         time.sleep(LINGER_SECONDS)
         return found
-    # All ranks have left the previous meeting, as all came to this one.
-    store.delete_key(f"meeting {number - 1}, rank {rank}")
+    # All ranks have left the previous barrier, as all came to this one.
+    store.delete_key(f"barrier {number - 1}, rank {rank}")
     if rank == 0:
-        store.delete_key(f"meeting {number - 1}, outcome")
+        store.delete_key(f"barrier {number - 1}, outcome")
     return None
 
 
-def _pause_seconds(waited_seconds: float) -> float:
-    """Seconds until the next check: a tenth of the wait so far, so that a short wait ends soon and
-    a long one costs little.
+def _poll(is_over: Callable[[], bool], seconds: float = math.inf) -> None:
+    """Return when it is over, or after so many seconds. The pause is a tenth of the wait so far,
+    so that a short wait ends soon and a long one costs little.
 
     A store's own wait would need no polling, but Ctrl-C does not interrupt it.
     """
-    return min(max(waited_seconds / 10, 1e-4), LONGEST_PAUSE_SECONDS)
+    began = time.monotonic()
+    while not is_over() and (waited := time.monotonic() - began) < seconds:
+        time.sleep(min(max(waited / 10, 1e-4), LONGEST_PAUSE_SECONDS, seconds - waited))
 
 
 def check_timeout(title: str, timeout: object) -> None:
@@ -151,9 +154,7 @@ def on_first_rank(
             raise
         finally:
             store.set(end, words)
-    began = time.monotonic()
-    while not store.check([end]):
-        time.sleep(_pause_seconds(time.monotonic() - began))
+    _poll(lambda: bool(store.check([end])))
     if words := store.get(end).decode():
         raise RuntimeError(f"cannot complete: rank 0 failed while others waited: {words}")
     return None
