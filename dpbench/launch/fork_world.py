@@ -21,7 +21,27 @@ WORLD_TIMEOUT = timedelta(minutes=5)
 
 
 class WorldFailed(RuntimeError):
-    """A rank of a world did not return. The first line names the first cause."""
+    """A rank of a world did not return. The first line names the first cause; its traceback or the
+    stacks of ranks at the time limit follow, and the ranks that failed after it."""
+
+    def __init__(self, scratch: Path, size: int, failed: RanksFailed) -> None:
+        """`scratch` is the folder with what the ranks have left."""
+        reason, raised = failed.outcome.reason or "a rank failed", failed.outcome.raised
+        if not any(stack_path(scratch, rank).exists() for rank in range(size)):
+            super().__init__(
+                f"{reason}, before its function began; the call of fork_world must stand under "
+                '`if __name__ == "__main__":`, and the function in a file that can be imported '
+                "(see above for any other error)"
+            )
+            return
+        parts = [reason, *([raised.traceback] if raised else [])]
+        for rank in range(size):
+            if stack := main_thread_stack(scratch, rank).splitlines()[1:]:
+                parts.append(f"rank {rank} was here (most recent call first):\n" + "\n".join(stack))
+        for trace in failed.traces:
+            if trace.failure and trace.failure is not raised:
+                parts.append(f"rank {trace.rank} failed, too: {trace.failure.message}")
+        super().__init__("\n\n".join(parts))
 
 
 def fork_world(
@@ -63,7 +83,7 @@ def fork_world(
                 fn, n, scratch, seconds, start_method=start_method, shown=True, over_tcp=True
             )
         except RanksFailed as failed:
-            raise WorldFailed(_describe(scratch, n, failed)) from None
+            raise WorldFailed(scratch, n, failed) from None
 
 
 def _check(fn: object, n: object, start_method: object, timeout: object) -> None:
@@ -92,23 +112,3 @@ def _check(fn: object, n: object, start_method: object, timeout: object) -> None
                 f"process ({error}); define it with `def` at the top of a module, and bind its "
                 "arguments with a partial"
             ) from None
-
-
-def _describe(scratch: Path, size: int, failed: RanksFailed) -> str:
-    """The first cause, with its traceback or the stacks of ranks at the time limit, and the ranks
-    that failed after it."""
-    reason, raised = failed.outcome.reason or "a rank failed", failed.outcome.raised
-    if not any(stack_path(scratch, rank).exists() for rank in range(size)):
-        return (
-            f"{reason}, before its function began; the call of fork_world must stand under "
-            '`if __name__ == "__main__":`, and the function in a file that can be imported '
-            "(see above for any other error)"
-        )
-    parts = [reason, *([raised.traceback] if raised else [])]
-    for rank in range(size):
-        if stack := main_thread_stack(scratch, rank).splitlines()[1:]:
-            parts.append(f"rank {rank} was here (most recent call first):\n" + "\n".join(stack))
-    for trace in failed.traces:
-        if trace.failure and trace.failure is not raised:
-            parts.append(f"rank {trace.rank} failed, too: {trace.failure.message}")
-    return "\n\n".join(parts)

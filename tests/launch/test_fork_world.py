@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 import dpbench
 from dpbench.launch.causes import RankTrace
-from dpbench.launch.fork_world import WorldFailed, _describe, fork_world
+from dpbench.launch.fork_world import WorldFailed, fork_world
 from dpbench.launch.ranks import RanksFailed
 from dpbench.rendezvous.store import STORE_FILE
 from tests.waiting import is_alive
@@ -182,6 +182,6 @@ def test_a_script_without_a_guard_is_told_what_is_missing(
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
     with pytest.raises(SystemExit):
         fork_world(math.sqrt, 2)
-    words = _describe(tmp_path, 2, RanksFailed([RankTrace(rank=0, exit_code=1)], 60))
+    words = str(WorldFailed(tmp_path, 2, RanksFailed([RankTrace(rank=0, exit_code=1)], 60)))
     assert words.startswith("rank 0 exited with status 1, before its function began")
     assert 'under `if __name__ == "__main__":`' in words
