@@ -43,7 +43,6 @@ def untyped(depth=3, deep=False, anything=None, **more):  # type: ignore[no-unty
         (factory, {"width": "none"}, {"width": None}),
         (untyped, {"depth": "4", "deep": "true"}, {"depth": 4, "deep": True}),
         (untyped, {"anything": "1", "p": "true"}, {"anything": 1, "p": True}),
-        (untyped, {"anything": "1.5", "p": "a"}, {"anything": 1.5, "p": "a"}),
     ],
 )
 def test_values_are_converted_by_annotations_or_defaults_or_as_they_look(
@@ -59,9 +58,7 @@ def needs(classes: int) -> None: ...
     ("makes", "typed", "message"),
     [
         (factory, {"depth": "x"}, "it: depth: got 'x', expected int$"),
-        (factory, {"bias": "7"}, "it: bias: got '7', expected true or false"),
         (factory, {"size": "medium"}, "it: size: got 'medium', expected small or large"),
-        (factory, {"width": "wide"}, "it: width: got 'wide', expected int or none"),
         (factory, {"dept": "3"}, "unknown option of it: 'dept'. Did you mean 'depth'"),
         (needs, {}, "it: classes has no default; expected the option classes=…"),
         (Path.cwd, {"depth": "3"}, "it: got the option depth, but it takes none"),
@@ -200,8 +197,6 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
     ("name", "message"),
     [
         ("outside_models:Mute", "returned a Mute without synthetic_batch, loss; see"),
-        ("outside_models:Large", r"outside_models has no Large\(\)$"),
-        ("outside_models.py:Small:dept=3", "Did you mean 'depth'"),
         ("outside_models.py:Small:depth=0", "ValueError: depth: got 0, .*outside_models.py, line"),
         ("outside_models.py:broken", r"broken\(\) raised RuntimeError: .*\(.*models.py, line 23\)"),
         ("outside_models.py:number", r"returned an int; expected \(model, batch, loss\)"),
@@ -209,10 +204,8 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
         ("outside_broken.py:Small", r"loading it raised ZeroDivisionError.*broken.py, line 3\)"),
         ("sub/outside_syntax.py:make", r"SyntaxError: .* \(sub/outside_syntax.py, line 1\)$"),
         ("outside_missing.py:make", "no file outside_missing.py here"),
-        ("json:loads", "architecture 'json:loads': s has no default; expected the option s=…$"),
         ("outside_models.py:model", "model is a model; expected a function that returns a new one"),
         ("outside_models.py:unsized:width=x", r"unsized.. raised TypeError: .*models.py, line 32"),
-        ("json:decoder", r"has no decoder\(\)"),
         ("no_such_package.models:Small", r", package\.module:function with the package on"),
     ],
 )

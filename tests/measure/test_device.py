@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +73,20 @@ def test_every_call_of_cuda_is_in_one_module() -> None:
     )
     calling = [path for path in files if re.search(r"torch\.cuda\.|import cuda", path.read_text())]
     assert calling == [Path(device.__file__)]
+
+
+IMPORTS = """
+import torch
+asked = ("init", "is_available", "device_count", "current_device", "get_device_properties")
+for name in (*asked, "current_stream", "synchronize", "set_device"):
+    setattr(torch.cuda, name, None)
+import dpbench.measure.trial, dpbench.measure.collectives, dpbench.training.rank
+"""
+
+
+def test_importing_what_ranks_run_asks_cuda_for_nothing() -> None:
+    """The fork server imports it, and no fork of a process with a CUDA context can use a GPU."""
+    subprocess.run([sys.executable, "-c", IMPORTS], check=True)
 
 
 @pytest.fixture(autouse=True)
