@@ -32,16 +32,13 @@ def test_cuda_without_an_index_is_the_current_device(monkeypatch: pytest.MonkeyP
     [
         ([], ValueError, r"\[\]"),
         ([-1], ValueError, "-1"),
-        ([2], ValueError, "2"),
         (["cuda:2"], ValueError, "cuda:2"),
         ([0, "cuda:0"], ValueError, "cuda:0"),
         (["cuda:0", "cpu"], ValueError, r"\['cuda:0', 'cpu'\], expected CUDA devices, each"),
         (["gpu"], ValueError, "gpu"),
         (["mps"], ValueError, "mps"),
         ([True], TypeError, "True"),
-        ([1.5], TypeError, r"1\.5"),
         ("cpu", TypeError, "cpu"),
-        (3, TypeError, "3"),
     ],
 )
 def test_bad_devices_are_refused_with_their_value(

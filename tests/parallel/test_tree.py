@@ -13,12 +13,6 @@ from torch.utils._pytree import register_pytree_node
 from dpbench.parallel.tree import leaves, map_leaves, zip_leaves
 
 
-class Pair(list[int]):
-    def __init__(self, first: int, second: int) -> None:
-        super().__init__([first, second])
-        self.name = "pair"
-
-
 class Point(NamedTuple):
     first: int
     second: int
@@ -39,7 +33,6 @@ class Table(dict[str, int]):
 @pytest.mark.parametrize(
     "tree",
     [
-        Pair(3, 4),
         Point(3, 4),
         Record(3, 4),
         Table(3, 4),

@@ -54,28 +54,22 @@ def trained(
     return each
 
 
-def compare(
-    hook: Callable[..., Any], rank: int, state: Callable[[], object] = lambda: None
-) -> None:
-    """One bucket in both, so that what is random or kept per bucket is the same."""
-    for ours, theirs in zip(
-        trained(Ddp, hook, state(), rank), trained(TorchDdp, hook, state(), rank), strict=True
-    ):
-        assert_same(ours, theirs, tolerance=1e-6)
-
-
 @world.body
 def torchs_hooks_match(rank: int) -> None:
-    """A wrapper around PowerSGD sets the buffer, and reads the gradients from it."""
-    # Not the batched one, which fails in torch itself as of 2.13, as quantization does on gloo.
-    compare(default_hooks.fp16_compress_hook, rank)
-    compare(
-        default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook),
-        rank,
-        lambda: powerSGD_hook.PowerSGDState(
+    """A wrapper around PowerSGD sets the buffer, and reads the gradients from it. With one bucket
+    in both classes, what is random or kept per bucket is the same."""
+
+    def power_sgd_state() -> powerSGD_hook.PowerSGDState:
+        return powerSGD_hook.PowerSGDState(
             dist.group.WORLD, matrix_approximation_rank=1, start_powerSGD_iter=2
-        ),
-    )
+        )
+
+    # Not the batched one, which fails in torch itself as of 2.13, as quantization does on gloo.
+    both = default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook)
+    for hook, state in ((default_hooks.fp16_compress_hook, lambda: None), (both, power_sgd_state)):
+        ours = trained(Ddp, hook, state(), rank)
+        for mine, theirs in zip(ours, trained(TorchDdp, hook, state(), rank), strict=True):
+            assert_same(mine, theirs, tolerance=1e-6)
 
 
 class Seen:

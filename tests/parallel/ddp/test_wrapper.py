@@ -6,7 +6,7 @@ import copy
 import gc
 import pickle
 import weakref
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -301,27 +301,21 @@ def a_loss_that_is_not_of_the_output_is_averaged_in_its_backward(rank: int) -> N
         assert torch.equal(*everywhere(ddp.module.a.bias.grad))
 
 
-def skipping(ddp: Ddp, use: str, rank: int) -> str:
-    """The error of two steps, of which the first leaves layers out."""
-    with pytest.raises(RuntimeError) as caught:  # noqa: PT012
-        ddp(batches(0)[rank], use).sum().backward()
-        ddp(batches(0)[rank], "abc").sum().backward()
-    return str(caught.value)
-
-
 @world.body
 def an_unused_parameter_is_named_on_all_ranks(rank: int) -> None:
-    for group in (None, dist.new_group(backend="shm")):
-        for cap in (None, TINY):
-            for use in ("ab", "ab"), ("abc", "ac"), ("b", "abc"):
-                ddp = Ddp(Branches(), bucket_cap_mb=cap, process_group=group)
+    for group, cap in product((None, dist.new_group(backend="shm")), (None, TINY)):
+        for use in ("ab", "ab"), ("abc", "ac"), ("b", "abc"):
+            ddp = Ddp(Branches(), bucket_cap_mb=cap, process_group=group)
+            ddp(batches(0)[rank], "abc").sum().backward()
+            with pytest.raises(RuntimeError) as caught:  # noqa: PT012
+                ddp(batches(0)[rank], use[rank]).sum().backward()
                 ddp(batches(0)[rank], "abc").sum().backward()
-                words = skipping(ddp, use[rank], rank)
-                assert "finished reduction in the prior iteration" in words
-                assert "find_unused_parameters=True" in words
-                for name in "abc":
-                    is_missing = name not in use[0] or name not in use[1]
-                    assert (f"{name}.weight" in words) == is_missing, words
+            words = str(caught.value)
+            assert "finished reduction in the prior iteration" in words
+            assert "find_unused_parameters=True" in words
+            for name in "abc":
+                is_missing = name not in use[0] or name not in use[1]
+                assert (f"{name}.weight" in words) == is_missing, words
 
 
 def fails(gradient: Tensor) -> Tensor:
@@ -367,10 +361,6 @@ def exchanges_state_dicts_with_torch(rank: int) -> None:
     assert digest(module) == digest(perceptron(3))
     theirs.load_state_dict(ddp.state_dict())
     assert digest(theirs) == digest(ddp)
-    broken = {**perceptron(4).state_dict(), "2.bias": torch.zeros(9), "more": torch.zeros(1)}
-    with pytest.raises(RuntimeError, match=r"(?s)more.*2\.bias"):
-        ddp.load_state_dict(broken)
-    assert digest(module) == digest(perceptron(3))
     assert ddp.module is module
 
 
@@ -424,11 +414,6 @@ def hooks_and_buckets_go_with_the_wrapper(rank: int) -> None:
             one.zero_grad()
             step(one, 0, rank)
         assert_same(gradients(module), gradients(alone))
-        module.zero_grad()
-        again = Ddp(module, process_group=group)
-        step(again, 0, rank)
-        assert_same(gradients(again), reference())
-        del again
 
 
 @world.body

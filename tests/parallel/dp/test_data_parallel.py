@@ -26,14 +26,9 @@ from tests.parallel.dp.modules import (
 )
 
 
-def check(
-    module: nn.Module,
-    run: Callable[[nn.Module], Tensor],
-    replicas: int,
-    wrapper: DataParallel | None = None,
-) -> None:
+def check(module: nn.Module, run: Callable[[nn.Module], Tensor], replicas: int) -> None:
     """Loss and gradients with and without the wrapper are the same, twice in a row."""
-    wrapper = wrapper or parallel(module, replicas)
+    wrapper = parallel(module, replicas)
     for _ in range(2):
         module.zero_grad()
         expected_loss = run(module)
@@ -187,32 +182,6 @@ def test_modes_reach_the_replicas() -> None:
     torch.testing.assert_close(wrapper(x), module(x))
 
 
-CHANGES: dict[str, Callable[[nn.Sequential], object]] = {
-    "step": lambda module: torch.optim.SGD(module.parameters(), lr=0.5).step(),
-    "load": lambda module: module.load_state_dict(
-        {key: value + 1 for key, value in module.state_dict().items()}
-    ),
-    "parameter added": lambda module: module.append(nn.Linear(4, 2, dtype=F64)),
-    "parameter replaced": lambda module: setattr(
-        module[0], "bias", nn.Parameter(torch.ones(8, dtype=F64))
-    ),
-    "frozen": lambda module: module[0].weight.requires_grad_(False),
-    "hooked": lambda module: module[0].register_forward_hook(lambda *args: args[-1] * 2),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_replicas_follow_every_change_of_the_module(
-    change: Callable[[nn.Sequential], object],
-) -> None:
-    module, x = perceptron(), batch(5)
-    wrapper = parallel(module, 2)
-    wrapper(x).sum().backward()
-    change(module)
-    module.zero_grad()
-    check(module, lambda wrapped: wrapped(x).sum(), 2, wrapper)
-
-
 def test_the_phases_of_a_step_are_timed() -> None:
     wrapper = parallel(perceptron(), 2)
     assert set(wrapper.meter.seconds.values()) == {0.0}
@@ -220,25 +189,19 @@ def test_the_phases_of_a_step_are_timed() -> None:
     assert min(wrapper.meter.seconds.values()) > 0
 
 
-class Probe(nn.Module):
+class Probe(nn.Linear):
     """Reports the settings of the thread it runs in."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(6, 4)
+        super().__init__(6, 4)
         self.seen: list[Any] = []
 
     def forward(self, x: Tensor) -> Tensor:
-        self.seen.append(
-            (
-                torch.is_grad_enabled(),
-                torch.is_inference_mode_enabled(),
-                torch.is_autocast_enabled("cpu"),
-                torch.get_num_threads(),
-                threading.current_thread() is threading.main_thread(),
-            )
-        )
-        return self.linear(x)
+        modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
+        is_main = threading.current_thread() is threading.main_thread()
+        threads = torch.get_num_threads()
+        self.seen.append((*modes, torch.is_autocast_enabled("cpu"), threads, is_main))
+        return super().forward(x)
 
 
 def test_threads_share_the_modes_of_their_caller() -> None:
@@ -262,24 +225,24 @@ def test_threads_share_the_modes_of_their_caller() -> None:
     assert torch.get_num_threads() == threads
 
 
+class Meeting(nn.Linear):
+    """Its replicas wait for each other in forward and backward."""
+
+    barrier: threading.Barrier | None = None
+
+    def meet(self, *_: object) -> None:
+        if self.barrier is not None:
+            self.barrier.wait(timeout=30)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.meet()
+        y = super().forward(x)
+        y.register_hook(self.meet)
+        return y
+
+
 def test_replicas_run_at_the_same_time_after_the_first_step() -> None:
-    class Meeting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(6, 4, dtype=F64)
-            self.barrier: threading.Barrier | None = None
-
-        def forward(self, x: Tensor) -> Tensor:
-            def meet(gradient: Tensor) -> None:
-                if self.barrier is not None:
-                    self.barrier.wait(timeout=30)
-
-            meet(x)
-            y: Tensor = self.linear(x)
-            y.register_hook(meet)
-            return y
-
-    module = Meeting()
+    module = Meeting(6, 4, dtype=F64)
     wrapper, x = parallel(module, 2), batch(4)
     wrapper(x).sum().backward()
     module.barrier = threading.Barrier(2)
