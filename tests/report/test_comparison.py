@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import pytest
-
 from dpbench.analysis.comparisons.comparison import compare_metric
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.metrics import METRICS
@@ -84,15 +82,6 @@ def test_every_outcome_has_its_words_and_numbers() -> None:
     assert failed[2:] == (*("–", "–", "–", "5, 0"), f"inconclusive: {WITHOUT}")
     said = " ".join(text(sample()).split())
     assert "B is faster in 1, slower in 1 and the same within 3 % in 1 of 6 rows; 3 are" in said
-
-
-def test_columns_that_have_no_room_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "50")
-    said = " ".join(text(sample()).split())
-    assert (
-        "Not shown at 50 columns: A (images/s), B (images/s), p, n (wider terminal, or --json)"
-        in said
-    )
 
 
 def test_json_has_the_rows_and_what_has_no_partner() -> None:

@@ -54,22 +54,6 @@ def test_every_large_loss_has_one_line() -> None:
     assert text.count("of the step is") == 4
 
 
-def test_equal_advice_names_the_first_rows_and_counts_the_rest() -> None:
-    records = [
-        steps_of(name, times, without, repetition=repetition, batch_size=batch_size)
-        for repetition in range(3)
-        for batch_size in range(1, 11)
-        for name, times, without in (
-            ("single", [0.01], None),
-            ("independent", [0.01, 0.01], None),
-            ("ddp", [0.02 + 1e-5 * batch_size] * 2, [0.01, 0.01]),
-        )
-    ]
-    text = text_of(records)
-    assert "50 % of the step is exposed communication on gloo" in text
-    assert "batch 8; and 2 more)" in text
-
-
 def test_a_gain_is_called_one_and_has_its_own_cause() -> None:
     records = [
         steps_of(name, times, without, repetition=repetition)

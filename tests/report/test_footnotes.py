@@ -57,18 +57,14 @@ def test_rows_that_are_too_noisy_get_their_advice_once() -> None:
     assert list(too_noisy(summarize(runs(trial(), (100.0, 101.0))))) == []
 
 
-def test_the_communication_of_a_speed_that_is_too_noisy_is_not_printed_either() -> None:
-    wild = summarize(
-        [steps_of("ddp", [s] * 2, [0.01] * 2, repetition=n) for n, s in enumerate((0.02, 0.2))]
-    )
-    assert cell(TABLE_METRICS["exposed_communication_seconds"], wild[0]) == "too noisy"
-
-
 def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either() -> None:
     (wild,), (calm,) = (
-        summarize(runs(trial(), speeds)) for speeds in ((100.0, 400.0), (100.0, 101.0))
+        summarize(
+            [steps_of("ddp", [s] * 2, [0.01] * 2, repetition=n) for n, s in enumerate(seconds)]
+        )
+        for seconds in ((0.02, 0.2), (0.02, 0.0202))
     )
-    for name in ("images_per_second", "loss_slope_per_second"):
+    for name in ("images_per_second", "exposed_communication_seconds"):
         assert cell(TABLE_METRICS[name], wild) == "too noisy"
         assert cell(TABLE_METRICS[name], calm) not in ("too noisy", MISSING)
-    assert to_frame([wild])["loss_slope_per_second"].notna().all()
+    assert to_frame([wild])["exposed_communication_seconds"].notna().all()

@@ -58,14 +58,6 @@ def test_speeds_of_several_items_have_their_units() -> None:
     assert "Tokens/s" in written(rows[:1])
 
 
-def test_control_characters_do_not_reach_the_table() -> None:
-    rows = summarize([run(trial(), 100.0)])
-    (row,) = (replace(row, reason="a\x1b[31m\nb\tc") for row in rows)
-    text = written([row], format="html")
-    assert "\x1b" not in text
-    assert "a [31m b c" in text
-
-
 @pytest.mark.parametrize("common", ["none", "backend", "group_size", "batch_size"])
 def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells(common: str) -> None:
     rows = [row for row in summarize(sample_records()) if row.status is Status.COMPLETED]
@@ -154,10 +146,6 @@ def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:
         rows = summarize([run(trial(group_size=n, workload=workload), 100.0) for n in (1, 2)])
         assert words in written(rows, columns="learning_rate")
         assert to_frame(rows)["learning_rate_rule"].tolist() == [rule, rule]
-
-
-def test_a_table_without_rows_is_a_sentence() -> None:
-    assert written((), width=80) == "No rows: nothing has been measured.\n"
 
 
 @pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1+2", "-2+3", "@SUM(A1)", "\t=1"])

