@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._autograd import _get_current_graph_task_keep_graph
 
 # _python_dispatch has the documented base class of users' dispatch modes. _pytree knows the
 # container classes that transformers and others have registered. Public way to either: none.
@@ -75,10 +76,10 @@ def version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def ignored_names(module: nn.Module) -> set[str]:
-    """Names of parameters and buffers that the user has told torch's DistributedDataParallel to
-    leave alone. Public way: none."""
-    return set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+def keeps_graph() -> bool:
+    """Whether the running backward keeps its graph, as with retain_graph=True; call this from one
+    of its nodes. Public way: none; without it, what all replicas have saved stays until the end."""
+    return bool(_get_current_graph_task_keep_graph())
 
 
 @contextmanager

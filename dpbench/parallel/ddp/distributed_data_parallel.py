@@ -31,7 +31,6 @@ from dpbench.parallel.torch_private import (
     NoLoggingData,
     broadcast_coalesced,
     compiled_in_buckets,
-    ignored_names,
     version,
 )
 from dpbench.parallel.tree import move
@@ -116,7 +115,6 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         self._input_device = _input_device(module, device_ids)
         self.device_ids = [self._input_device.index] if self._input_device else None
         self.output_device = self.device_ids[0] if self.device_ids else None
-        self.parameters_to_ignore = ignored_names(module)
         self.find_unused_parameters = find_unused_parameters
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self.static_graph = static_graph
@@ -135,7 +133,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         # The buffers of the last broadcast, and how often each had been written to after it.
         self.modules_buffers: list[Tensor] = []
         self._buffer_versions: dict[int, int] = {}
-        if not any(parameter.requires_grad for _, parameter in self._parameters_here()):
+        if not any(parameter.requires_grad for parameter in module.parameters()):
             raise RuntimeError(
                 "DistributedDataParallel is not needed when a module doesn't have any parameter "
                 "that requires a gradient."
@@ -191,7 +189,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
                 future of the tensor that replaces them. Torch's own hooks work.
 
         Raises:
-            RuntimeError: there is one already, or there are sparse gradients.
+            RuntimeError: there is one already.
         """
         if self._hook is not None:
             raise RuntimeError(
@@ -233,18 +231,6 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         self._divides_by_all = kwargs.get("divide_by_initial_world_size", True)
         return join.DdpJoinHook(self)
 
-    def _parameters_here(self) -> list[tuple[str, nn.Parameter]]:
-        """The parameters that take part, frozen ones included, each once."""
-        first: dict[int, tuple[str, nn.Parameter]] = {}
-        for name, parameter in self.module.named_parameters(remove_duplicate=False):
-            if name not in self.parameters_to_ignore:  # one of a shared tensor's names may be
-                first.setdefault(id(parameter), (name, parameter))
-        return list(first.values())
-
-    def _buffers_here(self) -> list[tuple[str, Tensor]]:
-        ignored = self.parameters_to_ignore
-        return [named for named in self.module.named_buffers() if named[0] not in ignored]
-
     def _make_equal(self, *, with_buffers: bool, source: int = 0) -> None:
         """Compare settings and tensors over the ranks, and copy one rank's values to all."""
         options = {
@@ -253,14 +239,14 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
             "find_unused_parameters": self.find_unused_parameters,
             "static_graph": self.static_graph,
         }
-        buffers = self._buffers_here() if with_buffers else []
-        parameters, group = self._parameters_here(), self.process_group
-        make_equal("DDP", group, parameters, buffers, options, source=source)
+        parameters = self.module.named_parameters()
+        buffers = self.module.named_buffers() if with_buffers else ()
+        make_equal("DDP", self.process_group, parameters, buffers, options, source=source)
 
     def _build_reducer(self) -> None:
         leave_uncompiled(Reducer, "require_finished", "build", "arm", "reduce_zeros")
         leave_uncompiled(DistributedDataParallel, "_send_buffers")
-        parameters = self._parameters_here()
+        parameters = list(self.module.named_parameters())
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
         self._reducer = Reducer(
             [(name, p) for name, p in parameters if p.requires_grad],
@@ -285,11 +271,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         """
         if not (self.training and self.require_forward_param_sync and self.forward_sync_buffers):
             return
-        if self.parameters_to_ignore:
-            buffers = [buffer for _, buffer in self._buffers_here()]
-        else:
-            buffers = list(self.module.buffers())
-        if not buffers:
+        if not (buffers := list(self.module.buffers())):
             return
         known = self._buffer_versions
         targets = [b.data if known.get(id(b)) == version(b) else b for b in buffers]

@@ -152,16 +152,8 @@ class Reducer:
         self._leaf.register_post_accumulate_grad_hook(partial(_on_start, alive))  # type: ignore[no-untyped-call]
 
     def use_hook(self, hook: Hook) -> None:
-        """Have `hook` communicate instead of the all-reduce, before the first backward.
-
-        Raises:
-            RuntimeError: there are sparse gradients.
-        """
-        if self._sparse:
-            raise RuntimeError(
-                "a communication hook takes dense gradients, but those of "
-                f"{self._names[min(self._sparse)]!r} are sparse; use sparse=False"
-            )
+        """Have `hook` communicate dense gradients instead of the all-reduce, before the first
+        backward."""
         self._hook = hook
 
     @property
@@ -332,7 +324,7 @@ class Reducer:
             else:
                 reduction.clear()
             try:
-                if self._hook is None:
+                if self._hook is None or not bucket.parameters:
                     reduction.send(averages=self._lets_group_average(bucket))
                 else:
                     reduction.call(self._hook, number, last=reduction is backward.last)

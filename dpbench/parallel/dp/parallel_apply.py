@@ -13,10 +13,9 @@ outputs, and its backward runs every replica's graph in that replica's worker:
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from time import perf_counter
@@ -29,6 +28,7 @@ from torch.autograd.graph import disable_saved_tensors_hooks
 from dpbench.parallel.devices import current_stream, on_stream, sum_to_first, synchronize
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.dp.workers import WorkerPool
+from dpbench.parallel.torch_private import keeps_graph
 from dpbench.parallel.tree import map_tensors, tensors
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -84,15 +84,6 @@ class _Step:
     meter: StepMeter
     in_turn: bool
     reduces: bool
-    outlet: list[Callable[[], Any]] = field(default_factory=list)
-    """A weak reference to the node `_Outlet` of the caller's graph."""
-
-    def retains_graph(self) -> bool:
-        """Whether the running backward keeps the graph; call this after the outlet's part of it."""
-        try:
-            return bool(self.outlet[0]().saved_tensors)
-        except RuntimeError:  # freed
-            return False
 
 
 def parallel_apply(
@@ -149,7 +140,7 @@ def parallel_apply(
     counts, device = [len(mine) for mine in recorded], replicas[0].device
     step = _Step(leaves, counts, trained, device, workers, meter, in_turn, reduces)
     nodes = _AllReplicas.apply(step, list(chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
-    attached: Iterator[Tensor] = iter(_Outlet.apply(step, *nodes))  # type: ignore[no-untyped-call]
+    attached: Iterator[Tensor] = iter(nodes)
     return map_tensors(lambda t: next(attached) if t.requires_grad else t, outputs)  # type: ignore[no-any-return]
 
 
@@ -195,7 +186,7 @@ class _AllReplicas(torch.autograd.Function):
                 "call its module instead"
             )
         step: _Step = ctx.step
-        meter, retain = step.meter, step.retains_graph()
+        meter, retain = step.meter, keeps_graph()
         all_ends = zip(ctx.saved_tensors, received, strict=True)
         ends = [list(islice(all_ends, count)) for count in step.output_counts]
         with meter.time("backward"):
@@ -221,26 +212,6 @@ class _AllReplicas(torch.autograd.Function):
                 g.nbytes for g in total if g is not None and g.layout is torch.strided
             )
         return (None, None, *total, *of_inputs)
-
-
-class _Outlet(torch.autograd.Function):
-    """Passes the outputs on, and so knows before the replicas' backward whether it is to free them.
-
-    torch tells no node whether the caller retains the graph, but it frees the tensors of each node
-    after its part of the backward if not. So those of this one are gone, or still there, when the
-    next part begins, that of `_AllReplicas`.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, step: _Step, *outputs: Tensor) -> tuple[Tensor, ...]:
-        step.outlet.append(weakref.ref(ctx))
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(torch.empty(1))
-        return tuple(output.detach() for output in outputs)
-
-    @staticmethod
-    def backward(ctx: Any, *received: Tensor | None) -> tuple[Tensor | None, ...]:
-        return (None, *received)
 
 
 def _gradients(

@@ -86,11 +86,7 @@ class ShardedOptimizer(Optimizer):
                 f"got sparse gradients for {min(sparse)!r}, expected dense ones: "
                 "ShardedOptimizer reduces them in flat tensors; use sparse=False"
             )
-        self._parameters = [
-            parameter
-            for name, parameter in model.module.named_parameters()
-            if parameter.requires_grad and name not in model.parameters_to_ignore
-        ]
+        self._parameters = [one for one in model.module.parameters() if one.requires_grad]
         self._index_of = {id(p): index for index, p in enumerate(self._parameters)}
         self._group: dist.ProcessGroup = model.process_group
         self._size = dist.get_world_size(self._group)

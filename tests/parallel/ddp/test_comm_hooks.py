@@ -96,8 +96,11 @@ def a_hook_gets_the_buckets_in_order(rank: int) -> None:
     assert seen.buckets == [(i, i == 3, 1, size) for i, size in enumerate(sizes)]
     with pytest.raises(RuntimeError, match="can only be called once"):
         ddp.register_comm_hook(None, default_hooks.allreduce_hook)
-    with pytest.raises(RuntimeError, match="those of 'weight' are sparse"):
-        Ddp(nn.Embedding(3, 2, sparse=True)).register_comm_hook(None, seen)
+    sparse = Ddp(nn.Embedding(2, 1, sparse=True))
+    sparse.register_comm_hook(None, seen)  # it has nothing to do
+    sparse(torch.tensor([rank])).sum().backward()
+    assert sparse.module.weight.grad.to_dense().tolist() == [[0.5], [0.5]]
+    assert len(seen.buckets) == len(sizes)
 
 
 @world.body
