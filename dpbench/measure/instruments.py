@@ -17,6 +17,7 @@ Operations: the floating-point operations of the plain model, counted without ti
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -143,9 +144,11 @@ def trace_gradients(
     )
 
 
-def flops_per_item(architecture: Architecture, source: Source, device: torch.device) -> float:
+def flops_per_item(
+    architecture: Architecture, source: Source, device: torch.device
+) -> float | None:
     """Count the operations of forward and backward of the plain model for one item, 2 per
-    multiply-add.
+    multiply-add; None, with a message on stderr, for a model that cannot run as the count needs.
 
     Matrix products, convolutions and attention count, as torch's FlopCounterMode sees them run. The
     gradient of the model's input, which a step does not compute, is left out; attention is split
@@ -153,11 +156,17 @@ def flops_per_item(architecture: Architecture, source: Source, device: torch.dev
     """
     inputs, targets = source.select(torch.arange(min(COUNTED_SAMPLES, len(source))))
     batch = Dataset(inputs=inputs, targets=targets)
-    try:  # on meta tensors: computing a large model takes seconds and gigabytes
-        operations = _count(architecture, batch, torch.device("meta"))
-    except Exception:  # a model that reads values needs real tensors
-        operations = _count(architecture, batch, device)
-    return operations / (len(batch) * items_per_sample(architecture))
+    reason = ""
+    # On meta tensors first: computing a large model takes seconds and gigabytes, and only a model
+    # that reads values needs real ones.
+    for place in (torch.device("meta"), device):
+        try:
+            operations = _count(architecture, batch, place)
+            return operations / (len(batch) * items_per_sample(architecture))
+        except Exception as error:
+            reason = str(error)
+    print(f"floating-point operations were not counted: {reason}", file=sys.stderr)
+    return None
 
 
 def _count(architecture: Architecture, batch: Dataset, device: torch.device) -> int:

@@ -9,7 +9,6 @@ come last: they are slow, and would warm the windows up.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -111,12 +110,14 @@ def measure_trial(
             # warm anything up for them.
             verification = verify(trial, architecture, source, rank, ranks)
     wrong = verification is not None and not verification.passed
+    counts_flops = (rank, trial.repetition) == (0, 0)
     return RankReport(
         item=architecture.item,
         items_per_sample=architectures.items_per_sample(architecture),
         measurement=None if wrong else measurement,
         verification=verification,
-        flops_per_item=_counted_flops(trial, rank, architecture, source, device),
+        # Counted last; a failure must not lose the measurement, and is reported.
+        flops_per_item=flops_per_item(architecture, source, device) if counts_flops else None,
     )
 
 
@@ -301,19 +302,3 @@ def undone(
     for parameter in {*states} - stepped:  # stepped for the first time
         del states[parameter]
     scaler.load_state_dict(scaler_state)
-
-
-def _counted_flops(
-    trial: TrialSpec, rank: int, architecture: Architecture, source: Source, device: torch.device
-) -> float | None:
-    """The count; None if another trial counts, or the model cannot run the way the count needs.
-
-    A failed count must not lose the measurement; reports say that there is no count.
-    """
-    if (rank, trial.repetition) != (0, 0):
-        return None
-    try:
-        return flops_per_item(architecture, source, device)
-    except Exception as error:
-        print(f"floating-point operations were not counted: {error}", file=sys.stderr)
-        return None

@@ -183,7 +183,12 @@ class TrainingLoop:
                 if line_is_due:
                     self._log_line()
                 if is_due(run.check_sync_every, at.step) and self.ranks.size > 1:
-                    self._check_sync()
+                    self.state.sync_parameters()
+                    try:
+                        check_sync(self.state.module)
+                    except RanksDiffer as error:
+                        where = f"epoch {at.epoch + 1}, step {at.step}"
+                        raise OutOfSync(f"{where}: {error}") from None
                 if is_saved and not is_over:  # the end of an epoch saves one anyway
                     self._save(best=False)
                 if self._is_stopped:
@@ -199,14 +204,6 @@ class TrainingLoop:
         for loss_sum in loss_sums:
             at.epoch_loss_sum += loss_sum
             at.line_loss_sum += loss_sum
-
-    def _check_sync(self) -> None:
-        self.state.sync_parameters()
-        try:
-            check_sync(self.state.module)
-        except RanksDiffer as error:
-            where = f"epoch {self.at.epoch + 1}, step {self.at.step}"
-            raise OutOfSync(f"{where}: {error}") from None
 
     def _log_line(self) -> None:
         at, pace, plan = self.at, self._line_pace, self.plan

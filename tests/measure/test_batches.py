@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.data.datasets import Dataset
-from dpbench.data.items import CollatedDataset
 from dpbench.data.sharding import global_batches
-from dpbench.errors import DataError
 from dpbench.measure.batches import BatchSampler, loading_batches
 from dpbench.measure.step import LoadBatch
 from tests.builders import trial_spec
@@ -26,18 +24,6 @@ SAMPLES = 50
 DATASET = Dataset(
     inputs={"x": torch.rand(SAMPLES, 3), "i": torch.arange(SAMPLES)}, targets=torch.arange(SAMPLES)
 )
-
-
-class Damaged:
-    """Items of which one cannot be read."""
-
-    def __len__(self) -> int:
-        return SAMPLES
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        if index == 7:
-            raise ValueError(f"item {index} is damaged")
-        return torch.full((4,), float(index)), torch.zeros(2)
 
 
 def prefetch_threads() -> list[threading.Thread]:
@@ -107,23 +93,3 @@ def test_workers_give_the_same_samples_too() -> None:
         assert inputs.equal(same_inputs)
         assert inputs.stride() == same_inputs.stride()
         assert targets.equal(same_targets)
-
-
-@pytest.mark.parametrize(
-    ("settings", "kind"),
-    [
-        ({"prefetch": 0}, ValueError),
-        ({"prefetch": 2}, ValueError),
-        ({"prefetch": 2, "data_workers": 2}, DataError),
-    ],
-)
-def test_an_error_of_an_item_reaches_the_step(
-    settings: dict[str, int], kind: type[Exception]
-) -> None:
-    trial = trial_spec(**settings)
-    source = CollatedDataset(Damaged())
-    with (
-        loading_batches(trial, 0, source, CPU) as load,
-        pytest.raises(kind, match="item 7 is damaged"),
-    ):
-        taken(load, BatchSampler(trial, 0, SAMPLES, CPU), [20])

@@ -20,7 +20,7 @@ from dpbench.measure import verification
 from dpbench.measure.implementations import ParallelModel, Plain, wrap
 from dpbench.measure.implementations.dp import OurDataParallel
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.measure.verification import checksum, verify
+from dpbench.measure.verification import verify
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
@@ -316,17 +316,3 @@ def test_weights_that_differ_between_ranks_are_no_wrong_gradients() -> None:
     """Every wrapper takes rank 0's weights, and so does the process that it is compared with."""
     for errors in fork_world(proof_of_models_that_differ, 2):
         assert max(errors) < 1e-10
-
-
-class Shard(torch.Tensor):
-    """The part that a rank holds of four numbers."""
-
-    def full_tensor(self) -> torch.Tensor:
-        return torch.arange(4.0)
-
-
-def test_the_checksum_of_shards_is_that_of_whole_parameters() -> None:
-    sharded, whole = torch.nn.Module(), torch.nn.Module()
-    sharded.register_parameter("weight", torch.nn.Parameter(torch.zeros(2).as_subclass(Shard)))
-    whole.register_parameter("weight", torch.nn.Parameter(torch.arange(4.0)))
-    assert checksum(sharded) == checksum(whole)
