@@ -57,7 +57,7 @@ def launch(context: typer.Context) -> int:
     for number in ENDING:  # torch waits for other nodes in C++, where Python's handlers do not run
         handle_unless_ignored(number, signal.SIG_DFL)
     try:
-        torchrun.run_workers(chosen, threads, interface)
+        torchrun.run_workers(chosen, threads)
     except torchrun.WorkersFailed as failed:
         kept = "; the last lines of its stderr:" if failed.last_lines else ""
         say(f"first cause: {failed}{kept}")

@@ -30,8 +30,8 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.placement import NodeRequest, interface_towards
 from dpbench.launch.ranks import (
     POLL_SECONDS,
-    HostRanks,
     RanksFailed,
+    rank_environments,
     run_host_ranks,
     scratch_folder,
 )
@@ -216,7 +216,7 @@ class Team:
                 for name in {**theirs, **ours}
                 if theirs.get(name) != ours.get(name)
             ]
-            if one.state.plan not in (plan, "") or (differ and one.state.plan == plan):
+            if one.state.plan and (one.state.plan != plan or differ):
                 raise UsageError(
                     f"{other.name} and {self.me.name} have different plans: "
                     f"{'; '.join(differ) or 'a file that they read is not the same'}; expected the "
@@ -281,12 +281,8 @@ def run_own_ranks(
     if interface := os.environ.get(GLOO_INTERFACE) or interface_towards(team.request.host):
         usual = {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
         variables |= {name: os.environ.get(name) or value for name, value in usual.items()}
-    ranks = HostRanks(
-        first=sum(counts[:me]),
-        count=counts[me],
-        size=trial.process_count,
-        host=me,
-        variables=variables,
+    ranks = rank_environments(
+        counts[me], variables, first=sum(counts[:me]), size=trial.process_count, host=me
     )
     try:
         with scratch_folder(here.logs, trial.trial_id) as scratch:

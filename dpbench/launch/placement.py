@@ -6,7 +6,6 @@ environment variables of their own. What they leave out is typed, or set as MAST
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
@@ -35,9 +34,6 @@ LAUNCHERS = {
 """The variables of each launcher for the fields rank, size, local_rank, local_size, node and
 nodes of Placement. What one does not set is computed, as if each node had the same number of
 processes."""
-FIRST_HOST = re.compile(r"([^,\[]*)(?:\[(\w+)[^\]]*\]([^,]*))?")
-"""The first host in a list of Slurm's: "gpu[03-05,07]-ib,login1" begins with "gpu03-ib"."""
-SLURM_PORTS = range(29_600, 30_600)
 TORCHRUN = (
     *LAUNCHERS["torchrun"].split(),
     *("MASTER_ADDR", "MASTER_PORT", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE"),
@@ -118,12 +114,6 @@ def find_placement(environ: Mapping[str, str]) -> Placement | None:
         rank = integer(environ, names[0], 0, None if size is None else size - 1)
         nodes = read(names[5], None, 1)
         local_size = read(names[3], -(-size // nodes) if size and nodes else 1, 1)
-        address, port = environ.get("MASTER_ADDR"), USUAL_PORT
-        if launcher == "srun":
-            hosts = FIRST_HOST.match(environ.get("SLURM_STEP_NODELIST", ""))
-            address = address or (hosts and "".join(filter(None, hosts.groups()))) or None
-            job, step = (int(environ.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
-            port = SLURM_PORTS[(job + step) % len(SLURM_PORTS)]
         return Placement(
             rank=rank,
             size=size,
@@ -131,8 +121,8 @@ def find_placement(environ: Mapping[str, str]) -> Placement | None:
             local_size=local_size,
             node=read(names[4], rank // local_size, 0),
             nodes=nodes or (size and -(-size // local_size)),
-            address=address,
-            port=read("MASTER_PORT", port, 1, LARGEST_PORT),
+            address=environ.get("MASTER_ADDR"),
+            port=read("MASTER_PORT", USUAL_PORT, 1, LARGEST_PORT),
             has_store=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         )
     except ValueError as error:

@@ -51,30 +51,36 @@ LONGEST_WAIT_SECONDS = 3600.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostRanks:
-    """Consecutive ranks that are on this host."""
+def rank_environments(
+    count: int,
+    variables: Mapping[str, str],
+    *,
+    first: int = 0,
+    size: int | None = None,
+    host: int = 0,
+) -> list[dict[str, str]]:
+    """The environment variables of the ranks of this host, of those that torchrun sets.
 
-    count: int
-    variables: Mapping[str, str]
-    """Environment variables by which ranks find each other, the same for all of them."""
-    first: int = 0
-    size: int | None = None
-    """Number of ranks on all hosts; None if there is no other host."""
-    host: int = 0
-    """Index of this host among those that take group."""
-
-    def environment(self, local_rank: int) -> dict[str, str]:
-        """The environment variables of a rank, of those that torchrun sets."""
-        place = rank_variables(
-            rank=self.first + local_rank,
-            size=self.size or self.count,
-            local_rank=local_rank,
-            local_size=self.count,
-            node=self.host,
+    Args:
+        variables: by which ranks find each other, the same for all of them.
+        first: the first of the ranks here, which are consecutive.
+        size: number of ranks on all hosts; None if there is no other host.
+        host: index of this host among those that take part.
+    """
+    threads = {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
+    return [
+        rank_variables(
+            rank=first + number,
+            size=size or count,
+            local_rank=number,
+            local_size=count,
+            node=host,
         )
-        threads = {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
-        return place | OF_WORKERS | threads | dict(self.variables)
+        | OF_WORKERS
+        | threads
+        | dict(variables)
+        for number in range(count)
+    ]
 
 
 class RanksFailed(LaunchError):
@@ -114,9 +120,13 @@ def run_ranks(
             variables = {"MASTER_PORT": str(store.port), STORE_FILE: ""}
         else:
             variables = file_variables(stack.enter_context(temporary_folder()) / "store")
-        group = HostRanks(count=count, variables=variables)
         return run_host_ranks(
-            work, group, scratch, limit_seconds, start_method=start_method, shown=shown
+            work,
+            rank_environments(count, variables),
+            scratch,
+            limit_seconds,
+            start_method=start_method,
+            shown=shown,
         )
 
 
@@ -133,7 +143,7 @@ def _without_rank(work: Callable[[], T], rank: int) -> T:
 
 def run_host_ranks(
     work: Callable[[int], T],
-    group: HostRanks,
+    environments: Sequence[Mapping[str, str]],
     scratch: Path,
     limit_seconds: float,
     *,
@@ -141,7 +151,7 @@ def run_host_ranks(
     start_method: str = "forkserver",
     shown: bool = False,
 ) -> list[T]:
-    """Do what `run_ranks` does, for the ranks of one host in their order.
+    """Do what `run_ranks` does, for the ranks of one host with these environments, in their order.
 
     The ranks are killed when `stop` returns True. Raises RanksFailed; where there are other hosts,
     its traces are only those of this one.
@@ -156,16 +166,16 @@ def run_host_ranks(
     traces: list[RankTrace] = []
     with ExitStack() as stack:
         if shown:
-            stack.enter_context(_printing(scratch, group.count))
+            stack.enter_context(_printing(scratch, len(environments)))
         stack.callback(_end, ranks)
         try:
-            for number in range(group.count):
-                environment = group.environment(number)
+            for environment in environments:
+                number = int(environment["RANK"])
                 arguments = (work, scratch, started, limit_seconds, environment)
-                ranks.append(_start(group.first + number, arguments, start_method))
+                ranks.append(_start(number, arguments, start_method))
         except (EOFError, ConnectionError):
             end_fork_server()
-            end = RankTrace(rank=group.first + len(ranks), exit_code=SERVER_GONE)
+            end = RankTrace(rank=number, exit_code=SERVER_GONE)
             raise RanksFailed([end], limit_seconds) from None
         except BaseException:  # Ctrl-C, after which a rank may come up that is not in `ranks`
             end_fork_server()

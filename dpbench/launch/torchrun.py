@@ -169,16 +169,15 @@ def gloo_interface(chosen: Namespace) -> str | None:
     return interface_towards(chosen.local_addr or place.rpartition(":")[0].strip("[]"))
 
 
-def run_workers(chosen: Namespace, threads: int, interface: str | None = None) -> None:
-    """Run torchrun to its end, with `threads` for each worker unless OMP_NUM_THREADS is set, and
-    gloo on `interface` unless GLOO_SOCKET_IFNAME is set.
+def run_workers(chosen: Namespace, threads: int) -> None:
+    """Run torchrun to its end, with `threads` for each worker unless OMP_NUM_THREADS is set.
 
     Raises WorkersFailed; Interrupted; UsageError for what only torch's `run` refuses, or a port
     that is not free; LaunchError if the launchers of several nodes did not come together.
     """
     with (
         temporary_folder() as folder,
-        temporary_variables(worker_variables(chosen, threads, interface, folder)),
+        temporary_variables(worker_variables(chosen, threads, folder)),
         store_held(chosen) as held,
     ):
         prepared = prepared_for(held, folder)
@@ -276,16 +275,14 @@ def prepared_for(chosen: Namespace, folder: Path) -> Namespace:
     return prepared
 
 
-def worker_variables(
-    chosen: Namespace, threads: int, interface: str | None, folder: Path
-) -> dict[str, str]:
+def worker_variables(chosen: Namespace, threads: int, folder: Path) -> dict[str, str]:
     """Environment variables that workers inherit; those that the user has set stay.
 
     Workers of one node that use dpbench meet in a file, which the host's other users cannot reach.
     """
     role = "" if chosen.role == "default" else "${role_name} "
     usual = {THREADS: str(threads), LINE_PREFIX: f"[{role}rank ${{rank}}] "}
-    if interface is not None:
+    if interface := gloo_interface(chosen):
         usual[GLOO_INTERFACE] = interface
     one_node = file_variables(folder / "store") if is_one_node(chosen) else {}
     return one_node | {name: os.environ.get(name, value) for name, value in usual.items()}
