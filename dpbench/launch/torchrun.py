@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
@@ -114,6 +115,9 @@ def read_arguments(arguments: Sequence[str], *, about: str = "") -> Namespace:
                 f"got --node-rank={chosen.node_rank}, expected 0 to {most_nodes - 1} with {nodes}"
             )
         _endpoint(chosen)
+    binding = getattr(chosen, "numa_binding", None)
+    if binding and not (torch.cuda.device_count() and shutil.which("numactl")):
+        refuse(f"got --numa-binding={binding}, expected a host with GPUs and numactl")
     chosen.nproc_per_node = str(processes)
     words = " ".join(chosen.training_script_args).replace("=", " ")
     wants_nccl = re.search(r"--(dist[-_])?backend nccl", words)
