@@ -23,8 +23,8 @@ def doctor(
 
     Exit status: 1 if a backend that should work here fails, else 0.
     """
+    from dpbench.launch.collectives import self_test
     from dpbench.launch.machine import inspect_machine
-    from dpbench.launch.selftest import self_test
     from dpbench.report.inventory import machine_answer
     from dpbench.run.this_machine import environment_here
     from dpbench.specs.traits import PROCESS_GROUP_BACKENDS

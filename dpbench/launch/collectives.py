@@ -1,18 +1,26 @@
-"""Measurements of collectives on this host, each in fresh processes of its own."""
+"""Measurements of collectives on this host, each in fresh processes of its own, and the self-test
+of a backend by the smallest of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from statistics import median
 
+from dpbench import units
 from dpbench.launch.launcher import Outcome, attempts
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
 from dpbench.measure.collectives import measure_collective
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
 from dpbench.records.trial import Status
+from dpbench.specs.traits import BACKENDS
+from dpbench.temporary import temporary_folder
+
+SELF_TEST_SECONDS = 20.0
 
 
 class HostCollectives:
@@ -74,3 +82,49 @@ def run_collectives(
             ranks=outcome.ranks,
             **timing,
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelfTest:
+    """Whether a backend works between two ranks; `seconds` is the median all-reduce of 4 KiB."""
+
+    backend: str
+    passed: bool
+    ranks: int
+    seconds: float | None = None
+    reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The result in words."""
+        if not self.passed:
+            return ("failed: " if self.ranks else "not usable: ") + (self.reason or "")
+        took = units.seconds(self.seconds) if self.seconds is not None else "not timed"
+        ranks = units.counted(self.ranks, "rank")
+        return f"works: 4 KiB all-reduce between {ranks} in {took} (median)"
+
+
+def self_test(backend: str, machine: Machine) -> SelfTest:
+    """Measure the all-reduce between two ranks (on one GPU, with NCCL: a single rank)."""
+    if reason := machine.missing_reason(backend):
+        return SelfTest(backend=backend, passed=False, ranks=0, reason=reason)
+    devices: tuple[str, ...] = ("cpu", "cpu")
+    if BACKENDS[backend].cuda_only:
+        devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus[:2])
+    spec = CollectiveSpec(
+        collective="all_reduce",
+        backend=backend,
+        group_size=len(devices),
+        devices=devices,
+        sizes_bytes=(4096,),
+        threads_per_replica=1,
+    )
+    with temporary_folder() as logs:
+        outcome = HostCollectives(machine, logs).run(spec, SELF_TEST_SECONDS)
+    return SelfTest(
+        backend=backend,
+        passed=outcome.status is Status.COMPLETED,
+        ranks=len(devices),
+        seconds=max((median(rank.timings[0].seconds) for rank in outcome.ranks), default=None),
+        reason=outcome.reason,
+    )

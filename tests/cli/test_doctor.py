@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from dpbench.cli.app import run
-from dpbench.launch import selftest
+from dpbench.launch import collectives
+from dpbench.launch.collectives import SelfTest
 from dpbench.launch.machine import Machine, inspect_machine
-from dpbench.launch.selftest import SelfTest
 from dpbench.records.environment import usable_cores
 from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 
@@ -22,7 +22,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, **by_backend: SelfTest) -> None:
     def answer(backend: str, machine: Machine) -> SelfTest:
         return by_backend.get(backend, replace(NCCL_MISSING, backend=backend))
 
-    monkeypatch.setattr(selftest, "self_test", answer)
+    monkeypatch.setattr(collectives, "self_test", answer)
 
 
 GLOO_WORKS = SelfTest(backend="gloo", passed=True, ranks=2, seconds=2.5e-4)
