@@ -80,7 +80,7 @@ def test_what_is_generated_is_up_to_date(part: re.Match[str]) -> None:
 
 def test_commands_within_sentences_have_their_options() -> None:
     for words in set(re.findall(r"`dpbench ([^`]+)`", ALL_TEXT)):
-        name, *others = words.split()
+        name, *others = words.partition(" -- ")[0].split()
         if name in COMMANDS:
             known = {name for option in COMMANDS[name].params for name in option.opts}
             assert {word for word in others if word.startswith("--")} <= known | HELP, words
