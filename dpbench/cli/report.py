@@ -12,13 +12,11 @@ from dpbench.cli.show_results import (
     show_collectives,
     show_rows,
     show_screen,
-    write_text,
 )
 from dpbench.errors import UsageError
-from dpbench.messages import say, warn
-from dpbench.options.bridge import command, option_name, read_options
+from dpbench.messages import say
+from dpbench.options.bridge import command, read_options
 from dpbench.options.report import ReportOptions
-from dpbench.options.shared import RowFilter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,10 +28,10 @@ def report(typed: dict[str, Any]) -> None:
 
     dpbench report results/demo --open
 
-    dpbench report results/demo --level step --output steps.csv
+    dpbench report results/demo --output table.csv
 
-    With --format, --level or an output file, it writes rows and no page. Options that choose rows
-    apply to the printed output; the page always has all rows.
+    With --format or a file for rows, it writes rows and no page. Options that choose rows apply to
+    the printed output; the page always has all rows.
     """
     options = read_options(ReportOptions, typed)
     from dpbench.run.results import is_current, is_table, read_subject, select_rows
@@ -43,16 +41,13 @@ def report(typed: dict[str, Any]) -> None:
         raise UsageError(f"{path}: expected a results folder or a .csv file")
     if options.open and options.output is None and is_table(path):
         raise UsageError(f"--open: nothing is written of {path} without --output DIR; add it")
-    if options.level != "configuration":
-        _write_level(path, options.level, options)
-        return
     subject = read_subject(path)
-    if subject.collectives and (options.rows_format or options.columns):
-        _write_level(path, "collective", options)
-        return
     chosen = select_rows(subject, options)
-    if options.rows_format is not None:
-        show_rows(chosen, options.rows_format, options.columns, options.file)
+    format = options.rows_format
+    if subject.collectives and options.columns:
+        format = format or "csv"
+    if format is not None:
+        show_rows(chosen, format, options.columns, options.file)
         if options.file is not None:
             say(f"the table is in {options.file}")
         return
@@ -85,31 +80,3 @@ def _open_page(page: Path) -> None:
     address = page.resolve().as_uri()
     if not webbrowser.open(address):
         say(f"no browser was found; open {address} in one")
-
-
-def _write_level(path: Path, level: str, options: ReportOptions) -> None:
-    """Writes the rows of a level below the configuration, to a file or stdout."""
-    from dpbench.report.tables import frame_text, level_frame, parse_keys
-    from dpbench.run.results import is_table
-
-    if is_table(path):
-        raise UsageError(f"--level {level}: {path} has configurations only; name a results folder")
-    frame, notes, warnings = level_frame(path, level)
-    warn(*warnings)
-    say(*notes)
-    every = frame
-    for option in RowFilter.model_fields:
-        key = option.removesuffix("s")
-        if (values := getattr(options, option)) is not None:
-            if key not in frame.columns:
-                raise UsageError(f"--level {level} has no {key}; leave its option out")
-            frame = frame[frame[key].astype(object).isin(values)]
-            if frame.empty and not every.empty:
-                known = ", ".join(map(str, every[key].dropna().unique()))
-                asked = ",".join(map(str, values))
-                raise UsageError(
-                    f"{path}: no row of {option_name(RowFilter, option)} {asked}; there are {known}"
-                )
-    if options.columns is not None:
-        frame = frame[list(parse_keys(options.columns, map(str, frame.columns)))]
-    write_text(frame_text(frame, options.rows_format or "csv"), options.file)

@@ -54,9 +54,12 @@ def show_rows(
     """Prints the rows in a format for documents or programs, or writes them to a file; notes go
     to stderr."""
     from dpbench.report.footnotes import footnotes
-    from dpbench.report.tables import DATA_FORMATS, rows_text
+    from dpbench.report.tables import DATA_FORMATS, collectives_text, rows_text
 
     warn(*subject.unfinished, *(subject.stored.warnings if subject.stored else ()))
+    if subject.collectives:
+        write_text(collectives_text(subject.collectives.records, format, columns), file)
+        return
     text, left_out = rows_text(subject.rows, format=format, columns=columns)
     notes = () if format in DATA_FORMATS else (*footnotes(subject.rows), *left_out)
     for note in notes:

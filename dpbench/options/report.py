@@ -15,7 +15,6 @@ from dpbench.options.shared import (
     output_option,
     printed,
     refuse_if,
-    require_one_format,
     results_argument,
 )
 from dpbench.options.types import FilePath
@@ -28,7 +27,6 @@ SUFFIXES = {
 """Endings of the files that `report --output` writes rows into, and their formats."""
 PAGE_SUFFIX = ".html"
 Format = Literal["text", "markdown", "csv", "json"]
-Level = Literal["configuration", "trial", "rank", "step", "collective"]
 
 
 class ReportOptions(RowFilter):
@@ -40,9 +38,6 @@ class ReportOptions(RowFilter):
         "Format: text, markdown, csv or json.",
         "NAME",
         usual="from the ending of --output, else text",
-    )
-    level: Level = output_option(
-        "configuration", "One row per configuration, trial, rank, step or collective.", "NAME"
     )
     columns: str | None = output_option(
         None, "Columns, by JSON key; seed: those of torch-ddp.", "A,B,C"
@@ -78,13 +73,14 @@ class ReportOptions(RowFilter):
             return "json"
         if self.file is not None and self.format is None:
             return SUFFIXES[self.file.suffix.lower()]
-        if self.level != "configuration":
-            return "csv" if self.format in (None, "text") else self.format
         return None if self.format == "text" else self.format
 
     @model_validator(mode="after")
     def _names_one_format_and_place(self) -> ReportOptions:
-        require_one_format(self.as_json, self.format)
+        refuse_if(
+            self.as_json and self.format not in (None, "json"),
+            f"--json and --format {self.format} contradict each other; give one of them",
+        )
         if self.output is not None and self.file is None:
             is_place = self.page or not self.output.suffix or self.output.is_dir()
             place, more = ("", ()) if self.rows_format else ("a folder, or ", (PAGE_SUFFIX,))

@@ -227,14 +227,6 @@ def refuse_graphs_that_accumulate(modes: Collection[str], counts: Collection[int
     )
 
 
-def require_one_format(as_json: bool, format: str | None) -> None:
-    """Raises UsageError for --json with another --format."""
-    refuse_if(
-        as_json and format not in (None, "json"),
-        f"--json and --format {format} contradict each other; give one of them",
-    )
-
-
 def require_setting(
     field: str, asked: str, implementations: Collection[str], *, chosen: str
 ) -> None:

@@ -1,22 +1,20 @@
-"""Rows as people and programs read them: the table of configurations in each format, and frames of
-any level of detail as CSV and JSON."""
+"""Rows as people and programs read them: the table of configurations in each format, and frames as
+CSV and JSON."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench import store, units
 from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.row import Row
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import Status
 from dpbench.report.answer import json_text
 from dpbench.report.footnotes import unavailable
 from dpbench.report.layout import filled, not_shown
@@ -25,6 +23,8 @@ from dpbench.report.table import DOCUMENTS, MISSING, Table, text_column
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from dpbench.records.collectives import CollectiveRecord
 
 Rows = Sequence[Row]
 
@@ -220,26 +220,15 @@ def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) 
     return names
 
 
-def level_frame(path: Path, level: str) -> tuple[pd.DataFrame, tuple[str, ...], tuple[str, ...]]:
-    """The rows of a level below the configuration, with notes on trials that have none, and
-    warnings about data that could not be read. Raises StoreError."""
-    from dpbench.analysis import frames
+def collectives_text(records: Iterable[CollectiveRecord], format: str, columns: str | None) -> str:
+    """A row for each collective, backend, group size and message size, for programs. Raises
+    UsageError for a format of documents, and UnknownName for an unknown column."""
+    from dpbench.analysis.frames import collective_frame
 
-    if level == "collective":
-        found = store.load_collectives(path)
-        return frames.collective_frame(found.records), (), found.warnings
-    readers: dict[str, Callable[[Iterable[TrialRecord]], pd.DataFrame]] = {
-        "trial": frames.trial_frame,
-        "rank": frames.rank_frame,
-        "step": frames.step_frame,
-    }
-    sweep = store.load(path)
-    last = {record.trial: record for record in sweep.records}
-    empty = sum(not record.ranks for record in last.values())
-    trials = units.counted(len(last), "trial")
-    note = f"{empty} of {trials} measured nothing and have no row; --level trial has the reason"
-    notes = (note,) if empty and level != "trial" else ()
-    return readers[level](sweep.records), notes, sweep.warnings
+    frame = collective_frame(records)
+    if columns is not None:
+        frame = frame[list(parse_keys(columns, map(str, frame.columns)))]
+    return frame_text(frame, format)
 
 
 def frame_text(frame: pd.DataFrame, format: str) -> str:
@@ -248,7 +237,7 @@ def frame_text(frame: pd.DataFrame, format: str) -> str:
     CSV has a header of keys and one line per row; missing values are empty, and an apostrophe
     stands before every text that a spreadsheet would compute. JSON is an array with one object per
     row; missing values are null and infinity is the text "inf". Raises UsageError for a format of
-    documents, which hold no rows of trials, ranks or steps.
+    documents.
     """
     from pandas.api.types import is_numeric_dtype
 

@@ -61,7 +61,7 @@ def test_a_folder_of_collectives_is_reported(tmp_path: Path, capsys: Captured) -
     folder = str(tmp_path / "c")
     assert run(["report", folder, "--no-charts"]) == 0
     assert capsys.readouterr().out == first
-    assert run(["report", folder, "--level", "collective", "--columns", "backend,nbytes"]) == 0
+    assert run(["report", folder, "--columns", "backend,nbytes"]) == 0
     assert capsys.readouterr().out.startswith("backend,nbytes\n")
     assert run(["report", folder, "--format", "csv"]) == 0
     assert capsys.readouterr().out.startswith("collective,backend,")

@@ -127,39 +127,6 @@ def test_a_sweep_without_a_trial_prints_why_and_no_empty_table(
     assert "Next:" not in "".join(rest)  # there is nothing to explain
 
 
-def test_every_level_goes_into_files_for_programs(
-    sweep_folder: Path, tmp_path: Path, report: Report
-) -> None:
-    levels = ("configuration", "trial", "rank", "step")
-    for suffix, level in zip((".md", ".csv", ".json", ".csv"), levels, strict=True):
-        file = tmp_path / f"rows{suffix}"
-        report(sweep_folder, "--level", level, "--output", file)
-        assert b"gloo" in file.read_bytes()
-    assert not (sweep_folder / "report").exists()
-
-
-def test_rows_of_a_level_are_csv_unless_asked_otherwise(sweep_folder: Path, report: Report) -> None:
-    lines = report(sweep_folder, "--level", "rank", "--columns", "rank,device").out.splitlines()
-    assert lines[:2] == ["rank,device", "0,cpu"]
-    some = report(sweep_folder, "--level", "step", "--columns", "group_size", "--group-size", "2")
-    assert {*some.out.splitlines()[:3]} == {"group_size", "2"}
-    assert "1 of 7 trials measured nothing and have no row" in some.err
-
-
-def test_rows_of_a_level_are_chosen_by_name_whatever_their_labels_say(
-    tmp_path: Path, report: Report
-) -> None:
-    specs = [trial("ddp", bucket_cap_mb=cap) for cap in (1.0, 25.0)] + [trial("torch-ddp")]
-    folder = stored(tmp_path / "caps", [run(spec, 100.0) for spec in specs])
-    printed = report(folder, "--level", "trial", "--json", "--implementations", "ddp").out
-    rows = json.loads(printed)
-    assert [row["implementation"] for row in rows] == ["ddp", "ddp"]
-    assert [row["label"] for row in rows] == [
-        "ddp(1 MiB)/gloo ×1, batch 32",
-        "ddp(25 MiB)/gloo ×1, batch 32",
-    ]
-
-
 def test_configurations_go_into_files_too(
     sweep_folder: Path, tmp_path: Path, report: Report
 ) -> None:

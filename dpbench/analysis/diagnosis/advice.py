@@ -76,7 +76,7 @@ def _pauses(one: Explanation) -> Advice | None:
         return None
     remedy = (
         "look for what runs only now and then, such as garbage collection, logging or a branch of "
-        "the model (dpbench report --level step lists all steps)"
+        "the model (dpbench.load(DIR).steps has all steps)"
     )
     if one.row.is_disturbed:
         remedy = "other processes ran meanwhile: free the machine and measure again"
@@ -213,6 +213,6 @@ def _waiting(explained: Explanation) -> LossAndRemedy:
         )
     return (
         "waiting for the rank that is slowest in each step, not always the same one",
-        "look for other work on the devices (dpbench report --level step lists all steps), pin "
+        "look for other work on the devices (dpbench.load(DIR).steps has all steps), pin "
         "ranks to cores, or make samples equally long",
     )
