@@ -38,8 +38,6 @@ class SampleOrder:
     """
 
     def __init__(self, samples: int, *, seed: int, shuffle: bool = True) -> None:
-        if samples < 1 or seed < 0:
-            raise UsageError(f"got {samples} samples and seed {seed}, expected at least 1 and 0")
         self.samples = samples
         self._seed = seed
         self._shuffle = shuffle
@@ -114,13 +112,13 @@ class BalancedSampler(Sampler[int]):
         shuffle: bool = True,
         seed: int = 0,
     ) -> None:
-        if not 0 <= rank < world_size:
-            raise ValueError(f"got rank {rank} and world_size {world_size}; rank is out of range")
-        try:
-            self._order = SampleOrder(dataset_size, seed=seed, shuffle=shuffle)
-            self._part = part(0, dataset_size, (1.0,) * world_size, rank)
-        except UsageError as error:  # for a loop of the user, which expects errors of Python
-            raise ValueError(str(error)) from None
+        if not 0 <= rank < world_size <= dataset_size or seed < 0:
+            raise ValueError(
+                f"got {dataset_size=}, {rank=}, {world_size=}, {seed=}; expected a rank from 0 to "
+                "world_size - 1, a sample for each rank, and a seed of 0 or more"
+            )
+        self._order = SampleOrder(dataset_size, seed=seed, shuffle=shuffle)
+        self._part = part(0, dataset_size, (1.0,) * world_size, rank)
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:

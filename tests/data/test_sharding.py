@@ -119,10 +119,9 @@ def test_set_epoch_changes_the_whole_order_and_the_seed_reproduces_it() -> None:
 
 def test_arguments_that_cannot_be_are_refused() -> None:
     for changed, message in (
-        ({"rank": 2}, "got rank 2 and world_size 2"),
-        ({"world_size": 0}, "got rank 0 and world_size 0"),
-        ({"dataset_size": 0}, "got 0 samples and seed 0, expected at least 1 and 0"),
-        ({"dataset_size": 1}, "got 1 sample for 2 ranks"),
+        ({"rank": 2}, "got dataset_size=10, rank=2, world_size=2, seed=0; expected a rank from 0"),
+        ({"dataset_size": 1}, "dataset_size=1.*a sample for each rank"),
+        ({"seed": -1}, "seed=-1"),
     ):
         arguments: dict[str, Any] = {"dataset_size": 10, "rank": 0, "world_size": 2} | changed
         with pytest.raises(ValueError, match=message):
