@@ -11,6 +11,10 @@ from dpbench.analysis.diagnosis.factors import Breakdown, Part, is_large_loss
 from dpbench.records.trial import ScriptFacts, TrialRecord
 from dpbench.specs.traits import IMPLEMENTATIONS
 
+SLOW_INPUT = 0.1
+"""Smallest share of a step at which the input pipeline is named: loading in the training process
+costs a few percent of short steps in any script."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Symptom:
@@ -132,7 +136,7 @@ def _threads(records: Sequence[TrialRecord]) -> Iterator[Symptom]:
 
 def _input_pipeline(facts: Sequence[ScriptFacts], breakdown: Breakdown) -> Iterator[Symptom]:
     found, first = breakdown.input, facts[0]
-    if found is None or not is_large_loss(found.share):
+    if found is None or found.share.value < SLOW_INPUT or not is_large_loss(found.share):
         return
     wanted = ["num_workers=…"]
     wanted += ["persistent_workers=True"] * (not first.keeps_workers)

@@ -42,7 +42,7 @@ def test_a_slow_input_pipeline_is_named_first_with_what_the_loader_lacks() -> No
     assert "Try: DataLoader(num_workers=…); this run had num_workers=2." in text
 
 
-@pytest.mark.parametrize("cached", [0.049, 0.055, None])
+@pytest.mark.parametrize("cached", [0.046, 0.055, None])
 def test_a_loader_that_costs_little_or_was_not_kept_from_working_is_not_blamed(
     cached: float | None,
 ) -> None:
@@ -69,10 +69,10 @@ def test_slow_first_steps_are_not_blamed_on_the_input_pipeline() -> None:
         for one in script_sweep(repetition)
     ]
     found = next(o for o in explain_rows(summarize(records)) if o.trial.implementation == "script")
-    assert found.factors.slow_first_steps == 8
+    assert found.breakdown.slow_first_steps == 8
     assert found.symptoms == ()
-    assert found.factors.input is not None
-    assert found.factors.input.share.value == pytest.approx(0)
+    assert found.breakdown.input is not None
+    assert found.breakdown.input.share.value == pytest.approx(0)
 
 
 def test_averaging_in_every_micro_step_is_named() -> None:
