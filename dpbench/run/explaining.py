@@ -62,7 +62,7 @@ def explain(options: ExplainOptions) -> Answer:
         following = (f"Next: {_measure_again(options, 3 * shown[0].row.repetitions)}",)
     elif not chooses:
         shown = fastest(shown)
-    noisy = [one.row for one in explanations if one.is_too_noisy and one not in shown]
+    noisy = [one.row for one in chosen if one.is_too_noisy and one not in shown]
     first = (*subject.unfinished, *load_notes(sweep.records))
     warn(*sweep.warnings)
     found = answer(

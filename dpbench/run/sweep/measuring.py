@@ -150,8 +150,8 @@ def run_trials(
     largest = max((trial.group_size for trial in trials), default=1)
 
     def refuse(trial: TrialSpec) -> Outcome | None:
-        reason = _failed_before(trial, records) if stop_after_failure else None
-        reason = reason or _script_failed(trial, records, largest)
+        reason = _script_failed(trial, records, largest)
+        reason = reason or (_failed_before(trial, records) if stop_after_failure else None)
         reason = reason or launcher.unusable_reason(trial)
         return Outcome(status=Status.SKIPPED, reason=reason) if reason else None
 
