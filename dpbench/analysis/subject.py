@@ -58,11 +58,6 @@ class Subject:
         )
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes to show below a table of the rows."""
-        return (*self.unfinished, *self.warnings, *self.hints)
-
-    @property
     def headlines(self) -> dict[str, Headline]:
         """The main results of each work, of which a sweep of one architecture has one: ""."""
         records = self.sweep.records if self.sweep else ()
