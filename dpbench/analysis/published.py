@@ -16,7 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.row import Row, in_order
@@ -92,9 +92,6 @@ class PublishedRow(BaseModel):
         return self.model_extra or {}
 
 
-ROW = TypeAdapter(PublishedRow)
-
-
 def read_published(path: Path) -> tuple[PublishedRow, ...]:
     """The lines of a file of published numbers; raises StoreError if it has another form."""
     lines = _cells(path)
@@ -110,7 +107,7 @@ def read_published(path: Path) -> tuple[PublishedRow, ...]:
     for number, cells in lines.items():
         place = f"{path}, line {number}"
         try:
-            row = ROW.validate_python({name: text for name, text in cells.items() if text})
+            row = PublishedRow.model_validate({n: text for n, text in cells.items() if text})
         except ValidationError as error:
             first = error.errors()[0]
             column = str(first["loc"][0])

@@ -9,7 +9,6 @@ repetition for runs of one.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -109,15 +108,12 @@ class Change:
             return None
         first, second = self.repetitions
         spread = math.sqrt(self.mean.squared_error / (1 / first + 1 / second))
-
-        def suffices(count: int) -> bool:
+        for count in range(2, MOST_ADVISED + 1):
             freedom = float(count - 1) * (1 if self.is_paired else 2)
             error = spread * math.sqrt(2 / count)
-            return detectable_logarithm(error, freedom, level) <= math.log(limit)
-
-        counts = range(2, MOST_ADVISED + 1)
-        place = bisect_left(counts, True, key=suffices)  # more runs never detect less
-        return counts[place] if place < len(counts) else None
+            if detectable_logarithm(error, freedom, level) <= math.log(limit):
+                return count
+        return None
 
 
 def change_between(baseline: Costs, candidate: Costs, *, paired: bool) -> Change | None:

@@ -164,7 +164,4 @@ def _obstacle(
             return f"no completed repetition of the {name}"
         if not values:
             return f"not measured in the {name}"
-    for name, _, values in sides:
-        if min(values.values()) <= 0:
-            return f"values of the {name} that are not positive"
     return None
