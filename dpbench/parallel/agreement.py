@@ -26,7 +26,7 @@ from dpbench.parallel.groups import (
 )
 from dpbench.parallel.torch_private import broadcast_coalesced
 
-LISTED = 20
+MOST_NAMED = 20
 """Number of tensors that an error names; it only counts the rest."""
 
 
@@ -169,7 +169,7 @@ def _tensor_differences(
     names = dict.fromkeys(chain(*everyone))
     different = [n for n in names if any(h.get(n) != everyone[0].get(n) for h in everyone)]
     lines = []
-    for name in different[:LISTED]:
+    for name in different[:MOST_NAMED]:
         theirs = [held.get(name, ("absent", "")) for held in everyone]
         ranks = [rank for rank, other in enumerate(theirs) if other != theirs[0]]
         kinds = list(dict.fromkeys(kind for kind, _ in theirs))
@@ -177,8 +177,8 @@ def _tensor_differences(
         if len(kinds) == 1:
             line += f", max abs difference {_largest_difference(tensors[name], group):.3g}"
         lines.append(line)
-    if len(different) > LISTED:
-        lines.append(f"and {len(different) - LISTED} more")
+    if len(different) > MOST_NAMED:
+        lines.append(f"and {len(different) - MOST_NAMED} more")
     return (
         f"the ranks do not hold the same module: {len(different)} of {len(names)} tensors differ "
         "from rank 0\n  " + "\n  ".join(lines)

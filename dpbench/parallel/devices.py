@@ -80,7 +80,7 @@ def current_device() -> torch.device:
     return torch.device("cuda", cuda.current_device() if cuda.is_initialized() else 0)
 
 
-def synchronize(devices: Iterable[torch.device]) -> None:
+def wait_for(devices: Iterable[torch.device]) -> None:
     """Wait until the CUDA devices among these have no work left."""
     for device in devices:
         if device.type == "cuda":

@@ -21,7 +21,7 @@ from torch.utils import _python_dispatch, _pytree
 
 TorchDispatchMode: Any = _python_dispatch.TorchDispatchMode
 pytree: Any = _pytree
-PIECE_BYTES = 250 * 1024**2
+BROADCAST_BYTES = 250 * 1024**2
 """Largest message of a broadcast, unless one tensor is larger; limits the memory for the copy."""
 
 
@@ -64,7 +64,7 @@ def broadcast_coalesced(
     targets = list(tensors)
     if targets:
         with torch.no_grad():
-            dist._broadcast_coalesced(group, targets, PIECE_BYTES, source)  # type: ignore[attr-defined]
+            dist._broadcast_coalesced(group, targets, BROADCAST_BYTES, source)  # type: ignore[attr-defined]
     return sum(target.nbytes for target in targets)
 
 

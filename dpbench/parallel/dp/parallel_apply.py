@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import disable_saved_tensors_hooks
 
-from dpbench.parallel.devices import current_stream, on_stream, sum_to_first, synchronize
+from dpbench.parallel.devices import current_stream, on_stream, sum_to_first, wait_for
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.torch_private import keeps_graph
@@ -61,7 +61,7 @@ class StepMeter:
         try:
             yield
             if self.waits:
-                synchronize(self._devices)
+                wait_for(self._devices)
         finally:
             self.seconds[phase] += perf_counter() - start
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-Job = Callable[[], Any]
 _PARALLEL_ELEMENTS = 2**17
 """Enough for torch to write them with two threads."""
 
@@ -36,7 +35,7 @@ class WorkerPool:
         self.threads_per_replica = threads_per_replica
         self._threads: list[ThreadPoolExecutor] = []
 
-    def run(self, jobs: Sequence[Job], *, in_turn: bool = False) -> list[Any]:
+    def run(self, jobs: Sequence[Callable[[], Any]], *, in_turn: bool = False) -> list[Any]:
         """Run each job in the worker of its place and wait for all of them.
 
         Args:

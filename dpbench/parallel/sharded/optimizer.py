@@ -19,9 +19,9 @@ from dpbench.parallel.ddp.reducer import UnfinishedReduction
 from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.groups import CPU, gather_tensors, gather_values, has_backend
 from dpbench.parallel.sharded.shares import (
-    SINGLE,
+    SCALAR_STATE,
+    BucketLayout,
     BucketShare,
-    Layout,
     ShareExchange,
     layout_of,
 )
@@ -105,7 +105,7 @@ class ShardedOptimizer(Optimizer):
         self._kind: Any = type(optimizer)
         self._shares: list[BucketShare] = []
         # The buckets of the last backward: the model learns a better order once.
-        self._layouts: dict[int, Layout] = {}
+        self._layouts: dict[int, BucketLayout] = {}
         self._exchange = ShareExchange(self._group, self._parameters[0].device)
         self._messages: dist.ProcessGroup | None = None
         self._has_reduced = False
@@ -294,7 +294,7 @@ class ShardedOptimizer(Optimizer):
 
 def _is_elementwise(name: str, value: object) -> bool:
     """Whether a value in an optimizer's state has an element for each of the parameter's."""
-    return isinstance(value, Tensor) and name not in SINGLE
+    return isinstance(value, Tensor) and name not in SCALAR_STATE
 
 
 def _refuse(*_: object) -> NoReturn:

@@ -18,10 +18,10 @@ from dpbench.parallel.shm import ShmProcessGroup, zeros
 from dpbench.parallel.torch_private import copy_all
 
 # torch 2.13 has renamed both, and deprecates the old names.
-all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+gather_shares: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+reduce_shares: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
-SINGLE = ("step", "mu_product")
+SCALAR_STATE = ("step", "mu_product")
 """Names of state that is one number for a whole parameter. Its shape is no proof of that, as a
 parameter may be a single number too."""
 _FUSED = (optim.SGD, optim.Adam, optim.AdamW)
@@ -58,11 +58,11 @@ class Place(NamedTuple):
         ]
 
 
-Layout = tuple[Place, ...]
+BucketLayout = tuple[Place, ...]
 """One bucket of the wrapper; equal layouts have their parameters at the same places."""
 
 
-def layout_of(numbers: Sequence[int], bucket: GradientBucket) -> Layout:
+def layout_of(numbers: Sequence[int], bucket: GradientBucket) -> BucketLayout:
     """The layout of a bucket whose parameters have these indices in the optimizer."""
     views, first = bucket.gradients(), bucket.buffer().storage_offset()
     starts = [int(view.storage_offset() - first) for view in views]
@@ -110,7 +110,7 @@ class ShareExchange:
         else:
             # Equal shares: the last ones reach into the elements behind the gradients of a bucket.
             full = buffer.as_strided((len(shares[0]) * self.size,), (1,))
-            finish = self._begin(reduce_scatter, self.shares(full)[self.rank], full)
+            finish = self._begin(reduce_shares, self.shares(full)[self.rank], full)
 
         def wait() -> Tensor:
             finish()
@@ -129,7 +129,7 @@ class ShareExchange:
         if self._thread is not None:
             own = [shares[self.rank]] * self.size
             return self._thread.submit(self._send, own, shares, adds=False).result
-        return self._begin(all_gather, values, shares[self.rank])
+        return self._begin(gather_shares, values, shares[self.rank])
 
     def _begin(self, collective: Any, output: Tensor, operand: Tensor) -> Callable[[], object]:
         call = partial(collective, output, operand, group=self.group)
@@ -183,7 +183,7 @@ class BucketShare:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: BucketLayout,
         parameters: Sequence[nn.Parameter],
         group_of: Mapping[int, int],
         make_optimizer: Callable[[Any], Optimizer],
@@ -290,5 +290,5 @@ class BucketShare:
         if parts[0].is_cuda and (group.get("fused") or group.get("capturable")):
             for part in parts:  # such a kernel reads these numbers on the GPU
                 numbers = state.get(part, {})
-                for name in numbers.keys() & SINGLE:
+                for name in numbers.keys() & SCALAR_STATE:
                     numbers[name] = numbers[name].to(part.device, torch.float32)

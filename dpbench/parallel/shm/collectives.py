@@ -53,7 +53,7 @@ from torch import Tensor
 
 from dpbench.parallel.shm.allocations import Allocation, Allocations
 from dpbench.parallel.shm.memory import LINE_BYTES, SLOT_BYTES
-from dpbench.parallel.shm.rank import OUTSIDE, ShmRank, describe, pipelined
+from dpbench.parallel.shm.rank import OUTSIDE, ShmRank, operation_text, pipelined
 
 PIECE_BYTES = 256 * 1024
 """Piece of a share that is reduced at a time: two or three operands fit the second-level cache."""
@@ -118,14 +118,9 @@ def _operator_for(number: int, dtype: torch.dtype) -> Operator:
     return operator
 
 
-def barrier(rank: ShmRank) -> None:
-    """Pass when all ranks have called it."""
-    rank.enter("barrier()")
-
-
 def all_reduce(rank: ShmRank, allocations: Allocations, tensor: Tensor, operator: Operator) -> None:
     """Every rank gets the reduction in place of its operand `tensor`."""
-    operation = describe("all_reduce", tensor, operator.name)
+    operation = operation_text("all_reduce", tensor, operator.name)
     if tensor.nbytes <= SLOT_BYTES:
         slots = rank.small_buffers(tensor.dtype, tensor.numel())
         slots[rank.rank].copy_(tensor)
@@ -198,7 +193,7 @@ def reduce_scatter(
     """
     me = rank.rank
     allocation, offset = allocations.find(operand)
-    in_place = rank.enter(describe("reduce_scatter", output, operator.name), offset)
+    in_place = rank.enter(operation_text("reduce_scatter", output, operator.name), offset)
     if in_place and allocation is not None:
         targets = torch.split(output, PIECE_BYTES // output.element_size())
         for target, pieces in zip(targets, _own_pieces(rank, allocation, operand), strict=True):
@@ -236,7 +231,7 @@ def broadcast(rank: ShmRank, tensor: Tensor, root: int) -> None:
     is_root = rank.rank == root
     _publish(
         rank,
-        describe("broadcast", tensor, root=root),
+        operation_text("broadcast", tensor, root=root),
         data if is_root else None,
         {} if is_root else {root: data},
         tensor.nbytes,
@@ -253,7 +248,7 @@ def all_gather(rank: ShmRank, outputs: Sequence[Tensor], tensor: Tensor) -> None
     mine = wanted.pop(rank.rank, None)
     if mine is not None and mine.data_ptr() != tensor.data_ptr():
         mine.copy_(tensor.view(torch.uint8))
-    operation = describe("all_gather", tensor)
+    operation = operation_text("all_gather", tensor)
     _publish(rank, operation, tensor.view(torch.uint8), wanted, tensor.nbytes)
 
 
@@ -269,7 +264,7 @@ def all_gather_single(
     if (mine := parts.pop(me)).data_ptr() != data.data_ptr():
         mine.copy_(data)
     allocation, offset = allocations.find(output)
-    operation = describe("all_gather", tensor)
+    operation = operation_text("all_gather", tensor)
     if not _publish(rank, operation, data, parts, tensor.nbytes, offset) or allocation is None:
         return
     everyone = allocation.of_all_ranks(output)
@@ -290,7 +285,7 @@ def _publish(
 
     Args:
         rank: this rank.
-        operation: as from `describe`.
+        operation: as from `operation_text`.
         mine: what this rank publishes, if anything.
         wanted: where to write what other ranks publish, by rank.
         nbytes: the size of each of these tensors.

@@ -33,13 +33,13 @@ SMALLEST_SHARE = 64 * 1024
 LINE_BYTES = 64
 """A cache line; shares of staged chunks begin at one, so that no two ranks write to the same. Each
 semaphore has one of its own; glibc's sem_t has 32 bytes."""
-PAGE = mmap.PAGESIZE
+PAGE_BYTES = mmap.PAGESIZE
 MFD_CLOEXEC = 1  # of linux/memfd.h
 # Not os.memfd_create, which a Python that was built for older systems lacks, such as uv's.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def create(layout: Layout) -> int:
+def create_memory(layout: Layout) -> int:
     """Create the memory of a group, with its semaphores, and return its descriptor.
 
     Raises:
@@ -58,7 +58,7 @@ def create(layout: Layout) -> int:
     return descriptor
 
 
-def open_of(pid: int, descriptor: int) -> int:
+def open_memory(pid: int, descriptor: int) -> int:
     """Open memory that another process created, and return a descriptor of our own.
 
     Raises:
@@ -87,7 +87,7 @@ class Layout:
         self._semaphores = pages(size)
         self._slots = self._semaphores + pages(size * size * LINE_BYTES)
         # A slot holds the descriptor and the operand, on pages of its own.
-        self._slot_bytes = PAGE + SLOT_BYTES
+        self._slot_bytes = PAGE_BYTES + SLOT_BYTES
         self._buffers = self._slots + 2 * size * self._slot_bytes
         self.nbytes = self._buffers + 2 * (size + 1) * self.chunk_bytes
 
@@ -101,7 +101,7 @@ class Layout:
         return self._slots + (2 * rank + turn) * self._slot_bytes
 
     def operand_of(self, rank: int, turn: int) -> int:
-        return self.descriptor_of(rank, turn) + PAGE
+        return self.descriptor_of(rank, turn) + PAGE_BYTES
 
     def buffer_of(self, rank: int, turn: int) -> int:
         """Offset of a buffer for one chunk; `rank=size` means the buffer for results."""
@@ -110,4 +110,4 @@ class Layout:
 
 def pages(nbytes: int) -> int:
     """Round a number of bytes up to whole pages."""
-    return -(-nbytes // PAGE) * PAGE
+    return -(-nbytes // PAGE_BYTES) * PAGE_BYTES

@@ -124,7 +124,7 @@ class ShmProcessGroup(dist.ProcessGroup):
     allreduce_coalesced = allreduce
 
     def barrier(self, opts: Any = _BARRIER) -> dist.Work:
-        return self._start("barrier", partial(collectives.barrier, self._rank), opts, [], [])
+        return self._start("barrier", partial(self._rank.enter, "barrier()"), opts, [], [])
 
     def send(self, *_: Any) -> dist.Work:
         """Raise NotImplementedError: data-parallel training needs none of these."""
@@ -255,7 +255,7 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
     shm_rank, descriptor, problem = None, -1, ""
     with ExitStack() as on_error:
         if rank == 0:
-            descriptor = memory.create(layout)
+            descriptor = memory.create_memory(layout)
             on_error.callback(os.close, descriptor)
         own = json.dumps([os.getpid(), descriptor, host_key(), os.uname().nodename])
         identities = map(json.loads, _exchange("identity", own, options))
@@ -269,7 +269,7 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
                 )
         try:
             if rank > 0:
-                descriptor = memory.open_of(pids[0], descriptors[0])
+                descriptor = memory.open_memory(pids[0], descriptors[0])
                 on_error.callback(os.close, descriptor)
             shm_rank = ShmRank(layout, descriptor, rank, pids, names)
         except (OSError, psutil.NoSuchProcess) as error:

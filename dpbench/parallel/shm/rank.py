@@ -130,7 +130,7 @@ class ShmRank:
         and so is the other slot, which the next collective uses.
 
         Args:
-            operation: as from `describe`.
+            operation: as from `operation_text`.
             offset: of the operand, in the memory of the group.
 
         Returns:
@@ -271,7 +271,7 @@ class ShmRank:
         return "" if runs else ", has ended"
 
 
-def describe(kind: str, tensor: Tensor, operator: str = "", root: int = -1) -> str:
+def operation_text(kind: str, tensor: Tensor, operator: str = "", root: int = -1) -> str:
     """A collective as text, as in "all_reduce(SUM, 12 × torch.float32)"; -1 means no root."""
     details = [operator] if operator else []
     details.append(f"{tensor.numel()} × {tensor.dtype}")

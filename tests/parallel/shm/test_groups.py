@@ -35,7 +35,7 @@ def test_memory_needs_no_function_of_os_that_some_pythons_lack(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    descriptor = memory.create(memory.Layout(2))
+    descriptor = memory.create_memory(memory.Layout(2))
     # It has no name in /dev/shm that a killed process could leave behind.
     name = Path(f"/proc/self/fd/{descriptor}").readlink()
     assert str(name) == "/memfd:dpbench-shm (deleted)"
@@ -58,7 +58,7 @@ def memory_that_one_rank_cannot_open_is_an_error_on_every_rank(rank: int) -> Non
 
     files = _resources()[0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "open_of", refuse)
+        patch.setattr(memory, "open_memory", refuse)
         with pytest.raises(RuntimeError, match=r"share memory: rank 1: \[Errno 13\] Permission"):
             dist.new_group(backend="shm")
     wait_until(lambda: _resources()[0] <= files)
