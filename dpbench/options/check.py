@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from dpbench.options.bridge import Options, option
+from dpbench.options.bridge import option
 from dpbench.options.script import ScriptArguments
 from dpbench.options.shared import (
     BATCH_NAMES,
@@ -48,9 +48,10 @@ class RepeatedOptions(RowOptions):
     steps: Count = setting(50, "Timed steps.", "N")
 
 
-class VerdictOptions(Options):
-    """How much is measured, and what counts as a regression."""
+class CheckOptions(MeasuringOptions, RepeatedOptions, ScriptArguments):
+    """Every option of `dpbench check`."""
 
+    first: ClassVar[str] = "candidate"
     tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%")
     metric: CommaList[str] = verdict_option(
         ("images_per_second",),
@@ -68,12 +69,6 @@ class VerdictOptions(Options):
     budget: Duration = measurement_option(
         300.0, "Time after which no runs are added.", "TIME", usual="5m"
     )
-
-
-class CheckOptions(MeasuringOptions, VerdictOptions, RepeatedOptions, ScriptArguments):
-    """Every option of `dpbench check`."""
-
-    first: ClassVar[str] = "candidate"
     candidate: str | None = option(
         None,
         "Stored sweep to check, with --baseline; or a training script to measure.",

@@ -32,7 +32,46 @@ class Projected:
 
 def project(options: ProjectOptions) -> Projected:
     """Project every series; raises UsageError or StoreError if no series has an answer."""
-    from dpbench.analysis.projection.series import published_series
+    from dpbench.analysis.comparisons.comparability import environment_notes
+    from dpbench.analysis.projection.network import flat_network, load_topology
+    from dpbench.analysis.projection.series import project_by_law
+    from dpbench.analysis.projection.simulation import project_by_simulation
+
+    sweep, series, left_out = _measured(options)
+    network = None
+    if options.topology is not None:
+        network = load_topology(options.topology)
+    elif options.bandwidth is not None:
+        network = flat_network(options.bandwidth, LATENCY_US)
+    found: list[Projection] = []
+    for one in series:
+        try:
+            if network is not None:
+                sizes = options.group_sizes or (*one.group_sizes, *FURTHER)
+                found.append(project_by_simulation(one, network, sizes))
+            else:
+                per_node = options.ranks_per_node or _gpus_per_node(one, sweep)
+                found.append(project_by_law(one, options.group_sizes, per_node))
+        except UsageError as error:
+            left_out.append(str(error))
+    if not found:
+        raise UsageError(f"{options.path}: {left_out[0] if left_out else 'nothing to project'}")
+    rows = [row for one in found for row in one.rows]
+    if all(row.kind == "refused" for row in rows):
+        raise UsageError(f"nothing to show: {rows[0].reason}")
+    machines = environment_notes(sweep.records, sweep.environments) if sweep else ()
+    return Projected(
+        projections=tuple(found),
+        notes=tuple(dict.fromkeys((*left_out, *machines))),
+        warnings=sweep.warnings if sweep else (),
+    )
+
+
+def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Series], list[str]]:
+    """The sweep, None for a published table; the series, and why others are left out."""
+    from dpbench.analysis.projection.series import published_series, sweep_series
+    from dpbench.analysis.rows import summarize
+    from dpbench.store import load
 
     if is_table(options.path):
         if options.simulates:
@@ -46,19 +85,7 @@ def project(options: ProjectOptions) -> Projected:
                     f"{options.path}: {option_name(ProjectOptions, name)} chooses rows of a sweep; "
                     "keep only the wanted rows in the table"
                 )
-        return _by_law(options, published_series(options.path), (), None)
-    sweep, series, left_out = _measured(options)
-    if options.simulates:
-        return _by_simulation(options, series, left_out, sweep)
-    return _by_law(options, series, left_out, sweep)
-
-
-def _measured(options: ProjectOptions) -> tuple[StoredSweep, tuple[Series, ...], tuple[str, ...]]:
-    """The sweep, its series, and why others are left out."""
-    from dpbench.analysis.projection.series import sweep_series
-    from dpbench.analysis.rows import summarize
-    from dpbench.store import load
-
+        return None, published_series(options.path), []
     if options.path.is_file():
         raise UsageError(f"{options.path}: expected a results folder or a .csv file")
     sweep = load(options.path)
@@ -74,25 +101,7 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep, tuple[Series, ...],
         series, left_out = sweep_series(rows, wanted.passes)
     except UsageError as error:
         raise UsageError(f"{options.path}: {error}") from None
-    return sweep, series, left_out
-
-
-def _by_law(
-    options: ProjectOptions,
-    series: Sequence[Series],
-    left_out: Sequence[str],
-    sweep: StoredSweep | None,
-) -> Projected:
-    from dpbench.analysis.projection.series import project_by_law
-
-    found, refused = [], []
-    for one in series:
-        try:
-            per_node = options.ranks_per_node or _gpus_per_node(one, sweep)
-            found.append(project_by_law(one, options.group_sizes, per_node))
-        except UsageError as error:
-            refused.append(str(error))
-    return _answer(options, found, [*left_out, *refused], sweep)
+    return sweep, series, [*left_out]
 
 
 def _gpus_per_node(series: Series, sweep: StoredSweep | None) -> int | None:
@@ -101,47 +110,3 @@ def _gpus_per_node(series: Series, sweep: StoredSweep | None) -> int | None:
         return None
     counts = {len(machine.accelerators) for machine in sweep.environments.values()}
     return counts.pop() if len(counts) == 1 else None
-
-
-def _by_simulation(
-    options: ProjectOptions,
-    series: Sequence[Series],
-    left_out: Sequence[str],
-    sweep: StoredSweep,
-) -> Projected:
-    from dpbench.analysis.projection.network import flat_network, load_topology
-    from dpbench.analysis.projection.simulation import project_by_simulation
-
-    if options.topology is not None:
-        network = load_topology(options.topology)
-    else:
-        assert options.bandwidth is not None, "simulates"
-        network = flat_network(options.bandwidth, LATENCY_US)
-    found, refused = [], []
-    for one in series:
-        try:
-            sizes = options.group_sizes or (*one.group_sizes, *FURTHER)
-            found.append(project_by_simulation(one, network, sizes))
-        except UsageError as error:
-            refused.append(str(error))
-    return _answer(options, found, [*left_out, *refused], sweep)
-
-
-def _answer(
-    options: ProjectOptions,
-    found: Sequence[Projection],
-    left_out: Sequence[str],
-    sweep: StoredSweep | None,
-) -> Projected:
-    """Raises UsageError with the first reason if there is no number at all."""
-    from dpbench.analysis.comparisons.comparability import environment_notes
-
-    if not found:
-        raise UsageError(f"{options.path}: {left_out[0] if left_out else 'nothing to project'}")
-    rows = [row for one in found for row in one.rows]
-    if all(row.kind == "refused" for row in rows):
-        raise UsageError(f"nothing to show: {rows[0].reason}")
-    machines = environment_notes(sweep.records, sweep.environments) if sweep else ()
-    notes = tuple(dict.fromkeys((*left_out, *machines)))
-    warnings = sweep.warnings if sweep else ()
-    return Projected(projections=tuple(found), notes=notes, warnings=warnings)
