@@ -53,9 +53,8 @@ class Metric:
     header: str = ""
     """Column header; empty if no table has it; "{Item}" is replaced by the architecture's item."""
     style: Style = "plain"
-    shown: Literal["always", "if measured", "on request"] = "on request"
-    """When a table has the column without --columns. "if measured": a table without any value of it
-    does not mention the column."""
+    shown: bool = False
+    """Whether a table has the column without --columns, if a row has a value."""
     trial: Callable[[TrialRecord], PlainValue] | None = None
     """Reads it from one trial; None if trials do not have it."""
     setting: Callable[[TrialSpec], PlainValue] | None = None

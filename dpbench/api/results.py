@@ -119,7 +119,7 @@ class Results:
         format or a column that is not known.
         """
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
-        return rows_text(self._subject.rows, format=format, columns=keys, width=width)[0]
+        return rows_text(self._subject.rows, format=format, columns=keys, width=width)
 
     def plot(self, kind: str = "throughput", *, work: str | None = None) -> Figure:
         """A chart, as `dpbench plot` draws it; `work` is a key of `headlines`, required if there
@@ -252,7 +252,7 @@ class Results:
         parts += [f"<p>⚠ {_plain(warning)}</p>" for warning in self.warnings]
         if every:
             keys = ",".join(COLUMNS)
-            table, _ = rows_text(every[:MOST_ROWS], format="html", columns=keys)
+            table = rows_text(every[:MOST_ROWS], format="html", columns=keys)
             parts.append(f'<div style="overflow-x: auto">\n{table}</div>')
             notes = (*footnotes(every), *notes)
         if len(every) > MOST_ROWS:

@@ -60,9 +60,8 @@ def show_rows(
     if subject.collectives:
         write_text(collectives_text(subject.collectives.records, format, columns), file)
         return
-    text, left_out = rows_text(subject.rows, format=format, columns=columns)
-    notes = () if format in DATA_FORMATS else (*footnotes(subject.rows), *left_out)
-    for note in notes:
+    text = rows_text(subject.rows, format=format, columns=columns)
+    for note in () if format in DATA_FORMATS else footnotes(subject.rows):
         print(note, file=sys.stderr)
     write_text(text, file)
 

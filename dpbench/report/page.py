@@ -268,7 +268,7 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     rows = [row for row in rows if row not in skipped]
     own = (column for key, column in TABLE_METRICS.items() if key != "backend")
     fields = (*own, *claim_columns(rows))
-    usual = {field.key for field in usual_columns(rows)[0]}
+    usual = {field.key for field in usual_columns(rows)}
     columns = configurations(rows, fields).columns
     commands = [command_of_row(command, row.trial) for row in rows]
     return Table(

@@ -36,10 +36,10 @@ def screen(
 
     Raises UnknownName or UsageError for unknown columns.
     """
-    table, left_out = rows_text(subject.rows, columns=columns, width=width)
+    table = rows_text(subject.rows, columns=columns, width=width)
     failed = [row for row in subject.rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
     ends = (*reasons(failed)[:MOST_REASONS], *sources(subject.rows)[:MOST_REASONS])
-    said = [*(one for one in notes(subject) if one not in ends), *left_out]
+    said = [one for one in notes(subject) if one not in ends]
     headlines = {} if subject.sweep is None else subject.headlines
     reasons_above = (one.reason for one in headlines.values())
     alerts = warnings(subject, (*subject.unfinished, *reasons_above, SYNTHETIC_NOTE))

@@ -45,7 +45,6 @@ MOST_IMPORTANT = (
     *("mfu", "final_loss", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
-DEFAULT_COLUMNS = tuple(column for column in TABLE_METRICS.values() if column.shown != "on request")
 NO_ROWS = "No rows: nothing has been measured.\n"
 UNLIMITED = 100_000
 """Width of a table that keeps all columns."""
@@ -56,8 +55,8 @@ _UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
 
 def rows_text(
     rows: Rows, *, format: str | None = None, columns: str | None = None, width: int | None = None
-) -> tuple[str, tuple[str, ...]]:
-    """The rows in a format, and notes on columns that have no values.
+) -> str:
+    """The rows in a format.
 
     Args:
         columns: None for the default ones, "seed" for those of torch-ddp's README, else
@@ -78,29 +77,27 @@ def rows_text(
         if columns is not None:
             keys = SEED_KEYS if columns == SEED else parse_keys(columns, frame.columns)
             frame = frame[list(keys)]
-        return frame_text(frame, name), ()
+        return frame_text(frame, name)
     if name == TEXT and columns is None:
         return _for_terminal(rows, width or UNLIMITED)
-    absent: tuple[str, ...] = ()
     if columns == SEED:
         table = seed_table(rows)
     else:
-        chosen, absent = (parse_columns(columns), ()) if columns else usual_columns(rows)
+        chosen = parse_columns(columns) if columns else usual_columns(rows)
         table = configurations(rows, chosen, with_reasons=name != TEXT)
     if name != TEXT:
-        return f"{table.document(name)}\n", absent
-    return (f"{table.text(UNLIMITED)[0]}\n" if rows else NO_ROWS), absent
+        return f"{table.document(name)}\n"
+    return f"{table.text(UNLIMITED)[0]}\n" if rows else NO_ROWS
 
 
-def _for_terminal(rows: Rows, width: int) -> tuple[str, tuple[str, ...]]:
+def _for_terminal(rows: Rows, width: int) -> str:
     """The default columns that fit, what all rows have in common above, and the others below."""
     if not rows:
-        return NO_ROWS, ()
+        return NO_ROWS
     without = unavailable(rows)
     skipped = [row for found in without.values() for row in found]
     shown = [row for row in rows if row not in skipped]
-    chosen, absent = usual_columns(shown)
-    table = configurations(shown, chosen)
+    table = configurations(shown, usual_columns(shown))
     common = {
         column.key: f"{column.key.replace('_', ' ')} {column.cells[0]}"
         for column in table.columns
@@ -116,7 +113,7 @@ def _for_terminal(rows: Rows, width: int) -> tuple[str, tuple[str, ...]]:
     said = [f"All {len(shown):,} rows: {', '.join(common.values())}"] if common else []
     above = [filled(line, width) for line in (*without, *said)]
     below = [filled(not_shown(left, width, "--columns"), width)] if left else []
-    return "\n".join([*above, text, *below, ""]), absent
+    return "\n".join([*above, text, *below, ""])
 
 
 def configurations(rows: Rows, columns: Sequence[Metric], *, with_reasons: bool = False) -> Table:
@@ -174,31 +171,29 @@ def claim_columns(rows: Rows) -> tuple[Metric, ...]:
             key=name,
             header=f"{header} (claimed)",
             meaning="As the source of the numbers states it; not measured here.",
-            shown="always",
+            shown=True,
             row=lambda row: row.claims.get(name),
         )
 
     return tuple(map(claim, dict.fromkeys(name for row in rows for name in row.claims)))
 
 
-def usual_columns(rows: Rows) -> tuple[tuple[Metric, ...], tuple[str, ...]]:
+def usual_columns(rows: Rows) -> tuple[Metric, ...]:
     """The columns that every table has by default, a terminal's and the page's: those with a value,
     the status where some row did not simply complete, and the final loss if all rows took the same
-    number of steps. Also a note on those without a value."""
-    full, empty = [], []
-    completed = rows and all(r.status is Status.COMPLETED and r.reason is None for r in rows)
-    for column in (*DEFAULT_COLUMNS, *claim_columns(rows)):
-        if completed and column.key == "status":
-            continue
-        steps = {row["timed_steps"] for row in rows if row[column.key]}
-        if column.key == "final_loss" and len(steps) > 1:
-            continue
-        if not rows or any(cell(column, row) != MISSING for row in rows):
-            full.append(column)
-        elif column.shown != "if measured":
-            empty.append(column.header.replace("{Item}", "Items"))
-    note = f"not measured, column left out: {', '.join(empty)}"
-    return tuple(full), (note,) if empty else ()
+    number of steps."""
+    unsuited = set()
+    if rows and all(row.status is Status.COMPLETED and row.reason is None for row in rows):
+        unsuited.add("status")
+    if len({row["timed_steps"] for row in rows if row["final_loss"]}) > 1:
+        unsuited.add("final_loss")
+    usual = (column for column in TABLE_METRICS.values() if column.shown)
+    return tuple(
+        column
+        for column in (*usual, *claim_columns(rows))
+        if column.key not in unsuited
+        and (not rows or any(cell(column, row) != MISSING for row in rows))
+    )
 
 
 def parse_columns(text: str) -> tuple[Metric, ...]:

@@ -77,7 +77,7 @@ def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells(common: str) ->
 
 
 def written(rows: Rows, **options: Any) -> str:
-    return rows_text(rows, **options)[0]
+    return rows_text(rows, **options)
 
 
 def body(text: str) -> list[str]:
