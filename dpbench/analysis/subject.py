@@ -8,7 +8,7 @@ from pathlib import Path
 from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.diagnosis.advice import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.hints import hints
+from dpbench.analysis.diagnosis.hints import code_notes, hints
 from dpbench.analysis.headline import Headline, headline_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.repetitions import is_untrustworthy, load_notes
@@ -31,7 +31,11 @@ class Subject:
     rows: tuple[Row, ...] = ()
     warnings: tuple[str, ...] = ()
     """Warnings before a number is believed: about machines, or the model's loss."""
+    load_notes: tuple[str, ...] = ()
+    """Those of the warnings that are about other load on the machine."""
     hints: tuple[str, ...] = ()
+    code_notes: tuple[str, ...] = ()
+    """Those of the hints that are about the user's model."""
     explanations: tuple[Explanation, ...] = ()
     """Explanations of all rows that have a speed, also of those that are too noisy."""
     sweep: StoredSweep | None = None
@@ -60,8 +64,8 @@ class Subject:
     @property
     def headlines(self) -> dict[str, Headline]:
         """The main results of each work, of which a sweep of one architecture has one: ""."""
-        records = self.sweep.records if self.sweep else ()
-        load = load_notes(records)[0] if is_untrustworthy(records) else ""
+        is_busy = self.sweep is not None and is_untrustworthy(self.sweep.records)
+        load = self.load_notes[0] if is_busy else ""
         return {
             work: headline_of(rows, synthetic=self.synthetic, load=load)
             for work, rows in (by_work(self.rows) or {"": ()}).items()
@@ -81,16 +85,19 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
         return Subject(name=name, collectives=stored)
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
+    load, code = load_notes(records), code_notes(rows)
     means = [one.verification.is_sample_mean for one in records if one.verification]
     return Subject(
         name=name,
         rows=rows,
         warnings=(
             *([NOT_A_MEAN] if False in means else []),
-            *load_notes(records),
+            *load,
             *environment_notes(records, environments),
         ),
-        hints=hints(rows, environments),
+        load_notes=load,
+        hints=(*hints(rows, environments), *code),
+        code_notes=code,
         explanations=explain_rows(rows),
         sweep=stored,
         unfinished=unfinished_warning(stored),

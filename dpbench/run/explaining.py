@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpbench.analysis.diagnosis.explanation import fastest, not_too_noisy, trained_together
-from dpbench.analysis.diagnosis.hints import code_notes
-from dpbench.analysis.repetitions import load_notes
 from dpbench.analysis.row import noise_note
 from dpbench.analysis.subject import of_folder
 from dpbench.errors import TrainingFailed, UsageError
@@ -63,7 +61,7 @@ def explain(options: ExplainOptions) -> Answer:
     elif not chooses:
         shown = fastest(shown)
     noisy = [one.row for one in chosen if one.is_too_noisy and one not in shown]
-    first = (*subject.unfinished, *load_notes(sweep.records))
+    first = (*subject.unfinished, *subject.load_notes)
     warn(*sweep.warnings)
     found = answer(
         explanations,
@@ -73,7 +71,7 @@ def explain(options: ExplainOptions) -> Answer:
         notes=(
             *([noise_note(noisy, "explain")] if noisy else []),
             *(note for note in subject.warnings if note not in first),
-            *code_notes(subject.rows),
+            *subject.code_notes,
         ),
         verbose=options.verbose,
     )

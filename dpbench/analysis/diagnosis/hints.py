@@ -28,7 +28,6 @@ def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple
         *(hint for row in measured for hint in _unlike_gpus(row, environments)),
         *(hint for row in measured for hint in _gpus_and_network(row)),
         *_uneven_shards(measured),
-        *code_notes(measured),
     )
 
 

@@ -154,8 +154,7 @@ def synchronized(name: str, layers: int = 3) -> TrialRecord:
 
 def test_layers_that_communicate_in_the_forward_pass_are_named_once_for_all_rows() -> None:
     assert code_notes(summarize([synchronized("ddp", 0)])) == ()
-    both = summarize([synchronized("ddp"), synchronized("fsdp2")])
-    (note,) = hints(both, {})
+    (note,) = code_notes(summarize([synchronized("ddp"), synchronized("fsdp2")]))
     assert note == (
         "ddp/gloo ×2, batch 32; and 1 more row: SyncBatchNorm (3 layers) communicates in every "
         "forward pass, in steps without gradient synchronization too; exposed communication and "
