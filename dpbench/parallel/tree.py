@@ -131,24 +131,21 @@ def zip_leaves(
     Raises:
         ValueError: naming the first tree that deviates and where.
     """
-    first, container = trees[0], _opened(trees[0])
-    everyone = [children(tree) for tree in trees]
-    for index, (tree, parts) in enumerate(zip(trees, everyone, strict=True)):
-        if (parts is None) != (container is None) or (
-            container is not None and type(tree) is not type(first)
-        ):
-            raise _deviation(index, path, type(tree).__name__, type(first).__name__)
-    if container is None:
+    containers = [_opened(tree) for tree in trees]
+    first = containers[0]
+    for index, (tree, container) in enumerate(zip(trees, containers, strict=True)):
+        if (container is None) != (first is None) or (first and type(tree) is not type(trees[0])):
+            raise _deviation(index, path, type(tree).__name__, type(trees[0]).__name__)
+        if container and first and container[0].keys() != first[0].keys():
+            keys = f"the keys {list(container[0])}"
+            raise _deviation(index, path, keys, f"the keys {list(first[0])}")
+    if first is None:
         return function(list(trees), path)
-    mine, rebuild = container
-    for index, parts in enumerate(everyone):
-        if parts is not None and parts.keys() != mine.keys():
-            raise _deviation(index, path, f"the keys {list(parts)}", f"the keys {list(mine)}")
     joined = {}
-    for key in mine:
-        parts_at_key = [parts[key] for parts in everyone if parts is not None]
-        joined[key] = zip_leaves(function, parts_at_key, f"{path}[{key!r}]")
-    return rebuild(joined)
+    for key in first[0]:
+        parts = [container[0][key] for container in containers if container]
+        joined[key] = zip_leaves(function, parts, f"{path}[{key!r}]")
+    return first[1](joined)
 
 
 def _deviation(index: int, path: str, got: object, expected: object) -> ValueError:

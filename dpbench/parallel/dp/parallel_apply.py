@@ -247,17 +247,18 @@ def sum_over_replicas(
     Not in place: a gradient may share its memory with that of another parameter.
     """
     total = list(replicas[0])
-    summed: set[int] = set()
+    dense: dict[int, Sequence[Tensor | None]] = {}
     if device.type == "cuda":
         for place, alike in enumerate(zip(*replicas, strict=True)):
-            if all(one is not None and one.layout is torch.strided for one in alike):
-                summed.add(place)
-        dense: Any = [[gradients[place] for place in sorted(summed)] for gradients in replicas]
-        for place, sum_ in zip(sorted(summed), sum_to_first(dense, device), strict=True):
+            # NCCL, which torch asks if it is there, has no complex numbers.
+            if all(g is not None and not (g.is_sparse or g.is_complex()) for g in alike):
+                dense[place] = alike
+        by_replica: Any = list(zip(*dense.values(), strict=True))
+        for place, sum_ in zip(dense, sum_to_first(by_replica, device), strict=True):
             total[place] = sum_
     for gradients in replicas[1:]:
         for place, gradient in enumerate(gradients):
-            if gradient is not None and place not in summed:
+            if gradient is not None and place not in dense:
                 there, before = gradient.to(device), total[place]
                 total[place] = there if before is None else before + there
     return total
