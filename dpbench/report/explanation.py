@@ -65,7 +65,7 @@ def answer(
     remarks = [*factor_notes(own), *reasons(rows), *notes]
     if verbose:
         remarks = [READING, *_phases(own), *remarks]
-    elif (others := len(not_too_noisy(explanations)) - len(own)) and not (
+    elif (others := sum(one not in own for one in not_too_noisy(explanations))) and not (
         own and own[0].trial.workload.script
     ):
         remarks.append(

@@ -10,56 +10,12 @@ import pytest
 
 from dpbench.analysis.subject import of_folder
 from dpbench.cli.app import run
-from dpbench.records.trial import HostLoad, Status
+from dpbench.records.trial import HostLoad
 from dpbench.report.page import build_page
 from dpbench.store import load
-from tests.analysis.builders import noisy_sweep, record, runs, steps_of, trial, weak_sweep
-from tests.analysis.builders import run as throughput
+from tests.analysis.builders import runs, steps_of, trial, weak_sweep
 from tests.cli.command import dpbench
 from tests.cli.stored import stored
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return stored(tmp_path / "demo", [record for i in range(3) for record in weak_sweep(i)])
-
-
-def test_the_fastest_row_is_explained_unless_others_are_chosen(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["explain", str(folder)]) == 0
-    assert capsys.readouterr().out.startswith("ddp/gloo ×2, batch 32 reaches 50.0 ± 0 % of linear")
-    assert run(["explain", str(folder), "--group-sizes", "1"]) == 0
-    assert capsys.readouterr().out.startswith("ddp/gloo ×1")
-    arguments = ["--implementation", "ddp", "--backend", "gloo", "--group-size", "2"]
-    assert run(["explain", str(folder), "--json", *arguments]) == 0
-    (only,) = json.loads(capsys.readouterr().out)["configurations"]
-    assert (only["implementation"], only["group_size"]) == ("ddp", 2)
-    assert only["efficiency"]["value"] == pytest.approx(0.5)
-    assert not (folder / "report").exists()
-
-
-def test_where_nothing_is_clear_the_answer_says_what_varied_and_the_status_is_4(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = str(stored(tmp_path / "noisy", noisy_sweep()))
-    assert run(["explain", folder]) == 0
-    assert capsys.readouterr().out.startswith("dp ×2, batch 32 reaches ")
-    assert run(["explain", folder, "--implementations", "ddp", "--group-sizes", "2"]) == 4
-    printed = capsys.readouterr().out
-    assert printed.startswith(
-        "No efficiency: ddp/gloo ×2, batch 32 varied from 600 to 9,000 images/s between 3\n"
-    )
-    assert "Share of step" not in printed
-    assert printed.endswith("\n\nNext: measure again with --repetitions 9\n")
-    words = "too noisy to explain: ddp/gloo ×2, batch 32; measure again with more --repetitions"
-    assert run(["explain", folder, "--implementations", "ddp"]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert printed.startswith("ddp/gloo ×1, batch 32 reaches ")
-    assert words in printed
-    assert printed.count("ddp/gloo ×2") == 1
-    assert run(["explain", folder, "--implementations", "dp"]) == 0
-    assert "too noisy" not in capsys.readouterr().out
 
 
 def test_the_row_that_makes_another_too_noisy_is_named(
@@ -94,32 +50,6 @@ def test_under_load_the_clear_factors_of_a_noisy_row_are_stated_after_the_load(
     shares = {line.split("  ")[0]: line for line in table}
     assert shares["communication"].split()[1:6] == ["0.800", "±", "0", "20.0", "±"]
     assert shares["contention and wrapper"].split()[3:7] == ["too", "noisy", "too", "noisy"]
-
-
-def test_only_failed_rows_cannot_be_explained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    failed = record(trial(), status=Status.FAILED, reason="rank 1 ended with signal 9")
-    assert run(["explain", str(stored(tmp_path / "failed", [failed]))]) == 2
-    end = "(ddp/gloo ×1, batch 32 failed: rank 1 ended with signal 9)\n"  # --resume repeats nothing
-    assert capsys.readouterr().err.endswith(end)
-    alone = throughput(trial("single", "none"), 100.0)
-    assert run(["explain", str(stored(tmp_path / "one", [alone]))]) == 2
-    assert capsys.readouterr().err.endswith("no row has a speed to compare with `single`\n")
-
-
-def test_json_has_rows_that_are_too_noisy_and_whether_all_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = str(stored(tmp_path / "noisy", noisy_sweep()))
-    only_noisy = ["--implementations", "ddp", "--group-sizes", "2"]
-    for chosen, status, outcome in (([], 0, "explained"), (only_noisy, 4, "inconclusive")):
-        assert run(["explain", folder, "--json", *chosen]) == status
-        found = json.loads(capsys.readouterr().out)
-        assert found["outcome"] == outcome
-        rows = found["configurations"]
-        noisy = {(r["implementation"], r["group_size"]) for r in rows if r["too_noisy"]}
-        assert noisy == {("ddp", 2)}
 
 
 def test_the_page_gives_the_same_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

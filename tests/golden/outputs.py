@@ -20,6 +20,9 @@ from typing import Any
 from unittest import mock
 
 from dpbench.cli.app import run
+from tests.analysis.builders import noisy_sweep, record, trial
+from tests.builders import HERE
+from tests.cli.stored import stored
 from tests.launch import synthetic
 
 ROOT = Path(__file__).parents[2]
@@ -73,6 +76,8 @@ def prepare(folder: Path) -> None:
     shutil.copy(ROOT / "results/published/torch_ddp_rtx3090.csv", folder / "table.csv")
     for name, text in FILES.items():
         (folder / name).write_text(text)
+    stored(folder / "made/noisy", noisy_sweep(), HERE)
+    stored(folder / "made/failed", [record(trial(), reason="rank 1 ended with signal 9")], HERE)
     for command_line in PREPARED:
         status, text = output_of(command_line, folder)
         assert status in (0, 1), f"{command_line}: {status}: {text}"
