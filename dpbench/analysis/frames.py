@@ -73,6 +73,7 @@ RANK_METRICS = (
     _column("device", "text"),
     _column("setup_seconds"),
     _column("comm_init_seconds"),
+    _column("group_class", "text"),
     _column("warmup_steps", "integer"),
     _column("timed_steps", "integer", lambda rank: len(rank.timed.step_seconds)),
     _column("timed_seconds", read=attrgetter("timed.seconds")),
