@@ -1,11 +1,10 @@
 """Architectures: their protocol, and loading one by name.
 
 An architecture is a module in `architectures/`, a function in your own module or file, or a
-classifier of torchvision (`naming` has the spellings). `names`, `check_exists` and everything else
-that only needs the name import neither torch nor an architecture.
+classifier of torchvision (`naming` has the spellings). `names` and everything else that only needs
+the name import neither torch nor an architecture.
 """
 
-from dpbench.architecture.loading import check_exists as check_exists
 from dpbench.architecture.loading import load as load
 from dpbench.architecture.loading import load_function as load_function
 from dpbench.architecture.loading import names as names

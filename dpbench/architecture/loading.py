@@ -28,15 +28,6 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(m.name for m in modules if not m.name.startswith("_")))
 
 
-def check_exists(text: str, what: str = "architecture") -> None:
-    """Raise UsageError unless `text` names something that exists: an architecture, or the file or
-    module of the user's dataset, if `what` is "dataset".
-
-    For a dotted module this imports the parents, and nothing else.
-    """
-    _require(parse_name(text, what))
-
-
 def load_function(text: str, what: str) -> Callable[..., Any]:
     """The user's function that `text` names as its `what`; imports its file or module. Raises
     UsageError if there is no such function."""

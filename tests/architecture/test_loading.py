@@ -136,37 +136,32 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("name", architecture.names())
 def test_every_shipped_architecture_loads_under_its_own_name(name: str) -> None:
-    architecture.check_exists(name)
     loaded = architecture.load(name)
     assert loaded.name == name
     assert architecture.items_per_sample(loaded) >= 1
     assert architecture.options(name)  # each has sizes that can be chosen
 
 
-def test_names_and_checks_import_neither_torch_nor_an_architecture() -> None:
+def test_names_import_neither_torch_nor_an_architecture() -> None:
     code = (
-        "import sys; from dpbench.architecture import check_exists, is_user_code, names;"
-        "check_exists(names()[0]); check_exists('resnet:depth=50');"
-        "is_user_code('json.decoder:make');"
+        "import sys; from dpbench.architecture import is_user_code, names;"
+        "names(); is_user_code('json.decoder:make');"
         "print([m for m in sys.modules if m == 'torch' or m.startswith('dpbench.architectures.')])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("use", [architecture.check_exists, architecture.load])
 @pytest.mark.parametrize("spelled", ["mnist_cn", "mnist_cn:width=3"])
-def test_an_unknown_name_gets_the_nearest_one_suggested(use: object, spelled: str) -> None:
-    assert callable(use)
+def test_an_unknown_name_gets_the_nearest_one_suggested(spelled: str) -> None:
     with pytest.raises(UnknownName, match=r"'mnist_cn'. Did you mean 'mnist_cnn'\?.*mlp"):
-        use(spelled)
+        architecture.load(spelled)
 
 
 @pytest.mark.parametrize("spelled", ["outside_models", "outside_models.py", "./outside_models.py"])
 def test_a_factory_of_a_module_or_a_file_is_called_with_its_options(
     outside: str, spelled: str
 ) -> None:
-    architecture.check_exists(f"{spelled}:Small")
     loaded = architecture.load(f"{spelled}:Small:depth=5")
     assert (loaded.name, loaded.item, loaded.depth) == ("small", "rows", 5)  # type: ignore[attr-defined]
     assert [str(option) for option in architecture.options(f"{spelled}:Small")] == ["depth=2 (int)"]
