@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from dpbench.analysis.diagnosis.explanation import fastest, not_too_noisy, trained_together
+from dpbench.analysis.diagnosis.explanation import (
+    Explanation,
+    fastest,
+    not_too_noisy,
+    trained_together,
+)
 from dpbench.analysis.row import noise_note
 from dpbench.analysis.subject import of_folder
 from dpbench.errors import TrainingFailed, UsageError
@@ -17,6 +23,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.explanation import answer
+from dpbench.report.layout import NO_BREAK
 from dpbench.run.results import filter_choices, latest_folders
 from dpbench.specs.traits import SCRIPT
 from dpbench.store import LOGS_FOLDER, load
@@ -54,10 +61,9 @@ def explain(options: ExplainOptions) -> Answer:
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
     chosen = explanations if chooses else trained_together(explanations) or explanations
     shown = not_too_noisy(chosen)
-    following: tuple[str, ...] = ()
-    if not shown:
+    is_clear = bool(shown)
+    if not is_clear:
         shown = fastest(chosen)[:1]
-        following = (f"Next: {_measure_again(options, 3 * shown[0].row.repetitions)}",)
     elif not chooses:
         shown = fastest(shown)
     noisy = [one.row for one in chosen if one.is_too_noisy and one not in shown]
@@ -75,15 +81,25 @@ def explain(options: ExplainOptions) -> Answer:
         ),
         verbose=options.verbose,
     )
-    return replace(found, paragraphs=(*found.paragraphs, *following))
+    return replace(found, paragraphs=(*found.paragraphs, *_next(options, shown[0], is_clear)))
 
 
-def _measure_again(options: ExplainOptions, repetitions: int) -> str:
-    """What to type for more repetitions of a script, or what to do for those of a sweep."""
-    if not options.script_words:
-        return f"measure again with --repetitions {repetitions}"
-    again = options.model_copy(update={"repetitions": repetitions, "name": None})
-    return shlex.join(["dpbench", "explain", *again.words()])
+def _next(options: ExplainOptions, one: Explanation, is_clear: bool) -> Iterator[str]:
+    """What to do next: measure more if it is not clear, or what the remedy of a script brings."""
+    repetitions = 3 * one.row.repetitions
+    remedies = [symptom.option for symptom in one.symptoms if symptom.option]
+    command = ""
+    again = options.model_copy(update={"name": None, "as_json": False, "verbose": False})
+    if not is_clear and not options.script_words:
+        yield f"Next: measure again with --repetitions {repetitions}"
+    elif not is_clear:
+        words = again.model_copy(update={"repetitions": repetitions}).words()
+        command = shlex.join(["dpbench", "explain", *words])
+    elif remedies and options.script_words:
+        values = ["--group-sizes", LARGEST, *remedies[0].split()]
+        command = shlex.join(["dpbench", "sweep", *values, *again.words()])
+    if command:  # on one line, to be copied
+        yield f"Next: {command}".replace(" ", NO_BREAK)
 
 
 def _measure(options: ExplainOptions) -> Path:

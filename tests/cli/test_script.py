@@ -80,6 +80,32 @@ def test_what_a_script_does_wrong_is_said_even_where_its_speed_is_too_noisy(
     assert "find_unused_parameters=True looks for unused parameters" in said
 
 
+@pytest.mark.parametrize(
+    ("growth", "command"),
+    [
+        (1, "sweep --group-sizes max --find-unused auto,off --gpus 2 train.py --lr 1"),
+        (4, "explain --gpus 2 --repetitions 12 train.py --lr 1"),
+    ],
+)
+def test_the_next_command_measures_the_remedy_or_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    growth: int,
+    command: str,
+) -> None:
+    records = [
+        one
+        for number in range(4)
+        for one in script_sweep(number, single=0.01 * growth**number, finds_unused=True)
+    ]
+    folder = stored(tmp_path / "demo", records)
+    monkeypatch.setattr("dpbench.run.sweep.measuring.measure_sweep", lambda *_: load(folder))
+    words = ("--gpus", "2", "--name", "demo", "train.py", "--lr", "1")
+    assert run(["explain", *words]) == (0 if growth == 1 else 4)
+    assert capsys.readouterr().out.endswith(f"\n\nNext: dpbench {command}\n")
+
+
 def test_a_results_folder_takes_its_options_in_any_place(tmp_path: Path) -> None:
     folder = stored(tmp_path / "demo", [one for i in range(3) for one in weak_sweep(i)])
     assert run(["explain", str(folder), "--group-sizes", "2"]) == 0
@@ -92,7 +118,7 @@ def test_a_slow_input_pipeline_is_found_in_an_unchanged_script(tmp_path: Path) -
     options = ("explain", "--gpus", "2", "--repetitions", "3", "--name", "own", "--json")
     script = (str(SCRIPT), "--fault", "slow-samples")
     done = dpbench(*options, *script, cwd=tmp_path, timeout=180)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 4), done.stderr  # 4 on a machine that is busy
     (group,) = (
         one
         for one in json.loads(done.stdout)["configurations"]

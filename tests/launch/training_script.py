@@ -69,12 +69,10 @@ def main() -> None:
     data = (SlowSamples if "slow-samples" in faults else TensorDataset)(*samples)
     ranks, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     sampler = None if "same-samples" in faults else DistributedSampler(data, ranks, rank)
-    loader = DataLoader(
-        data, chosen.batch_size, sampler=sampler, num_workers=chosen.workers, drop_last=True
-    )
+    loader = {"sampler": sampler, "num_workers": chosen.workers, "drop_last": True}
     step = 0
     for _ in range(chosen.epochs):
-        for inputs, targets in loader:
+        for inputs, targets in DataLoader(data, chosen.batch_size, **loader):
             nn.functional.cross_entropy(model(inputs), targets).backward()
             step += 1
             if step % chosen.micro_steps == 0 and "no-optimizer" not in faults:

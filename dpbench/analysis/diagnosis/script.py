@@ -24,6 +24,8 @@ class Symptom:
     text: str
     """A sentence without its period; empty where the report has numbers for it."""
     remedy: str
+    option: str = ""
+    """The option of `dpbench sweep` that measures what the remedy brings, if there is one."""
 
 
 def symptoms(records: Sequence[TrialRecord], breakdown: Breakdown) -> tuple[Symptom, ...]:
@@ -97,6 +99,7 @@ def _unused(facts: Sequence[ScriptFacts]) -> Iterator[Symptom]:
             text="find_unused_parameters=True looks for unused parameters in every step, and all "
             "parameters had a gradient",
             remedy="leave it out of DistributedDataParallel(…)",
+            option="--find-unused auto,off",
         )
 
 
@@ -141,10 +144,12 @@ def _input_pipeline(facts: Sequence[ScriptFacts], breakdown: Breakdown) -> Itera
     wanted = ["num_workers=…"]
     wanted += ["persistent_workers=True"] * (not first.keeps_workers)
     wanted += ["pin_memory=True"] * (first.gpu is not None and not first.pins_memory)
+    workers = first.loader_workers or 0
     yield Symptom(
         kind="input pipeline",
         text="",
-        remedy=f"DataLoader({', '.join(wanted)}); this run had num_workers={first.loader_workers}",
+        remedy=f"DataLoader({', '.join(wanted)}); this run had num_workers={workers}",
+        option=f"--data-workers {workers},{max(2, 2 * workers)}",
     )
 
 

@@ -45,10 +45,13 @@ class Feed:
 
 
 class Batches:
-    """An iterator of a DataLoader that the clock hears of."""
+    """An iterator of a DataLoader that the clock hears of. It keeps the loader, which many scripts
+    make in the line of their loop."""
 
-    def __init__(self, batches: Iterator[Any], feed: Feed, clock: StepClock) -> None:
-        self._batches, self._feed, self._clock = batches, feed, clock
+    def __init__(
+        self, loader: DataLoader[Any], batches: Iterator[Any], feed: Feed, clock: StepClock
+    ) -> None:
+        self._loader, self._batches, self._feed, self._clock = loader, batches, feed, clock
 
     def __iter__(self) -> Batches:
         return self
@@ -236,12 +239,12 @@ def _watch_batches(clock: StepClock, watched: Watched) -> None:
     def watched_iter(self: Any) -> Iterator[Any]:
         feed = watched.feeds.setdefault(self, Feed())
         if clock.mode == "cached" and feed.trains:
-            return Batches(iter(()), feed, clock)
+            return Batches(self, iter(()), feed, clock)
         batches = iterate(self)
         if self.num_workers:
             queue = self.num_workers * (self.prefetch_factor or 2)
             clock.queued = min(max(clock.queued, queue), QUEUE_LIMIT)
-        return Batches(batches, feed, clock)
+        return Batches(self, batches, feed, clock)
 
     DataLoader.__iter__ = watched_iter  # type: ignore[method-assign,assignment]
 
