@@ -204,7 +204,8 @@ def _sections(subject: Subject, pictures: Sequence[Picture]) -> Iterator[Section
     for machine in islice(subject.stored.environments.values() if subject.stored else (), 1):
         table = machine_table(machine_lines(machine))
         yield Section(key="environment", title="Environment", tables=(table,), folded=True)
-    if command := command_of(subject):
+    if words := _words(subject):
+        command = escaped(shlex.join(["dpbench", *words]))
         yield Section(key="reproduce", title="Reproduce", code=command, folded=True)
 
 
@@ -280,17 +281,11 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     )
 
 
-def command_of(subject: Subject) -> str:
-    """The command that measured; empty for published numbers."""
-    again = _words(subject)
-    return escaped(shlex.join(["dpbench", *again])) if again else ""
-
-
 def _words(subject: Subject) -> list[str]:
-    """The words of the command that measured, without the program and --resume."""
-    words = (
-        [word for word in subject.stored.command if word != "--resume"] if subject.stored else []
-    )
+    """The words of the command that measured, without the program and --resume; none for published
+    numbers."""
+    command = subject.stored.command if subject.stored else ()
+    words = [word for word in command if word != "--resume"]
     return words[1:] if words and words[0].endswith("dpbench") else words
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.row import Row
 from dpbench.analysis.scaling import UNITY, environments_of, speedup_of
@@ -14,7 +15,6 @@ from dpbench.report.charts.style import (
     MUTED,
     Drawn,
     case_panels,
-    case_title,
     cases,
     draw_points,
     series_of,
@@ -35,13 +35,8 @@ def implementations(subject: Subject) -> Drawn:
         raise NothingToDraw(
             "no two implementations have a throughput at the same sizes in one environment"
         )
-    ratios: dict[Row, Estimate] = {}
-    noisy = []
-    for case in compared:
-        if any(map(_is_stated, case.values())):
-            ratios |= case
-        else:
-            noisy.append(case_title([*case]))
+    stated = [case for case in compared if any(map(_is_stated, case.values()))]
+    ratios = {row: ratio for case in stated for row, ratio in case.items()}
     if not ratios:
         raise NothingToDraw("every ratio of two implementations is too noisy to state")
     styles = series_styles([series_of(one) for one in sides])
@@ -74,8 +69,8 @@ def implementations(subject: Subject) -> Drawn:
     remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
     if any(row.implementation == INDEPENDENT for row in subject.rows):
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
-    if noisy:
-        remarks.append(f"not shown, as every ratio is too noisy: {'; '.join(noisy)}")
+    if noisy := len(compared) - len(stated):
+        remarks.append(f"{units.counted(noisy, 'panel')} left out: too noisy")
     return figure, values, [*remarks, *left_out]
 
 

@@ -41,9 +41,8 @@ class TrainOutput:
         apart = self.as_json or self.json_lines or self.to_stderr
         return sys.stderr if apart else sys.stdout
 
-    def note(self, text: str) -> None:
-        """Print a message, in any case."""
-        say(text)
+    note = staticmethod(say)
+    """Prints a message, in any case."""
 
     def write(self, line: str) -> None:
         print(line, file=self.stream, flush=True)

@@ -97,9 +97,8 @@ class Reporter:
         self._print_skipped()
         self._bar.stop()
 
-    def note(self, text: str) -> None:
-        """Print a message, in any case."""
-        say(text)
+    note = staticmethod(say)
+    """Prints a message, in any case."""
 
     def planned(
         self, specs: Sequence[Spec], label: Callable[[Any], str] = attrgetter("label")
