@@ -280,10 +280,20 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         self.modules_buffers = buffers  # keeps their ids from others
         self._buffer_versions = {id(buffer): version(buffer) for buffer in buffers}
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(
-            "a DistributedDataParallel cannot be copied or pickled; copy or save its module"
-        )
+    def __getstate__(self) -> dict[str, Any]:
+        if self.process_group is not dist.group.WORLD:
+            raise RuntimeError(
+                "DDP Pickling/Unpickling are only supported when using DDP with the default "
+                "process group. Use ddp.module or ddp.state_dict() instead."
+            )
+        left_out = ("process_group", "_reducer", "_frozen", "modules_buffers", "_buffer_versions")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        nn.Module.__setstate__(self, state)  # type: ignore[no-untyped-call]
+        self.process_group = member_group(None, "DistributedDataParallel")
+        self.modules_buffers, self._buffer_versions = [], {}
+        self._build_reducer()
 
 
 def _refuse(arguments: Mapping[str, Any]) -> None:

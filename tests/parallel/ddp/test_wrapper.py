@@ -359,10 +359,17 @@ def exchanges_state_dicts_with_torch(rank: int) -> None:
 
 
 @world.body
-def a_copy_is_refused_and_says_what_to_copy(rank: int) -> None:
-    for copied in (copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="copy or save its module"):
-            copied(Ddp(perceptron()))
+def copies_go_on_training(rank: int) -> None:
+    for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+        ddp = Ddp(perceptron(), bucket_cap_mb=TINY, **options)
+        step(ddp, 0, rank)
+        for wrapped in (ddp, copy.deepcopy(ddp)):
+            for seed in range(1, 3):
+                wrapped.zero_grad()
+                step(wrapped, seed, rank)
+                assert_same(gradients(wrapped), reference(seed))
+    with pytest.raises(RuntimeError, match="default process group"):
+        pickle.dumps(Ddp(perceptron(), process_group=dist.new_group([0, 1])))
 
 
 @world.body
