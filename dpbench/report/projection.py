@@ -9,7 +9,7 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
 from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
-from dpbench.analysis.projection.series import Origin, Projection
+from dpbench.analysis.projection.series import Projection
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer
 from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text
@@ -22,20 +22,13 @@ INTERVALS = (
     "measured: 95 % confidence interval over repetitions; predicted: "
     f"{units.percent(BAND_CONFIDENCE)} band"
 )
-MEANINGS: dict[Origin, str] = {
-    "measured": "measured at this group size",
-    "interpolated": "between measured group sizes",
-    "extrapolated": "beyond the largest measured group size",
-    "next node": "beyond it, and on more nodes than the one that was measured",
-    "projected": "simulated on a network that was described, not measured",
-}
 
 
 def answer(
     projections: Sequence[Projection], *, notes: Sequence[str] = (), verbose: bool = False
 ) -> Answer:
     """A row for each series and group size; as data, every number with its unit and interval."""
-    lines = [*_refusals(projections), *notes, *_reading(projections, verbose=verbose)]
+    lines = [*_refusals(projections), *notes, *_reading(projections)]
     lines += _assumptions(projections) if verbose else [MORE]
     networks = dict.fromkeys(one.network for one in projections if one.network is not None)
     title = f"Simulated on {', '.join(networks)}" if networks else BY_LAW
@@ -116,15 +109,12 @@ def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
         )
 
 
-def _reading(projections: Sequence[Projection], *, verbose: bool) -> Iterable[str]:
-    """How to read the numbers; with `verbose`, also what the kinds mean."""
+def _reading(projections: Sequence[Projection]) -> Iterable[str]:
+    """How to read the numbers."""
     yield INTERVALS
     yield from _track_record(projections)
     references = " or ".join(dict.fromkeys(one.series.reference for one in projections))
     yield f"efficiency is speed per replica ÷ that of {references}; 100 % is linear scaling"
-    if verbose:
-        kinds = {row.kind for one in projections for row in one.rows}
-        yield "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds)
 
 
 def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
