@@ -15,32 +15,31 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+BATCH = 32
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=1000)
-    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--depth", type=int, default=50)
     parser.add_argument("--image", type=int, default=224)
     chosen = parser.parse_args()
 
     gpus, ranks = torch.cuda.device_count(), int(os.environ["WORLD_SIZE"])
-    device = torch.device("cpu")
     if gpus:
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % gpus)
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
+    device = torch.device("cuda" if gpus else "cpu")
     dist.init_process_group("nccl" if gpus >= ranks else "gloo")
 
     torch.manual_seed(0)
     resnet = Architecture(depth=chosen.depth, image=chosen.image).build_model().to(device)
     model = DistributedDataParallel(resnet)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    images = torch.randn(8 * chosen.batch_size, 3, chosen.image, chosen.image)
+    images = torch.randn(8 * BATCH, 3, chosen.image, chosen.image)
     data = TensorDataset(images, torch.randint(10, (len(images),)))
     sampler = DistributedSampler[tuple[torch.Tensor, ...]](data)
-    loader = DataLoader(data, chosen.batch_size, sampler=sampler, pin_memory=bool(gpus))
+    loader = DataLoader(data, BATCH, sampler=sampler, pin_memory=bool(gpus))
 
-    for epoch in range(chosen.epochs):
+    for epoch in range(1000):
         sampler.set_epoch(epoch)
         for inputs, targets in loader:
             optimizer.zero_grad()

@@ -30,8 +30,6 @@ def made(part: re.Match[str]) -> str:
         return outputs.console(part["body"], details)
     if kind == "python":
         return outputs.session(part["body"])
-    if kind == "docstring":
-        return tables.docstring(details)
     return tables.table(kind, details)
 
 

@@ -27,7 +27,7 @@ NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
 
 
 def table(kind: str, details: str) -> str:
-    """The Markdown table that a comment asks for; raises KeyError for one that there is not."""
+    """The table or text that a comment asks for; raises KeyError for one that there is not."""
     return _TABLES[kind](details)
 
 
@@ -55,10 +55,7 @@ def _validation(_: str) -> str:
         )
         number = f"{band.predictions} on {len({error.curve for error in found})} series"
         rows.append((name, number, law, kept, f"{band.inside} of {band.predictions}"))
-    header = (
-        *("predictions", "number", "median error"),
-        *("if the last efficiency stays", "in the band"),
-    )
+    header = "predictions", "number", "median error", "if the last efficiency stays", "in the band"
     return _markdown(header, rows)
 
 
@@ -142,7 +139,7 @@ def _gpu(_: str) -> str:
     )
 
 
-def docstring(name: str) -> str:
+def _docstring(name: str) -> str:
     """What `help` says of a public name, without its arguments."""
     return (inspect.getdoc(getattr(dpbench, name)) or "").split("\n\nReturns:\n")[0] + "\n"
 
@@ -178,6 +175,7 @@ _TABLES: dict[str, Callable[[str], str]] = {
     "architectures": _architectures,
     "charts": _charts,
     "commands": _commands,
+    "docstring": _docstring,
     "gpu": _gpu,
     "members": _members,
     "validation": _validation,
