@@ -6,8 +6,11 @@ ignored here and in the ranks, which inherit that.
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -27,3 +30,30 @@ def end_in_words(exit_code: int) -> str:
 def handle_unless_ignored(number: int, handler: Handler) -> None:
     if signal.getsignal(number) is not signal.SIG_IGN:
         signal.signal(number, handler)
+
+
+@contextmanager
+def second_ends_at_once(end: Callable[[int], None]) -> Iterator[None]:
+    """A context in which `end` is called when a signal of ENDING comes for the second time.
+
+    A separate thread calls it, since the main thread waits for the work that the first signal ends.
+    Signals without a Python handler are left alone. Enter it in the main thread.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def listen() -> None:
+        heard: set[int] = set()
+        while number := int.from_bytes(os.read(reading, 1)):
+            if number in heard and number in ENDING:
+                end(number)
+            heard.add(number)
+        os.close(reading)
+
+    threading.Thread(target=listen, name="second-signal", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writing)  # the thread ends

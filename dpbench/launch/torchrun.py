@@ -31,7 +31,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch.placement import interface_towards
 from dpbench.launch.rank import speaks_of_lost_peer
-from dpbench.launch.signals import end_in_words
+from dpbench.launch.signals import end_in_words, second_ends_at_once
 from dpbench.parent_death import tied_to_this_process
 from dpbench.rendezvous.launch_variables import (
     GLOO_INTERFACE,
@@ -41,7 +41,7 @@ from dpbench.rendezvous.launch_variables import (
     endpoint_text,
 )
 from dpbench.rendezvous.store import file_variables, reach_store, serve_store
-from dpbench.temporary import temporary_folder, temporary_variables
+from dpbench.temporary import clean_up, temporary_folder, temporary_variables
 
 RENDEZVOUS_BACKENDS = ("static", "c10d")
 """Backends of a rendezvous; torchrun's others need a server of their own."""
@@ -181,6 +181,7 @@ def run_workers(chosen: Namespace, threads: int) -> None:
     """
     with (
         temporary_folder() as folder,
+        second_ends_at_once(_leave),
         temporary_variables(worker_variables(chosen, threads, folder)),
         store_held(chosen) as held,
     ):
@@ -210,6 +211,13 @@ def run_workers(chosen: Namespace, threads: int) -> None:
         except RuntimeError as error:
             words = str(error) or type(error).__name__
             raise LaunchError(f"torchrun could not start the workers: {words}") from error
+
+
+def _leave(number: int) -> None:
+    """End at once on a second signal: workers get no more time to end."""
+    os.write(2, b"dpbench: interrupted twice: workers are killed\n")
+    clean_up()
+    os._exit(128 + number)  # the workers die with this process
 
 
 @contextmanager
