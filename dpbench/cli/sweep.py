@@ -60,9 +60,10 @@ def _sweep(options: SweepOptions, placed: Placement | None) -> int:
     if options.dry_run and request is not None:
         raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
     progress = Reporter(quiet=options.quiet)
-    with planned(options, request, say) as job:
+    widened = {"oversubscribe": True} if options.dry_run else {}
+    with planned(options.model_copy(update=widened), request, say) as job:
         if options.dry_run:
-            rows, summary = describe_plan(job)
+            rows, summary = describe_plan(job, oversubscribe=options.oversubscribe)
             say(*job.notes)
             print_result(plan_answer(rows, summary).render(as_json=options.as_json))
             if options.as_json:

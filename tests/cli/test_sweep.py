@@ -20,6 +20,8 @@ import pytest
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.launch.launcher import Outcome
+from dpbench.launch.machine import Machine
+from dpbench.records.environment import Accelerator
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep.measuring import exit_status, run_trials
 from dpbench.specs import TrialSpec
@@ -269,9 +271,29 @@ def test_what_cannot_run_here_is_said_before_anything_is_measured(
     assert capsys.readouterr().err.splitlines() == [said]
     assert run([*words, "--backends", "gloo,nccl", "--dry-run"]) == 0
     capsys.readouterr()
-    assert run([*words, "--gpus", "999", "--backends", "gloo", "--oversubscribe", "--dry-run"]) == 0
-    assert "no estimate, as replicas share cores" in " ".join(capsys.readouterr().out.split())
+    assert run([*words, "--backends", "gloo", "--gpus", "999", "--dry-run"]) == 0
+    needs = "A run needs 999 cores, or --oversubscribe."
+    assert needs in " ".join(capsys.readouterr().out.split())
+    assert run([*words, "--backends", "gloo", "--threads", "999", "--dry-run"]) == 0
+    assert needs in " ".join(capsys.readouterr().out.split())
     assert not Path("results").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_a_plan_for_more_gpus_than_there_are_skips_no_row_for_that(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu = Accelerator(index=0, name="H100", memory_bytes=2**36)
+    machine = Machine(cores=2, gpus=(gpu,), cuda="12.8", missing_backends=())
+    monkeypatch.setattr("dpbench.run.sweep.job.machine_here", lambda: machine)
+    words = ["sweep", "--implementations", "ddp", "--batch-sizes", "4", "--gpus", "2", "--json"]
+    words += ["--arch", "mlp", "--dry-run"]
+    assert run(words) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert {(row["group_size"], row["runs"]) for row in planned} == {(1, 4), (2, 4)}
+    assert run([*words, "--oversubscribe"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert {(row["group_size"], row["runs"]) for row in planned} == {(1, 4), (2, 0)}
 
 
 LATE = """

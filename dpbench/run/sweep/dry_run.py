@@ -24,20 +24,29 @@ SECONDS_PER_TRIAL = 0.3
 where the probes took longer."""
 
 
-def describe_plan(job: Job) -> tuple[list[tuple[TrialSpec, int, str | None]], str]:
+def describe_plan(
+    job: Job, *, oversubscribe: bool
+) -> tuple[list[tuple[TrialSpec, int, str | None]], str]:
     """The rows that the job would measure, in the order of their first run, and a summary with an
     estimate of its time; nothing is stored. With --resume only what is left counts.
+
+    A plan may have more replicas than this machine has devices; unless they may `oversubscribe`
+    them, the summary says what a run needs.
 
     A row is its trial, how many trials of it are left, and why it is skipped, None if it is not.
     Raises what a run would raise before its first trial.
     """
+    needs = "" if oversubscribe else _needs_in_words(job)
+    if needs and job.here.machine.has_cuda:  # where it is to run, each replica has its own GPU
+        devices = tuple(f"cuda:{number}" for number in range(len(job.spec.devices)))
+        job = replace(job, spec=replace(job.spec, devices=devices))
     with temporary_folder() as logs, launcher_for(job, logs) as launcher:
         reasons = unusable_rows(job.trials, launcher)
         usable = [trial for trial in job.trials if trial.configuration not in reasons]
         left = missing(usable, lasting(job.earlier.records) if job.earlier else ())
         if job.spec.trial.workload.script:
             duration = "no estimate, as a plan does not start the script"
-        elif len(job.spec.devices) > job.here.machine.replica_count:
+        elif needs or len(job.spec.devices) > job.here.machine.replica_count:
             duration = "no estimate, as replicas share cores or GPUs here"
         else:
             duration = estimate_in_words(left, launcher)
@@ -46,11 +55,26 @@ def describe_plan(job: Job) -> tuple[list[tuple[TrialSpec, int, str | None]], st
         f"{f'Resuming: {done}. ' if job.earlier else ''}{units.counted(len(left), 'trial')} of "
         f"{_steps_in_words(job)}, "
         f"{units.any_of((trial.threads_per_replica for trial in job.trials), 'thread')} per "
-        f"replica; {duration}. This plan stored nothing."
+        f"replica; {duration}. {needs}This plan stored nothing."
     )
     runs = Counter(trial.configuration for trial in left)
     every = dict.fromkeys(trial.configuration for trial in job.trials)
     return [(row, runs[row], reasons.get(row)) for row in every], summary
+
+
+def _needs_in_words(job: Job) -> str:
+    """Sentence on what a run needs and this machine lacks; "" if it has enough."""
+    machine, replicas = job.here.machine, len(job.spec.devices)
+    needed, there_are = replicas, machine.replica_count
+    unit = "GPU" if machine.has_cuda else "core"
+    if needed <= there_are:
+        threads = max(trial.threads_per_replica for trial in job.trials)
+        needed, there_are, unit = threads * max(job.spec.group_sizes), machine.cores, "core"
+    return (
+        ""
+        if needed <= there_are
+        else f"A run needs {units.counted(needed, unit)}, or --oversubscribe. "
+    )
 
 
 def _steps_in_words(job: Job) -> str:
