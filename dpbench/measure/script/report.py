@@ -73,7 +73,7 @@ def _window(segment: Segment, *, counts_samples: bool) -> Window:
 
 
 def _facts(clock: StepClock, watched: Watched, as_is: Sequence[Segment]) -> ScriptFacts:
-    wrapper, loader = watched.wrapper, watched.feeding_loader()
+    wrapper, loader = watched.wrapper, watched.feeding_loader
     return ScriptFacts(
         steps=sum(len(one.samples) for one in as_is),
         reducing_forwards=sum(sum(one.reductions) for one in as_is),

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
 from dpbench import parallel
 from dpbench.measure.script.clock import StepClock
@@ -49,9 +49,10 @@ class Batches:
     make in the line of their loop."""
 
     def __init__(
-        self, loader: DataLoader[Any], batches: Iterator[Any], feed: Feed, clock: StepClock
+        self, loader: DataLoader[Any], batches: Iterator[Any], watched: Watched, clock: StepClock
     ) -> None:
-        self._loader, self._batches, self._feed, self._clock = loader, batches, feed, clock
+        self._loader, self._batches, self._clock = loader, batches, clock
+        self._watched, self._feed = watched, watched.feeds[loader]
 
     def __iter__(self) -> Batches:
         return self
@@ -70,6 +71,7 @@ class Batches:
             clock.samples += samples_in(batch)
         elif feed.batch is not None and clock.taken == feed.at_step + 1:
             feed.trains = clock.loads = True
+            self._watched.feeding = self._loader, feed
         else:
             clock.interrupted = True
         feed.batch, feed.at_step = batch, clock.taken
@@ -91,21 +93,18 @@ def refreshed(batch: Any) -> Any:
     return copy.copy(batch)
 
 
-def first_tensor(batch: Any) -> torch.Tensor | None:
-    """The first tensor of a batch, if its first parts have one."""
-    while not torch.is_tensor(batch):
-        if isinstance(batch, Mapping) and batch:
-            batch = next(iter(batch.values()))
-        elif isinstance(batch, (list, tuple)) and batch:
-            batch = batch[0]
-        else:
-            return None
-    return batch
+def tensors_of(batch: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a batch, in its order."""
+    if torch.is_tensor(batch):
+        yield batch
+    elif isinstance(batch, (Mapping, list, tuple)):
+        for part in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from tensors_of(part)
 
 
 def samples_in(batch: Any) -> int:
     """The first dimension of the first tensor; 1 if there is none."""
-    first = first_tensor(batch)
+    first = next(tensors_of(batch), None)
     return first.shape[0] if first is not None and first.ndim else 1
 
 
@@ -129,6 +128,8 @@ class Watched:
         self.called: set[str] = set()
         """Those of the calls that the script has made."""
         self.feeds: WeakKeyDictionary[Any, Feed] = WeakKeyDictionary()
+        self.feeding: tuple[DataLoader[Any], Feed] | None = None
+        """The loader that fed the steps last, which may be gone from the script."""
         self.wrapper: DistributedDataParallel | None = None
         """The wrapper that computed last."""
         self.unused = False
@@ -160,15 +161,20 @@ class Watched:
         found = ((name, digest(one)) for name, one in named)
         return {name: number for name, number in found if number is not None}
 
-    def batch_digest(self) -> int | None:
-        """A number for the last batch that fed a step; None without one."""
-        loader = self.feeding_loader()
-        first = None if loader is None else first_tensor(self.feeds[loader].batch)
-        return None if first is None else digest(first)
+    def batch_digest(self) -> list[int | None] | None:
+        """Numbers for the last batch that fed a step, equal where it is; None where ranks with
+        equal batches would say nothing, as with a DistributedSampler: made-up samples are equal."""
+        if self.feeding is None:
+            return None
+        loader, feed = self.feeding
+        if isinstance(loader.sampler, DistributedSampler):
+            return None
+        return [digest(one) for one in tensors_of(feed.batch)] or None
 
-    def feeding_loader(self) -> Any:
+    @property
+    def feeding_loader(self) -> DataLoader[Any] | None:
         """The DataLoader that feeds the steps; None if there is none."""
-        return next((loader for loader, feed in self.feeds.items() if feed.trains), None)
+        return self.feeding and self.feeding[0]
 
 
 def watch(clock: StepClock, watched: Watched) -> None:
@@ -239,12 +245,12 @@ def _watch_batches(clock: StepClock, watched: Watched) -> None:
     def watched_iter(self: Any) -> Iterator[Any]:
         feed = watched.feeds.setdefault(self, Feed())
         if clock.mode == "cached" and feed.trains:
-            return Batches(self, iter(()), feed, clock)
+            return Batches(self, iter(()), watched, clock)
         batches = iterate(self)
         if self.num_workers:
             queue = self.num_workers * (self.prefetch_factor or 2)
             clock.queued = min(max(clock.queued, queue), QUEUE_LIMIT)
-        return Batches(self, batches, feed, clock)
+        return Batches(self, batches, watched, clock)
 
     DataLoader.__iter__ = watched_iter  # type: ignore[method-assign,assignment]
 
