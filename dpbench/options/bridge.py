@@ -54,14 +54,14 @@ class Declared:
     shown: ParameterInfo
     """What typer shows of it on the command line and in help."""
     names: tuple[str, ...]
-    """Its names on the command line, the one that messages use first."""
+    """The spellings on the command line, first the one that messages use."""
     scope: Scope
     repeated: bool
     """Whether it may be given more than once."""
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """The spelling that messages use."""
         return self.names[0].partition("/")[0]
 
     @property

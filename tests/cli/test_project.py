@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.app import run
-from tests.analysis.projection.sweeps import PUBLISHED, swept
+from tests.analysis.projection.sweeps import swept
 from tests.cli.stored import stored
 
-WEAK = str(PUBLISHED / "weak_scaling.csv")
 H100 = ["--topology", "h100-nvswitch-ndr"]
 
 

@@ -34,10 +34,6 @@ LARGEST_PACKET_BYTES = 12 * 1024
 QUEUE_SECONDS = 0.1
 """Longer than TCP's window takes to be sent, so that no packet is dropped."""
 
-MTU, ETHERNET_HEADER, TCP_IP_HEADERS = 1500, 14, 52
-PAYLOAD_SHARE = (MTU - TCP_IP_HEADERS) / (MTU + ETHERNET_HEADER)
-"""Of a frame as the token bucket counts it: IPv4 20, TCP 20 and its timestamps 12 bytes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Host:

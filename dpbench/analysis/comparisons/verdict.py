@@ -66,7 +66,7 @@ class MetricVerdict:
     """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
     tolerance; None if out of reach."""
     rows: tuple[Comparison, ...]
-    """Its rows, each with a `VerdictOutcome` of its own."""
+    """The rows that were compared, each with a `VerdictOutcome` of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

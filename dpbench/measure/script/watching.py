@@ -162,8 +162,11 @@ class Watched:
         return {name: number for name, number in found if number is not None}
 
     def batch_digest(self) -> list[int | None] | None:
-        """Numbers for the last batch that fed a step, equal where it is; None where ranks with
-        equal batches would say nothing, as with a DistributedSampler: made-up samples are equal."""
+        """A number for each tensor of the last batch that fed a step, equal where all its bits are.
+
+        None with a DistributedSampler, which gives each rank samples of its own: if their tensors
+        are equal, the script makes them up from one seed.
+        """
         if self.feeding is None:
             return None
         loader, feed = self.feeding

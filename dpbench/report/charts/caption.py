@@ -18,7 +18,7 @@ from dpbench.records.environment import environment_line
 from dpbench.report.charts.style import MUTED
 
 CHARACTERS_PER_INCH, LINE_INCHES, MARGIN_INCHES = 16.5, 0.15, 0.08
-"""Of a caption."""
+"""The width of a caption's characters, the height of its lines, and the margin around it."""
 KEY_WIDTH_INCHES, KEY_HEIGHT_INCHES = 1.6, 0.19
 """Room of an entry of the legend."""
 

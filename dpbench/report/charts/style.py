@@ -25,8 +25,8 @@ from dpbench.analysis.row import Row
 from dpbench.report.numbers import time_unit
 from dpbench.specs.traits import BACKENDS
 
-INK, MUTED, GRID = "#222222", "#767676", "#E4E4E4"
-"""Colors of text and the plain module; of marks behind the data; of grid lines."""
+INK, MUTED = "#222222", "#767676"
+"""Colors of text and the plain module; of marks behind the data."""
 IMPLEMENTATION_COLORS = {
     "ddp": "#0072B2",
     "torch-ddp": "#D55E00",

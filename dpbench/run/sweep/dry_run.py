@@ -64,17 +64,15 @@ def describe_plan(
 
 def _needs_in_words(job: Job) -> str:
     """Sentence on what a run needs and this machine lacks; "" if it has enough."""
-    machine, replicas = job.here.machine, len(job.spec.devices)
-    needed, there_are = replicas, machine.replica_count
+    machine = job.here.machine
+    needed, there_are = len(job.spec.devices), machine.replica_count
     unit = "GPU" if machine.has_cuda else "core"
     if needed <= there_are:
         threads = max(trial.threads_per_replica for trial in job.trials)
         needed, there_are, unit = threads * max(job.spec.group_sizes), machine.cores, "core"
-    return (
-        ""
-        if needed <= there_are
-        else f"A run needs {units.counted(needed, unit)}, or --oversubscribe. "
-    )
+    if needed <= there_are:
+        return ""
+    return f"A run needs {units.counted(needed, unit)}, or --oversubscribe. "
 
 
 def _steps_in_words(job: Job) -> str:

@@ -163,10 +163,9 @@ def _check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
         ]
     )
     if spec != as_now:
-        names = (line.partition(":")[0] for line in differing_fields(spec, as_now))
+        names = ", ".join(line.partition(":")[0] for line in differing_fields(spec, as_now))
         raise UsageError(
-            f"--resume: {earlier.folder} holds another sweep, with other "
-            f"{', '.join(name for name in names if name != 'compared')}; to finish it: "
+            f"--resume: {earlier.folder} holds another sweep, with other {names}; to finish it: "
             f"{finishing_command(earlier.command, earlier.spec, earlier.folder.name)}"
         )
     for before, now in zip(earlier.spec.workloads, spec.workloads, strict=True):
