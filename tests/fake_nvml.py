@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
+
+from dpbench.measure.nvml import open_gpus
 
 
 class NvmlError(Exception):
@@ -18,10 +23,11 @@ class FakeNvml:
     NVML_P2P_CAPS_INDEX_NVLINK, NVML_P2P_STATUS_OK, NVML_CLOCK_SM = 2, 0, 1
 
     def __init__(self) -> None:
-        self.ancestor, self.clock, self.reasons = 50, 1755, 0
+        self.ancestor, self.clock, self.reasons, self.opened = 50, 1755, 0, 0
         self.broken = False
 
     def nvmlInit(self) -> None:  # noqa: N802 - NVML's own names
+        self.opened += 1
         if self.broken:
             raise NvmlError
 
@@ -49,3 +55,9 @@ class FakeNvml:
 
     def nvmlDeviceGetComputeRunningProcesses(self, gpu: Any) -> list[Any]:  # noqa: N802
         return [SimpleNamespace(pid=7), SimpleNamespace(pid=8)]
+
+
+def put_nvml(nvml: FakeNvml | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this process find this NVML, or none, when it opens it for the first time."""
+    open_gpus.cache_clear()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)

@@ -15,7 +15,7 @@ nvidia-smi topo."""
 def gpu_links(uuids: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """The link from each GPU to each: NVLink, also through a switch, or the part of PCIe that they
     share. () for a single GPU, and without NVML; see `open_gpus`."""
-    opened = open_gpus(uuids) if len(uuids) > 1 else None
+    opened = open_gpus(*uuids) if len(uuids) > 1 else None
     if opened is None:
         return ()
     nvml, handles = opened

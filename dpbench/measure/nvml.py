@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,9 +21,10 @@ SLOWDOWNS = {
 """Reasons for a clock below the GPU's highest, by the bits of nvmlClocksEventReasons."""
 
 
-def open_gpus(uuids: Sequence[str]) -> tuple[Any, list[Any]] | None:
+@cache
+def open_gpus(*uuids: str) -> tuple[Any, list[Any]] | None:
     """The module pynvml and a handle for each GPU; None without NVML, or if it does not know one of
-    them, as for a MIG slice.
+    them, as for a MIG slice. It stays open until the process ends.
 
     GPUs are given by UUID, because NVML's indices ignore CUDA_VISIBLE_DEVICES.
     """
@@ -39,9 +40,12 @@ def open_gpus(uuids: Sequence[str]) -> tuple[Any, list[Any]] | None:
 
 
 def gpu_states(device: torch.device) -> tuple[GpuState, ...]:
-    """The present state of a GPU; () for another device, and where NVML does not tell."""
+    """The present state of a GPU; () for another device, and where NVML does not tell.
+
+    The first call of a process opens NVML, which takes far longer than the others.
+    """
     uuid = gpu_uuid(device)
-    opened = None if uuid is None else open_gpus([uuid])
+    opened = None if uuid is None else open_gpus(uuid)
     if opened is None:
         return ()
     nvml, (gpu,) = opened

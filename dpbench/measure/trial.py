@@ -37,6 +37,7 @@ from dpbench.measure.device import (
 from dpbench.measure.implementations import wrap
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.nccl_log import nccl_transports
+from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.step import LoadBatch, Trainer, build_optimizer, compile_module, loss_of
 from dpbench.measure.unused import unused_parameters_named
@@ -97,6 +98,7 @@ def measure_trial(
     ):
         run = _Run(trial, rank, architecture, load, batches, devices, ranks)
         warmup = batches.steps(trial.warmup_steps)
+        gpu_states(device)  # opens NVML before the windows, whose ends read it
         reset_peak_device_memory(*devices)
         setup_seconds = perf_counter() - started
         with unused_parameters_named(run.module):

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from dpbench.launch.gpu_links import gpu_links
-from tests.fake_nvml import FakeNvml
-
-
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    fake = FakeNvml()
-    monkeypatch.setitem(sys.modules, "pynvml", fake)
-    return fake
-
+from tests.fake_nvml import FakeNvml, put_nvml
 
 UUIDS = ["0", "1", "2"]
 
 
-def test_each_pair_has_its_way(nvml: FakeNvml) -> None:
+def test_each_pair_has_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+    put_nvml(nvml, monkeypatch)
     assert gpu_links(UUIDS) == (
         ("X", "NVLink", "SYS"),
         ("NVLink", "X", "SYS"),
@@ -30,11 +22,10 @@ def test_each_pair_has_its_way(nvml: FakeNvml) -> None:
     assert gpu_links(UUIDS[1:]) == (("X", "NVML topology 60"), ("NVML topology 60", "X"))
 
 
-def test_links_that_are_not_known_are_left_out(
-    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_links_that_are_not_known_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = FakeNvml()
     assert gpu_links(UUIDS[:1]) == ()
-    nvml.broken = True
-    assert gpu_links(UUIDS) == ()
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert gpu_links(UUIDS) == ()
+    broken.broken = True
+    for nvml in (broken, None):
+        put_nvml(nvml, monkeypatch)
+        assert gpu_links(UUIDS) == ()

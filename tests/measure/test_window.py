@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from dpbench.measure.window import (
     time_steps,
 )
 from dpbench.records.trial import Window
+from tests.fake_nvml import put_nvml
 from tests.recording_cuda import GPU, RecordingCuda
 
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def test_a_window_on_a_gpu_waits_for_all_devices_at_its_ends_and_times_steps_on_
 ) -> None:
     cuda = RecordingCuda()
     monkeypatch.setattr(device, "cuda", cuda)
-    monkeypatch.setitem(sys.modules, "pynvml", None)
+    put_nvml(None, monkeypatch)
 
     def step(seconds: float) -> None:
         cuda.calls.append("step")

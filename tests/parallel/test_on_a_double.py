@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn, optim
 
 from dpbench import parallel
 from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel import groups
 from dpbench.parallel.dp.parallel_apply import StepMeter, sum_over_replicas
+from dpbench.parallel.sharded import shares
 from dpbench.parallel.tree import move
 from tests.parallel.ddp.one_process import (
     Branches,
@@ -142,6 +145,53 @@ def use_is_only_read_where_a_parameter_is_not_used_here(rank: int) -> None:
         assert read == []
         ddp(batches(0)[rank], "ab" if rank else "abc").sum().backward()
         assert read == ["flags"] * rank
+
+
+class SeenAdamW(optim.AdamW):
+    """Notes the kernel that it is asked for, and does not step."""
+
+    def step(self, closure: Any = None) -> Any:
+        (group,) = self.param_groups
+        (state,) = self.state.values()
+        self.seen = (group["fused"], state["step"].device, state["step"].dtype)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [
+        (GpuTensor, (True, GPU, torch.float32)),
+        (Tensor, (False, CPU, torch.bfloat16)),
+    ],
+)
+def test_sharded_steps_in_bfloat16_are_fused_on_a_gpu_only(
+    kind: type[Tensor],
+    seen: tuple[object, ...],
+    cuda: RecordingCuda,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The fused kernel reads the number of the step on the GPU, where a loaded state has it not."""
+
+    def zeros(group: object, numel: int, dtype: torch.dtype, device: object) -> Tensor:
+        return torch.zeros(numel, dtype=dtype).as_subclass(kind)
+
+    monkeypatch.setattr(shares, "zeros", zeros)
+    weight = nn.Parameter(torch.ones(3, dtype=torch.bfloat16).as_subclass(kind))
+    weight.grad = torch.full_like(weight, 2.0)
+    exchange: Any = SimpleNamespace(rank=0, size=1, group=None, gather=lambda values: values)
+    optimizers: list[SeenAdamW] = []
+
+    def make(groups: Any) -> SeenAdamW:
+        optimizers.append(SeenAdamW(groups))
+        return optimizers[0]
+
+    place = shares.Place(0, 0, 3, (3,), (1,))
+    share = shares.BucketShare((place,), [weight], {0: 0}, make, exchange)
+    loaded = torch.tensor(5.0, dtype=torch.bfloat16)
+    on_host = HostTensor if kind is GpuTensor else Tensor
+    share.state_of(share.parts[0])["step"] = loaded.as_subclass(on_host)
+    share.step([weight], SeenAdamW([weight]).param_groups)
+    assert optimizers[0].seen == seen
+    assert share.parts[0].gradient.tolist() == [2.0] * 3
 
 
 def test_messages_travel_on_the_gpu_to_which_the_group_is_bound(
