@@ -123,8 +123,11 @@ def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
     names = [BASELINE] if spec.measures_baseline else []
     names = [*dict.fromkeys((*names, *spec.implementations))]
     found: dict[TrialSpec, None] = {}
+    sizes = [*dict.fromkeys((1, *spec.group_sizes))]
+    if spec.trial.workload.script:
+        sizes.sort(reverse=True)  # if its largest group fails, no other run is worth its time
     for batch_size in spec.batch_sizes:
-        for group_size in dict.fromkeys((1, *spec.group_sizes)):
+        for group_size in sizes:
             for name in names:
                 for trial in _with_backends(name, group_size, batch_size, spec):
                     varied = (spec.varied(trial, values) for values in spec.variants())

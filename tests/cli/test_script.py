@@ -128,9 +128,9 @@ def test_a_slow_input_pipeline_is_found_in_an_unchanged_script(tmp_path: Path) -
     assert "input pipeline" in [one["kind"] for one in group["symptoms"]]
     records = load(tmp_path / "results" / "own").records
     assert [record.trial.implementation for record in records] == [
-        *("single", "script", "independent"),
-        *("independent", "script", "single"),
-        *("single", "script", "independent"),
+        *("script", "independent", "single"),
+        *("single", "independent", "script"),
+        *("script", "independent", "single"),
     ]
     again = dpbench("explain", "results/own", "--json", cwd=tmp_path)
     assert json.loads(again.stdout) == json.loads(done.stdout)
@@ -167,7 +167,7 @@ def test_a_sweep_gives_the_script_each_value_and_is_resumed_and_compared(tmp_pat
     records = load(tmp_path / "results" / "own").records
     assert all(one.status is Status.COMPLETED for one in records)
     assert [(one.trial.implementation, one.trial.batch_size) for one in records] == [
-        (name, size) for size in (8, 16) for name in ("single", "script", "ddp")
+        (name, size) for size in (8, 16) for name in ("script", "ddp", "single")
     ]
     for one in records:
         for rank in one.ranks:

@@ -29,7 +29,7 @@ from dpbench.run.sweep.job import Job, planned
 from dpbench.run.this_machine import test_launchers
 from dpbench.specs import Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
-from dpbench.specs.traits import BACKENDS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from dpbench.store import LOGS_FOLDER, StoredSweep, SweepStore
 from dpbench.store.unfinished import missing
 from dpbench.temporary import temporary_folder
@@ -144,13 +144,14 @@ def run_trials(
     `complete` adds fields to its record. A trial that something outside killed is retried once.
     With `stop_after_failure`, once a row has failed at one group size, its further repetitions and
     its larger groups are skipped with that reason. A training script that has failed in its
-    largest group before any of its runs completed is not run again with the same arguments.
+    largest group before any of its runs completed is not run again with the same arguments; with
+    `stop_after_failure` not even if some completed.
     """
     trials, records = [*trials], [*earlier]
     largest = max((trial.group_size for trial in trials), default=1)
 
     def refuse(trial: TrialSpec) -> Outcome | None:
-        reason = _script_failed(trial, records, largest)
+        reason = _script_failed(trial, records, largest, in_any_run=stop_after_failure)
         reason = reason or (_failed_before(trial, records) if stop_after_failure else None)
         reason = reason or launcher.unusable_reason(trial)
         return Outcome(status=Status.SKIPPED, reason=reason) if reason else None
@@ -195,17 +196,17 @@ def _failed_before(trial: TrialSpec, records: Iterable[TrialRecord]) -> str | No
     return f"{plain_label(first)} failed"
 
 
-def _script_failed(trial: TrialSpec, records: Iterable[TrialRecord], largest: int) -> str | None:
+def _script_failed(
+    trial: TrialSpec, records: Iterable[TrialRecord], largest: int, *, in_any_run: bool
+) -> str | None:
     """Why a script is not worth running again with these arguments: it has failed in the largest
-    group, and no run of it has completed. On one rank alone it may fail, as some scripts do."""
+    group, `in_any_run` or before any completed. On one rank alone it may fail, as some do."""
     same = [one for one in records if one.trial.script and one.trial.script == trial.script]
-    if any(one.status is Status.COMPLETED for one in same):
+    failed = [one for one in same if one.status in FAILURES and one.trial.group_size == largest]
+    together = [one for one in failed if IMPLEMENTATIONS[one.trial.implementation].communicates]
+    if not together or (not in_any_run and any(one.status is Status.COMPLETED for one in same)):
         return None
-    failed = (
-        one.trial for one in same if one.status is Status.FAILED and one.trial.group_size == largest
-    )
-    first = next(failed, None)
-    return None if first is None else f"{plain_label(first)} failed, and no run completed before it"
+    return f"{plain_label(together[0].trial)} failed"
 
 
 def _steps_chosen(trial: TrialSpec, records: Iterable[TrialRecord]) -> int | None:

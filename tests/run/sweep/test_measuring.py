@@ -145,23 +145,42 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
     assert reason == "ddp/gloo ×2, batch 4 failed"
 
 
-def test_a_script_that_has_failed_in_its_largest_group_is_not_run_again() -> None:
+@pytest.mark.parametrize(
+    ("fails_in", "stops", "left_out"), [(0, False, True), (1, True, True), (1, False, False)]
+)
+def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all(
+    fails_in: int, stops: bool, left_out: bool
+) -> None:
+    """After other runs have completed, it does so only where failures end rows."""
     workload = WorkloadSpec(architecture="train.py", dataset="", script=("train.py", "--wrong"))
     spec = sweep_spec(
-        implementations=("script",), group_sizes=(1, 2), backends=("own",), batch_sizes=(0,)
+        implementations=("script", "independent"),
+        group_sizes=(2,),
+        backends=("own",),
+        batch_sizes=(0,),
+        repetitions=3,
     ).with_workloads([workload])
 
     class Failing(FailingAt):
         def run(self, trial: TrialSpec, *_: object) -> Outcome:
             self.ran.append(trial)
-            return Outcome(status=Status.FAILED, reason="status 2")
+            fails = trial.implementation == "script" and trial.repetition == fails_in
+            return Outcome(status=Status.FAILED if fails else Status.COMPLETED, reason="status 2")
 
     launcher = Failing(1)
-    records = [*run_trials(plan_trials(spec), launcher, environment_id="", time_limit_seconds=1)]
-    assert launcher.ran[-1].group_size == 2
-    assert [trial.group_size for trial in launcher.ran[:-1]] == [1] * (len(launcher.ran) - 1)
-    (reason,) = {one.reason for one in records if one.status is Status.SKIPPED}
-    assert "failed, and no run completed before it" in (reason or "")
+    trials = plan_trials(spec)
+    ending = run_trials(
+        trials, launcher, environment_id="", time_limit_seconds=1, stop_after_failure=stops
+    )
+    reasons = {one.reason for one in ending if one.status is Status.SKIPPED}
+    failed = next(
+        n
+        for n, one in enumerate(trials)
+        if (one.implementation, one.repetition) == ("script", fails_in)
+    )
+    assert trials[0].implementation == "script"
+    assert launcher.ran == [*trials[: failed + 1 if left_out else None]]
+    assert reasons == ({"script ×2 failed"} if left_out else set())
 
 
 def test_what_something_outside_has_ended_is_tried_again_once() -> None:
