@@ -10,9 +10,9 @@ cost of every small message.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import median
-from typing import Any
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.analysis.metric import Metric
@@ -21,22 +21,36 @@ from dpbench.records.trial import Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SizeCost:
-    """Results for one message size; SIZE_METRICS has the meaning of each."""
+class CollectiveRow:
+    """One message size of a collective on one backend and group size; `COLLECTIVE_METRICS` explains
+    the numbers. A collective of which no repetition completed has one row, without numbers."""
 
-    nbytes: int
-    samples: int
-    seconds: Estimate
-    algorithm_bytes_per_second: Estimate
-    bus_bytes_per_second: Estimate
-    largest_error: float
+    spec: CollectiveSpec
+    """Specification without its repetition."""
+    repetitions: int
+    status: Status
+    """Status of the first repetition that did not complete, if there is one."""
+    reason: str | None
+    nbytes: int | None = None
+    samples: int | None = None
+    seconds: Estimate | None = None
+    algorithm_bytes_per_second: Estimate | None = None
+    bus_bytes_per_second: Estimate | None = None
+    largest_error: float | None = None
 
-    def __getitem__(self, key: str) -> Any:
-        """The value of a metric, as a row of trials has it."""
-        return getattr(self, key)
 
-
-SIZE_METRICS = (
+COLLECTIVE_METRICS = (
+    Metric(key="collective", kind="text", header="Collective", row=attrgetter("spec.collective")),
+    Metric(key="backend", kind="text", header="Backend", row=attrgetter("spec.backend")),
+    Metric(
+        key="group_size",
+        kind="integer",
+        meaning="Processes that take part.",
+        header="Ranks",
+        row=attrgetter("spec.group_size"),
+    ),
+    Metric(key="dtype", kind="text", row=attrgetter("spec.dtype")),
+    Metric(key="threads_per_replica", kind="integer", row=attrgetter("spec.threads_per_replica")),
     Metric(
         key="nbytes",
         kind="integer",
@@ -44,11 +58,13 @@ SIZE_METRICS = (
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         style="grouped",
+        row=attrgetter("nbytes"),
     ),
     Metric(
         key="samples",
         kind="integer",
         meaning="Timed samples behind it, all repetitions together.",
+        row=attrgetter("samples"),
     ),
     Metric(
         key="seconds",
@@ -57,6 +73,15 @@ SIZE_METRICS = (
         has_interval=True,
         header="Time",
         style="time",
+        row=attrgetter("seconds"),
+    ),
+    Metric(
+        key="largest_error",
+        meaning="Largest error of a result on values that have to be rounded, over all ranks, "
+        "relative to exact arithmetic; 0 where values are only moved.",
+        header="Error",
+        style="error",
+        row=attrgetter("largest_error"),
     ),
     Metric(
         key="algorithm_bytes_per_second",
@@ -64,6 +89,7 @@ SIZE_METRICS = (
         has_interval=True,
         header="algbw (GB/s)",
         style="gigabytes alone",
+        row=attrgetter("algorithm_bytes_per_second"),
     ),
     Metric(
         key="bus_bytes_per_second",
@@ -72,34 +98,19 @@ SIZE_METRICS = (
         has_interval=True,
         header="busbw (GB/s)",
         style="gigabytes",
+        row=attrgetter("bus_bytes_per_second"),
     ),
     Metric(
-        key="largest_error",
-        meaning="Largest error of a result on values that have to be rounded, over all ranks, "
-        "relative to exact arithmetic; 0 where values are only moved.",
-        header="Error",
-        style="error",
+        key="repetitions",
+        kind="integer",
+        meaning="Completed repetitions, each in fresh processes.",
+        header="n",
+        row=attrgetter("repetitions"),
     ),
+    Metric(key="status", kind="text", row=attrgetter("status.value")),
+    Metric(key="reason", kind="text", row=attrgetter("reason")),
 )
-"""Metrics of one message size."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredCollective:
-    """All repetitions of one collective on one backend and group size."""
-
-    spec: CollectiveSpec
-    """Specification without its repetition."""
-    repetitions: int
-    """Number of completed repetitions."""
-    nodes: int
-    """Number of hosts that its ranks ran on; 0 if none completed."""
-    sizes: tuple[SizeCost, ...]
-    """Sizes in rising order; empty if no repetition completed."""
-    failures: tuple[tuple[Status, str], ...]
-    """Status and reason of each repetition that did not complete."""
-    tried_again_after: tuple[str, ...]
-    """Reasons why first tries were ended from outside."""
+"""Metrics of a collective and message size; the table has those with a header."""
 
 
 def bus_factor(collective: str, group_size: int) -> float:
@@ -107,50 +118,46 @@ def bus_factor(collective: str, group_size: int) -> float:
 
     busbw is what each link would carry if the ranks passed the bytes round a ring, so it does not
     depend on the group size. It is not what the wires carry where trees are used, or switches that
-    add up on the way. A single rank has nobody to talk to.
+    add up on the way.
     """
     part = (group_size - 1) / group_size
     return {"all_reduce": 2 * part, "broadcast": 1.0}.get(collective, part)
 
 
-def measured(records: Iterable[CollectiveRecord]) -> tuple[MeasuredCollective, ...]:
-    """One per configuration, in the order they were run."""
+def collective_rows(records: Iterable[CollectiveRecord]) -> tuple[CollectiveRow, ...]:
+    """One row per configuration and message size, in the order they were run."""
     groups: dict[CollectiveSpec, list[CollectiveRecord]] = {}
     for record in records:
         groups.setdefault(record.collective.configuration, []).append(record)
-    found = []
+    rows: list[CollectiveRow] = []
     for spec, group in groups.items():
-        done = [record for record in group if record.status is Status.COMPLETED and record.ranks]
-        found.append(
-            MeasuredCollective(
-                spec=spec,
-                repetitions=len(done),
-                nodes=max((len({rank.host for rank in one.ranks}) for one in done), default=0),
-                sizes=tuple(_size_cost(spec, n, done) for n in spec.sizes_bytes) if done else (),
-                failures=tuple((one.status, one.reason or "") for one in group if one not in done),
-                tried_again_after=tuple(
-                    one.tried_again_after for one in group if one.tried_again_after
-                ),
-            )
+        done = [record for record in group if record.status is Status.COMPLETED]
+        blamed = next((record for record in group if record not in done), group[0])
+        row = CollectiveRow(
+            spec=spec, repetitions=len(done), status=blamed.status, reason=blamed.reason
         )
-    return tuple(found)
+        rows += [_with_numbers(row, size, done) for size in spec.sizes_bytes] if done else [row]
+    return tuple(rows)
 
 
-def _size_cost(spec: CollectiveSpec, nbytes: int, records: Sequence[CollectiveRecord]) -> SizeCost:
-    """Cost of a size, from completed repetitions."""
+def _with_numbers(
+    row: CollectiveRow, nbytes: int, records: Sequence[CollectiveRecord]
+) -> CollectiveRow:
+    """The row of a message size, from completed repetitions."""
     calls = [
         [one for rank in record.ranks for one in rank.timings if one.nbytes == nbytes]
         for record in records
     ]
     # Every sample took as long as on its slowest rank.
     samples = [list(map(max, zip(*(one.seconds for one in ranks), strict=True))) for ranks in calls]
-    took = geometric_mean([median(one) for one in samples], unit="s")
-    algorithm = took.mapped(lambda seconds: nbytes / seconds, unit="B/s")
-    factor = bus_factor(spec.collective, spec.group_size)
-    return SizeCost(
+    seconds = geometric_mean([median(one) for one in samples], unit="s")
+    algorithm = seconds.mapped(lambda value: nbytes / value, unit="B/s")
+    factor = bus_factor(row.spec.collective, row.spec.group_size)
+    return replace(
+        row,
         nbytes=nbytes,
         samples=sum(map(len, samples)),
-        seconds=took,
+        seconds=seconds,
         algorithm_bytes_per_second=algorithm,
         bus_bytes_per_second=algorithm.scaled(factor, unit="B/s"),
         largest_error=max(one.largest_error for ranks in calls for one in ranks),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpbench.analysis.collectives import SIZE_METRICS, measured
+from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metric import Metric, Value, ValueKind
 from dpbench.analysis.metrics import DECLARED
@@ -95,19 +95,6 @@ RANK_METRICS = (
     _column("initial_checksum", "text"),
     _column("final_checksum", "text"),
 )
-COLLECTIVE_METRICS = (
-    _column("collective", "text", attrgetter("spec.collective")),
-    _column("backend", "text", attrgetter("spec.backend")),
-    _column("group_size", "integer", attrgetter("spec.group_size")),
-    _column("nodes", "integer"),
-    _column("dtype", "text", attrgetter("spec.dtype")),
-    _column("threads_per_replica", "integer", attrgetter("spec.threads_per_replica")),
-    _column("repetitions", "integer"),
-    _column(
-        "status", "text", lambda one: one.failures[0][0].value if one.failures else "completed"
-    ),
-    _column("reason", "text", lambda one: one.failures[0][1] or None if one.failures else None),
-)
 
 
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
@@ -159,10 +146,7 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
     """One row per collective, backend, group size and message size; a collective without any
     measurement has one row, without a size."""
-    pairs = [(one, size) for one in measured(records) for size in one.sizes or (None,)]
-    collectives = _frame(COLLECTIVE_METRICS, (one for one, _ in pairs), Metric.of_row)
-    sizes = _frame(SIZE_METRICS, (size for _, size in pairs), Metric.of_row)
-    return pd.concat([collectives, sizes], axis="columns")
+    return _frame(COLLECTIVE_METRICS, collective_rows(records), Metric.of_row)
 
 
 def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
@@ -179,11 +163,11 @@ def _frame(
     has_ends: bool = True,
 ) -> pd.DataFrame:
     """A column for each metric, and with `has_ends` two more for the ends of its interval; a row
-    for each source, which is empty for None."""
+    for each source."""
     every = list(sources)
     columns = {}
     for metric in metrics:
-        values = [None if source is None else read(metric, source) for source in every]
+        values = [read(metric, source) for source in every]
         numbers = [one.value if isinstance(one, Estimate) else one for one in values]
         columns[metric.key] = pd.array(numbers, dtype=DTYPES[metric.kind])
         for end in ("low", "high") if metric.has_interval and has_ends else ():

@@ -75,8 +75,10 @@ def write_text(text: str, file: Path | None) -> None:
 
 
 def show_collectives(stored: StoredCollectives, *, as_json: bool = False) -> None:
-    """Prints their tables, or their data for programs, to stdout."""
+    """Prints their table, or their rows for programs, to stdout."""
     from dpbench.report.collectives import stored_answer
+    from dpbench.report.tables import collectives_text
 
-    print_result(stored_answer(stored).render(as_json=as_json))
+    as_rows = as_json and collectives_text(stored.records, "json", None)
+    print_result(as_rows or stored_answer(stored).text)
     warn(*stored.warnings)

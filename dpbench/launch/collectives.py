@@ -23,56 +23,35 @@ from dpbench.temporary import temporary_folder
 SELF_TEST_SECONDS = 20.0
 
 
-class HostCollectives:
-    """Runs measurements on this host, one at a time; failures of a measurement never raise."""
-
-    def __init__(self, machine: Machine, logs: Path) -> None:
-        """Failed measurements leave their ranks' output in `logs`."""
-        self._machine = machine
-        self._logs = logs
-
-    def unusable_reason(self, spec: CollectiveSpec) -> str | None:
-        """Why this machine cannot run the measurement; None if it can."""
-        return self._machine.unusable_backend_reason(spec.backend, spec.devices)
-
-    def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> Outcome:
-        """Run the measurement in separate processes, and leave none behind."""
-        work = partial(measure_collective, spec)
-        try:
-            with scratch_folder(self._logs, spec.collective_id) as scratch:
-                reports = run_ranks(work, spec.group_size, scratch, time_limit_seconds)
-        except RanksFailed as failed:
-            return failed.outcome
-        measured = tuple(report for report in reports if isinstance(report, RankCollectives))
-        if len(measured) == len(reports):
-            return Outcome(status=Status.COMPLETED, ranks=measured)
-        wrong = next(report for report in reports if isinstance(report, str) and report)
-        return Outcome(status=Status.FAILED, reason=f"wrong result: {wrong}")
+def run_collective(spec: CollectiveSpec, *, time_limit_seconds: float, logs: Path) -> Outcome:
+    """Run the measurement in separate processes, and leave none behind. A failure never raises; it
+    leaves the ranks' output in `logs`."""
+    work = partial(measure_collective, spec)
+    try:
+        with scratch_folder(logs, spec.collective_id) as scratch:
+            reports = run_ranks(work, spec.group_size, scratch, time_limit_seconds)
+    except RanksFailed as failed:
+        return failed.outcome
+    measured = tuple(report for report in reports if isinstance(report, RankCollectives))
+    if len(measured) == len(reports):
+        return Outcome(status=Status.COMPLETED, ranks=measured)
+    wrong = next(report for report in reports if isinstance(report, str) and report)
+    return Outcome(status=Status.FAILED, reason=f"wrong result: {wrong}")
 
 
 def run_collectives(
     specs: Iterable[CollectiveSpec],
-    launcher: HostCollectives,
+    run: Callable[[CollectiveSpec], Outcome],
     *,
     environment_id: str,
-    time_limit_seconds: float,
     on_start: Callable[[CollectiveSpec], None] | None = None,
 ) -> Iterator[CollectiveRecord]:
     """Run one measurement after the other; `on_start` is called before each.
 
     A measurement ended from outside, such as by the kernel's out-of-memory killer, is retried once.
     """
-
-    def refuse(spec: CollectiveSpec) -> Outcome | None:
-        reason = launcher.unusable_reason(spec)
-        return Outcome(status=Status.SKIPPED, reason=reason) if reason else None
-
     for spec, outcome, timing in attempts(
-        specs,
-        lambda spec: launcher.run(spec, time_limit_seconds),
-        refuse,
-        label=attrgetter("label"),
-        on_start=on_start,
+        specs, run, lambda _: None, label=attrgetter("label"), on_start=on_start
     ):
         yield CollectiveRecord(
             collective=spec,
@@ -120,7 +99,7 @@ def self_test(backend: str, machine: Machine) -> SelfTest:
         threads_per_replica=1,
     )
     with temporary_folder() as logs:
-        outcome = HostCollectives(machine, logs).run(spec, SELF_TEST_SECONDS)
+        outcome = run_collective(spec, time_limit_seconds=SELF_TEST_SECONDS, logs=logs)
     return SelfTest(
         backend=backend,
         passed=outcome.status is Status.COMPLETED,

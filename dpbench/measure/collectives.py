@@ -7,7 +7,6 @@ timed several at once, so that neither the ranks' uneven start nor the clock's r
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable
 from time import perf_counter
 
@@ -59,14 +58,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | str
                 )
             )
             del operation  # frees its memory before the next one allocates
-    return RankCollectives(
-        rank=rank,
-        pid=os.getpid(),
-        device=str(device),
-        host=socket.gethostname(),
-        group_class=ranks.group_class,
-        timings=tuple(timings),
-    )
+    return RankCollectives(rank=rank, pid=os.getpid(), timings=tuple(timings))
 
 
 def _time(

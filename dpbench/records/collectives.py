@@ -72,12 +72,7 @@ class RankCollectives:
 
     rank: int
     pid: int
-    device: str
-    host: str
-    """Tells which ranks share one."""
     timings: tuple[SizeTiming, ...]
-    group_class: str | None = None
-    """See RankMeasurement."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.collectives import measured
+from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.diagnosis.explanation import not_too_noisy
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.row import Row
@@ -218,7 +218,7 @@ def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...]
             return (factors_table(clear),), (*advice, READING, *factor_notes(clear))
         return (), advice
     if section == "communication" and subject.collectives is not None:
-        table = collectives_table(measured(subject.collectives.records))
+        table = collectives_table(collective_rows(subject.collectives.records))
         return ((table,) if table.lines else ()), (*collective_notes(subject.collectives),)
     return (), ()
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 from dpbench import store, units
 from dpbench.errors import Interrupted, UsageError
 from dpbench.files import folder_inside
-from dpbench.launch.collectives import HostCollectives, run_collectives
+from dpbench.launch import collectives as launch_collectives
 from dpbench.launch.machine import Machine
 from dpbench.options.comm import ELEMENT_BYTES, CommOptions
-from dpbench.records.collectives import Collective, CollectiveRecord, CollectiveSpec
-from dpbench.records.trial import Status
+from dpbench.records.collectives import Collective, CollectiveSpec
 from dpbench.report.progress.trials import Reporter
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.results import results_folder
@@ -34,40 +33,32 @@ IN_PARTS = ("all_gather", "reduce_scatter")
 
 
 def measure_collectives(options: CommOptions, progress: Reporter) -> StoredCollectives:
-    """Raises UsageError if none of it can run here, and Interrupted, with what was stored, when a
+    """Raises UsageError for what cannot run here, and Interrupted, with what was stored, when a
     signal ends it."""
     folder = results_folder(options.results_dir, options.name, otherwise="collectives")
     store.require_free(folder)
     machine = machine_here()
     specs, notes = build_collective_specs(options, machine)
-    if launchers := test_launchers():
-        launcher: HostCollectives = launchers.collective_launcher()
-    else:
-        launcher = HostCollectives(machine, folder_inside(folder, LOGS_FOLDER))
-    unusable = _unusable(specs, launcher)
-    for why in dict.fromkeys(unusable.values()):
-        groups = (f"{s.backend} ×{s.group_size}" for s, reason in unusable.items() if reason == why)
-        notes.append(f"skipped: {', '.join(dict.fromkeys(groups))}: {why}")
+    run = partial(
+        (test_launchers() or launch_collectives).run_collective,
+        time_limit_seconds=options.time_limit,
+        logs=folder_inside(folder, LOGS_FOLDER),
+    )
     for note in notes:
         progress.note(note)
     environment = environment_here(machine)
     opened = CollectiveStore.create(folder, ["comm", *options.words()])
     with opened as results, as_exceptions(), progress:
         results.add_environment(environment)
-        progress.planned([spec for spec in specs if spec.configuration not in unusable])
+        progress.planned(specs)
         done = 0
         try:
-            for record in run_collectives(
-                specs,
-                launcher,
-                environment_id=environment.environment_id,
-                time_limit_seconds=options.time_limit,
-                on_start=progress.started,
+            for record in launch_collectives.run_collectives(
+                specs, run, environment_id=environment.environment_id, on_start=progress.started
             ):
                 results.append(record)
+                progress.finished(record)
                 done += 1
-                if record.collective.configuration not in unusable:
-                    progress.finished(record)
         except (KeyboardInterrupt, Interrupted) as error:
             number = getattr(error, "signal_number", signal.SIGINT)
             total = units.counted(len(specs), "measurement")
@@ -80,7 +71,7 @@ def build_collective_specs(
     options: CommOptions, machine: Machine
 ) -> tuple[tuple[CollectiveSpec, ...], list[str]]:
     """The measurements for this machine in their order, a palindrome over repetitions, and the
-    notes that the user must see.
+    notes that the user must see. Raises UsageError for a backend that cannot run here.
 
     A drift of the machine then falls on all alike, and the backends of one collective, which are
     compared most often, lie closest together.
@@ -101,11 +92,14 @@ def build_collective_specs(
     first_pass = []
     for group_size in group_sizes:
         used = devices[:group_size]
-        usable = [
-            backend
+        unusable = {
+            backend: reason
             for backend in PROCESS_GROUP_BACKENDS
-            if machine.unusable_backend_reason(backend, used) is None
-        ]
+            if (reason := machine.unusable_backend_reason(backend, used))
+        }
+        if wrong := [name for name in options.backends or () if name in unusable]:
+            raise UsageError(f"--backends {wrong[0]}: {unusable[wrong[0]]}")
+        usable = [name for name in PROCESS_GROUP_BACKENDS if name not in unusable]
         for collective in options.collectives:
             whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)
             rounded = (-(-size // whole) * whole for size in options.sizes)
@@ -128,24 +122,3 @@ def build_collective_specs(
         for spec in (first_pass if repetition % 2 == 0 else reversed(first_pass))
     )
     return specs, notes
-
-
-def _unusable(
-    specs: Sequence[CollectiveSpec], launcher: HostCollectives
-) -> dict[CollectiveSpec, str]:
-    """The configurations that this machine cannot run, each with the reason. Raises UsageError if
-    there are no others."""
-    configurations = dict.fromkeys(spec.configuration for spec in specs)
-    reasons = {one: launcher.unusable_reason(one) for one in configurations}
-    found = {one: reason for one, reason in reasons.items() if reason}
-    if len(found) == len(configurations):
-        backends = ",".join(dict.fromkeys(spec.backend for spec in found))
-        raise UsageError(f"--backends {backends}: {'; '.join(dict.fromkeys(found.values()))}")
-    return found
-
-
-def exit_status(records: Sequence[CollectiveRecord]) -> int:
-    """1 if a measurement failed or none completed, else 0."""
-    statuses = {record.status for record in records}
-    failed = statuses - {Status.COMPLETED, Status.SKIPPED}
-    return 1 if failed or Status.COMPLETED not in statuses else 0

@@ -6,48 +6,39 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.collectives import bus_factor, measured
+from dpbench.analysis.collectives import bus_factor, collective_rows
 from dpbench.records.collectives import SizeTiming
 from dpbench.records.trial import Status
-from tests.analysis.collective_records import (
-    affine,
-    collective_record,
-    collective_spec,
-    failed_record,
-)
+from tests.analysis.collective_records import collective_record, collective_spec, failed_record
 
-MIB = 2**20
-SPEC = collective_spec(sizes_bytes=(4, MIB))
+SPEC = collective_spec(sizes_bytes=(4, 10**6), group_size=4)
 
 
 def test_a_sample_takes_as_long_as_its_slowest_rank() -> None:
-    record = collective_record(SPEC, affine(1e-3, 1e9))
-    first, second = record.ranks
+    record = collective_record(SPEC)
     slow = SizeTiming(nbytes=4, calls_per_sample=1, seconds=(0.5e-3, 5e-3, 3e-3), largest_error=0.0)
-    second = replace(second, timings=(slow, second.timings[1]))
-    (found,) = measured([replace(record, ranks=(first, second))])
+    first = replace(record.ranks[0], timings=(slow, record.ranks[0].timings[1]))
+    small, large = collective_rows([replace(record, ranks=(first, *record.ranks[1:]))])
     # The slower of 1 ms and 0.5, 5, 3 ms: 1, 5, 3, of which the median is 3.
-    assert found.sizes[0].seconds.value == pytest.approx(3e-3)
-    assert found.sizes[0].largest_error == 1e-7  # the other rank's
-
-
-def test_bandwidths() -> None:
-    spec = collective_spec(sizes_bytes=(4, 10**6), group_size=4)
+    assert small.seconds is not None
+    assert small.seconds.value == pytest.approx(3e-3)
+    assert small.largest_error == 1e-7  # another rank's
     # 1 ms of 1 MB: 1 GB/s, busbw 1.5 of that.
-    (found,) = measured([collective_record(spec, lambda _: 1e-3)])
-    size = found.sizes[1]
-    assert size.algorithm_bytes_per_second.value == pytest.approx(1e9)
-    assert size.bus_bytes_per_second.value == pytest.approx(1.5e9)
+    assert large.algorithm_bytes_per_second is not None
+    assert large.bus_bytes_per_second is not None
+    assert large.algorithm_bytes_per_second.value == pytest.approx(1e9)
+    assert large.bus_bytes_per_second.value == pytest.approx(1.5e9)
 
 
 def test_failures_are_kept_with_their_reasons() -> None:
-    records = [
-        failed_record(SPEC, Status.TIMED_OUT, "after 60 s"),
-        collective_record(replace(SPEC, repetition=1), affine(1e-4, 1e9)),
-    ]
-    (found,) = measured(records)
-    assert found.repetitions == 1
-    assert found.failures == ((Status.TIMED_OUT, "after 60 s"),)
+    failed = failed_record(SPEC, Status.TIMED_OUT, "after 60 s")
+    completed = collective_record(replace(SPEC, repetition=1))
+    for records, sizes in (([failed, completed], SPEC.sizes_bytes), ([failed], (None,))):
+        rows = collective_rows(records)
+        assert tuple(row.nbytes for row in rows) == sizes
+        for row in rows:
+            assert row.repetitions == len(records) - 1
+            assert (row.status, row.reason) == (Status.TIMED_OUT, "after 60 s")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +49,6 @@ def test_failures_are_kept_with_their_reasons() -> None:
         ("all_gather", 4, 0.75),
         ("reduce_scatter", 4, 0.75),
         ("broadcast", 8, 1.0),
-        ("all_reduce", 1, 0.0),
     ],
 )
 def test_the_factor_is_that_of_nccl_tests(collective: str, group_size: int, factor: float) -> None:

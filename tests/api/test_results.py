@@ -14,11 +14,7 @@ from dpbench.cli.app import run
 from dpbench.errors import UnknownName, UsageError
 from dpbench.records.trial import Status
 from tests.analysis.builders import record, trial
-from tests.analysis.collective_records import (
-    affine,
-    collective_record,
-    collective_spec,
-)
+from tests.analysis.collective_records import collective_record, collective_spec
 from tests.builders import sweep_spec
 from tests.launch import synthetic
 from tests.report.pages import Seen
@@ -86,7 +82,7 @@ def test_sweeps_that_have_nothing_in_common_are_a_usage_error(measured: Results)
 
 
 def test_collectives_alone_are_results_too() -> None:
-    record = collective_record(collective_spec(sizes_bytes=(4, 1024)), affine(1e-4, 1e9))
+    record = collective_record(collective_spec(sizes_bytes=(4, 1024)))
     cut = stored_collectives([record], "results/comm", warnings=("one line cut",))
     found = Results(collectives=cut)
     assert (found.spec, len(found.rows), len(found.collectives)) == (None, 0, 2)

@@ -12,7 +12,7 @@ from dpbench.launch.launcher import Outcome
 from dpbench.records.collectives import CollectiveSpec
 from dpbench.records.trial import Status
 from tests.cli.synthetic import dpbench
-from tests.launch.synthetic import SyntheticCollectives
+from tests.launch import synthetic
 
 Captured = pytest.CaptureFixture[str]
 SMALL = ("--sizes", "4B-4KiB", "--samples", "3", "--no-charts", "--gpus", "2")
@@ -70,14 +70,14 @@ def test_a_folder_of_collectives_is_reported(tmp_path: Path, capsys: Captured) -
 def test_a_failure_is_a_row_and_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    works = SyntheticCollectives.run
+    works = synthetic.run_collective
 
-    def fails_on_shm(self: SyntheticCollectives, spec: CollectiveSpec, limit: float) -> Outcome:
+    def fails_on_shm(spec: CollectiveSpec, **more: object) -> Outcome:
         if spec.backend == "shm":
             return Outcome(status=Status.FAILED, reason="rank 1 raised OSError: no room")
-        return works(self, spec, limit)
+        return works(spec, **more)
 
-    monkeypatch.setattr(SyntheticCollectives, "run", fails_on_shm)
+    monkeypatch.setattr(synthetic, "run_collective", fails_on_shm)
     assert comm(tmp_path, "--backends", "gloo,shm") == 1
     assert "rank 1 raised OSError: no room" in capsys.readouterr().out
 
@@ -85,14 +85,14 @@ def test_a_failure_is_a_row_and_the_exit_status(
 def test_ctrl_c_keeps_what_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    works = SyntheticCollectives.run
+    works = synthetic.run_collective
 
-    def interrupted(self: SyntheticCollectives, spec: CollectiveSpec, limit: float) -> Outcome:
+    def interrupted(spec: CollectiveSpec, **more: object) -> Outcome:
         if spec.repetition == 1:
             raise KeyboardInterrupt
-        return works(self, spec, limit)
+        return works(spec, **more)
 
-    monkeypatch.setattr(SyntheticCollectives, "run", interrupted)
+    monkeypatch.setattr(synthetic, "run_collective", interrupted)
     assert comm(tmp_path, "--backends", "gloo,shm") == 130
     said = capsys.readouterr().err
     assert f"interrupted; stored in {tmp_path / 'c'}: 2 of 8 measurements" in said

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
-from dpbench.launch.collectives import HostCollectives
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.records.collectives import (
@@ -71,10 +70,6 @@ def machine() -> Machine:
 
 def trial_launcher() -> SyntheticLauncher:
     return SyntheticLauncher()
-
-
-def collective_launcher() -> SyntheticCollectives:
-    return SyntheticCollectives()
 
 
 class SyntheticLauncher:
@@ -188,21 +183,12 @@ LATENCY_SECONDS = {"gloo": 2e-4, "shm": 1e-5, **dict.fromkeys(NCCL, 2e-5)}
 """Latency α of two ranks; it grows with the hops of a ring, n - 1."""
 BYTES_PER_SECOND = {"gloo": 1.5e9, "shm": 1e10, **dict.fromkeys(NCCL, 1e11)}
 """Bandwidth B of the ring's 2 (n - 1) ÷ n parts."""
-HOST = "synthetic"
 
 
-class SyntheticCollectives(HostCollectives):
+def run_collective(spec: CollectiveSpec, **_: object) -> Outcome:
     """Answers from the cost model; every measurement completes."""
-
-    def __init__(self) -> None:
-        pass
-
-    def unusable_reason(self, spec: CollectiveSpec) -> str | None:
-        return None
-
-    def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> Outcome:
-        ranks = tuple(_collective_rank(spec, rank) for rank in range(spec.group_size))
-        return Outcome(status=Status.COMPLETED, ranks=ranks)
+    ranks = tuple(_collective_rank(spec, rank) for rank in range(spec.group_size))
+    return Outcome(status=Status.COMPLETED, ranks=ranks)
 
 
 def seconds(spec: CollectiveSpec, nbytes: int) -> float:
@@ -229,7 +215,5 @@ def _collective_rank(spec: CollectiveSpec, rank: int) -> RankCollectives:
     return RankCollectives(
         rank=rank,
         pid=0,
-        device=spec.devices[rank],
-        host=HOST,
         timings=tuple(timing(size, seconds(spec, size)) for size in spec.sizes_bytes),
     )

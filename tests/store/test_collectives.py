@@ -10,15 +10,13 @@ from dpbench.launch.collectives import run_collectives
 from dpbench.records import environment
 from dpbench.store import CollectiveStore
 from tests.analysis.collective_records import collective_spec
-from tests.launch.synthetic import SyntheticCollectives
+from tests.launch.synthetic import run_collective
 
 SPECS = (
     collective_spec(samples=3),
     collective_spec(backend="shm"),
 )
-RECORDS = tuple(
-    run_collectives(SPECS, SyntheticCollectives(), environment_id="e", time_limit_seconds=1)
-)
+RECORDS = tuple(run_collectives(SPECS, run_collective, environment_id="e"))
 HERE = environment.capture()
 
 
