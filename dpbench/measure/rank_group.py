@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.measure.device import current_cuda_device
-from dpbench.parallel.groups import decoded, encoded, gather_bytes
+from dpbench.parallel.groups import decoded, encoded, gather_bytes, gather_values
 from dpbench.rendezvous.barrier import on_first_rank
 from dpbench.rendezvous.process_group import group_class, process_group
 from dpbench.specs.traits import BACKENDS
@@ -71,15 +71,7 @@ class RankGroup:
         """
         if self.control is None:
             return [value]
-        own = encoded(value)
-        lengths = self.gather(len(own))
-        padded = torch.frombuffer(bytearray(own.ljust(max(lengths), b"\0")), dtype=torch.uint8)
-        everyone = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else None
-        dist.gather(padded, everyone, group=self.control, group_dst=0)
-        if everyone is None:
-            return None
-        messages = zip(everyone, lengths, strict=True)
-        return [decoded(bytes(m[:n].numpy())) for m, n in messages]
+        return gather_values(value, self.control, root=0) or None
 
     def on_first(self, work: Callable[[], T]) -> T:
         """The result of `work` on rank 0, on every rank once it has ended, however long it takes.

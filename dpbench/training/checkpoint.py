@@ -41,10 +41,6 @@ class Progress:
     skipped_steps: int = 0
     epoch_loss_sum: Float = 0.0
     """Sum of the loss over all samples since the epoch began."""
-    line_loss_sum: Float = 0.0
-    """Sum of the loss over all samples since the last line of the log."""
-    line_samples: int = 0
-    """Number of samples since the last line of the log."""
     final_loss: Float | None = None
     """Mean loss over the last whole epoch."""
     best_metric: float | None = None

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -46,6 +46,7 @@ SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LR
 
 LONGEST_TRAINING = timedelta(days=1)
 """Time limit of the processes."""
+REMEDY = 'lower the learning rate, check these samples, or pass on_nonfinite="record"'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +72,11 @@ class TrainingResult:
     def loss(self) -> float | None:
         """Loss of the last step; None if there was none."""
         return self.loss_history[-1] if self.loss_history else None
+
+
+class NonFinite(ArithmeticError):
+    """A loss or the mean gradient is NaN or infinite; the message names the iteration, the replica
+    and the samples."""
 
 
 @validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))
@@ -138,12 +144,15 @@ def dp_train(
     require_steps(data, len(chosen) * batch_per_replica)
     parts = (("backward", on_backward), ("reduce", on_reduce), ("step", on_step))
     callbacks = {name: one for name, one in (*parts, ("broadcast", on_broadcast)) if one}
+    if mode == "processes" and callbacks:
+        got = ", ".join(f"on_{part}" for part in callbacks)
+        raise ValueError(f"got {got} with mode='processes'; use mode='threads'")
+    root = torch.Generator().manual_seed(seed)
+    order_seed, *seeds = torch.randint(2**62, (1 + len(chosen),), generator=root).tolist()
     task = Task(
         data=data,
-        devices=chosen,
-        batch_per_replica=batch_per_replica,
-        n_iter=n_iter,
-        seed=seed,
+        indices=deal(len(data), len(chosen), batch_per_replica, n_iter, seed=order_seed),
+        seeds=seeds,
         loss=partial(sample_loss, forward_fn, loss_fn, target_fn),
         optimizer=partial(optimizer, lr=lr),
         scheduler=scheduler,
@@ -152,18 +161,36 @@ def dp_train(
         callbacks=callbacks,
     )
     log_every = max(1, n_iter // 10) if verbose is True else int(verbose or 0)
-    return train(make_model, task, mode, log_every)
+    steps: list[Step] = []
+    with torch.inference_mode(False), torch.enable_grad():
+        models = make_models(make_model, chosen)
+        start = time.perf_counter()
+        for iteration, step in enumerate(steps_in_mode(mode, models, task), start=1):
+            if step.failure is not None and task.stops:
+                raise NonFinite(step.failure)
+            steps.append(step)
+            if log_every and (iteration in (1, n_iter) or iteration % log_every == 0):
+                log.info("iteration %d/%d  loss %.6f", iteration, n_iter, step.loss)
+        seconds = time.perf_counter() - start
+    return TrainingResult(
+        model=models[0],
+        params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
+        loss_history=tuple(step.loss for step in steps),
+        norm_history=tuple(step.norm for step in steps),
+        indices=task.indices,
+        skipped_steps=sum(step.failure is not None for step in steps),
+        elapsed_seconds=seconds,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The work of all replicas; it can be sent to processes. For most fields see `dp_train`."""
+    """The work of all replicas, which can be sent to processes; for the rest see `dp_train`."""
 
     data: Any
-    devices: Sequence[torch.device]
-    batch_per_replica: int
-    n_iter: int
-    seed: int
+    indices: tuple[Indices, ...]
+    seeds: list[int]
+    """Seed of each replica's random numbers."""
     loss: Callable[[nn.Module, Any], Any]
     """The user's loss of a model for a sample."""
     optimizer: Callable[..., torch.optim.Optimizer]
@@ -174,43 +201,14 @@ class Task:
     callbacks: Mapping[str, Callback]
     """The user's, by the part of the step that they follow."""
 
-    @cached_property
-    def seeds(self) -> list[int]:
-        """The seed of the order of the samples, then that of each replica's random numbers."""
-        root = torch.Generator().manual_seed(self.seed)
-        return torch.randint(2**62, (1 + len(self.devices),), generator=root).tolist()
-
-    @cached_property
-    def indices(self) -> tuple[Indices, ...]:
-        """The samples of every step."""
-        counts = (len(self.data), len(self.devices), self.batch_per_replica, self.n_iter)
-        return deal(*counts, seed=self.seeds[0])
-
-
-class NonFinite(ArithmeticError):
-    """A loss or a gradient is NaN or infinite; `replica` is None for the mean gradient."""
-
-    def __init__(
-        self, what: str, iteration: int, samples: tuple[int, ...], replica: int | None = None
-    ) -> None:
-        where = "" if replica is None else f", replica {replica}"
-        super().__init__(
-            f"{what} in iteration {iteration}{where}, samples {list(samples)}; lower the learning "
-            'rate, check these samples, or pass on_nonfinite="record"'
-        )
-        self.what = what
-        self.iteration = iteration
-        self.replica = replica
-        self.samples = samples
-
 
 class Step(NamedTuple):
     """The results of one step."""
 
     loss: float
     norm: float
-    failure: tuple[str, int | None] | None
-    """What is not finite, and the replica, None for the mean gradient; the step was skipped."""
+    failure: str | None
+    """What is not finite, and where; the step was skipped."""
 
 
 def replica_devices(n_gpu: int | None, devices: Sequence[Any] | None) -> list[torch.device]:
@@ -240,39 +238,6 @@ def require_steps(data: Any, samples_per_step: int) -> None:
             f"got {len(data)} samples for {samples_per_step} in a step (replicas × "
             "batch_per_replica); use fewer replicas or more data"
         )
-
-
-def train(
-    make_model: Callable[[], nn.Module], task: Task, mode: str, log_every: int
-) -> TrainingResult:
-    """Make the replicas and take all steps; log one in `log_every`, 0 for none."""
-    if mode == "processes" and task.callbacks:
-        got = ", ".join(f"on_{part}" for part in task.callbacks)
-        raise ValueError(f"got {got} with mode='processes'; use mode='threads'")
-    steps: list[Step] = []
-    with torch.inference_mode(False), torch.enable_grad():
-        models = make_models(make_model, task.devices)
-        start = time.perf_counter()
-        for step in steps_in_mode(mode, models, task):
-            steps.append(step)
-            iteration = len(steps)
-            if step.failure is not None and task.stops:
-                what, replica = step.failure
-                used = task.indices[iteration - 1]
-                concerned = used if replica is None else [used[replica]]
-                raise NonFinite(what, iteration, tuple(chain(*concerned)), replica)
-            if log_every and (iteration in (1, task.n_iter) or iteration % log_every == 0):
-                log.info("iteration %d/%d  loss %.6f", iteration, task.n_iter, step.loss)
-        seconds = time.perf_counter() - start
-    return TrainingResult(
-        model=models[0],
-        params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
-        loss_history=tuple(step.loss for step in steps),
-        norm_history=tuple(step.norm for step in steps),
-        indices=task.indices,
-        skipped_steps=sum(step.failure is not None for step in steps),
-        elapsed_seconds=seconds,
-    )
 
 
 def make_models(
@@ -326,8 +291,9 @@ def steps_in_mode(mode: str, models: Sequence[nn.Module], task: Task) -> Iterato
     the weights are in the first model."""
     threads = max(1, torch.get_num_threads() // len(models))
     if mode == "processes":
+        devices = [next(model.parameters()).device for model in models]
         # As bytes, since tensors would be sent to the ranks in shared memory.
-        work = partial(train_replica, pickle.dumps((models[0], task, threads)))
+        work = partial(train_replica, pickle.dumps((models[0], devices, task, threads)))
         (steps, values), *_ = fork_world(work, len(models), timeout=LONGEST_TRAINING)
         copy_state(values, models[0])
         yield from steps
@@ -342,9 +308,9 @@ def steps_in_mode(mode: str, models: Sequence[nn.Module], task: Task) -> Iterato
 
 def train_replica(content: bytes, rank: int) -> tuple[list[Step], list[Tensor]]:
     """The steps of this rank, and on rank 0 the parameters and buffers after them."""
-    model, task, threads = pickle.loads(content)
+    model, devices, task, threads = pickle.loads(content)
     torch.set_num_threads(threads)
-    model.to(task.devices[rank])
+    model.to(devices[rank])
     with process_group("gloo", timeout=LONGEST_TRAINING, device="cpu"):
         steps = list(all_steps([model], task, rank=rank))
     return steps, [tensor.detach().cpu() for tensor in state(model)] if rank == 0 else []
@@ -361,11 +327,11 @@ def all_steps(
 
     Every rank gets the mean gradient over all ranks, and so steps its own replica alike.
     """
-    model, (_, *seeds) = models[0], task.seeds
-    here = range(len(seeds)) if rank is None else [rank]
+    model, replicas = models[0], range(len(task.seeds))
+    here = replicas if rank is None else [rank]
     optimizer = task.optimizer(model.parameters())
     scheduler = None if task.scheduler is None else task.scheduler(optimizer)
-    generators = [torch.Generator().manual_seed(seeds[replica]) for replica in here]
+    generators = [torch.Generator().manual_seed(task.seeds[replica]) for replica in here]
 
     def call(part: str) -> None:
         if part in task.callbacks:
@@ -374,7 +340,7 @@ def all_steps(
     for iteration, indices in enumerate(task.indices, start=1):
         work, samples = partial(backward, task, iteration), [indices[replica] for replica in here]
         own = [*mapping(work, here, models, samples, generators)]
-        losses = torch.zeros(len(seeds), dtype=torch.float64)
+        losses = torch.zeros(len(replicas), dtype=torch.float64)
         losses[here] = torch.tensor(own, dtype=torch.float64)
         call("backward")
         if rank is None:
@@ -384,7 +350,7 @@ def all_steps(
             sync_gradients(model)
         call("reduce")
         norm = get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
-        failure = find_failure(losses.tolist(), norm.item())
+        failure = find_failure(losses.tolist(), norm.item(), iteration, indices)
         if failure is None:
             clip_grads_with_norm_(model.parameters(), task.max_norm, norm)
             optimizer.step()
@@ -462,13 +428,19 @@ def average(models: Sequence[nn.Module]) -> None:
             first.grad = sum(grads[1:], grads[0]) / len(models)
 
 
-def find_failure(losses: Sequence[float], norm: float) -> tuple[str, int | None] | None:
-    """The first loss that is not finite and its replica, or else the norm of the mean gradient if
-    that is not finite; None if all are finite."""
+def find_failure(
+    losses: Sequence[float], norm: float, iteration: int, indices: Indices
+) -> str | None:
+    """The first loss that is not finite, or else the norm of the mean gradient, with the iteration
+    and the samples; None if all are finite."""
     for replica, loss in enumerate(losses):
         if not math.isfinite(loss):
-            return f"the loss is {loss}", replica
-    return None if math.isfinite(norm) else (f"the norm of the mean gradient is {norm}", None)
+            where = f"replica {replica}, samples {list(indices[replica])}"
+            return f"the loss is {loss} in iteration {iteration}, {where}; {REMEDY}"
+    if math.isfinite(norm):
+        return None
+    where = f"iteration {iteration}, samples {[*chain(*indices)]}"
+    return f"the norm of the mean gradient is {norm} in {where}; {REMEDY}"
 
 
 def deal(

@@ -58,7 +58,7 @@ class StepLine:
     rank_total: int
     """Number of samples in this epoch on rank 0 alone."""
     loss: Float
-    """Mean loss over all samples since the previous line."""
+    """Mean loss over all samples since the previous line, or since a resumption."""
     learning_rate: float
     """Learning rate of the latest step."""
     samples_per_second: float

@@ -29,8 +29,6 @@ from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
 from dpbench.training.state import ForwardTimer, StepOutcome, TrainState
 
-NOT_FINITE_REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max norm"
-
 
 class OutOfSync(DpbenchError):
     """The ranks no longer hold the same model."""
@@ -42,17 +40,14 @@ class NotFinite(DpbenchError):
 
 @dataclass(slots=True)
 class Pace:
-    """Samples of all ranks and seconds of training, without evaluation."""
+    """What was trained since some moment, without evaluation; samples are those of all ranks."""
 
     seconds: float = 0.0
     waited_seconds: float = 0.0
     """Seconds that this rank waited for samples."""
     samples: int = 0
-
-    def add(self, seconds: float, waited_seconds: float, samples: int) -> None:
-        self.seconds += seconds
-        self.waited_seconds += waited_seconds
-        self.samples += samples
+    loss_sum: float = 0.0
+    """Sum of the loss over these samples."""
 
     @property
     def wait_share(self) -> float:
@@ -170,7 +165,6 @@ class TrainingLoop:
                 at.step += 1
                 at.window += 1
                 at.skipped_steps += outcome.skipped
-                at.line_samples += samples
                 is_over = at.window == self.plan.steps
                 line_is_due = at.step % run.log_interval == 0
                 is_saved = self._is_stopped or is_due(run.checkpoint_every, at.step)
@@ -178,7 +172,9 @@ class TrainingLoop:
                     self._read_outcomes()
                 ended = perf_counter()
                 for pace in (self.pace, self._line_pace):
-                    pace.add(ended - begun, windows.waited_seconds - waited, samples)
+                    pace.seconds += ended - begun
+                    pace.waited_seconds += windows.waited_seconds - waited
+                    pace.samples += samples
                 begun, waited = ended, windows.waited_seconds
                 if line_is_due:
                     self._log_line()
@@ -195,18 +191,32 @@ class TrainingLoop:
                     break
 
     def _read_outcomes(self) -> None:
-        """Add up the losses that the steps since the last reading have left on the device."""
-        at = self.at
+        """Read what the steps since the last reading have left on the device, with one wait for it;
+        a collective.
+
+        Raises NotFinite, the same on all ranks, with the first step and rank. Under float16 a loss
+        may be infinite, as its step is skipped.
+        """
         outcomes, self._unread = self._unread, []
         largest = torch.nn.utils.get_total_norm(self.state.module.parameters(), math.inf)
-        may_skip = self.state.amp.scaler.is_enabled()
-        loss_sums, self._gradient_norm = read_outcomes(outcomes, largest, self.ranks, at, may_skip)
-        for loss_sum in loss_sums:
-            at.epoch_loss_sum += loss_sum
-            at.line_loss_sum += loss_sum
+        norm = outcomes[-1].gradient_norm
+        values = [*(one.loss_sum for one in outcomes), largest, largest if norm is None else norm]
+        rows = self.ranks.gather(torch.stack([one.double() for one in values]).tolist())
+        *losses, parameters, norms = zip(*rows, strict=True)
+        at = self.at
+        for step, loss_sums in enumerate(losses, start=at.step - len(outcomes) + 1):
+            if not self.state.amp.scaler.is_enabled():
+                require_finite("the loss", loss_sums, at.epoch, step)
+            at.epoch_loss_sum += sum(loss_sums)
+            self._line_pace.loss_sum += sum(loss_sums)
+        # A finite loss may have gradients that are not.
+        require_finite("a parameter", parameters, at.epoch, at.step)
+        is_clipped = norm is not None and math.isfinite(norms[0])
+        self._gradient_norm = norms[0] if is_clipped else None
 
     def _log_line(self) -> None:
-        at, pace, plan = self.at, self._line_pace, self.plan
+        at, plan = self.at, self.plan
+        pace, self._line_pace = self._line_pace, Pace()
         line = StepLine(
             epoch=at.epoch + 1,
             step=at.step,
@@ -214,7 +224,7 @@ class TrainingLoop:
             total=plan.samples_before(plan.steps),
             rank_processed=plan.samples_before(at.window, process=0),
             rank_total=plan.samples_before(plan.steps, process=0),
-            loss=at.line_loss_sum / at.line_samples,
+            loss=pace.loss_sum / pace.samples,
             learning_rate=self.state.learning_rate,
             samples_per_second=pace.samples / pace.seconds,
             data_wait_share=pace.wait_share,
@@ -223,8 +233,6 @@ class TrainingLoop:
             skipped_steps=at.skipped_steps,
         )
         self.log(line)
-        at.line_loss_sum, at.line_samples = 0.0, 0
-        self._line_pace = Pace()
 
     def _end_epoch(self, seconds: float) -> None:
         """Evaluate, move on to the next epoch, and save a checkpoint."""
@@ -302,39 +310,11 @@ def is_due(every: int | None, step: int) -> bool:
     return every is not None and step % every == 0
 
 
-def read_outcomes(
-    outcomes: Sequence[StepOutcome],
-    largest: torch.Tensor,
-    ranks: RankGroup,
-    at: Progress,
-    may_skip: bool,
-) -> tuple[list[float], float | None]:
-    """Read the outcomes of these steps, with one wait for the device; a collective.
-
-    Returns the sums of the loss by step, over all ranks, and the gradient norm of the last step:
-    None without clipping, or if it is not finite.
-
-    Args:
-        largest: the largest magnitude of a parameter after the last step, NaN if one is.
-        at: the position after the last step, in the same epoch.
-        may_skip: losses that are not finite are no error, as such steps are skipped.
-
-    Raises NotFinite, the same on all ranks, with the first step and rank.
-    """
-    losses, count = [outcome.loss_sum for outcome in outcomes], len(outcomes)
-    norms = [one.gradient_norm for one in outcomes[-1:] if one.gradient_norm is not None]
-    values = torch.stack([value.double() for value in (*losses, largest, *norms)])
-    rows = ranks.gather(values.tolist())
-    for place in range(count + 1):
-        for rank, row in enumerate(rows):
-            if math.isfinite(row[place]):
-                continue
-            if place == count:  # a finite loss may have gradients that are not
-                where = f"after epoch {at.epoch + 1}, step {at.step}, on rank {rank}"
-                raise NotFinite(f"a parameter is {row[place]} {where}; {NOT_FINITE_REMEDY}")
-            if not may_skip:
-                number = at.step - count + 1 + place
-                where = f"in epoch {at.epoch + 1}, step {number}, on rank {rank}"
-                raise NotFinite(f"the loss is {row[place]} {where}; {NOT_FINITE_REMEDY}")
-    norm = rows[0][-1] if norms and math.isfinite(rows[0][-1]) else None
-    return [sum(row[place] for row in rows) for place in range(count)], norm
+def require_finite(what: str, by_rank: Sequence[float], epoch: int, step: int) -> None:
+    """Raise NotFinite unless the values of all ranks are finite; `epoch` counts from 0."""
+    for rank, value in enumerate(by_rank):
+        if not math.isfinite(value):
+            raise NotFinite(
+                f"{what} is {value} in epoch {epoch + 1}, step {step}, on rank {rank}; lower the "
+                "learning rate, warm it up, or clip the gradients with a max norm"
+            )

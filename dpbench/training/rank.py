@@ -16,7 +16,7 @@ import torch
 from dpbench import architecture as architectures
 from dpbench import units
 from dpbench.architecture import CountsCorrect, items_per_sample
-from dpbench.codec import differing_fields, encode
+from dpbench.codec import decode, differing_fields, encode
 from dpbench.data import datasets
 from dpbench.errors import UsageError
 from dpbench.files import read_bytes
@@ -32,7 +32,7 @@ from dpbench.measure.unused import unused_parameters_named
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import BEST, Checkpoint, from_bytes, latest_checkpoint
-from dpbench.training.events import Finished, Note, Started, from_line, to_line
+from dpbench.training.events import Finished, Note, Started
 from dpbench.training.job import TrainingJob
 from dpbench.training.loop import OutOfSync, TrainingLoop
 from dpbench.training.run_folder import CHECKPOINTS
@@ -195,17 +195,15 @@ def _finished(loop: TrainingLoop) -> Finished:
     if loop.folder is not None:
         checkpoints = loop.folder.checkpoints
         last, has_best = latest_checkpoint(checkpoints), (checkpoints / BEST).exists()
-    hashes = ranks.gather(state_sha256(loop.state.module))
+    own = [state_sha256(loop.state.module), peak_host_memory_bytes()]
+    everyone = ranks.gather([*own, *peak_device_memory(*loop.devices)])
+    hashes, host, allocated, reserved = zip(*everyone, strict=True)
     for rank, theirs in enumerate(hashes):
         if theirs != hashes[0]:
             raise OutOfSync(
                 f"the models of the ranks are not the same at the end: that of rank {rank} is not "
                 "rank 0's; --check-sync-every finds the step"
             )
-    peaks = ranks.gather([peak_host_memory_bytes(), *peak_device_memory(*loop.devices)])
-    host, allocated, reserved = (
-        None if None in by_rank else by_rank for by_rank in zip(*peaks, strict=True)
-    )
     mine = Finished(
         final_loss=loop.loss,
         epochs=at.epoch,
@@ -217,9 +215,9 @@ def _finished(loop: TrainingLoop) -> Finished:
         samples=loop.pace.samples,
         item=loop.architecture.item,
         items_per_sample=items_per_sample(loop.architecture),
-        peak_host_memory_bytes=host or (),
-        peak_device_memory_bytes=allocated,
-        peak_reserved_memory_bytes=reserved,
+        peak_host_memory_bytes=host,
+        peak_device_memory_bytes=None if None in allocated else allocated,
+        peak_reserved_memory_bytes=None if None in reserved else reserved,
         data_wait_share=loop.pace.wait_share,
         skipped_steps=at.skipped_steps,
         test_accuracy=None if score is None else score.accuracy,
@@ -228,9 +226,7 @@ def _finished(loop: TrainingLoop) -> Finished:
         last_checkpoint=None if last is None else last.name,
     )
     # Clocks and memory differ: all ranks return what rank 0 writes to the log.
-    of_first = from_line("rank 0", ranks.on_first(lambda: to_line(mine)))
-    assert isinstance(of_first, Finished)
-    return of_first
+    return decode(Finished, ranks.on_first(lambda: encode(mine)))
 
 
 def state_sha256(module: torch.nn.Module) -> str:

@@ -37,7 +37,6 @@ PARALLEL_ALONE = {
 
 OTHERS = {
     "BalancedSampler": "dataset_size * rank world_size shuffle seed",
-    "NonFinite": "what iteration samples replica",
     "TrainingResult": "* model params loss_history norm_history indices skipped_steps"
     " elapsed_seconds",
     "all_reduce": "tensor op group",
@@ -76,7 +75,10 @@ OTHERS = {
 }
 """Callables that only `dpbench` exports."""
 
-WITHOUT_PARAMETERS = {"dpbench": ["Trained", "__version__"], "dpbench.parallel": ["RanksDiffer"]}
+WITHOUT_PARAMETERS = {
+    "dpbench": ["NonFinite", "Trained", "__version__"],
+    "dpbench.parallel": ["RanksDiffer"],
+}
 """Public names that only dpbench calls, or that are not callable."""
 
 

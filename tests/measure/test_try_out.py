@@ -13,7 +13,7 @@ from dpbench.errors import UsageError
 from dpbench.measure.try_out import try_architecture, try_dataset
 
 MODELS = """
-import random, secrets, torch
+import random, torch
 from torch import nn
 
 mse = nn.functional.mse_loss
@@ -52,8 +52,6 @@ class Whole:
 
 def drawn(n, generator): return torch.rand(n, 3), torch.full((n, 2), random.random())
 def globally(): return nn.Linear(3, 2), drawn, mse
-def secret(n, generator): return torch.rand(n, 3), torch.full((n, 2), secrets.randbits(20) / 2**20)
-def unseeded(): return nn.Linear(3, 2), secret, mse
 def partly():
     model = nn.Linear(3, 2)
     model.spare = nn.Linear(1, 1)
@@ -118,9 +116,8 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(
         (
             "pair",
             r"the loss of a tuple of \(Tensor, NoneType\) raised AttributeError: 'tuple' object "
-            r"has no attribute 'size' \(models.py, line 50\)$",
+            r"has no attribute 'size' \(models.py, line 48\)$",
         ),
-        ("unseeded", r"different samples for the same seed; draw .*\(models.py, line 41\)$"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
@@ -135,7 +132,7 @@ def test_unused_parameters_are_warned_of() -> None:
     (unused,) = architecture.architecture_notes(try_architecture("models.py:partly"))
     assert unused.startswith("warning: models.py:partly: ddp, ddp-sharded and torch-ddp fail on")
     assert "without a gradient in a step: spare.weight, spare.bias; use them" in unused
-    assert unused.endswith("(models.py, line 43)")
+    assert unused.endswith("(models.py, line 41)")
 
 
 def test_dropout_that_eval_mode_does_not_end_is_warned_of() -> None:
@@ -143,12 +140,12 @@ def test_dropout_that_eval_mode_does_not_end_is_warned_of() -> None:
     assert note.startswith("warning: models.py:dropping: the model is random in eval mode")
     assert note.endswith(
         "draw random numbers in training mode only, as F.dropout(…, training=self.training) does "
-        "(models.py, line 54)"
+        "(models.py, line 52)"
     )
 
 
 ITEMS = """
-import secrets, torch
+import torch
 
 class Items(list):
     def __getitem__(self, index):
@@ -164,14 +161,9 @@ text = lambda: [(torch.rand(3), "cat")] * 9
 wide = lambda: [(torch.rand(5), torch.rand(2))] * 9
 
 class Drawn(Items):
-    def __getitem__(self, index): return torch.rand(3), torch.rand(2) * self.draw()
-    draw = lambda self: torch.rand(())
-
-class Unseeded(Drawn):
-    draw = lambda self: secrets.randbits(20)
+    def __getitem__(self, index): return torch.rand(3), torch.rand(2)
 
 drawn = lambda: Drawn(range(9))
-unseeded = lambda: Unseeded(range(9))
 
 def late():
     items = Items(good())
@@ -195,7 +187,6 @@ def test_items_that_an_architecture_takes_are_right(name: str, tmp_path: Path) -
         ("uneven", "collating the items 0 and 1 raised RuntimeError: stack expects each tensor"),
         ("text", "collating the items 0 and 8 raised DataError: targets.*got str"),
         ("wide", "with architecture 'models.py:good': a step on 2 samples raised RuntimeErr"),
-        ("unseeded", r"different when they are read again; seed .*\(items.py, line 18\)$"),
         ("late", r"item 8 raised OSError: cannot read the last image \(items.py, line 6\)"),
     ],
 )

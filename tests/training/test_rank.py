@@ -119,8 +119,8 @@ CASES = {
     "exact dropped": exact(last_window="drop"),
     "ddp": resumed(4, optimizer="adadelta", learning_rate=1.0),
     "ddp accumulated": resumed(
-        8,  # between two lines of the log
-        replace(EVERYTHING, log_interval=3),
+        8,
+        replace(EVERYTHING, log_interval=4),
         accumulation_steps=2,
         epochs=4,
         optimizer="adamw",
@@ -238,7 +238,7 @@ def test_what_is_not_finite_ends_all_ranks_and_is_not_kept(gloo: Trained) -> Non
             "NotFinite: the loss is nan in epoch 2, step 8, on rank 1; lower the learning rate"
         )
         assert str(rank["nan gradient"]).startswith(
-            "NotFinite: a parameter is nan after epoch 1, step 6, on rank 0; lower the learning"
+            "NotFinite: a parameter is nan in epoch 1, step 6, on rank 0; lower the learning rate"
         )
     for name, kept in (
         ("nan", ["best.pt", "step-00000004.pt", "step-00000006.pt"]),

@@ -11,7 +11,7 @@ import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from time import sleep
@@ -35,14 +35,7 @@ from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import threads_for
 from dpbench.run.training.plan import build_spec, prepared_samples, with_folder
-from dpbench.run.training.running import (
-    SAID_BY_RANKS,
-    ended_well,
-    following,
-    introduce,
-    open_folder,
-    set_ending,
-)
+from dpbench.run.training.running import SAID_BY_RANKS, run_plan
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.events import Finished
@@ -166,20 +159,16 @@ def lead(launch: Launch, options: TrainOptions, output: TrainOutput) -> tuple[Pa
         raise UsageError("--dry-run trains nothing; run it without the launcher")
     spec = spec_of_world(options, launch.ranks, output)
     plan = with_folder(options, spec, output.note)
-    place = {"folder": str(plan.folder.absolute()), "resume": plan.resume}
-    launch.say("place", place)
-    with prepared_samples(options, spec, output.note) as (samples, steps_per_epoch):
-        introduce(plan, steps_per_epoch, output)
-        run = open_folder(plan, capture(cuda=torch.version.cuda))
-        launch.say("samples 0", None if samples is None else str(samples))
-        with ended_well(plan, run, None):
-            log = run.follow()
-            log.new()  # what was said before the resumption
-            with as_exceptions(), following(log, output.listener(spec)):
-                finished = _train(launch, spec, options, place)
-        set_ending(plan, run, finished, output)
-    output.conclude(finished, spec, plan.folder)
-    return plan.folder, finished
+    launch.say("place", {"folder": str(plan.folder.absolute()), "resume": plan.resume})
+
+    def train(job: TrainingJob) -> Finished:
+        launch.say("samples 0", None if job.prepared is None else str(job.prepared))
+        return _train(launch, job)
+
+    environment = capture(cuda=torch.version.cuda)
+    trained = run_plan(plan, environment, output, train, launched=True)
+    assert trained is not None  # as it is no dry run
+    return trained
 
 
 def follow(launch: Launch, options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
@@ -195,22 +184,21 @@ def follow(launch: Launch, options: TrainOptions, output: TrainOutput) -> tuple[
                 launch.say_error(key, error)
                 raise
             launch.say(key, None if folder is None else str(folder))
+        job = TrainingJob(
+            spec=spec,
+            run=options.run,
+            folder=Path(place["folder"]),
+            prepared=None,
+            resume=place["resume"],
+        )
         with as_exceptions():
-            return Path(place["folder"]), _train(launch, spec, options, place)
+            return job.folder, _train(launch, job)
 
 
-def _train(
-    launch: Launch, spec: TrainingSpec, options: TrainOptions, place: Mapping[str, Any]
-) -> Finished:
-    """Trains in the place that rank 0 has chosen; if another rank has ended, the error is one line,
-    as that rank reports the cause."""
-    job = TrainingJob(
-        spec=spec,
-        run=options.run,
-        folder=Path(place["folder"]),
-        prepared=launch.prepared(),
-        resume=place["resume"],
-    )
+def _train(launch: Launch, job: TrainingJob) -> Finished:
+    """Train once every host has its samples; if another rank has ended, the error is one line, as
+    that rank reports the cause."""
+    job = replace(job, prepared=launch.prepared())
     try:
         return train_rank(job, launch.rank)
     except RuntimeError as error:

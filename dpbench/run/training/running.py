@@ -47,6 +47,7 @@ SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
     **dict.fromkeys(("NotFinite", "OutOfSync", "TrainingFailed", "DpbenchError"), TrainingFailed),
 }
 """Errors by the name of what a rank raised, whose message needs no addition."""
+REFUSALS = (UsageError, DataError)
 POLL_SECONDS = 0.1
 
 
@@ -58,44 +59,77 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
     """
     machine = inspect_machine()
     plan = plan_here(options, machine, output.note)
-    with prepared_samples(options, plan.spec, output.note) as (samples, steps_per_epoch):
-        introduce(plan, steps_per_epoch, output)
+
+    def train(job: TrainingJob) -> Finished:
+        # What the ranks print is beside that of earlier starts.
+        ranks = folder_inside(plan.folder, RANKS, make=True)
+        scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
+        scratch.mkdir()
+        try:
+            work = partial(train_rank, job)
+            finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
+        except RanksFailed as failed:
+            raise _error_of(failed, scratch) from None
+        if options.debug:
+            output.note(f"--debug: what the ranks printed is in {scratch}")
+        else:
+            remove_scratch(scratch)
+        return finished
+
+    return run_plan(plan, environment_here(machine), output, train)
+
+
+def _error_of(failed: RanksFailed, printed: Path) -> DpbenchError:
+    """The error of ranks that failed; a refusal of theirs needs nothing of what they `printed`."""
+    raised, hint = failed.outcome.raised, f"; what the ranks printed is in {printed}"
+    kind = SAID_BY_RANKS.get(raised.kind) if raised else None
+    if raised is None or kind is None:
+        return TrainingFailed(f"{failed.outcome.reason or 'the ranks failed'}{hint}")
+    return kind(raised.text + ("" if kind in REFUSALS else hint))
+
+
+def run_plan(
+    plan: TrainPlan,
+    environment: Environment,
+    output: TrainOutput,
+    train: Callable[[TrainingJob], Finished],
+    *,
+    launched: bool = False,
+) -> tuple[Path, Finished] | None:
+    """Train as planned, and store and print what happens; `launched` if somebody else has started
+    the ranks. Returns and raises as `train_here`."""
+    options, spec = plan.options, plan.spec
+    with prepared_samples(options, spec, output.note) as (samples, steps_per_epoch):
+        loaded = architecture.load(spec.workload.architecture)
+        items = architecture.items_per_sample(loaded)
+        contents = "" if items == 1 else f" of {items:,} {loaded.item}"
+        output.introduce(spec, options.run, steps_per_epoch, contents)
         if output.dry_run:
             return None
-        folder = open_folder(plan, environment_here(machine))
+        folder = open_folder(plan, environment)
         job = TrainingJob(
-            spec=plan.spec,
+            spec=spec,
             run=options.run,
             folder=folder.path.absolute(),
             prepared=samples,
             resume=plan.resume,
         )
-        # What the ranks print is beside that of earlier starts.
-        ranks = folder_inside(folder.path, RANKS, make=True)
-        scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
-        scratch.mkdir()
-        with ended_well(plan, folder, scratch):
+        with ended_well(plan, folder, launched=launched):
             log = folder.follow()
             log.new()  # skips the events before the resumption
-            with as_exceptions(), following(log, output.listener(plan.spec)):
-                work = partial(train_rank, job)
-                finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
-    set_ending(plan, folder, finished, output)
-    if options.debug:
-        output.note(f"--debug: what the ranks printed is in {scratch}")
+            with as_exceptions(), following(log, output.listener(spec)):
+                finished = train(job)
+    if finished.epochs >= spec.epochs:
+        folder.set_status("completed")
     else:
-        remove_scratch(scratch)
-    output.conclude(finished, plan.spec, plan.folder)
+        limit = f"--max-steps {options.max_steps}"
+        folder.set_status("interrupted", limit)
+        output.note(
+            f"{limit}: stopped after {units.counted(finished.steps, 'optimizer step')}, in epoch "
+            f"{finished.epochs + 1} of {spec.epochs}; {_next_step(plan, folder)}"
+        )
+    output.conclude(finished, spec, plan.folder)
     return plan.folder, finished
-
-
-def introduce(plan: TrainPlan, steps_per_epoch: int, output: TrainOutput) -> None:
-    """Print the size of a step, before anything runs."""
-    spec = plan.spec
-    loaded = architecture.load(spec.workload.architecture)
-    items = architecture.items_per_sample(loaded)
-    contents = "" if items == 1 else f" of {items:,} {loaded.item}"
-    output.introduce(spec, plan.options.run, steps_per_epoch, contents)
 
 
 def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:
@@ -109,61 +143,39 @@ def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:
 
 
 @contextmanager
-def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterator[None]:
+def ended_well(plan: TrainPlan, folder: RunFolder, *, launched: bool) -> Iterator[None]:
     """A context that stores why the training in it failed, and adds to the error how to continue.
 
-    What a rank refused leaves no new folder behind. `logs` is the folder of what the ranks print;
-    None if another launcher started them.
+    What a rank refused leaves no new folder behind.
     """
     status: RunStatus = "failed"
     try:
         yield
         return
-    except RanksFailed as failed:
-        raised = failed.outcome.raised
-        kind = SAID_BY_RANKS.get(raised.kind) if raised else None
-        if raised and kind is not None:
-            error: DpbenchError = kind(raised.text)
-        else:
-            error = TrainingFailed(failed.outcome.reason or "the ranks failed")
     except (KeyboardInterrupt, Interrupted) as interrupt:
         status = "interrupted"
-        error = Interrupted(getattr(interrupt, "signal_number", SIGINT), "interrupted")
-    except DpbenchError as raised_here:
-        error = raised_here
+        error: DpbenchError = Interrupted(
+            getattr(interrupt, "signal_number", SIGINT), "interrupted"
+        )
+    except DpbenchError as raised:
+        error = raised
     except BaseException as defect:
         folder.set_status("failed", f"{type(defect).__name__}: {defect}")
         raise
     words = str(error)
-    refused = isinstance(error, UsageError | DataError)
+    refused = isinstance(error, REFUSALS)
     if refused and plan.existing is None and not folder.events():
         shutil.rmtree(folder.path)  # nothing was trained: the name stays free
         raise error from None
-    if logs is not None and logs.exists() and isinstance(error, TrainingFailed | StoreError):
-        words += f"; what the ranks printed is in {logs}"
     try:
-        folder.set_status(status, str(error) if status == "failed" else None)
+        folder.set_status(status, words if status == "failed" else None)
     except StoreError as trouble:  # on a full disk; the first error is still the cause
         words += f"; {trouble}"
     if not refused:
-        words += f"; {_next_step(plan, folder, launched=logs is None)}"
+        words += f"; {_next_step(plan, folder, launched=launched)}"
     if isinstance(error, Interrupted):
         raise Interrupted(error.signal_number, words) from None
     raise type(error)(words) from None
-
-
-def set_ending(plan: TrainPlan, folder: RunFolder, finished: Finished, output: TrainOutput) -> None:
-    """Store that the training is over, or that --max-steps has stopped it; then say how to
-    continue."""
-    if finished.epochs >= plan.spec.epochs:
-        folder.set_status("completed")
-        return
-    limit = f"--max-steps {plan.options.max_steps}"
-    folder.set_status("interrupted", limit)
-    output.note(
-        f"{limit}: stopped after {units.counted(finished.steps, 'optimizer step')}, in epoch "
-        f"{finished.epochs + 1} of {plan.spec.epochs}; {_next_step(plan, folder)}"
-    )
 
 
 def _next_step(plan: TrainPlan, folder: RunFolder, *, launched: bool = False) -> str:
