@@ -1,8 +1,7 @@
 """The CPU in the place of every GPU that torch's tests ask for.
 
 Nearly all of torch's tests for DistributedDataParallel put rank r on GPU r and skip without; hardly
-any is about GPUs. Here `.cuda(1)`, `device=0` and `"cuda:1"` all mean the CPU. torch's own class
-has to pass a test in this setting before it says anything about another.
+any is about GPUs. Here `.cuda(1)`, `device=0` and `"cuda:1"` all mean the CPU.
 """
 
 from __future__ import annotations

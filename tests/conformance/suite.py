@@ -1,14 +1,13 @@
 """torch's distributed tests as they ship in its wheel, called one by one on a rank.
 
-Import this only where torch's tests may run: their module reads BACKEND from the environment when
-it is imported, and WORLD_SIZE in each test.
+Only ranks import this: torch's module of tests reads the environment when it is imported.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import os
+import sys
 import time
 import unittest
 from collections.abc import Callable
@@ -21,6 +20,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.testing._internal import common_distributed
 
+from dpbench.parallel import DistributedDataParallel
+from tests.conformance.one_device import stand_in
+
+os.environ["BACKEND"] = "gloo"  # which tests there are is decided when they are imported
+UNTOUCHED = ("dpbench", "tests.", "torch._dynamo")
+"""Modules that keep torch's class. The compiler splits graphs at the buckets of torch's; any other
+it takes as it is."""
+
 
 def _as_it_is(test: Any) -> Any:
     return test
@@ -28,21 +35,12 @@ def _as_it_is(test: Any) -> Any:
 
 def _skip_above(count: int, **_: Any) -> Callable[[Any], Any]:
     """In place of the decorator that wants `count` GPUs: one per rank stands in (one_device)."""
-
-    def judged(test: Any) -> Any:
-        @functools.wraps(test)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if count > dist.get_world_size():
-                raise unittest.SkipTest(f"needs {count} ranks")
-            return test(*args, **kwargs)
-
-        return run
-
-    return judged
+    too_few = count > dist.get_world_size()
+    return unittest.skip(f"needs {count} ranks") if too_few else _as_it_is
 
 
 def _skip_if(condition: object, reason: str) -> Callable[[Any], Any]:
-    """Tests that are off for an issue of torch's own CI run here: the control run judges them."""
+    """Tests that are off for an issue of torch's own CI run here."""
     listed = reason.startswith("https://github.com/pytorch/pytorch/issues")
     return unittest.skip(reason) if condition and not listed else _as_it_is
 
@@ -71,9 +69,6 @@ def _small(model: nn.Module, inp: Any, **fields: Any) -> tuple[Any, ...]:
     return UnevenInput(model=model, inp=small, **fields)
 
 
-distributed_test.DDPUnevenTestInput = _small
-
-
 class _Barrier(distributed_test.Barrier):
     """It looks for the other ranks every few milliseconds; torch's sleeps for 0.1 s between looks,
     which most tests of collectives would spend nearly all of their time in."""
@@ -90,49 +85,49 @@ class _Barrier(distributed_test.Barrier):
             time.sleep(0.005)
 
 
-distributed_test.Barrier = _Barrier
-# What a compiled wrapper does is settled before C++ is written, which takes half a minute.
-torch.compile = functools.partial(torch.compile, backend="aot_eager")
-
-SKIP_CODES = {skip.exit_code: skip.message for skip in common_distributed.TEST_SKIPS.values()}
-GROUP_TIMEOUTS = distributed_test.CUSTOM_PG_TIMEOUT
-
-
 class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):  # noqa: SLF001
     """A test of it, called on each rank of a group, is what torch's own runner calls."""
 
 
-def use_backend(backend: str, *, has_collectives: bool) -> None:
-    """Let the tests of this process take a backend for gloo, and expect of it what gloo does.
-
-    Which tests there are for gloo was settled when torch's module was imported.
+@functools.cache
+def prepare(backend: str, *, of_wrapper: bool) -> None:
+    """Let the tests of this process take ours for torch's, and the CPU for a GPU.
 
     Args:
-        backend: gloo or shm.
-        has_collectives: whether the tests are those of collectives, which ask for its name; those
-            of wrappers know gloo and nccl only.
+        backend: of the group.
+        of_wrapper: whether DistributedDataParallel is tested, with ours in the place of torch's,
+            by tests that know gloo and nccl only; otherwise the backend is, whose name tests ask
+            for.
     """
-    importlib.import_module("dpbench.parallel")  # which registers shm
-    if has_collectives:
+    os.environ["WORLD_SIZE"] = str(dist.get_world_size())
+    for needed in ("barrier", "test_dir"):  # torch's file barrier and its tests of files
+        Path(os.environ["TEMP_DIR"], needed).mkdir(exist_ok=True)
+    distributed_test.DDPUnevenTestInput, distributed_test.Barrier = _small, _Barrier
+    # What a compiled wrapper does is decided before C++ is written, which takes half a minute.
+    torch.compile = functools.partial(torch.compile, backend="aot_eager")
+    torchs: type = nn.parallel.DistributedDataParallel
+    if of_wrapper:
+        for module in list(sys.modules.values()):
+            if not getattr(module, "__name__", "").startswith(UNTOUCHED):
+                for name, value in list(getattr(module, "__dict__", {}).items()):
+                    if value is torchs:
+                        setattr(module, name, DistributedDataParallel)
+    else:
         distributed_test.BACKEND = backend
+    stand_in(DistributedDataParallel if of_wrapper else torchs, dist.get_world_size())
 
 
-def call(name: str, rank: int, store: str) -> str | None:
-    """Run one test on this rank of a group that has been started.
+def call(name: str, rank: int) -> None:
+    """Run one of torch's tests on this rank of a group that has been started.
 
-    Returns:
-        Why the test skipped, or None if it passed.
+    Raises:
+        unittest.SkipTest: the test does not run here.
     """
     test = Suite(name)
     test.rank = rank
-    test.file_name = store
+    test.file_name = str(Path(os.environ["TEMP_DIR"], "store"))
     common_distributed.common_utils.set_rng_seed()
     try:
         getattr(test, name)()
-    except unittest.SkipTest as skip:
-        return str(skip)
-    except SystemExit as end:
-        if end.code not in SKIP_CODES:
-            raise
-        return SKIP_CODES[end.code]
-    return None
+    except SystemExit as end:  # its way to skip
+        raise unittest.SkipTest(f"exit code {end.code}") from None

@@ -26,7 +26,6 @@ def run_ranks(
     timeout: float = 40.0,
     *,
     backend: str = "gloo",
-    group_timeout: float = 15.0,
 ) -> list[Any]:
     """Call importable functions of the rank, in order, on every rank, and kill the ranks after
     `timeout` seconds.
@@ -36,7 +35,7 @@ def run_ranks(
     """
     results: list[Any] = []
     deadline = time.monotonic() + timeout
-    with closing(Ranks(store, world_size, backend, group_timeout)) as ranks:
+    with closing(Ranks(store, world_size, backend)) as ranks:
         for function in [functions] if callable(functions) else functions:
             results, failures = ranks.call(function, deadline - time.monotonic())
             assert not failures, "\n".join(failures)
@@ -46,26 +45,15 @@ def run_ranks(
 class Ranks:
     """The ranks of one group, until it is closed or one of them has failed."""
 
-    def __init__(
-        self, store: Path, size: int, backend: str, group_timeout: float = 15.0, leave: float = 2.0
-    ) -> None:
-        """
-        Args:
-            store: a path that does not exist yet, through which the ranks meet.
-            size: their number.
-            backend: of the default group.
-            group_timeout: seconds that a collective of it may take.
-            leave: seconds after which ranks are killed that do not end when it is closed.
-        """
-        self._leave = leave
+    def __init__(self, store: Path, size: int, backend: str) -> None:
+        """Start processes that meet through `store`, a path that does not exist yet."""
         self._pipes: list[Connection] = []
         self._processes = []
         context = fork_server()
         for rank in range(size):
             ours, theirs = context.Pipe()
-            group = (backend, str(store), rank, size, group_timeout)
-            self._processes.append(context.Process(target=_main, args=(theirs, *group)))
-            self._processes[-1].daemon = True
+            arguments = (theirs, backend, str(store), rank, size)
+            self._processes.append(context.Process(target=_main, args=arguments, daemon=True))
             self._processes[-1].start()
             theirs.close()
             self._pipes.append(ours)
@@ -103,25 +91,18 @@ class Ranks:
         for pipe in self._pipes:
             pipe.close()  # at which a rank ends that runs no function
         for process in self._processes:
-            process.join(timeout=self._leave)
+            process.join(timeout=1.0)
             process.kill()
             process.join()
             process.close()
 
 
-def _main(
-    pipe: Connection, backend: str, store: str, rank: int, size: int, timeout_seconds: float
-) -> None:
+def _main(pipe: Connection, backend: str, path: str, rank: int, size: int) -> None:
     """Join the group and call what comes through the pipe."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "TEMP_DIR": str(Path(path).parent)}
     torch.set_num_threads(1)
-    dist.init_process_group(
-        backend,
-        store=dist.FileStore(store, size),
-        rank=rank,
-        world_size=size,
-        timeout=timedelta(seconds=timeout_seconds),
-    )
+    store, timeout = dist.FileStore(path, size), timedelta(seconds=20)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     dist.barrier()  # nobody dies while another is still joining
     while True:
         try:

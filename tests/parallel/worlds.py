@@ -26,41 +26,40 @@ Body = Callable[[int], Any]
 
 
 class World:
-    """The bodies of one module, and the ranks that run them."""
+    """The bodies of one module, and the ranks that run them.
+
+    Args:
+        backend: of the default group.
+        sizes: the numbers of ranks on which a body runs unless it says otherwise.
+    """
 
     def __init__(self, *, backend: str, sizes: Sequence[int] = (2,)) -> None:
-        """
-        Args:
-            backend: of the default group.
-            sizes: the numbers of ranks on which a body runs unless it says otherwise.
-        """
         self._backend = backend
         self._sizes = sizes
-        self._bodies: dict[str, tuple[Body, Sequence[int]]] = {}
+        self._cases: list[tuple[int, str, Body]] = []
         self._running: tuple[int, Ranks] | None = None
 
+    def add(self, name: str, body: Body, *sizes: int) -> None:
+        """Add a body, which every rank calls with its number, for these numbers of ranks."""
+        self._cases += [(size, name, body) for size in sizes or self._sizes]
+
     def body(self, function: Body) -> Body:
-        """Add a body: every rank calls it with its number."""
-        return self.body_on(*self._sizes)(function)
+        """Add a body, as a decorator."""
+        return self.body_on()(function)
 
     def body_on(self, *sizes: int) -> Callable[[Body], Body]:
-        """Add a body for these numbers of ranks."""
+        """Add a body for these numbers of ranks, as a decorator."""
 
         def add(function: Body) -> Body:
-            self._bodies[function.__name__] = (function, sizes)
+            self.add(function.__name__, function, *sizes)
             return function
 
         return add
 
     def test(self) -> Callable[..., None]:
         """The test function of the module, with an id for each body and number of ranks."""
-        sizes = sorted({size for _, of_body in self._bodies.values() for size in of_body})
-        cases = [
-            pytest.param(size, function, id=f"{name}-{size}")
-            for size in sizes
-            for name, (function, of_body) in self._bodies.items()
-            if size in of_body
-        ]
+        by_size = sorted(self._cases, key=lambda case: case[0])
+        cases = [pytest.param(size, body, id=f"{name}-{size}") for size, name, body in by_size]
 
         @pytest.mark.parametrize(("size", "body"), cases)
         def test(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
+from dpbench.parallel.agreement import tensors_sha256
 
 Gradients = dict[str, Tensor | None]
 Run = Callable[[nn.Module, int], object]
@@ -43,49 +45,43 @@ def step(module: nn.Module, seed: int, rank: int) -> None:
     module(batches(seed, dist.get_world_size())[rank]).pow(2).mean().backward()
 
 
+def bare(module: nn.Module) -> nn.Module:
+    """The module inside of a wrapper, ours or torch's, or the module itself."""
+    return module.module if isinstance(module, nn.parallel.DistributedDataParallel) else module
+
+
 def gradients(module: nn.Module) -> Gradients:
-    """By parameter of the bare module; copies."""
-    bare = (
-        module.module if isinstance(module, (Ddp, nn.parallel.DistributedDataParallel)) else module
-    )
-    return {name: None if p.grad is None else p.grad.clone() for name, p in bare.named_parameters()}
+    """Copies of the gradients, by parameter of the bare module."""
+    named = bare(module).named_parameters()
+    return {name: None if p.grad is None else p.grad.clone() for name, p in named}
 
 
 def digest(module: nn.Module) -> str:
     """A hash of the state dict."""
-    data = [t.detach().reshape(-1).view(torch.uint8) for t in module.state_dict().values()]
-    return hashlib.sha256(torch.cat(data).numpy().tobytes()).hexdigest()
+    return tensors_sha256(module.state_dict().items())
 
 
-def mean_gradients(make: Callable[[], nn.Module], run: Run, ranks: int | None = None) -> Gradients:
+def mean_gradients(
+    make: Callable[[], nn.Module], run: Run = lambda m, r: step(m, 0, r)
+) -> Gradients:
     """What `run(module, rank)` leaves in `.grad`, averaged; None where no rank has a gradient."""
-    size = ranks or dist.get_world_size()
-    each = []
-    for rank in range(size):
-        module = make()
-        run(module, rank)
-        each.append(gradients(module))
-    return {name: _mean([grads[name] for grads in each]) for name in each[0]}
-
-
-def _mean(parts: list[Tensor | None]) -> Tensor | None:
-    present = [part for part in parts if part is not None]
-    if not present:
-        return None
-    total = present[0].clone()
-    for part in present[1:]:
-        total = total + part
-    return total / len(parts)
+    by_rank = []
+    for rank in range(dist.get_world_size()):
+        run(module := make(), rank)
+        by_rank.append(gradients(module))
+    means: Gradients = {}
+    for name in by_rank[0]:
+        present = [grad for found in by_rank if (grad := found[name]) is not None]
+        means[name] = reduce(torch.add, present) / len(by_rank) if present else None
+    return means
 
 
 def assert_same(got: Gradients, expected: Gradients, tolerance: float = 1e-12) -> None:
     assert got.keys() == expected.keys() != set()
     for name, want in expected.items():
         have = got[name]
-        if want is None:
-            assert have is None, f"{name} has a gradient"
-        else:
-            assert have is not None, f"{name} has no gradient"
+        assert (have is None) == (want is None), f"{name}: got {have}, expected {want}"
+        if have is not None and want is not None:
             close = torch.isclose(have.to_dense(), want.to_dense(), tolerance, tolerance)
             assert close.all(), f"{name}: got {have}, expected {want}"
 
@@ -93,14 +89,17 @@ def assert_same(got: Gradients, expected: Gradients, tolerance: float = 1e-12) -
 def check_steps(
     make: Callable[[], nn.Module], run: Run, rank: int, steps: int = 3, **options: Any
 ) -> Ddp:
-    """Several equal iterations of a wrapped module give the mean of the ranks; returns it."""
+    """Several equal iterations of a wrapped module give the mean of the ranks, with the same bits
+    on all of them; returns it."""
     ddp = Ddp(make(), **options)
     expected = mean_gradients(make, run)
     for _ in range(steps):
         ddp.zero_grad()
         run(ddp, rank)
-        assert_same(gradients(ddp), expected)
-        assert_equal_everywhere(ddp)
+        found = gradients(ddp)
+        assert_same(found, expected)
+        hashes = everywhere(tensors_sha256((n, g) for n, g in found.items() if g is not None))
+        assert len(set(hashes)) == 1
     return ddp
 
 
@@ -111,13 +110,10 @@ def everywhere(value: object) -> list[Any]:
     return values
 
 
-def assert_equal_everywhere(module: nn.Module) -> None:
-    """The gradients of all ranks have the same bits."""
-    everyone = everywhere({name: _bits(grad) for name, grad in gradients(module).items()})
-    assert all(other == everyone[0] for other in everyone)
-
-
-def _bits(gradient: Tensor | None) -> bytes | None:
-    if gradient is None:
-        return None
-    return gradient.to_dense().flatten().contiguous().view(torch.uint8).numpy().tobytes()
+def error_everywhere(call: Callable[[], object], kind: type[Exception] = RuntimeError) -> str:
+    """The message of the error that `call` must raise: the same on every rank."""
+    with pytest.raises(kind) as caught:
+        call()
+    words = str(caught.value)
+    assert set(everywhere(words)) == {words}
+    return words

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -14,12 +13,18 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
     TINY,
     Branches,
+    Gradients,
     Run,
+    assert_same,
+    bare,
     batches,
     check_steps,
+    gradients,
+    mean_gradients,
     perceptron,
     step,
 )
@@ -39,16 +44,6 @@ UNUSED: list[Options] = [
     {"static_graph": True},
     {"static_graph": True, "bucket_cap_mb": TINY},
 ]
-STATIC: list[Options] = [option for option in UNUSED if "static_graph" in option]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A module, and what one iteration does with it."""
-
-    make: Callable[[], nn.Module]
-    run: Run
-    options: list[Options]
 
 
 def sample(rank: int, seed: int = 0) -> Tensor:
@@ -65,8 +60,12 @@ def autocast(module: nn.Module, rank: int) -> None:
     loss.backward()
 
 
+def without_sync(module: nn.Module) -> Any:
+    return module.no_sync() if isinstance(module, Ddp) else nullcontext()
+
+
 def accumulates(module: nn.Module, rank: int) -> None:
-    with module.no_sync() if hasattr(module, "no_sync") else nullcontext():
+    with without_sync(module):
         for seed in range(1, 3):
             step(module, seed, rank)
     step(module, 0, rank)
@@ -81,6 +80,10 @@ def penalizes_its_slope(module: nn.Module, rank: int) -> None:
     loss = module(x).pow(2).mean()
     (slope,) = torch.autograd.grad(loss, x, create_graph=True)
     (loss + slope.pow(2).sum()).backward()
+
+
+def changes_the_output(module: nn.Module, rank: int) -> None:
+    module(sample(rank)).mul_(2).pow(2).mean().backward()
 
 
 class Shared(nn.Module):
@@ -122,13 +125,14 @@ class Frozen(Branches):
 
 
 def frozen_for_now(module: nn.Module, rank: int) -> None:
-    bare = module.module if hasattr(module, "module") else module
-    bare.c.requires_grad_(False)
+    bare(module).c.requires_grad_(False)
     step(module, 0, rank)
-    bare.c.requires_grad_(True)
+    bare(module).c.requires_grad_(True)
 
 
 class Checkpointed(nn.Module):
+    """Runs a layer several times in checkpoints."""
+
     def __init__(self, *, reentrant: bool, times: int) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -168,13 +172,16 @@ def uses(*by_rank: str) -> Run:
 
 
 def uses_more_without_sync(module: nn.Module, rank: int) -> None:
-    with module.no_sync() if hasattr(module, "no_sync") else nullcontext():
+    with without_sync(module):
         uses("a", "ab")(module, rank)
     uses("a", "a")(module, rank)
 
 
-class Nested(Branches):
+class Keeps(Branches):
+    """Returns its outputs in containers, and keeps one of them."""
+
     def forward(self, x: Tensor, use: str = "") -> dict[str, object]:
+        self.kept = self.b(x)
         return {"a": self.a(x), "rest": [(self.b(x), None), "text", {"c": self.c(x)}]}
 
 
@@ -183,40 +190,42 @@ def leaves_outputs_out(module: nn.Module, rank: int) -> None:
     (out["a"].sum() + (out["rest"][0][0].pow(2).sum() if rank else 0)).backward()
 
 
-def changes_the_output(module: nn.Module, rank: int) -> None:
-    module(sample(rank)).mul_(2).pow(2).mean().backward()
+def ignores_the_output(module: nn.Module, rank: int) -> None:
+    module(sample(rank))
+    bare(module).kept.pow(2).mean().backward()
 
 
-CASES: dict[str, Case] = {
-    "a perceptron": Case(make=perceptron, run=one_step, options=PLAIN + UNUSED),
-    "accumulation in no_sync": Case(make=perceptron, run=accumulates, options=PLAIN + UNUSED[:2]),
-    "two forwards, one backward": Case(make=perceptron, run=two_forwards, options=PLAIN + UNUSED),
-    "a gradient penalty": Case(make=perceptron, run=penalizes_its_slope, options=PLAIN + UNUSED),
-    "autocast": Case(make=lambda: perceptron().float(), run=autocast, options=PLAIN),
-    "shared gradients": Case(make=Shared, run=one_step, options=PLAIN),
-    "mixed tensors": Case(make=Mixed, run=one_step, options=PLAIN + UNUSED),
-    "frozen from the start": Case(make=Frozen, run=one_step, options=PLAIN + UNUSED),
-    "frozen for a step": Case(make=Branches, run=frozen_for_now, options=UNUSED[:2]),
-    "an output changed in place": Case(make=perceptron, run=changes_the_output, options=UNUSED),
-    "sparse rows": Case(make=Words, run=rows((2, 5), (1, 2, 2)), options=PLAIN + UNUSED),
-    "sparse rows on one rank": Case(make=Words, run=rows((), (3,)), options=UNUSED),
-    "sparse rows on no rank": Case(make=Words, run=rows((), ()), options=UNUSED),
-    "other layers on each rank": Case(make=Branches, run=uses("bc", "ab"), options=UNUSED),
-    "a layer that nobody uses": Case(make=Branches, run=uses("a", "ab"), options=UNUSED),
-    "unused except in no_sync": Case(make=Branches, run=uses_more_without_sync, options=UNUSED[:2]),
-    "outputs outside the loss": Case(make=Nested, run=leaves_outputs_out, options=UNUSED),
-    "checkpoints": Case(
-        make=lambda: Checkpointed(reentrant=False, times=2), run=one_step, options=PLAIN + UNUSED
+CASES: dict[str, tuple[Callable[[], nn.Module], Run, list[Options]]] = {
+    "a perceptron": (perceptron, one_step, PLAIN + UNUSED),
+    "accumulation in no_sync": (perceptron, accumulates, PLAIN + UNUSED[:2]),
+    "two forwards, one backward": (perceptron, two_forwards, PLAIN + UNUSED),
+    "a gradient penalty": (perceptron, penalizes_its_slope, PLAIN + UNUSED),
+    "autocast": (lambda: perceptron().float(), autocast, PLAIN),
+    "shared gradients": (Shared, one_step, PLAIN),
+    "mixed tensors": (Mixed, one_step, PLAIN + UNUSED),
+    "frozen from the start": (Frozen, one_step, PLAIN + UNUSED),
+    "frozen for a step": (Branches, frozen_for_now, UNUSED[:2]),
+    "an output changed in place": (perceptron, changes_the_output, UNUSED),
+    "sparse rows": (Words, rows((2, 5), (1, 2, 2)), PLAIN + UNUSED),
+    "sparse rows on one rank": (Words, rows((), (3,)), UNUSED),
+    "sparse rows on no rank": (Words, rows((), ()), UNUSED),
+    "other layers on each rank": (Branches, uses("bc", "ab"), UNUSED),
+    "a layer that nobody uses": (Branches, uses("a", "ab"), UNUSED),
+    "unused except in no_sync": (Branches, uses_more_without_sync, UNUSED[:2]),
+    "outputs outside the loss": (Keeps, leaves_outputs_out, UNUSED),
+    "a loss outside the output": (Keeps, ignores_the_output, UNUSED),
+    "checkpoints": (partial(Checkpointed, reentrant=False, times=2), one_step, PLAIN + UNUSED),
+    "a reentrant checkpoint": (
+        partial(Checkpointed, reentrant=True, times=1),
+        one_step,
+        PLAIN + UNUSED[2:],
     ),
-    "a reentrant checkpoint": Case(
-        make=lambda: Checkpointed(reentrant=True, times=1), run=one_step, options=PLAIN + STATIC
-    ),
-    "a layer in several reentrant checkpoints": Case(
-        make=lambda: Checkpointed(reentrant=True, times=3), run=one_step, options=STATIC
+    "a layer in several reentrant checkpoints": (
+        partial(Checkpointed, reentrant=True, times=3),
+        one_step,
+        UNUSED[2:],
     ),
 }
-
-
 EVERY = ("a perceptron", "sparse rows")
 """Cases that run in every setting."""
 
@@ -239,12 +248,12 @@ def shm() -> dist.ProcessGroup:
 
 @world.body_on(2)
 def gradients_are_those_of_one_process(rank: int) -> None:
-    for name, case in CASES.items():
-        for options in variants(case.options, every=name in EVERY):
+    for name, (make, run, options) in CASES.items():
+        for each in variants(options, every=name in EVERY):
             try:
-                check_steps(case.make, case.run, rank, **options)
+                check_steps(make, run, rank, **each)
             except BaseException as error:
-                error.add_note(f"{name}, {options}")
+                error.add_note(f"{name}, {each}")
                 raise
 
 
@@ -253,6 +262,65 @@ def three_ranks_agree(rank: int) -> None:
     for options in variants(UNUSED, every=True):
         ddp = check_steps(Branches, uses("a", "ab", "a"), rank, **options)
         assert ddp.module.c.weight.grad is None
+
+
+def images() -> nn.Sequential:
+    """The gradient of its largest layer is copied into the bucket by itself."""
+    torch.manual_seed(0)
+    first, second = nn.Conv2d(3, 32, 3), nn.Conv2d(32, 32, 3)
+    return nn.Sequential(first, nn.ReLU(), second, nn.Flatten(), nn.Linear(512, 2)).double()
+
+
+def step_on_images(module: nn.Module, rank: int) -> None:
+    pixels = torch.Generator().manual_seed(rank)
+    batch = torch.randn(2, 3, 8, 8, generator=pixels, dtype=torch.float64)
+    module(batch).pow(2).mean().backward()
+
+
+def channels_last(module: nn.Module) -> None:
+    module.to(memory_format=torch.channels_last)
+
+
+def other_strides(module: nn.Module) -> None:
+    for parameter in module.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def gradients_in_other_memory(module: nn.Module) -> None:
+    for parameter in module.parameters():
+        parameter.grad.data = parameter.grad.data.clone()
+
+
+def steps_after(change: Callable[[nn.Module], None], ddp: nn.Module, rank: int) -> list[Gradients]:
+    """The gradients of steps after two steps and a change of the module."""
+    for _ in range(2):
+        ddp.zero_grad()
+        step_on_images(ddp, rank)
+    change(ddp.module)
+    found = []
+    for set_to_none in (False, True, True):
+        ddp.zero_grad(set_to_none=set_to_none)
+        step_on_images(ddp, rank)
+        found.append(gradients(ddp))
+    return found
+
+
+@world.body_on(2)
+def gradients_stay_exact_when_memory_changes_after_wrapping(rank: int) -> None:
+    """docs/parallel.md says so, and that those of torch's class do not."""
+    expected = mean_gradients(images, step_on_images)
+    changes = (channels_last, other_strides, gradients_in_other_memory)
+    for change, group, as_view in product(changes, (None, shm()), (False, True)):
+        ddp = Ddp(images(), process_group=group, gradient_as_bucket_view=as_view)
+        for found in steps_after(change, ddp, rank):
+            assert_same(found, expected)
+        # Fused optimizers take the memory of both as it is.
+        assert all(one.grad.stride() == one.stride() for one in ddp.parameters())
+    for as_view in (False, True):
+        torchs = nn.parallel.DistributedDataParallel(images(), gradient_as_bucket_view=as_view)
+        got = steps_after(channels_last, torchs, rank)[-1]["0.weight"]
+        assert not torch.allclose(got, expected["0.weight"], rtol=1e-3, atol=1e-5)
 
 
 test_on_ranks = world.test()

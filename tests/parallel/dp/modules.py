@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,13 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpbench.parallel import DataParallel
+from tests.parallel.ddp.one_process import assert_same, gradients, perceptron
 
 F64 = torch.float64
-
-
-def perceptron() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).to(F64)
 
 
 def batch(size: int, seed: int = 0) -> Tensor:
@@ -27,17 +23,30 @@ def parallel(module: nn.Module, replicas: int, **options: Any) -> DataParallel:
     return DataParallel(module, ["cpu"] * replicas, **options)
 
 
-def gradients(module: nn.Module) -> list[Tensor | None]:
-    return [None if p.grad is None else p.grad.clone() for p in module.parameters()]
+def square_mean(module: nn.Module, size: int = 5) -> Tensor:
+    """A loss of a batch of `size` samples."""
+    return module(batch(size)).pow(2).mean()
 
 
-def assert_same(got: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> None:
-    assert len(got) == len(expected) > 0
-    for one, other in zip(got, expected, strict=True):
-        if one is None or other is None:
-            assert one is other
-        else:
-            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+def check_like_alone(
+    module: nn.Module, replicas: int, run: Callable[[nn.Module], Tensor] = square_mean
+) -> None:
+    """Loss and gradients with and without the wrapper are the same, at the first step, which runs
+    the replicas one after another, and after it."""
+    wrapper = parallel(module, replicas)
+    for _ in range(2):
+        module.zero_grad()
+        expected_loss = run(module)
+        expected_loss.backward()
+        expected = gradients(module)
+        module.zero_grad()
+        loss = run(wrapper)
+        loss.backward()
+        torch.testing.assert_close(loss, expected_loss, rtol=1e-12, atol=1e-12)
+        assert_same(gradients(module), expected)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.mul_(0.9)
 
 
 class Losses(nn.Module):

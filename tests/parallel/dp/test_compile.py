@@ -1,16 +1,17 @@
-"""torch.compile, and functions that hold on to their module, within replicas."""
+"""torch.compile within replicas."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.parallel.dp.modules import F64, assert_same, batch, gradients, parallel
+from dpbench.parallel import DataParallel
+from tests.parallel.ddp.one_process import gradients
+from tests.parallel.dp.modules import F64, check_like_alone, parallel, square_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the compiler warns of much that is torch's own
 
@@ -28,17 +29,6 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.last(self.dropout(self.first(x).tanh()))
         return y
-
-
-class Graphs:
-    """A backend of the compiler that counts what it is given, and runs it as it is."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
-        self.count += 1
-        return graph.forward
 
 
 @pytest.fixture(autouse=True)
@@ -63,24 +53,22 @@ def a_part(module: nn.Module, backend: Any) -> nn.Module:
 
 
 @pytest.mark.parametrize("compiled", [by_method, by_function, a_part])
-def test_a_compiled_module_gets_the_gradients_that_it_has_alone(
+def test_a_module_is_compiled_once_for_all_replicas_and_steps(
     compiled: Callable[[nn.Module, Any], nn.Module],
 ) -> None:
-    graphs = Graphs()
-    module, x = compiled(Net(), graphs), batch(6)
-    wrapper = parallel(module, 3)
-    for _ in range(3):
-        module.zero_grad()
-        wrapper(x).pow(2).mean().backward()
-        got = gradients(module)
-        assert graphs.count == 1  # for all replicas and all steps
-        with torch.compiler.set_stance("force_eager"):
-            module.zero_grad()
-            module(x).pow(2).mean().backward()
-        assert_same(got, gradients(module))
-        with torch.no_grad():
-            for parameter in module.parameters():
-                parameter.mul_(0.9)
+    graphs = []
+
+    def counting(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    def run(module: nn.Module) -> Tensor:
+        is_wrapped = isinstance(module, DataParallel)
+        with torch.compiler.set_stance("default" if is_wrapped else "force_eager"):
+            return square_mean(module, 6)
+
+    check_like_alone(compiled(Net(), counting), 3, run)
+    assert len(graphs) == 1
 
 
 def test_compiled_replicas_draw_masks_that_differ_and_repeat_with_the_seed() -> None:
@@ -92,66 +80,8 @@ def test_compiled_replicas_draw_masks_that_differ_and_repeat_with_the_seed() -> 
         output = wrapper(x)
         module.zero_grad()
         output.sum().backward()
-        assert None not in gradients(module)
+        assert None not in gradients(module).values()
         runs.append(output)
     assert torch.equal(runs[0], runs[1])
     assert torch.equal(runs[0], runs[2])
     assert not torch.equal(*runs[0])
-
-
-class Branches(nn.Module):
-    """Chooses one of two linear maps by the sum of its inputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.positive, self.negative = nn.Linear(6, 4).to(F64), nn.Linear(6, 4).to(F64)
-        self.dropout = nn.Dropout(0.0)
-
-    def forward(self, x: Tensor) -> Tensor:
-        branches = (lambda y: self.positive(y)), (lambda y: self.negative(y))
-        y: Tensor = torch.cond(x.sum() > 0, *branches, (self.dropout(x),))
-        return y
-
-
-def test_higher_order_operators_run_in_replicas() -> None:
-    module, x = Branches(), torch.cat([batch(3).abs(), -batch(3).abs()])
-    wrapper = parallel(module, 2)
-    module.positive(x[:3]).sum().add(module.negative(x[3:]).sum()).backward()
-    expected = gradients(module)
-    for _ in range(3):
-        module.zero_grad()
-        wrapper(x).sum().backward()
-        assert_same(gradients(module), expected)
-
-
-class Closures(nn.Module):
-    """Calls itself through functions that hold on to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.linear = nn.Linear(6, 4, dtype=F64)
-        self.scale = nn.Parameter(torch.full((4,), 2.0, dtype=F64))
-        self.scaled = lambda y: y * self.scale
-        self.shifted = partial(torch.add, self.scale)
-        later: Callable[[Tensor], Tensor]
-
-        def twice(y: Tensor) -> Tensor:
-            return later(y) + later(y)
-
-        self.twice = twice
-        if self.training:
-            later = self.scaled
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.shifted(self.twice(self.linear(x)))
-
-
-def test_functions_that_hold_on_to_the_module_use_the_replicas_parameters() -> None:
-    module, x = Closures(), batch(5)
-    module(x).pow(2).sum().backward()
-    expected = gradients(module)
-    module.zero_grad()
-    parallel(module, 2)(x).pow(2).sum().backward()
-    assert_same(gradients(module), expected)

@@ -5,7 +5,6 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,40 +14,21 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.parallel import DataParallel
+from tests.parallel.ddp.one_process import assert_same, gradients, perceptron
 from tests.parallel.dp.modules import (
     F64,
     Losses,
-    assert_same,
     batch,
-    gradients,
+    check_like_alone,
     parallel,
-    perceptron,
+    square_mean,
 )
-
-
-def check(module: nn.Module, run: Callable[[nn.Module], Tensor], replicas: int) -> None:
-    """Loss and gradients with and without the wrapper are the same, twice in a row."""
-    wrapper = parallel(module, replicas)
-    for _ in range(2):
-        module.zero_grad()
-        expected_loss = run(module)
-        expected_loss.backward()
-        expected = gradients(module)
-        module.zero_grad()
-        loss = run(wrapper)
-        loss.backward()
-        torch.testing.assert_close(loss, expected_loss, rtol=1e-12, atol=1e-12)
-        assert_same(gradients(module), expected)
-        with torch.no_grad():
-            for parameter in module.parameters():
-                parameter.mul_(0.9)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4])
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 10])
 def test_gradients_are_those_of_the_module_alone(replicas: int, size: int) -> None:
-    x = batch(size)
-    check(perceptron(), lambda module: module(x).pow(2).mean(), replicas)
+    check_like_alone(perceptron(), replicas, lambda module: square_mean(module, size))
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4])
@@ -62,14 +42,6 @@ def test_outputs_in_evaluation_mode_are_those_of_the_module_alone(
     for x in (batch(size).to(dtype) for size in (1, 3, 8, 10)):
         got = parallel(module, replicas)(x)
         torch.testing.assert_close(got, module(x), rtol=tolerance, atol=tolerance)
-
-
-def test_tied_parameters_are_listed_once() -> None:
-    module = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
-    module[1].weight = module[0].weight
-    wrapper = parallel(module, 2)
-    assert [name for name, _ in wrapper.named_parameters()] == ["0.weight", "0.bias", "1.bias"]
-    assert len(list(wrapper.parameters())) == 3
 
 
 def test_nested_keyword_inputs_and_outputs_work() -> None:
@@ -88,7 +60,6 @@ def test_nested_keyword_inputs_and_outputs_work() -> None:
             return Output(2 * y, {name: (y + pairs[1]["x"].sum(1, keepdim=True), None)})
 
     factor = torch.tensor(3.0, dtype=F64, requires_grad=True)
-    module = Nested()
     pairs = [{"x": batch(7)}, {"x": batch(7, seed=1)}]
 
     def run(wrapped: nn.Module) -> Tensor:
@@ -96,7 +67,7 @@ def test_nested_keyword_inputs_and_outputs_work() -> None:
         assert output.parts["part"][1] is None
         return (output.doubled * output.parts["part"][0]).mean()
 
-    check(module, run, 3)
+    check_like_alone(Nested(), 3, run)
 
 
 def test_a_batch_dimension_that_is_not_there_is_refused_before_a_replica_runs() -> None:
@@ -105,18 +76,18 @@ def test_a_batch_dimension_that_is_not_there_is_refused_before_a_replica_runs() 
         parallel(module, 2, dim=2)(batch(4))
     with pytest.raises(ValueError, match=r"disagree on the size of dim 0: \[4, 5\]"):
         parallel(module, 2)(batch(4), batch(5))
-    assert module[0].seen == []
+    assert module[0].calls == []
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_gradients_can_be_cleared_in_both_ways(set_to_none: bool) -> None:
-    module, x = perceptron(), batch(5)
-    module(x).sum().backward()
+    module = perceptron()
+    square_mean(module).backward()
     expected = gradients(module)
     wrapper = parallel(module, 2)
     for _ in range(2):
         wrapper.zero_grad(set_to_none=set_to_none)
-        wrapper(x).sum().backward()
+        square_mean(wrapper).backward()
         assert_same(gradients(module), expected)
 
 
@@ -126,19 +97,18 @@ def test_an_optimizer_from_before_the_wrapper_trains_the_same_parameters() -> No
     wrapper = parallel(module, 3)
     after = torch.optim.SGD(alone.parameters(), lr=0.1)
     for model, optimizer in ((wrapper, before), (alone, after)):
-        for step in range(3):
+        for _ in range(3):
             optimizer.zero_grad()
-            model(batch(5, seed=step)).pow(2).mean().backward()
+            square_mean(model).backward()
             optimizer.step()
-    assert_same(list(module.parameters()), list(alone.parameters()))
+    assert_same(dict(module.named_parameters()), dict(alone.named_parameters()))
 
 
 def test_frozen_tied_and_unused_parameters_keep_their_rules() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.a = nn.Linear(6, 6).to(F64)
-            self.b = nn.Linear(6, 6).to(F64)
+            self.a, self.b = nn.Linear(6, 6).to(F64), nn.Linear(6, 6).to(F64)
             self.b.weight = self.a.weight
             self.again = self.a
             self.a.bias.requires_grad_(False)
@@ -148,10 +118,12 @@ def test_frozen_tied_and_unused_parameters_keep_their_rules() -> None:
             assert self.b.weight is self.a.weight
             return self.again(self.b(self.a(x)))
 
-    module, x = Tied(), batch(5)
-    check(module, lambda wrapped: wrapped(x).pow(2).mean(), 2)
+    module = Tied()
+    check_like_alone(module, 2)
     assert module.a.bias.grad is None
     assert module.unused.weight.grad is None
+    names = ["a.weight", "a.bias", "b.bias", "unused.weight", "unused.bias"]
+    assert [name for name, _ in parallel(module, 2).named_parameters()] == names
 
 
 def test_buffers_follow_replica_zero() -> None:
@@ -190,17 +162,18 @@ def test_the_phases_of_a_step_are_timed() -> None:
 
 
 class Probe(nn.Linear):
-    """Reports the settings of the thread it runs in."""
+    """Reports its calls: thread and samples, and the settings of the thread."""
 
     def __init__(self) -> None:
         super().__init__(6, 4)
-        self.seen: list[Any] = []
+        self.calls: list[tuple[str, int]] = []
+        self.settings: list[tuple[Any, ...]] = []
 
     def forward(self, x: Tensor) -> Tensor:
+        self.calls.append((threading.current_thread().name, len(x)))
         modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
-        is_main = threading.current_thread() is threading.main_thread()
-        threads = torch.get_num_threads()
-        self.seen.append((*modes, torch.is_autocast_enabled("cpu"), threads, is_main))
+        autocast = torch.is_autocast_enabled("cpu")
+        self.settings.append((*modes, autocast, torch.get_num_threads()))
         return super().forward(x)
 
 
@@ -215,12 +188,12 @@ def test_threads_share_the_modes_of_their_caller() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert wrapper(x).dtype is torch.bfloat16
     wrapper(x).sum().backward()
-    assert probe.seen[::2] == probe.seen[1::2]
-    assert probe.seen[::2] == [
-        (False, False, False, 3, False),
-        (False, True, False, 3, False),
-        (True, False, True, 3, False),
-        (True, False, False, 3, False),
+    assert probe.settings[::2] == probe.settings[1::2]
+    assert probe.settings[::2] == [
+        (False, False, False, 3),
+        (False, True, False, 3),
+        (True, False, True, 3),
+        (True, False, False, 3),
     ]
     assert torch.get_num_threads() == threads
 
@@ -347,31 +320,13 @@ def test_loading_is_all_or_nothing() -> None:
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
 
 
-class Counting(nn.Module):
-    """Counts its calls, and their samples, by the thread that makes them: one per replica."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = perceptron()
-        self.calls: Counter[str] = Counter()
-        self.samples: Counter[str] = Counter()
-
-    def forward(self, x: Tensor) -> Tensor:
-        thread = threading.current_thread().name
-        self.calls[thread] += 1
-        self.samples[thread] += len(x)
-        result: Tensor = self.inner(x)
-        return result
-
-
 def test_each_replica_is_called_once_for_each_batch() -> None:
-    module = Counting()
-    wrapper = parallel(module, 2)
-    for part in batch(10).split(4):
+    probe = Probe()
+    wrapper = parallel(probe, 2)
+    for part in batch(10).float().split(4):
         wrapper(part).sum().backward()
-    names = ["dpbench-replica-0_0", "dpbench-replica-1_0"]
-    assert module.calls == dict.fromkeys(names, 3)
-    assert module.samples == dict.fromkeys(names, 5)
+    first, second = "dpbench-replica-0_0", "dpbench-replica-1_0"
+    assert sorted(probe.calls) == [(name, n) for name in (first, second) for n in (1, 2, 2)]
 
 
 def test_importing_starts_no_thread_and_leaves_cuda_alone() -> None:
@@ -428,3 +383,62 @@ def test_one_of_several_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         DataParallel(nn.Linear(2, 2), ["cpu", "cpu"])
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
     DataParallel(nn.Linear(2, 2), ["cpu", "cpu"])
+
+
+X, Y = batch(10), torch.ones(10, 4, dtype=F64)
+
+
+def test_backward_gives_the_reason_when_it_is_not_possible() -> None:
+    wrapper = parallel(Losses(), 2)
+    with pytest.raises(RuntimeError, match="no forward yet"):
+        wrapper.backward()
+    with torch.no_grad():
+        wrapper(X, targets=Y)
+    with pytest.raises(RuntimeError, match="no_grad"):
+        wrapper.backward()
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        wrapper(X[:, :5], targets=Y)
+    with pytest.raises(RuntimeError, match="the last forward failed"):
+        wrapper.backward()
+    wrapper(X, targets=Y)
+    for scale in (float("nan"), float("inf"), "1", True, None):
+        with pytest.raises(ValueError, match=f"got scale={scale!r}"):
+            wrapper.backward(scale)  # type: ignore[arg-type]
+    wrapper.backward()
+    with pytest.raises(RuntimeError, match="it has had its backward"):
+        wrapper.backward()
+    plain = parallel(perceptron(), 2)
+    plain(X)
+    with pytest.raises(RuntimeError, match="0 0-dim"):
+        plain.backward()
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_two_routes_together_would_count_twice_and_are_refused(replicas: int) -> None:
+    module = Losses()
+    wrapper = parallel(module, replicas)
+    [_, loss] = wrapper(X, targets=Y)
+    loss.backward()
+    once = gradients(module)
+    with pytest.raises(RuntimeError, match="second time"):
+        wrapper.backward()
+    [_, loss] = wrapper(X, targets=Y)
+    module.zero_grad()
+    wrapper.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+    assert_same(gradients(module), once)
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2, 2, 2), (4, 4, 2), (1, 9)])
+def test_scaled_micro_batches_equal_the_large_batch(sizes: tuple[int, ...]) -> None:
+    module = Losses()
+    wrapper = parallel(module, 2)
+    module(X, targets=Y)[1].backward()
+    expected = gradients(module)
+    for _ in range(2):
+        module.zero_grad()
+        for part, targets in zip(X.split(sizes), Y.split(sizes), strict=True):
+            wrapper(part, targets=targets)
+            wrapper.backward(scale=len(part) / len(X))
+        assert_same(gradients(module), expected)

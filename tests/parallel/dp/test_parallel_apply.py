@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from tests.parallel.dp.modules import F64, assert_same, batch, gradients, parallel, perceptron
+from tests.parallel.ddp.one_process import assert_same, gradients, perceptron
+from tests.parallel.dp.modules import F64, batch, check_like_alone, parallel, square_mean
 
 
 def test_second_derivatives_are_refused() -> None:
@@ -21,22 +22,37 @@ def test_second_derivatives_are_refused() -> None:
         torch.autograd.grad(loss, [x], create_graph=True)
 
 
-def test_activation_checkpointing_works_inside_replicas() -> None:
-    class Checkpointed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Linear(6, 6, dtype=F64)
-            self.inner = perceptron()
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.inner = nn.Linear(6, 6, dtype=F64), perceptron()
 
-        def forward(self, x: Tensor) -> Tensor:
-            return checkpoint(self.inner, self.first(x), use_reentrant=False)
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self.inner, self.first(x), use_reentrant=False)
 
-    module, x = Checkpointed(), batch(6)
-    module.inner(module.first(x)).pow(2).sum().backward()
-    expected = gradients(module)
-    module.zero_grad()
-    parallel(module, 2)(x).pow(2).sum().backward()
-    assert_same(gradients(module), expected)
+
+class Sharing(nn.Module):
+    """Reaches its layer by ways on which a replica finds the original."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6, dtype=F64)
+        self.layer.register_forward_hook(self.scaled)
+        self.ordered = OrderedDict(layer=self.layer)
+        self.found = {self.layer}
+
+    def scaled(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        return output * self.layer.bias.sum()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in (self.layer, self.ordered["layer"], *self.found):
+            x = layer(x).tanh()
+        return x
+
+
+@pytest.mark.parametrize("make", [Checkpointed, Sharing])
+def test_checkpoints_inside_and_parts_shared_with_the_original_work(make: type[nn.Module]) -> None:
+    check_like_alone(make(), 2)
 
 
 def test_activation_checkpointing_around_the_wrapper_is_refused() -> None:
@@ -46,27 +62,20 @@ def test_activation_checkpointing_around_the_wrapper_is_refused() -> None:
 
 
 def test_sparse_gradients_stay_sparse() -> None:
-    torch.manual_seed(0)
     module = nn.EmbeddingBag(10, 3, sparse=True, mode="sum", dtype=F64)
     words = torch.arange(12).view(6, 2) % 10
-    module(words).pow(2).sum().backward()
-    expected = module.weight.grad
-    module.zero_grad()
-    parallel(module, 2)(words).pow(2).sum().backward()
-    got = module.weight.grad
-    assert got is not None
-    assert expected is not None
-    assert got.is_sparse
-    torch.testing.assert_close(got.to_dense(), expected.to_dense())
+    check_like_alone(module, 2, lambda one: one(words).pow(2).sum())
+    assert module.weight.grad is not None
+    assert module.weight.grad.is_sparse
 
 
 def test_a_step_leaves_nothing_for_the_garbage_collector() -> None:
     module = perceptron()
-    wrapper, x = parallel(module, 2), batch(4)
+    wrapper = parallel(module, 2)
 
     def step() -> None:
-        wrapper(x).pow(2).mean().backward()
-        torch.autograd.grad(wrapper(x).sum(), [module[0].weight])
+        square_mean(wrapper).backward()
+        torch.autograd.grad(square_mean(wrapper), [module[0].weight])
         module.zero_grad()
 
     step()
@@ -101,14 +110,11 @@ class Deep(nn.Module):
             saved.add(kept := Saved(tensor))
             return kept
 
-        def count(gradient: Tensor) -> None:
-            self.alive.append(len(saved))
-
         with saved_tensors_hooks(pack, lambda kept: kept.tensor):
             for layer in self.layers:
                 x = layer(x).tanh()
                 if layer is self.layers[0]:
-                    x.register_hook(count)
+                    x.register_hook(lambda _: self.alive.append(len(saved)))
         return x
 
 
@@ -126,39 +132,10 @@ def test_activations_are_freed_as_the_backward_goes() -> None:
 
 def test_a_graph_has_a_second_backward_if_it_is_retained() -> None:
     module = perceptron()
-    loss = parallel(module, 2)(batch(5)).pow(2).mean()
+    loss = square_mean(parallel(module, 2))
     loss.backward(retain_graph=True)
-    expected: list[Any] = [2 * gradient for gradient in gradients(module) if gradient is not None]
+    once = gradients(module)
     loss.backward()
-    assert_same(gradients(module), expected)
+    assert_same(gradients(module), {name: 2 * grad for name, grad in once.items()})
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         loss.backward()
-
-
-class Sharing(nn.Module):
-    """Reaches its layer by ways on which a replica finds the original."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 6, dtype=F64)
-        self.layer.register_forward_hook(self.scaled)
-        self.ordered = OrderedDict(layer=self.layer)
-        self.found = {self.layer}
-
-    def scaled(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        return output * self.layer.bias.sum()
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in (self.layer, self.ordered["layer"], *self.found):
-            x = layer(x).tanh()
-        return x
-
-
-def test_a_parameter_gets_its_gradients_also_from_where_replicas_share_the_original() -> None:
-    torch.manual_seed(0)
-    module, x = Sharing(), batch(6)
-    module(x).pow(2).sum().backward()
-    expected = gradients(module)
-    module.zero_grad()
-    parallel(module, 2)(x).pow(2).sum().backward()
-    assert_same(gradients(module), expected)

@@ -176,29 +176,28 @@ def an_all_reduce_is_the_same_wherever_the_tensors_lie(rank: int) -> None:
 
 @world.body_on(2)
 def what_differs_between_ranks_is_an_error_on_every_rank(rank: int) -> None:
-    pairs: list[tuple[Any, Any, str]] = [
+    def reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM) -> Any:
+        return lambda group: dist.all_reduce(tensor, op, group)
+
+    four, many = torch.ones(4), torch.ones(100_000)
+    for mine, others, text in (
         (
-            lambda group: dist.all_reduce(torch.ones(4), group=group),
-            lambda group: dist.all_reduce(torch.ones(5), group=group),
+            reduce(four),
+            reduce(torch.ones(5)),
             r"all_reduce\(SUM, 4 × torch.float32\).*all_reduce\(SUM, 5 × torch.float32\)",
         ),
         (
-            lambda group: dist.all_reduce(torch.ones(100_000), group=group),
-            lambda group: dist.all_reduce(torch.ones(100_000).long(), dist.ReduceOp.MAX, group),
+            reduce(many),
+            reduce(many.long(), dist.ReduceOp.MAX),
             "SUM, 100000 × torch.float32.*MAX, 100000 × torch.int64",
         ),
         (
-            lambda group: dist.broadcast(torch.ones(4), 0, group),
-            lambda group: dist.broadcast(torch.ones(4), 1, group),
+            lambda group: dist.broadcast(four, 0, group),
+            lambda group: dist.broadcast(four, 1, group),
             "root 0.*root 1",
         ),
-        (
-            dist.barrier,
-            lambda group: dist.all_reduce(torch.ones(4), group=group),
-            r"barrier\(\).*all_reduce\(SUM",
-        ),
-    ]
-    for mine, others, text in pairs:
+        (dist.barrier, reduce(four), r"barrier\(\).*all_reduce\(SUM"),
+    ):
         group = dist.new_group(backend="shm")
         with pytest.raises(dist.DistBackendError, match=f"ranks disagree: .*{text}"):
             (others if rank == 1 else mine)(group)
