@@ -8,7 +8,7 @@ tensors, and `check_sync` their values; `make_equal` gives all ranks the values 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -138,26 +138,23 @@ def check_sync(
             tensor that a rank does not have, and another shape or dtype, count as different.
     """
     group = member_group(process_group, "check_sync")
-    tensors = dict(sorted(_named_tensors(module, gradients=gradients)))
+    parameters = dict(module.named_parameters())
+    tensors = {f"parameter {name!r}": one.detach() for name, one in parameters.items()}
+    tensors |= {f"buffer {n!r}": one.detach().to_dense() for n, one in module.named_buffers()}
+    if gradients:
+        tensors |= {
+            f"gradient of {name!r}": one.grad.detach().to_dense()
+            for name, one in parameters.items()
+            if one.grad is not None
+        }
     digests = {
         name: (f"{tuple(tensor.shape)} {tensor.dtype}", tensors_sha256([("", tensor)]))
-        for name, tensor in tensors.items()
+        for name, tensor in sorted(tensors.items())
     }
     device = next((tensor.device for tensor in tensors.values()), None)
     if everyone := _unless_equal(digests, group, device):
         raise RanksDiffer(_tensor_differences(tensors, everyone, group))
     return sum(tensor.nbytes for tensor in tensors.values())
-
-
-def _named_tensors(module: nn.Module, *, gradients: bool) -> Iterator[tuple[str, Tensor]]:
-    for name, parameter in module.named_parameters():
-        yield f"parameter {name!r}", parameter.detach()
-    for name, buffer in module.named_buffers():
-        yield f"buffer {name!r}", buffer.detach().to_dense()
-    if gradients:
-        for name, parameter in module.named_parameters():
-            if parameter.grad is not None:
-                yield f"gradient of {name!r}", parameter.grad.detach().to_dense()
 
 
 def _tensor_differences(
@@ -175,7 +172,13 @@ def _tensor_differences(
         kinds = list(dict.fromkeys(kind for kind, _ in theirs))
         line = f"{name}, {' or '.join(kinds)}: {name_ranks(ranks)}"
         if len(kinds) == 1:
-            line += f", max abs difference {_largest_difference(tensors[name], group):.3g}"
+            wide = torch.complex128 if tensors[name].is_complex() else torch.float64
+            own = tensors[name].to(carrier(group, tensors[name].device), wide).contiguous()
+            first = own.clone()
+            dist.broadcast(first, group_src=0, group=group)
+            # NaN if one of them is NaN.
+            largest = torch.stack(gather_tensors((own - first).abs().max(), group)).max()
+            line += f", max abs difference {float(largest):.3g}"
         lines.append(line)
     if len(different) > MOST_NAMED:
         lines.append(f"and {len(different) - MOST_NAMED} more")
@@ -183,12 +186,3 @@ def _tensor_differences(
         f"the ranks do not hold the same module: {len(different)} of {len(names)} tensors differ "
         "from rank 0\n  " + "\n  ".join(lines)
     )
-
-
-def _largest_difference(tensor: Tensor, group: dist.ProcessGroup) -> float:
-    """The largest |own − rank 0's| of all elements and ranks, NaN if one is NaN; a collective."""
-    wide = torch.complex128 if tensor.is_complex() else torch.float64
-    own = tensor.to(carrier(group, tensor.device), wide).contiguous()
-    first = own.clone()
-    dist.broadcast(first, group_src=0, group=group)
-    return float(torch.stack(gather_tensors((own - first).abs().max(), group)).max())

@@ -134,10 +134,16 @@ class DataParallel(nn.Module):
         join = partial(weighted_sum, weights=weights)
         with self.meter.time("gather"):
             output = gather_outputs(outputs, self.output_device, self.dim, join)
-        try:
-            self._last_loss = _find_loss(output)
-        except LookupError as error:
-            self._no_loss = str(error.args[0])
+        losses = [t for t in tensors(output) if t.dim() == 0 and t.is_floating_point()]
+        if len(losses) != 1:
+            self._no_loss = (
+                f"the last output has {len(losses)} 0-dim floating-point tensors, expected one "
+                "loss; call backward of the loss itself"
+            )
+        elif losses[0].requires_grad:
+            self._last_loss = losses[0]
+        else:
+            self._no_loss = "the last forward recorded no gradients (no_grad, or none to train)"
         return output
 
     def _run_replicas(self, calls: list[Call]) -> list[Any]:
@@ -236,19 +242,3 @@ class DataParallel(nn.Module):
         devices = ", ".join(str(device) for device in self.devices)
         output, cache = self.output_device, self._replicator.cache
         return f"devices=[{devices}], output_device={output}, dim={self.dim}, cache={cache}"
-
-
-def _find_loss(output: Any) -> Tensor:
-    """The only 0-dim floating-point tensor of an output.
-
-    Raises LookupError with the reason if there is none to call backward on.
-    """
-    losses = [t for t in tensors(output) if t.dim() == 0 and t.is_floating_point()]
-    if len(losses) != 1:
-        raise LookupError(
-            f"the last output has {len(losses)} 0-dim floating-point tensors, expected one loss; "
-            "call backward of the loss itself"
-        )
-    if not losses[0].requires_grad:
-        raise LookupError("the last forward recorded no gradients (no_grad, or none to train)")
-    return losses[0]

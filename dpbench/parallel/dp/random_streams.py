@@ -8,8 +8,8 @@ differ, and torch.manual_seed in the caller repeats them.
 torch cannot give a thread another default generator. A dispatch mode, which belongs to a thread,
 hands the replica's generator to every operator that draws; it costs some 3 µs per operator, so only
 modules that draw have it. The few operators that take no generator, such as native_dropout and
-randint_like, and randn_like in earlier releases, draw from the default one, as does what runs
-within a higher-order operator such as torch.cond. Compiled code draws its seeds from the replica's.
+randint_like, and randn_like in earlier releases, draw from the default one. Compiled code draws its
+seeds from the replica's. torch refuses higher-order operators, such as torch.cond, in the mode.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ class ForwardProfile:
     draws: bool = True
     """Whether the module draws random numbers. If not, later forwards have no streams."""
     in_turn: bool = True
-    """Whether the replicas run one after another, forward and backward. At first they do, since
-    torch.compile may compile then, once for all; always if the module has higher-order operators,
-    which torch traces while they run, in one thread only."""
+    """Whether the replicas run one after another, forward and backward. In the first forward they
+    do, since torch.compile may compile then, once for all."""
 
     @contextmanager
     def streams(self, replicas: int) -> Iterator[Sequence[AbstractContextManager[Any]]]:
@@ -54,7 +53,7 @@ class ForwardProfile:
         yield streams
         moved = not torch.equal(torch.get_rng_state(), seeded)
         self.draws = moved or any(stream.drew for stream in streams)
-        self.in_turn = any(stream.traced for stream in streams)
+        self.in_turn = False
         if not self.draws:
             torch.set_rng_state(before)
 
@@ -62,13 +61,10 @@ class ForwardProfile:
 class OwnStream(TorchDispatchMode):  # type: ignore[misc]
     """A context for the forward of a replica, to enter in its thread."""
 
-    supports_higher_order_operators = True
-
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
-        self.drew = self.traced = False
-        """Whether an operator has drawn random numbers, and whether there was one of higher order,
-        which torch traces."""
+        self.drew = False
+        """Whether an operator has drawn random numbers."""
         self._generator = generator
 
     @classmethod
@@ -78,9 +74,7 @@ class OwnStream(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        tags = getattr(func, "tags", None)
-        self.traced = self.traced or tags is None  # only operators of higher order have none
-        if _DRAWS not in (tags or ()) or any(
+        if _DRAWS not in func.tags or any(
             isinstance(value, torch.Generator) for value in (*args, *kwargs.values())
         ):
             return func(*args, **kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -17,7 +17,7 @@ from dpbench.parallel.ddp.comm_hooks import GradientBucket
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.ddp.reducer import UnfinishedReduction
 from dpbench.parallel.ddp.sparse import sparse_weights
-from dpbench.parallel.groups import CPU, gather_tensors, gather_values, has_backend
+from dpbench.parallel.groups import gather_tensors, gather_values
 from dpbench.parallel.sharded.shares import (
     SCALAR_STATE,
     BucketLayout,
@@ -106,8 +106,8 @@ class ShardedOptimizer(Optimizer):
         self._shares: list[BucketShare] = []
         # The buckets of the last backward: the model learns a better order once.
         self._layouts: dict[int, BucketLayout] = {}
-        self._exchange = ShareExchange(self._group, self._parameters[0].device)
-        self._messages: dist.ProcessGroup | None = None
+        self._device = self._parameters[0].device
+        self._exchange = ShareExchange(self._group, self._device)
         self._has_reduced = False
         # State of full parameters that waits for the first shares.
         self._loaded: dict[int, State] | None = self._by_index(optimizer.state)
@@ -119,25 +119,16 @@ class ShardedOptimizer(Optimizer):
         self._is_fixed = True
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Step this rank's share, and give all ranks the parameters; a collective.
-
-        Args:
-            closure: computes the loss again, with its backward, before the step.
-
-        Returns:
-            The closure's loss, or None.
+    def step(self) -> None:  # type: ignore[override]
+        """Step this rank's share, and give all ranks the parameters; a collective. There is no
+        closure.
 
         Raises:
             RuntimeError: there are gradients, but no backward has reduced since the last step, as
                 in `no_sync`; or a parameter has been moved.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
         if all(parameter.grad is None for parameter in self._parameters):
-            return loss
+            return
         if not self._has_reduced:
             raise UnfinishedReduction(
                 "ShardedOptimizer: no backward has reduced gradients since the last step; was the "
@@ -153,7 +144,6 @@ class ShardedOptimizer(Optimizer):
         for wait in waits:
             wait()
         torch.autograd.graph.increment_version(self._parameters)
-        return loss
 
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
@@ -164,7 +154,7 @@ class ShardedOptimizer(Optimizer):
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         # In a dtype that can hold the norm, and not as a maximum over the ranks, in which gloo
         # loses a NaN.
-        norms = [torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)]
+        norms = [torch.zeros((), dtype=torch.float64, device=self._device)]
         for gradient in gradients:
             wide = gradient if gradient.dtype.itemsize >= 4 else gradient.float()
             norms.append(torch.linalg.vector_norm(wide, norm_type).double())
@@ -261,14 +251,6 @@ class ShardedOptimizer(Optimizer):
         root only that rank gets it."""
         if self._loaded is not None:
             return self._loaded
-        if self._messages is None:
-            # Of the host: these messages would take as much of a GPU as all states.
-            ranks = dist.get_process_group_ranks(self._group)
-            self._messages = (
-                self._group
-                if has_backend(self._group, CPU)
-                else dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
-            )
         full: dict[int, State] = {}
         for share in self._shares:
             mine = [
@@ -277,7 +259,7 @@ class ShardedOptimizer(Optimizer):
                 if (state := share.state_of(part))
             ]
             place_of = {place.number: place for place in share.layout}
-            everyone = gather_values(mine, self._messages, root=root)
+            everyone = gather_values(mine, self._group, device=self._device, root=root)
             for number, begin, state in chain(*everyone):
                 found, place = full.setdefault(number, {}), place_of[number]
                 for name, value in state.items():
