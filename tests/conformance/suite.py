@@ -23,7 +23,8 @@ from torch.testing._internal import common_distributed
 from dpbench.parallel import DistributedDataParallel
 from tests.conformance.one_device import stand_in
 
-os.environ["BACKEND"] = "gloo"  # which tests there are is decided when they are imported
+# Which tests there are, and for how many ranks, is decided when they are imported.
+os.environ |= {"BACKEND": "gloo", "WORLD_SIZE": str(dist.get_world_size())}
 UNTOUCHED = ("dpbench", "tests.", "torch._dynamo")
 """Modules that keep torch's class. The compiler splits graphs at the buckets of torch's; any other
 it takes as it is."""
@@ -99,7 +100,6 @@ def prepare(backend: str, *, of_wrapper: bool) -> None:
             by tests that know gloo and nccl only; otherwise the backend is, whose name tests ask
             for.
     """
-    os.environ["WORLD_SIZE"] = str(dist.get_world_size())
     for needed in ("barrier", "test_dir"):  # torch's file barrier and its tests of files
         Path(os.environ["TEMP_DIR"], needed).mkdir(exist_ok=True)
     distributed_test.DDPUnevenTestInput, distributed_test.Barrier = _small, _Barrier

@@ -55,15 +55,12 @@ def test_a_container_keeps_its_class_and_its_other_state(tree: Any) -> None:
 
 @dataclass
 class Output(OrderedDict[str, int]):
-    """Dictionary and dataclass at once, with neither `update` nor a copy, like transformers'."""
+    """Dictionary and dataclass at once, like those of transformers."""
 
     loss: int
 
     def __post_init__(self) -> None:
         self["loss"] = self.loss
-
-    def update(self, *_: object, **__: object) -> None:
-        raise TypeError("no update")
 
     def __copy__(self) -> Output:
         raise TypeError("no copy")

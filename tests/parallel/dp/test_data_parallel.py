@@ -126,21 +126,6 @@ def test_frozen_tied_and_unused_parameters_keep_their_rules() -> None:
     assert [name for name, _ in parallel(module, 2).named_parameters()] == names
 
 
-def test_buffers_follow_replica_zero() -> None:
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)).to(F64)
-    alone = copy.deepcopy(module)
-    x = batch(10)
-    wrapper = parallel(module, 4)
-    (wrapper(x).sum() + wrapper(x).sum()).backward()
-    for _ in range(2):
-        alone(x[:3])
-    for got, expected in zip(module.buffers(), alone.buffers(), strict=True):
-        torch.testing.assert_close(got, expected)
-    module.eval()
-    torch.testing.assert_close(wrapper(x), module(x))
-
-
 def test_modes_reach_the_replicas() -> None:
     module = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5)).to(F64)
     wrapper, x = parallel(module, 3), batch(9)
