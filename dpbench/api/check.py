@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench.api.calls import call
-from dpbench.options.bridge import document, keyed
+from dpbench.options.bridge import document, keyed, read_options
 from dpbench.options.check import CheckOptions
 
 if TYPE_CHECKING:
@@ -41,11 +41,6 @@ class CheckVerdict:
         return f"<CheckVerdict: {self.summary}>"
 
 
-def as_argument(field: str, value: object = None) -> str:
-    """An argument in messages, with its value if there is one."""
-    return field if value is None else f"{field}={value}"
-
-
 def check(arch: Any = None, *, progress: bool = True, **options: Any) -> CheckVerdict:
     """Check for a performance regression, like `dpbench check`.
 
@@ -68,17 +63,14 @@ def check(arch: Any = None, *, progress: bool = True, **options: Any) -> CheckVe
     """
     given = keyed(CheckOptions, "dpbench.check: ", {"arch": arch, **options}, of_python=True)
     with call("dpbench.check", progress=progress):
-        from dpbench.report.verdict import headline
+        from dpbench.report.progress.trials import Reporter
         from dpbench.run.gate import request
 
-        found = request.check({**given, "quiet": not progress}, named=as_argument)
-    return CheckVerdict(
-        outcome=found.verdict.outcome,
-        exit_status=found.exit_status,
-        summary=headline(found.verdict),
-        text=found.answer.text,
-        data=found.answer.data,
-    )
+        asked = read_options(CheckOptions, given)
+        asked.require_one_baseline(given)
+        found = request.check(asked, Reporter(quiet=not progress))
+    named = {name: found.data[name] for name in ("outcome", "exit_status", "summary")}
+    return CheckVerdict(**named, text=found.text, data=found.data)
 
 
 document(check, CheckOptions)

@@ -162,9 +162,8 @@ class Results:
         """
         import pandas as pd
 
-        from dpbench.analysis.comparisons.comparability import check_environments
-        from dpbench.analysis.comparisons.comparison import compare_metric
-        from dpbench.analysis.comparisons.matching import Side, match
+        from dpbench.analysis.comparisons.comparison import compare_sides
+        from dpbench.analysis.comparisons.matching import Side
         from dpbench.analysis.metrics import METRICS
         from dpbench.options.compare import CompareOptions
         from dpbench.report.comparison import plain_comparison
@@ -186,10 +185,10 @@ class Results:
                     source=str(folder.resolve()),
                 )
             )
-        matched = match(*sides)
-        say(*check_environments(matched))
-        rows = compare_metric(matched, METRICS[metric], within=CompareOptions().within)
-        return pd.DataFrame([plain_comparison(row) for row in rows])
+        before, now = sides
+        compared = compare_sides(before, now, {metric: CompareOptions().within})
+        say(*compared.notes)
+        return pd.DataFrame([plain_comparison(row) for row in compared.rows[metric]])
 
     def write_report(self, *, charts: bool = True) -> Path:
         """Write the page of `dpbench report` into the folder, and return its path.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from dpbench.messages import print_result
-from dpbench.options.bridge import command
+from dpbench.options.bridge import command, read_options
 from dpbench.options.check import CheckOptions
 
 
 @command(CheckOptions)
-def check(given: dict[str, Any]) -> int:
+def check(typed: dict[str, Any]) -> int:
     """Check for a performance regression, in CI or by hand.
 
     dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
@@ -23,8 +23,11 @@ def check(given: dict[str, Any]) -> int:
     2 usage; 3 regressed; 4 inconclusive with --strict; 5 no baseline, or one
     that cannot be compared; 6 wrong gradients; 130 interrupted.
     """
+    options = read_options(CheckOptions, typed)
+    options.require_one_baseline(typed)
+    from dpbench.report.progress.trials import Reporter
     from dpbench.run.gate.request import check
 
-    found = check(given)
-    print_result(found.answer.render(as_json=bool(given.get("as_json"))))
-    return found.exit_status
+    found = check(options, Reporter(quiet=options.quiet))
+    print_result(found.render(as_json=options.as_json))
+    return int(found.data["exit_status"])

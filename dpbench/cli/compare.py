@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from dpbench.errors import NotComparable
 from dpbench.messages import print_result, warn
 from dpbench.options.bridge import command, read_options, read_value
 from dpbench.options.compare import CompareOptions
@@ -27,12 +26,7 @@ def compare(typed: dict[str, Any]) -> None:
 
     for name in options.metric:
         read_value("--metric", Annotated[str, one_of(tuple(METRICS))], name)
-    from dpbench.analysis.comparisons.comparability import (
-        check_environments,
-        environment_differences,
-    )
-    from dpbench.analysis.comparisons.comparison import compare_metric
-    from dpbench.analysis.comparisons.matching import match
+    from dpbench.analysis.comparisons.comparison import compare_sides
     from dpbench.cli.show_results import latest
     from dpbench.report.comparison import answer
     from dpbench.run.results import load_sides
@@ -40,15 +34,8 @@ def compare(typed: dict[str, Any]) -> None:
     baseline, candidate = options.baseline, options.candidate
     if baseline is None or candidate is None:
         baseline, candidate = map(str, latest("compare", 2))
-    sides, warnings = load_sides(baseline, candidate)
+    (before, now), warnings = load_sides(baseline, candidate)
     warn(*warnings)
-    matched = match(*sides)
-    notes = [*check_environments(matched, force=options.force)]
-    notes += [f"environments differ: {one}" for one in environment_differences(matched)]
-    within = options.within
-    found = {name: compare_metric(matched, METRICS[name], within=within) for name in options.metric}
-    for name, rows in found.items():
-        if not rows:
-            raise NotComparable(f"{name} was measured on neither side; take another --metric")
-    shown = answer(found, matched, within=within, notes=notes)
-    print_result(shown.render(as_json=options.as_json))
+    metrics = dict.fromkeys(options.metric, options.within)
+    compared = compare_sides(before, now, metrics, force=options.force)
+    print_result(answer(compared, within=options.within).render(as_json=options.as_json))

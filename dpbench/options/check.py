@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Collection
 from functools import partial
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from dpbench.options.bridge import option
+from dpbench.errors import UsageError
+from dpbench.options.bridge import option, option_name
 from dpbench.options.script import ScriptArguments
 from dpbench.options.shared import (
     BATCH_NAMES,
@@ -22,12 +25,20 @@ from dpbench.options.shared import (
     measurement_option,
     name_option,
     output_option,
+    refuse_if,
     setting,
 )
 from dpbench.options.types import CommaList, Count, Duration, FilePath, Number, Percent
 from dpbench.specs import MOST_REPETITIONS
 
 verdict_option = partial(option, panel="Verdict")
+BASELINES = ("baseline", "against", "against_ref", "against_python")
+"""Options that name what the candidate is compared with."""
+OF_STORED = (
+    *("candidate", "baseline", "force", "strict", "tolerance", "metric"),
+    *("junit", "markdown", "as_json", "quiet", "config"),
+)
+"""Options that have an effect where nothing is measured."""
 
 
 class RepeatedOptions(RowOptions):
@@ -86,3 +97,31 @@ class CheckOptions(MeasuringOptions, RepeatedOptions, ScriptArguments):
     as_json: bool = json_option("Print the verdict as JSON on stdout.")
     junit: FilePath | None = output_option(None, "Write the verdict as JUnit XML.", "FILE")
     markdown: FilePath | None = output_option(None, "Write the verdict as Markdown.", "FILE")
+
+    def require_one_baseline(self, typed: Collection[str]) -> None:
+        """Raises UsageError unless there is one thing to compare with, and for `typed` options that
+        would have no effect."""
+        self.require_script_or_nothing("a results folder")
+        stored = None if self.script_words else self.candidate
+        given = [name for name in BASELINES if getattr(self, name) is not None]
+        is_stored = given == ["baseline"]
+        if len(given) != 1 or is_stored != (stored is not None):
+            words = [f"{option_name(CheckOptions, name)} {getattr(self, name)}" for name in given]
+            got = " ".join([*([stored] if stored else []), *words]) or "nothing"
+            script, against = "", "--against NAME (an implementation)"
+            if self.script_words:
+                script = f" {shlex.join(self.script_words)}"
+                got += f" to compare{script} with"
+                against = f"--against script --implementations ddp{script} (an implementation)"
+            else:
+                got += " to compare"
+            raise UsageError(
+                f"got {got}; expected one of --against-ref REV{script} (your code at a Git "
+                f"revision), --against-python PATH{script} (another environment), {against} and "
+                "DIR --baseline DIR (stored results)"
+            )
+        reason = f"{stored} is stored" if is_stored else "both sides are measured here"
+        wrong = {*typed} - {*OF_STORED} if is_stored else {*typed} & {"force"}
+        for name in sorted(wrong):
+            shown = option_name(CheckOptions, name)
+            refuse_if(True, f"{shown} has no effect, as {reason}; leave it out", name)

@@ -28,7 +28,7 @@ class CompareOptions(Options):
     )
     metric: CommaList[str] = option(
         ("images_per_second",),
-        "Metrics, e.g. images_per_second,efficiency,peak_memory_bytes.",
+        "Metrics, e.g. images_per_second,peak_memory_bytes.",
         "A,B,C",
     )
     within: Percent = option(0.03, "Difference that counts as the same.", "X%", usual="3%")

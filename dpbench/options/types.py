@@ -65,18 +65,19 @@ def word_for_none(word: str) -> tuple[BeforeValidator, PlainSerializer]:
 
 
 def _percent(value: Any) -> float:
-    text = value.strip() if isinstance(value, str) else ""
+    text = str(value).strip()
     try:
-        share = float(text.removesuffix("%")) / 100 if text.endswith("%") else 0.0
+        number = float(text.removesuffix("%"))
     except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        bare = text.replace(".", "", 1).isdecimal() and 1 <= float(text) < 100
-        guess = f"; did you mean {text}%?" if bare else ""
-        raise ValueError(
-            f"expected a percentage above 0 % and below 100 %, as in 3% or 99.5%{guess}"
-        )
-    return share
+        number = 0.0
+    if 0 < number < 100 and text.endswith("%"):
+        return number / 100
+    guess = ""
+    if 0 < number < 100:
+        likely = f"{number if number >= 1 else 100 * number:g}%"
+        quoted = likely if isinstance(value, str) else f'"{likely}"'
+        guess = f"; did you mean {quoted}?"
+    raise ValueError(f"expected a percentage above 0 % and below 100 %, as in 3% or 99.5%{guess}")
 
 
 def _duration(value: Any) -> float:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import Comparison
-from dpbench.analysis.comparisons.matching import Matched
+from dpbench.analysis.comparisons.comparison import Compared, Comparison
 from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.metric import Metric, PlainValue
 from dpbench.analysis.metrics import METRICS
@@ -17,48 +16,51 @@ from dpbench.report.numbers import or_missing, plus_minus, quantity
 from dpbench.report.table import MISSING, Table, TableColumn, column, text_column
 
 
-def answer(
-    found: Mapping[str, Sequence[Comparison]],
-    matched: Matched,
-    *,
-    within: float,
-    notes: Sequence[str] = (),
-) -> Answer:
-    """A table of each metric, by its key, a count of its outcomes, and how to read it.
+def answer(compared: Compared, *, within: float) -> Answer:
+    """A table of each metric, a count of its outcomes, and how to read it.
 
     As data, an object with the labels of both sides, the rows, and what has no partner.
     """
+    matched = compared.matched
+    different = [f"environments differ: {one}" for one in compared.differences]
+    notes = [*compared.notes, *different]
     paragraphs: list[Paragraph] = []
-    for name, rows in found.items():
+    for name, rows in compared.rows.items():
         metric = METRICS[name]
         shown = [row for row in rows if any(row.repetitions)] or rows
+        named = {row.pair.label for row in shown}
+        hidden = [pair.label for pair in matched.pairs if pair.label not in named]
         paragraphs += [
             f"A (baseline):  {matched.baseline.label}\n"
             f"B (candidate): {matched.candidate.label}\n"
             f"Metric:        {name}",
-            comparison_table(shown, metric, within),
-            summary(shown, metric, within),
-            [*_reading(shown, metric), *_left_out(shown, matched, metric), *notes],
+            _table(shown, metric, within),
+            _summary(shown, metric, within),
+            [
+                *_reading(shown, metric),
+                *([f"{name} was measured on neither side: {'; '.join(hidden)}"] if hidden else []),
+                *notes,
+            ],
         ]
     return Answer(
         paragraphs=tuple(paragraphs),
         data={
             "baseline": matched.baseline.label,
             "candidate": matched.candidate.label,
-            "rows": [plain_comparison(row) for rows in found.values() for row in rows],
+            "rows": [plain_comparison(row) for rows in compared.rows.values() for row in rows],
             "only_in_baseline": list(matched.only_in_baseline),
             "only_in_candidate": list(matched.only_in_candidate),
-            "notes": list(notes),
+            "notes": notes,
         },
     )
 
 
-def comparison_table(rows: Sequence[Comparison], metric: Metric, within: float) -> Table:
+def _table(rows: Sequence[Comparison], metric: Metric, within: float) -> Table:
     """A row for each configuration; p, n and both values leave a narrow terminal."""
     p_values = [row.p_value_corrected for row in rows]
     return Table(
         columns=(
-            text_column("Configuration", [row.label for row in rows], folds=True),
+            text_column("Configuration", [row.pair.label for row in rows], folds=True),
             *side_columns(rows, ("A", "B"), leaves=3),
             column(
                 "Slowdown" if metric.is_speed else "Worsening",
@@ -70,7 +72,7 @@ def comparison_table(rows: Sequence[Comparison], metric: Metric, within: float) 
                 leaves=1,
             ),
             column("n", map(sample_sizes, rows), leaves=2),
-            text_column("B is", [outcome_words(row, within) for row in rows], folds=True),
+            text_column("B is", [_outcome_words(row, within) for row in rows], folds=True),
         )
     )
 
@@ -98,62 +100,53 @@ def sample_sizes(row: Comparison) -> str:
 
 def plain_comparison(row: Comparison) -> dict[str, PlainValue]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
+    tested = row.tested
     return {
-        "configuration": row.label,
+        "configuration": row.pair.label,
         "metric": row.metric,
         "unit": row.unit,
         **with_ends("baseline", row.baseline),
         **with_ends("candidate", row.candidate),
         **with_ends("slowdown", row.slowdown),
-        "p_value": row.p_value,
+        "p_value": None if tested is None else tested.p_value,
         "p_value_corrected": row.p_value_corrected,
         "repetitions": row.slowdown.sample_size if row.slowdown else None,
         "baseline_repetitions": row.repetitions[0],
         "candidate_repetitions": row.repetitions[1],
-        "paired": row.paired,
-        "minimum_detectable_effect": row.minimum_detectable_effect,
+        "paired": tested is not None and tested.is_paired,
+        "minimum_detectable_effect": None if tested is None else tested.detectable,
         "outcome": row.outcome,
         "reason": row.reason,
     }
 
 
-def summary(comparisons: Sequence[Comparison], metric: Metric, within: float) -> str:
+def _summary(rows: Sequence[Comparison], metric: Metric, within: float) -> str:
     """Writes "B is faster in 3 and slower in 1 of 8 rows; 4 are inconclusive."."""
-    counts = Counter[str](row.outcome for row in comparisons)
+    counts = Counter[str](row.outcome for row in rows)
     changed = ("faster", "slower") if metric.is_speed else ("better", "worse")
     parts = [f"{word} in {counts[word]}" for word in changed if counts[word]]
     if counts["same"]:
         parts.append(f"the same within {units.percent(within, 3)} in {counts['same']}")
-    total = units.counted(len(comparisons), "row")
+    total = units.counted(len(rows), "row")
     undecided = counts["inconclusive"]
     verb = "is" if undecided == 1 else "are"
     if not parts:
-        which = f"{undecided} of {total}" if len(comparisons) > 1 else "the only row"
+        which = f"{undecided} of {total}" if len(rows) > 1 else "the only row"
         return f"{which} {verb} inconclusive.".capitalize()
     first = f"{', '.join(parts[:-1])} and " if len(parts) > 1 else ""
     rest = f"; {undecided} {verb} inconclusive" if undecided else ""
     return f"B is {first}{parts[-1]} of {total}{rest}."
 
 
-def outcome_words(row: Comparison, within: float) -> str:
+def _outcome_words(row: Comparison, within: float) -> str:
     """The result of a row, and why it says no more."""
     if row.outcome == "same":
         return f"the same within {units.percent(within, 3)}"
     if row.reason is not None:
         return f"{row.outcome}: {row.reason}"
-    if row.outcome == "inconclusive" and row.minimum_detectable_effect is not None:
-        return f"inconclusive (detects {units.percent(row.minimum_detectable_effect)})"
+    if row.outcome == "inconclusive" and row.tested and row.tested.detectable is not None:
+        return f"inconclusive (detects {units.percent(row.tested.detectable)})"
     return row.outcome
-
-
-def _left_out(rows: Sequence[Comparison], matched: Matched, metric: Metric) -> Iterable[str]:
-    """Configurations on one side only, and those without such a metric."""
-    for name, labels in (("A", matched.only_in_baseline), ("B", matched.only_in_candidate)):
-        if labels:
-            yield f"only in {name}, not compared: {'; '.join(labels)}"
-    shown = {row.label for row in rows}
-    if missing := [pair.label for pair in matched.pairs if pair.label not in shown]:
-        yield f"{metric.key} was measured on neither side: {'; '.join(missing)}"
 
 
 def _reading(rows: Sequence[Comparison], metric: Metric) -> Iterable[str]:
@@ -164,9 +157,9 @@ def _reading(rows: Sequence[Comparison], metric: Metric) -> Iterable[str]:
     yield f"{'slowdown' if metric.is_speed else 'worsening'} is {ratio}; above 1, B is worse"
     if metric.scale == "largest":
         yield "A and B are means over repetitions; dpbench report shows the largest"
-    measured = [row for row in rows if row.slowdown and row.slowdown.interval]
-    if measured:
-        paired = [row.paired for row in measured]
+    tested = [row.tested for row in rows if row.tested]
+    if tested:
+        paired = [one.is_paired for one in tested]
         how = "t within each repetition" if all(paired) else "Welch's t"
         if any(paired) and not all(paired):
             how = f"t, within each repetition where {FEWEST_PAIRS} or more are on both sides"
@@ -176,7 +169,7 @@ def _reading(rows: Sequence[Comparison], metric: Metric) -> Iterable[str]:
             f"each side{' (A, B)' if differ else ''}; p-values are Holm-corrected for the number "
             "of rows"
         )
-    if any(row.outcome == "inconclusive" and row.change is not None for row in measured):
+    if any(row.outcome == "inconclusive" and row.tested for row in rows):
         yield (
             "inconclusive: add --repetitions; these would detect the slowdown in parentheses in "
             "4 of 5 cases"

@@ -51,13 +51,10 @@ def test_implementations_are_measured_without_a_word_and_signals_stay(
 
 
 def test_errors_name_arguments_and_what_no_rank_can_import(here: Path) -> None:
-    ways = r"against_ref=REV .* against_python=PATH .* against=NAME .* candidate=DIR with baseline="
-    with pytest.raises(UsageError, match=f"^got nothing to compare; expected one of {ways}"):
+    with pytest.raises(UsageError, match=r"^got nothing to compare; expected one of "):
         dpbench.check()
-    with pytest.raises(UsageError, match=r"^got candidate=new against=dp to compare"):
-        dpbench.check(candidate="new", against="dp")
-    with pytest.raises(UsageError, match=r"^force has no effect"):
-        dpbench.check(against="dp", force=True)
+    with pytest.raises(UsageError, match=r'^tolerance: got 0.05; .*; did you mean "5%"'):
+        dpbench.check(against="dp", tolerance=0.05)
     with pytest.raises(UsageError, match="put it into a file"):
         dpbench.check("__main__:Net", against="torch-ddp")
     with pytest.raises(UsageError, match=r"argument of dpbench.check: 'against_rev'. Did you"):

@@ -65,9 +65,10 @@ def write(folder: Path, seconds: float) -> None:
     (folder / "src" / "layers" / "__init__.py").write_text(f"SECONDS = {seconds}\n")
 
 
-def make_project(place: Path) -> Path:
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
     """A repository with the model in a folder of its own, and a package that it needs in src/."""
-    folder = place / "repository" / "package"
+    folder = tmp_path / "repository" / "package"
     (folder / "src" / "layers").mkdir(parents=True)
     (folder / "model.py").write_text(MODEL)
     write(folder, 0.03)
@@ -75,11 +76,6 @@ def make_project(place: Path) -> Path:
     git("add", ".", cwd=folder.parent)
     git("commit", "-qm", "one", cwd=folder.parent)
     return folder
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    return make_project(tmp_path)
 
 
 @pytest.fixture
@@ -136,25 +132,6 @@ def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TEST_LAUNCHERS, VARIABLES[TEST_LAUNCHERS])
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("synthetic")
-@pytest.mark.timeout(LIMIT_SECONDS)
-def test_an_unchanged_revision_is_said_runs_no_hook_and_leaves_no_worktree(
-    project: Path, check: Check, tmp_path: Path
-) -> None:
-    trap = tmp_path / "trap"
-    hook = project.parent / ".git" / "hooks" / "post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\ntouch {trap}\n")
-    hook.chmod(0o755)
-    done = check(*OPTIONS, "--against-ref", "HEAD")
-    assert done.returncode == 0, done.stderr
-    assert "nothing has changed since HEAD in the files that Git tracks" in done.stderr
-    assert re.search(r"\[1/2\] [\d,]+ images/s before, [\d,]+ images/s now; .+ left", done.stderr)
-    assert not trap.exists()
-    assert git("worktree", "list", cwd=project).count("\n") == 1
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("synthetic")
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -168,6 +145,8 @@ def test_a_script_is_measured_as_it_is_and_as_it_was(project: Path, check: Check
     done = check("check", *options, "--name", "now", "--against-ref", "HEAD", *script)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "train.py has changed between the two" in done.stdout
+    line = r"\[2/4\] the working directory: script.*, repetition 1: .* images/s .* left"
+    assert re.search(line, done.stderr)
     now, before = (load(project / "results" / name) for name in ("now", "now-baseline"))
     for one in (*now.records, *before.records):
         assert one.trial.script == script
@@ -251,23 +230,15 @@ def test_a_check_that_is_ended_takes_its_sweep_and_all_ranks_along(
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("synthetic")
-def test_a_sweep_that_stores_no_trial_ends_the_check_with_its_message(
+def test_a_revision_that_cannot_be_measured_ends_the_check_with_its_message(
     project: Path, check: Check
 ) -> None:
-    fills_the_disk = (
-        "import errno, sys\n"
-        "if '--results-dir' in sys.orig_argv:\n"
-        "    from dpbench.store import SweepStore\n"
-        "    def full(*_): raise OSError(errno.ENOSPC, 'No space left on device')\n"
-        "    SweepStore.add_environment = full\n"
-    )
-    (project / "src").mkdir(exist_ok=True)
-    (project / "src/sitecustomize.py").write_text(fills_the_disk)
+    (project / "model.py").write_text("build = None")
+    git("commit", "-qam", "two", cwd=project)
+    (project / "model.py").write_text(MODEL)
     done = check(*OPTIONS, "--against-ref", "HEAD")
-    assert done.returncode == 1, done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert last == "dpbench: HEAD: cannot write the output: No space left on device"
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("dpbench: HEAD: architecture 'model.py:build'")
 
 
 @pytest.mark.parametrize(

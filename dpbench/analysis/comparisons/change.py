@@ -40,17 +40,22 @@ class Change:
     """The ratio of the geometric means; without an error if a side has one run."""
 
     @property
+    def estimate(self) -> Estimate:
+        """The ratio with its 95 % interval, without one where too few runs were measured."""
+        return self.mean.estimate("×")
+
+    @property
     def repetitions(self) -> tuple[int, int]:
         """Number of compared repetitions of the baseline and of the candidate."""
         return len(self.baseline), len(self.candidate)
 
     @property
-    def estimate(self) -> Estimate:
-        """The ratio with its 95 % interval, without one where too few runs were measured."""
-        return self.mean.estimate("×")
+    def p_value(self) -> float:
+        """p-value of "the two sides differ"; needs an interval, as all tests do."""
+        return 2 * min(self.p_above(1.0), self.p_below(1.0))
 
     def p_above(self, limit: float) -> float:
-        """p-value of "the change is above the limit", a ratio such as 1.03; needs an interval."""
+        """p-value of "the change is above the limit", a ratio such as 1.03."""
         return self._p_value(math.log(limit) - math.log(self.mean.value))
 
     def p_below(self, limit: float) -> float:
@@ -59,13 +64,17 @@ class Change:
 
     def _p_value(self, distance: float) -> float:
         """Student's t for a distance of logarithms, negative if the claim is true of the mean."""
-        assert self.mean.squared_error is not None, "a test needs at least two runs of each side"
         if abs(distance) < EQUAL_LOGARITHMS:
             return 0.5
-        if self.mean.squared_error == 0:
+        if self._error == 0:
             return float(distance > 0)  # runs that are all equal have no error
-        errors = distance / math.sqrt(self.mean.squared_error)
-        return float(stdtr(self.mean.degrees_of_freedom, errors))
+        return float(stdtr(self.mean.degrees_of_freedom, distance / self._error))
+
+    @property
+    def _error(self) -> float:
+        """The standard error of the logarithm."""
+        assert self.mean.squared_error is not None, "a test needs at least two runs of each side"
+        return math.sqrt(self.mean.squared_error)
 
     def is_above(self, limit: float, level: float) -> bool:
         """Whether the change is surely above the limit: by Student's t or by an exact sign test of
@@ -91,9 +100,7 @@ class Change:
     def detectable(self) -> float | None:
         """The slowdown that a two-sided test of runs as many and as noisy as these detects in 4 of
         5 cases; 0.03 is 3 %. None for what no float holds."""
-        assert self.mean.squared_error is not None
-        error, freedom = math.sqrt(self.mean.squared_error), self.mean.degrees_of_freedom
-        logarithm = detectable_logarithm(error, freedom, ALPHA / 2)
+        logarithm = self._error * _errors_to_detect(self.mean.degrees_of_freedom, ALPHA / 2)
         return math.expm1(logarithm) if logarithm <= LARGEST_REACH else None
 
     def repetitions_to_settle(self, limit: float, level: float) -> int | None:
@@ -106,12 +113,11 @@ class Change:
         """
         if self.mean.squared_error is None:
             return None
-        first, second = self.repetitions
-        spread = math.sqrt(self.mean.squared_error / (1 / first + 1 / second))
+        spread = self._error / math.sqrt(1 / len(self.baseline) + 1 / len(self.candidate))
         for count in range(2, MOST_ADVISED + 1):
-            freedom = float(count - 1) * (1 if self.is_paired else 2)
+            freedom = (count - 1) * (1 if self.is_paired else 2)
             error = spread * math.sqrt(2 / count)
-            if detectable_logarithm(error, freedom, level) <= math.log(limit):
+            if error * _errors_to_detect(freedom, level) <= math.log(limit):
                 return count
         return None
 
@@ -150,8 +156,8 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def detectable_logarithm(standard_error: float, degrees_of_freedom: float, level: float) -> float:
-    """The smallest change, as a logarithm, that a one-sided t test at this level detects with
+def _errors_to_detect(degrees_of_freedom: float, level: float) -> float:
+    """The standard errors of the smallest change that a one-sided t test at this level detects with
     probability `POWER`."""
     critical = stdtrit(degrees_of_freedom, 1 - level)
-    return float(nctdtrinc(degrees_of_freedom, 1 - POWER, critical)) * standard_error
+    return float(nctdtrinc(degrees_of_freedom, 1 - POWER, critical))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from dpbench import units
@@ -21,27 +20,19 @@ AnyRecord = TrialRecord | CollectiveRecord
 def environment_notes(
     records: Sequence[AnyRecord], environments: Mapping[str, Environment], *, noun: str = "trial"
 ) -> tuple[str, ...]:
-    """Notes on the environments of the records if there is more than one, and on their differences.
-
-    They also name configurations whose replicas shared a core or a GPU.
-    """
+    """Notes on the differences between the environments of the records, and on configurations whose
+    replicas shared a core or a GPU."""
+    used = dict.fromkeys(name for record in records for name in record.environment_ids)
+    known = [environments[name] for name in used if name in environments]
     notes = []
-    counts = Counter(comparable(record.environment_id) for record in records)
-    if len(counts) > 1:
-        listed = ", ".join(f"{identifier} ({count})" for identifier, count in counts.items())
-        notes.append(f"{noun}s come from {len(counts)} environments: {listed}")
     if any(environment.launcher == SYNTHETIC for environment in environments.values()):
         notes.append(SYNTHETIC_NOTE)
     notes += _oversubscribed(records, environments)
-    used = dict.fromkeys(name for record in records for name in record.environment_ids)
-    first_hosts = {record.environment_id for record in records}
-    known = [identifier for identifier in used if identifier in environments]
-    for identifier in known[1:]:
-        different = environments[identifier].differences_from(environments[known[0]])
-        if different:
-            what = "environment" if identifier in first_hosts else "the hosts differ, environment"
-            notes.append(f"{what} {known[0]} -> {identifier}: {'; '.join(different)}")
-    commits = dict.fromkeys(environments[identifier].git_commit or "none" for identifier in known)
+    if (count := len({*map(comparable, used)})) > 1:
+        found = dict.fromkeys(d for one in known[1:] for d in one.differences_from(known[0]))
+        listed = "; ".join(found) or "one of them is not stored"
+        notes.append(f"{noun}s ran in {count} environments: {listed}")
+    commits = dict.fromkeys(one.git_commit or "none" for one in known)
     if len(commits) > 1:
         notes.append(f"{noun}s come from {len(commits)} git commits: {', '.join(commits)}")
     return tuple(notes)
@@ -84,11 +75,17 @@ def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, .
 
     Raises NotComparable if they differ in a way that forbids a comparison, unless `force`.
     """
-    before, after = _environments(matched.baseline), _environments(matched.candidate)
-    is_synthetic = any(
-        one is not None and one.launcher == SYNTHETIC for one in (*before.values(), *after.values())
+    differences = environment_differences(matched)
+    if differences and not force:
+        raise NotComparable(
+            f"{matched.baseline.label} and {matched.candidate.label} come from different "
+            f"environments: {'; '.join(differences)}. --force compares them nevertheless"
+        )
+    before, after = (
+        [one for one in _environments(side).values() if one]
+        for side in (matched.baseline, matched.candidate)
     )
-    notes = dict.fromkeys([SYNTHETIC_NOTE] if is_synthetic else [])
+    notes = dict.fromkeys(SYNTHETIC_NOTE for one in (*before, *after) if one.launcher == SYNTHETIC)
     for pair in matched.pairs:
         if pair.baseline and pair.candidate:
             then, now = pair.baseline[0].trial.workload, pair.candidate[0].trial.workload
@@ -97,16 +94,11 @@ def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, .
     # Another commit is the reason for most comparisons.
     for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
         first, second = (
-            dict.fromkeys(getattr(one, name) or "not known" for one in side.values() if one)
+            dict.fromkeys(getattr(one, name) or "not known" for one in side)
             for side in (before, after)
         )
         if first and second and first.keys() != second.keys():
             notes[f"{words} differ: {', '.join(first)} -> {', '.join(second)}"] = None
-    if not force and (differences := environment_differences(matched)):
-        raise NotComparable(
-            f"{matched.baseline.label} and {matched.candidate.label} come from different "
-            f"environments: {'; '.join(differences)}. --force compares them nevertheless"
-        )
     return tuple(notes)
 
 
@@ -118,16 +110,29 @@ def environment_differences(matched: Matched) -> tuple[str, ...]:
     before, after = _environments(matched.baseline), _environments(matched.candidate)
     if before.keys() == after.keys():
         return ()
-    found = dict.fromkeys(
-        f"environment {name} of {side.label} is not stored"
-        for side, known in ((matched.baseline, before), (matched.candidate, after))
-        for name, environment in known.items()
-        if environment is None
-    )
-    for one in filter(None, before.values()):
-        for other in filter(None, after.values()):
-            found |= dict.fromkeys(other.differences_from(one))
+    found: dict[str, None] = {}
+    for one in before.values():
+        for other in after.values():
+            if one is None or other is None:
+                found["not all of them are stored"] = None
+            else:
+                found |= dict.fromkeys(other.differences_from(one))
+    groups = [_group_classes(side.selected()) for side in (matched.baseline, matched.candidate)]
+    for backend in groups[0].keys() & groups[1].keys():
+        then, now = (classes[backend] for classes in groups)
+        if then != now:
+            found[f"process group {then} -> {now}"] = None
     return tuple(found)
+
+
+def _group_classes(records: Sequence[TrialRecord]) -> dict[str, str]:
+    """torch's class of process group behind each backend, where ranks have a group."""
+    return {
+        record.trial.backend: rank.group_class
+        for record in records
+        for rank in record.ranks
+        if rank.group_class
+    }
 
 
 def _environments(side: Side) -> dict[str, Environment | None]:

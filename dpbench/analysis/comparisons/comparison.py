@@ -13,9 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, change_between, holm
-from dpbench.analysis.comparisons.matching import Matched, Pair
+from dpbench.analysis.comparisons.comparability import (
+    check_environments,
+    environment_differences,
+)
+from dpbench.analysis.comparisons.matching import Matched, Pair, Side, match
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.metric import Metric
+from dpbench.analysis.metrics import METRICS
+from dpbench.errors import NotComparable
 from dpbench.records.trial import TrialRecord
 
 RowOutcome = Literal[
@@ -26,52 +32,92 @@ RowOutcome = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """One configuration on both sides. `None` means too few runs."""
+    """One metric of one configuration on both sides. `None` means too few runs."""
 
-    label: str
-    baseline_label: str
-    candidate_label: str
-    candidate_configuration: str
-    """The candidate's name for it; `label` is what both have in common."""
+    pair: Pair
     metric: str
     unit: str
     baseline: Estimate | None
     candidate: Estimate | None
-    repetitions: tuple[int, int]
-    """Number of compared repetitions of the baseline and of the candidate."""
-    seconds: float
-    """Duration of the trials of both sides together."""
-    slowdown: Estimate | None
-    """Ratio by which the candidate takes longer, or needs more: above 1 it is worse."""
     change: Change | None
-    """The tests of the slowdown; None if it has no interval."""
+    """The change of the cost; None if a side has no run."""
+    reason: str | None
+    """Reason why it is inconclusive."""
     p_value_corrected: float | None = None
     """p-value, corrected for the number of rows (Holm)."""
     outcome: RowOutcome = "inconclusive"
-    reason: str | None
-    """Reason why it is inconclusive."""
+
+    @property
+    def slowdown(self) -> Estimate | None:
+        """Ratio by which the candidate takes longer, or needs more: above 1 it is worse."""
+        return None if self.change is None else self.change.estimate
+
+    @property
+    def tested(self) -> Change | None:
+        """The change; None if too few runs were measured for an interval and p-values."""
+        is_tested = self.slowdown is not None and self.slowdown.interval is not None
+        return self.change if is_tested else None
+
+    @property
+    def repetitions(self) -> tuple[int, int]:
+        """Number of compared repetitions of the baseline and of the candidate."""
+        if self.change is not None:
+            return self.change.repetitions
+        first, second = (0 if e is None else e.sample_size for e in (self.baseline, self.candidate))
+        return first, second
 
     @property
     def is_open(self) -> bool:
         """Whether it was measured and is inconclusive."""
         return self.outcome == "inconclusive" and any(self.repetitions)
 
-    @property
-    def paired(self) -> bool:
-        """Whether runs were compared repetition by repetition."""
-        return self.change is not None and self.change.is_paired
 
-    @property
-    def p_value(self) -> float | None:
-        """p-value of "the two sides differ"."""
-        if self.change is None:
-            return None
-        return 2 * min(self.change.p_above(1.0), self.change.p_below(1.0))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """Two sides, compared."""
 
-    @property
-    def minimum_detectable_effect(self) -> float | None:
-        """See `Change.detectable`."""
-        return None if self.change is None else self.change.detectable
+    matched: Matched
+    rows: Mapping[str, Sequence[Comparison]]
+    """The rows of each metric."""
+    notes: Sequence[str]
+    """What may differ between the environments of the sides, and what is on one side only."""
+    differences: Sequence[str]
+    """Differences between the environments that forbid a comparison unless it is forced."""
+
+
+def compare_sides(
+    baseline: Side,
+    candidate: Side,
+    metrics: Mapping[str, float],
+    *,
+    force: bool = False,
+    by_candidate: bool = False,
+) -> Compared:
+    """Compare two sides by each metric, with the difference that counts as the same: 0.03 is 3 %.
+    Rows are named as by `match`.
+
+    Raises NotComparable if no configuration is on both sides, a metric was measured on neither, or,
+    unless `force`, the sides come from environments that must not be compared.
+    """
+    matched = match(baseline, candidate, by_candidate=by_candidate)
+    notes = [*check_environments(matched, force=force)]
+    for side, alone in (
+        (baseline, matched.only_in_baseline),
+        (candidate, matched.only_in_candidate),
+    ):
+        notes += [f"only in {side.label}, not compared: {'; '.join(alone)}"] if alone else []
+    rows = {
+        name: compare_metric(matched, METRICS[name], within=within)
+        for name, within in metrics.items()
+    }
+    for name, found in rows.items():
+        if not found:
+            raise NotComparable(
+                f"{name} was measured neither in {baseline.label} nor in {candidate.label}; take "
+                "another --metric"
+            )
+    differences = environment_differences(matched)
+    return Compared(matched=matched, rows=rows, notes=notes, differences=differences)
 
 
 def compare_metric(matched: Matched, metric: Metric, *, within: float) -> tuple[Comparison, ...]:
@@ -85,12 +131,10 @@ def compare_metric(matched: Matched, metric: Metric, *, within: float) -> tuple[
     for pair in matched.pairs:
         baseline, candidate = _values(pair.baseline, metric), _values(pair.candidate, metric)
         if baseline or candidate or not (pair.baseline or pair.candidate):
-            rows.append(_compared(pair, matched, metric, baseline, candidate))
-    corrected = holm([row.p_value for row in rows])
+            rows.append(_compared(pair, metric, baseline, candidate, matched.same_sweep))
+    corrected = holm([None if row.tested is None else row.tested.p_value for row in rows])
     return tuple(
-        row
-        if p is None
-        else replace(row, p_value_corrected=p, outcome=_outcome(row, p, metric, within))
+        row if p is None else _with_outcome(row, p, metric, within)
         for row, p in zip(rows, corrected, strict=True)
     )
 
@@ -103,65 +147,45 @@ def _values(records: Sequence[TrialRecord], metric: Metric) -> dict[int, float]:
 
 def _compared(
     pair: Pair,
-    matched: Matched,
     metric: Metric,
     baseline: Mapping[int, float],
     candidate: Mapping[int, float],
+    same_sweep: bool,
 ) -> Comparison:
-    """A pair with its change, or the reason why it has none."""
-    shared = baseline.keys() & candidate.keys()
-    paired = matched.same_sweep and len(shared) >= FEWEST_PAIRS
-    found, reason = None, _obstacle(pair, baseline, candidate)
-    if reason is None:
-        costs = [
-            {n: 1 / value if metric.higher_is_better else value for n, value in side.items()}
-            for side in (baseline, candidate)
-        ]
-        found = change_between(*costs, paired=paired)
-    slowdown = None if found is None else found.estimate
-    if slowdown is not None and slowdown.interval is None:
-        names = (("baseline", baseline), ("candidate", candidate))
-        few = [name for name, values in names if len(values) == 1]
+    """A pair with its change, or the reason why it has none or none that can be tested."""
+    paired = same_sweep and len(baseline.keys() & candidate.keys()) >= FEWEST_PAIRS
+    before, now = (
+        {n: 1 / value if metric.higher_is_better else value for n, value in side.items()}
+        for side in (baseline, candidate)
+    )
+    change, reason = change_between(before, now, paired=paired), None
+    sides = (("baseline", pair.baseline, baseline), ("candidate", pair.candidate, candidate))
+    if change is None:
+        name, records = next((name, records) for name, records, values in sides if not values)
+        reason = f"{'not measured in' if records else 'no completed repetition of'} the {name}"
+    elif change.estimate.interval is None:
+        few = [name for name, _, values in sides if len(values) == 1]
         reason = f"one repetition of the {' and the '.join(few)}" if few else "too wild a spread"
-        found = None
     unit = metric.unit.replace("items", pair.item)
     return Comparison(
-        label=pair.label,
-        baseline_label=matched.baseline.label,
-        candidate_label=matched.candidate.label,
-        candidate_configuration=pair.candidate_configuration,
+        pair=pair,
         metric=metric.key,
         unit=unit,
         baseline=metric.average([*baseline.values()], unit) if baseline else None,
         candidate=metric.average([*candidate.values()], unit) if candidate else None,
-        repetitions=(len(shared),) * 2 if paired else (len(baseline), len(candidate)),
-        seconds=sum(record.duration_seconds for record in (*pair.baseline, *pair.candidate)),
-        slowdown=slowdown,
-        change=found,
+        change=change,
         reason=reason,
     )
 
 
-def _outcome(row: Comparison, corrected: float, metric: Metric, within: float) -> RowOutcome:
-    assert row.slowdown is not None, "rows with a change have a slowdown"
+def _with_outcome(row: Comparison, corrected: float, metric: Metric, within: float) -> Comparison:
+    assert row.slowdown is not None, "a p-value is that of a slowdown"
     low, high = row.slowdown.ends
+    outcome: RowOutcome = "inconclusive"
     if 1 / (1 + within) <= low and high <= 1 + within:
-        return "same"
-    if corrected >= ALPHA:
-        return "inconclusive"
-    if metric.is_speed:
-        return "slower" if row.slowdown.value > 1 else "faster"
-    return "worse" if row.slowdown.value > 1 else "better"
-
-
-def _obstacle(
-    pair: Pair, baseline: Mapping[int, float], candidate: Mapping[int, float]
-) -> str | None:
-    """Why the two sides have no ratio; None if they have one."""
-    sides = (("baseline", pair.baseline, baseline), ("candidate", pair.candidate, candidate))
-    for name, records, values in sides:
-        if not records:
-            return f"no completed repetition of the {name}"
-        if not values:
-            return f"not measured in the {name}"
-    return None
+        outcome = "same"
+    elif corrected < ALPHA and metric.is_speed:
+        outcome = "slower" if row.slowdown.value > 1 else "faster"
+    elif corrected < ALPHA:
+        outcome = "worse" if row.slowdown.value > 1 else "better"
+    return replace(row, p_value_corrected=corrected, outcome=outcome)

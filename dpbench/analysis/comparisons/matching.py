@@ -81,12 +81,14 @@ class Pair:
     """A configuration that ran on both sides, with its usable repetitions."""
 
     label: str
-    """Name on both sides; if they differ, the part in common."""
-    candidate_configuration: str
-    """Name on the candidate's side."""
+    """Name on both sides; if they differ, the part in common, or the candidate's name."""
     baseline: tuple[TrialRecord, ...]
     candidate: tuple[TrialRecord, ...]
-    item: str
+
+    @property
+    def item(self) -> str:
+        """What was counted: images, tokens; samples if no repetition is usable."""
+        return next((record.item for record in (*self.candidate, *self.baseline)), "samples")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,17 +97,16 @@ class Matched:
 
     baseline: Side
     candidate: Side
+    same_sweep: bool
+    """Whether both sides ran in the same passes."""
     pairs: tuple[Pair, ...]
     only_in_baseline: tuple[str, ...]
     only_in_candidate: tuple[str, ...]
 
-    @property
-    def same_sweep(self) -> bool:
-        return self.baseline.source is not None and self.baseline.source == self.candidate.source
 
-
-def match(baseline: Side, candidate: Side) -> Matched:
-    """Pair the configurations of two sides that ran the same thing.
+def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Matched:
+    """Pair the configurations of two sides that ran the same thing, with the names that they have
+    in common, or those `by_candidate`.
 
     Fields that a selection fixes on either side are not compared, nor are repetitions. Raises
     NotComparable if no configuration is on both sides, naming the fields in which the sides have
@@ -113,9 +114,9 @@ def match(baseline: Side, candidate: Side) -> Matched:
     distinguish, or if the sides share trials.
     """
     ours, theirs = baseline.selected(), candidate.selected()
+    same_sweep = baseline.source is not None and baseline.source == candidate.source
     measured = {record.trial: record for record in ours}
-    is_shared = any(measured.get(record.trial) == record for record in theirs)
-    if is_shared and baseline.source is not None and baseline.source == candidate.source:
+    if same_sweep and any(measured.get(record.trial) == record for record in theirs):
         raise UsageError(
             f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
             "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
@@ -142,13 +143,14 @@ def match(baseline: Side, candidate: Side) -> Matched:
     return Matched(
         baseline=baseline,
         candidate=candidate,
+        same_sweep=same_sweep,
         pairs=tuple(
             Pair(
-                label=_common_label(before[0].trial, now[0].trial, labels),
-                candidate_configuration=labels.configuration(now[0].trial),
+                label=labels.configuration(now[0].trial)
+                if by_candidate
+                else _common_label(before[0].trial, now[0].trial, labels),
                 baseline=usable_repetitions(before),
                 candidate=usable_repetitions(now),
-                item=next((one for one in (*now, *before) if one.ranks), now[0]).item,
             )
             for before, now in both
         ),

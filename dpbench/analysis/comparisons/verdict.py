@@ -27,21 +27,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from statistics import geometric_mean
 from typing import Literal
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change_between, holm
-from dpbench.analysis.comparisons.comparability import (
-    check_environments,
-    environment_differences,
-)
-from dpbench.analysis.comparisons.comparison import Comparison, compare_metric
-from dpbench.analysis.comparisons.matching import Side, match
+from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
+from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metrics import METRICS
-from dpbench.analysis.repetitions import by_configuration, is_heavy, is_untrustworthy, outcome
-from dpbench.errors import NotComparable
+from dpbench.analysis.repetitions import (
+    by_configuration,
+    is_heavy,
+    is_untrustworthy,
+    load_notes,
+    outcome,
+)
 from dpbench.records.trial import Status
 from dpbench.specs import Labels
 
@@ -58,35 +57,50 @@ class MetricVerdict:
     candidate: str
     outcome: VerdictOutcome
     tolerance: float
-    slowdown: Estimate | None
-    """Mean slowdown over all rows: 1.02 is 2 % slower. None where no runs can be compared."""
-    repetitions: tuple[int, int]
-    """Repetitions of the baseline and of the candidate that were compared."""
+    mean: Change | None
+    """The mean change of all rows; None where no runs can be compared."""
     repetitions_needed: int | None
     """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
     tolerance; None if out of reach."""
     rows: tuple[Comparison, ...]
     """The rows that were compared, each with a `VerdictOutcome` of its own."""
 
+    @property
+    def slowdown(self) -> Estimate | None:
+        """Mean slowdown over all rows: 1.02 is 2 % slower."""
+        return None if self.mean is None else self.mean.estimate
+
+    @property
+    def repetitions(self) -> tuple[int, int]:
+        """Repetitions of the baseline and of the candidate that were compared."""
+        return (0, 0) if self.mean is None else self.mean.repetitions
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The worst outcome of its metrics, with notes and failures."""
+    """The verdicts of all metrics, with notes and failures."""
 
-    outcome: VerdictOutcome
+    baseline: str
     metrics: tuple[MetricVerdict, ...]
     notes: tuple[str, ...] = ()
-    failures: tuple[tuple[str, str, float], ...] = ()
-    """(Configuration, status and reason, seconds) of configurations that could not be measured."""
+    failures: tuple[tuple[str, str], ...] = ()
+    """(Configuration, status and reason) of configurations that could not be measured."""
     differences: tuple[str, ...] = ()
     """Differences between the environments of the sides, which may explain the verdict: "versions:
     torch 2.13.0 -> 2.14.0"."""
-    is_untrustworthy: bool = False
-    """Whether other load disturbed so many trials of a side that more of them would not help."""
-    seconds: float = 0.0
-    """Duration of all trials of both sides."""
-    seconds_per_repetition: float = 0.0
-    """Duration of one repetition of all rows of the check."""
+    load: str = ""
+    """The load of others that disturbed trials of a side; "" if none did."""
+    is_busy: bool = False
+    """Whether it disturbed so many trials of a side that more of them would not help."""
+    is_blocked: bool = False
+    """Whether it was so heavy that every outcome is inconclusive."""
+
+    @property
+    def outcome(self) -> VerdictOutcome:
+        """The worst outcome of a metric."""
+        found = {one.outcome for one in self.metrics}
+        worst_first: tuple[VerdictOutcome, ...] = ("regressed", "inconclusive", "pass")
+        return next(one for one in worst_first if one in found)
 
     @property
     def rows(self) -> tuple[Comparison, ...]:
@@ -95,45 +109,83 @@ class Verdict:
 
     @property
     def needs_repetitions(self) -> bool:
-        """Whether more of them may decide it; they do not if one side cannot measure the rows."""
-        return self.outcome == "inconclusive" and any(
-            row.is_open and all(row.repetitions) for row in self.rows
+        """Whether more of them may decide it: not if one side cannot measure the rows, or if other
+        load has disturbed those that there are."""
+        return (
+            self.outcome == "inconclusive"
+            and not self.is_blocked
+            and any(row.is_open and all(row.repetitions) for row in self.rows)
         )
 
-    @property
-    def undecided(self) -> Verdict:
-        """The same numbers with every outcome inconclusive."""
-        metrics = (
-            replace(
-                one,
-                outcome="inconclusive",
-                rows=tuple(replace(row, outcome="inconclusive") for row in one.rows),
-            )
-            for one in self.metrics
-        )
-        return replace(self, outcome="inconclusive", metrics=tuple(metrics))
+
+def assess(
+    sides: Sequence[tuple[Side, Side]],
+    tolerances: Mapping[str, float],
+    *,
+    force: bool = False,
+    alpha: float = ALPHA,
+    strict: bool = False,
+) -> Verdict:
+    """Judge (baseline, candidate) pairs by the tolerance of each metric: {"images_per_second":
+    0.03}. All have the same baseline. A `strict` verdict passes only if no row is inconclusive.
+
+    Raises NotComparable as `compare_sides` does.
+    """
+    several = len(sides) > 1
+    compared = [
+        compare_sides(*pair, tolerances, force=force, by_candidate=several) for pair in sides
+    ]
+    baseline = sides[0][0].selected()
+    candidates = [candidate.selected() for _, candidate in sides]
+    trials = [record for records in (*candidates, baseline) for record in records]
+    busy = [records for records in (*candidates, baseline) if is_untrustworthy(records)]
+    is_blocked = any(map(is_heavy, busy))
+    labels = Labels.among(record.trial for record in trials)
+    failures = []
+    for records, role in (*((one, "") for one in candidates), (baseline, " (baseline)")):
+        for spec, group in by_configuration(records).items():
+            status, reason = outcome(group)
+            if status not in (Status.COMPLETED, Status.SKIPPED):
+                label = f"{labels.configuration(spec)}{role}"
+                failures.append((label, f"{status.words}: {reason}"))
+    groups = {
+        (metric, one.matched.candidate.label): one.rows[metric]
+        for metric in tolerances
+        for one in compared
+    }
+    return Verdict(
+        baseline=sides[0][0].label,
+        metrics=judge(groups, tolerances, alpha=alpha, strict=strict, blocked=is_blocked),
+        notes=tuple(dict.fromkeys(note for one in compared for note in one.notes)),
+        failures=tuple(failures),
+        differences=tuple(dict.fromkeys(line for one in compared for line in one.differences)),
+        load=next(iter(load_notes(trials)), ""),
+        is_busy=bool(busy),
+        is_blocked=is_blocked,
+    )
 
 
 def judge(
-    comparisons: Sequence[Comparison],
+    groups: Mapping[tuple[str, str], Sequence[Comparison]],
     tolerances: Mapping[str, float],
     *,
     alpha: float = ALPHA,
     strict: bool = False,
-) -> Verdict:
-    """Judge all comparisons by the tolerance of their metric: {"images_per_second": 0.03}.
-
-    A `strict` verdict passes only if no row is inconclusive.
-    """
-    groups = [[*g] for _, g in groupby(comparisons, lambda c: (c.metric, c.candidate_label))]
-    metrics = []
-    for group in groups:
-        first, tolerance, level = group[0], tolerances[group[0].metric], alpha / len(groups)
-        limit, mean = 1 + tolerance, mean_change(group)
+    blocked: bool = False,
+) -> tuple[MetricVerdict, ...]:
+    """Judge the rows of each (metric, candidate) by the tolerance of the metric; if `blocked`, all
+    are inconclusive."""
+    verdicts = []
+    for (metric, candidate), group in groups.items():
+        limit, level = 1 + tolerances[metric], alpha / len(groups)
+        mean = mean_change(group)
         found = _decide(mean, limit, alpha, level)
         # A single row is its own mean.
         by_row = [found] if len(group) == 1 else _judge_rows(group, limit, alpha, level)
-        rows = tuple(replace(row, outcome=one) for row, one in zip(group, by_row, strict=True))
+        rows = tuple(
+            replace(row, outcome="inconclusive" if blocked else one)
+            for row, one in zip(group, by_row, strict=True)
+        )
         is_open = [row.change for row in rows if row.is_open]
         # Where the mean passes, what is left to settle are the rows.
         left = is_open if found == "pass" else [mean]
@@ -142,22 +194,33 @@ def judge(
             found = "regressed"
         elif strict and is_open and found == "pass":
             found = "inconclusive"
-        metrics.append(
+        verdicts.append(
             MetricVerdict(
-                metric=first.metric,
-                candidate=first.candidate_label,
-                outcome=found,
-                tolerance=tolerance,
-                slowdown=None if mean is None else mean.estimate,
-                repetitions=mean.repetitions if mean else (0, 0),
+                metric=metric,
+                candidate=candidate,
+                outcome="inconclusive" if blocked else found,
+                tolerance=tolerances[metric],
+                mean=mean,
                 repetitions_needed=max(filter(None, needed), default=None) if all(needed) else None,
                 rows=rows,
             )
         )
-    outcomes = {one.outcome for one in metrics}
-    worst_first: tuple[VerdictOutcome, ...] = ("regressed", "inconclusive", "pass")
-    worst = next(one for one in worst_first if one in outcomes)
-    return Verdict(outcome=worst, metrics=tuple(metrics))
+    return tuple(verdicts)
+
+
+def _judge_rows(
+    group: Sequence[Comparison], limit: float, alpha: float, level: float
+) -> list[VerdictOutcome]:
+    """Each row by itself."""
+    p_values = holm([None if row.tested is None else row.tested.p_above(limit) for row in group])
+    return [
+        "regressed"
+        if p_value is not None and p_value < level / 2
+        else "pass"
+        if row.tested is not None and row.tested.is_below(limit, alpha)
+        else "inconclusive"
+        for row, p_value in zip(group, p_values, strict=True)
+    ]
 
 
 def _decide(found: Change | None, limit: float, alpha: float, level: float) -> VerdictOutcome:
@@ -170,95 +233,17 @@ def _decide(found: Change | None, limit: float, alpha: float, level: float) -> V
     return "pass" if found.is_below(limit, alpha) else "inconclusive"
 
 
-def _judge_rows(
-    group: Sequence[Comparison], limit: float, alpha: float, level: float
-) -> list[VerdictOutcome]:
-    """Each row by itself."""
-    p_values = holm([None if row.change is None else row.change.p_above(limit) for row in group])
-    return [
-        "regressed"
-        if p_value is not None and p_value < level / 2
-        else "pass"
-        if row.change is not None and row.change.is_below(limit, alpha)
-        else "inconclusive"
-        for row, p_value in zip(group, p_values, strict=True)
-    ]
-
-
 def mean_change(group: Sequence[Comparison]) -> Change | None:
     """The change of the mean cost over all measured rows, in the repetitions that all of them have;
     None if there are none."""
-    measured = [row.change for row in group if row.change is not None]
+    tested = [row.tested for row in group if row.tested is not None]
     return change_between(
-        _mean_costs([one.baseline for one in measured]),
-        _mean_costs([one.candidate for one in measured]),
-        paired=any(one.is_paired for one in measured),
+        _mean_costs([one.baseline for one in tested]),
+        _mean_costs([one.candidate for one in tested]),
+        paired=any(one.is_paired for one in tested),
     )
 
 
 def _mean_costs(rows: Sequence[Costs]) -> Costs:
     shared = set.intersection(*map(set, rows)) if rows else set[int]()
     return {n: geometric_mean([costs[n] for costs in rows]) for n in sorted(shared)}
-
-
-def assess(
-    sides: Sequence[tuple[Side, Side]],
-    tolerances: Mapping[str, float],
-    *,
-    force: bool = False,
-    alpha: float = ALPHA,
-    strict: bool = False,
-) -> Verdict:
-    """Judge (baseline, candidate) pairs by the tolerance of each metric, as `judge` does.
-
-    Raises NotComparable if nothing is on both sides, a metric was measured on neither, or, unless
-    `force`, the sides come from environments that must not be compared.
-    """
-    matched = [match(baseline, candidate) for baseline, candidate in sides]
-    notes = [note for both in matched for note in check_environments(both, force=force)]
-    comparisons: list[Comparison] = []
-    for metric, tolerance in tolerances.items():
-        found = [
-            row
-            for both in matched
-            for row in compare_metric(both, METRICS[metric], within=tolerance)
-        ]
-        if not found:
-            raise NotComparable(
-                f"{metric} was measured in no configuration of {matched[0].baseline.label} and "
-                f"{matched[0].candidate.label}; take another --metric"
-            )
-        comparisons += found
-    for both in matched:
-        for side, alone in (
-            (both.baseline, both.only_in_baseline),
-            (both.candidate, both.only_in_candidate),
-        ):
-            notes += [f"only in {side.label}, not judged: {'; '.join(alone)}"] if alone else []
-    candidates = [(candidate.selected(), "") for _, candidate in sides]
-    baselines = [(baseline.selected(), " (baseline)") for baseline, _ in sides]
-    measured = [*candidates, *baselines]
-    trials = {id(record): record for records, _ in measured for record in records}.values()
-    labels = Labels.among(record.trial for record in trials)
-    # By its label, so that a baseline of several candidates counts once.
-    failures: dict[str, tuple[str, str, float]] = {}
-    for records, role in measured:
-        for spec, group in by_configuration(records).items():
-            status, reason = outcome(group)
-            if status not in (Status.COMPLETED, Status.SKIPPED):
-                took = sum(record.duration_seconds for record in group)
-                label = f"{labels.configuration(spec)}{role}"
-                failures[label] = (label, f"{status.words}: {reason}", took)
-    seconds = sum(record.duration_seconds for record in trials)
-    verdict = judge(comparisons, tolerances, alpha=alpha, strict=strict)
-    return replace(
-        verdict.undecided if any(is_heavy(records) for records, _ in measured) else verdict,
-        notes=tuple(dict.fromkeys(notes)),
-        failures=tuple(failures.values()),
-        differences=tuple(
-            dict.fromkeys(one for both in matched for one in environment_differences(both))
-        ),
-        is_untrustworthy=any(is_untrustworthy(records) for records, _ in measured),
-        seconds=seconds,
-        seconds_per_repetition=seconds / (1 + max(one.trial.repetition for one in trials)),
-    )

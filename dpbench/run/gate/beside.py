@@ -19,21 +19,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
-from dpbench import shipped, store, units
+from dpbench import shipped, store
 from dpbench.analysis.comparisons.matching import Side
-from dpbench.analysis.throughput import is_measured, items_per_second
 from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.errors import LaunchError, UsageError
 from dpbench.git import without_git_variables
-from dpbench.messages import say
-from dpbench.options.check import CheckOptions
 from dpbench.parent_death import tied_to_this_process
-from dpbench.report.progress.trials import speed
-from dpbench.run.gate.judging import Check, Judged, conclude
-from dpbench.run.gate.looks import looks
+from dpbench.records.trial import TrialRecord
+from dpbench.run.gate.judging import Check, Sides
 from dpbench.run.gate.revision import checked_out, find_commit
 from dpbench.run.interrupts import as_exceptions
-from dpbench.specs import WorkloadSpec
+from dpbench.specs import Labels, TrialSpec, WorkloadSpec
+from dpbench.specs.sweep import plan_trials
 from dpbench.store import SweepStore
 from dpbench.temporary import temporary_folder
 
@@ -52,9 +49,11 @@ class Version:
     paths: Sequence[str] = ()
     """Folders where its Python looks for packages before those of PYTHONPATH."""
 
-    def measure(self, words: Sequence[str], command: Sequence[str], number: int) -> str:
+    def measure(
+        self, words: Sequence[str], command: Sequence[str], number: int
+    ) -> list[TrialRecord]:
         """Measure the sweep of these words as repetition `number` of a check, whose `command` is
-        stored, and return the speed of each row: "1,234 and 2,345 images/s".
+        stored.
 
         Raises UsageError or LaunchError, in the sweep's words, if it measured nothing.
         """
@@ -65,7 +64,7 @@ class Version:
             stored = store.load(found) if store.holds_sweep(found) else None
         if stored is None or not stored.records:
             kind = UsageError if status == UsageError.exit_status else LaunchError
-            raise kind(f"{self.label}: {_last_line(said) or f'exit status {status}'}")
+            raise kind(f"{self.label}: {said or f'exit status {status}'}")
         records = [
             replace(one, trial=replace(one.trial, repetition=number)) for one in stored.records
         ]
@@ -78,12 +77,11 @@ class Version:
                 kept.add_environment(environment)
             for record in records:
                 kept.append(record)
-        speeds = [speed(items_per_second(r)) if is_measured(r) else r.status.words for r in records]
-        items = [record.item for record in records if is_measured(record)]
-        return " and ".join(speeds) + (f" {items[0]}/s" if items else "")
+        return records
 
     def run(self, *words: str) -> tuple[int, str]:
-        """Run its Python in a process that ends with this one; the exit status and the messages."""
+        """Run its Python in a process that ends with this one; the exit status and the last
+        message."""
         environ = without_git_variables()
         paths = [*map(str, self.paths), *filter(None, [environ.get("PYTHONPATH")])]
         process = subprocess.Popen(
@@ -107,7 +105,8 @@ class Version:
                     process.wait(END_SECONDS)
                 process.kill()
                 raise
-        return process.returncode, said
+        lines = said.strip().splitlines() or [""]
+        return process.returncode, lines[-1].removeprefix("dpbench: ")
 
     def side(self) -> Side:
         """The measurements as a side of one sweep, so that they are compared by repetition."""
@@ -120,39 +119,48 @@ class Version:
         )
 
 
-def check_beside(wanted: Check) -> Judged:
-    """Measure the code as it stands, in this Python, and the other version in turn, and judge
-    them."""
-    options = wanted.options
+def measure_versions(check: Check) -> Sides:
+    """Measure the code as it stands, in this Python, and the other version in turn."""
+    options, progress = check.options, check.progress
     if options.against_ref is not None:
         find_commit(options.against_ref)  # a wrong one is reported before anything of the model
-    asked, spec, _ = wanted.sweep()
-    words = asked.words()
-    if options.data_dir is not None:
-        words = ["--data-dir", str(options.data_dir.resolve()), *words]
-    folder = wanted.folder()
+    asked, spec, _ = check.sweep()
+    trials, command = plan_trials(spec, 1), ["check", *options.words()]
+    names = Labels.among(trials)
+    folder = check.new_folder()
     before = folder.with_name(f"{folder.name}-baseline")
-    interrupts = as_exceptions()
-    with interrupts, _baseline(options, spec.trial.workload, before) as then:
+    with as_exceptions(), _baseline(check, spec.trial.workload, before) as then, progress:
         label = "the working directory" if options.against_python is None else "this Python"
-        now = Version(label=label, folder=folder)
-        say(wanted.describe_plan())
-        seconds = _measure(wanted, words, then, now)
-    say(f"records are in {now.folder} and {then.folder}")
-    sides = [(then.side(), now.side())]
-    verdict = replace(wanted.assess(sides), seconds_per_repetition=seconds)
-    return conclude(verdict, wanted, sides, now.side().records)
+        now = version = Version(label=label, folder=folder)
+
+        def title(trial: TrialSpec) -> str:
+            return f"{version.label}: {names.configuration(trial)}"
+
+        done = 0
+        for goal in check.looks(lambda: [(then.side(), now.side())]):
+            progress.planned(trials * 2 * (goal - done), title)
+            for number in range(done, goal):
+                for version in (then, now) if number % 2 == 0 else (now, then):
+                    started = monotonic()
+                    records = version.measure(asked.words(), command, number)
+                    each = (monotonic() - started) / len(records)
+                    for record in records:
+                        progress.finished(replace(record, duration_seconds=each))
+            done = goal
+    progress.note(f"records are in {now.folder} and {then.folder}")
+    return [(then.side(), now.side())]
 
 
 @contextmanager
-def _baseline(options: CheckOptions, workload: WorkloadSpec, folder: Path) -> Iterator[Version]:
+def _baseline(check: Check, workload: WorkloadSpec, folder: Path) -> Iterator[Version]:
     """The version that the present one is compared with."""
-    if options.against_python is None:
-        revision = str(options.against_ref)
-        with checked_out(revision, _own_files(workload)) as (directory, paths):
+    if check.options.against_ref is not None:
+        revision = check.options.against_ref
+        files = _own_files(workload)
+        with checked_out(revision, files, check.progress.note) as (directory, paths):
             yield Version(label=revision, folder=folder, directory=directory, paths=paths)
         return
-    typed = str(options.against_python)
+    typed = str(check.options.against_python)
     python = shutil.which(typed)
     if python is None:
         raise UsageError(f"--against-python {shlex.quote(typed)}: no such program")
@@ -166,30 +174,10 @@ def _baseline(options: CheckOptions, workload: WorkloadSpec, folder: Path) -> It
         status, said = version.run("-c", "import dpbench.cli.app, torch")
         if status:
             raise UsageError(
-                f"--against-python {shlex.quote(typed)}: {_last_line(said)}; expected a "
-                "Python that has torch and what dpbench needs: pip install dpbench"
+                f"--against-python {shlex.quote(typed)}: {said}; expected a Python that has torch "
+                "and what dpbench needs: pip install dpbench"
             )
         yield version
-
-
-def _measure(wanted: Check, words: Sequence[str], then: Version, now: Version) -> float:
-    """Repetitions of both versions until the verdict is clear or the budget is used up; returns
-    the seconds that each took."""
-    started, done, options = monotonic(), 0, wanted.options
-    settled = lambda: wanted.is_settled([(then.side(), now.side())])  # noqa: E731
-    for goal in looks(options.repetitions, options.budget, settled):
-        while done < goal:
-            speeds = {}
-            for version in (then, now) if done % 2 == 0 else (now, then):
-                command = ("check", *options.words())
-                speeds[version.label] = version.measure(words, command, done)
-            done += 1
-            left = units.seconds((goal - done) * (monotonic() - started) / done)
-            rest = f"; {left} left" if done < goal else ""
-            if not options.quiet:
-                before, after = speeds[then.label], speeds[now.label]
-                say(f"[{done}/{goal}] {before} before, {after} now{rest}")
-    return (monotonic() - started) / done
 
 
 def _own_files(workload: WorkloadSpec) -> list[str]:
@@ -211,8 +199,3 @@ def _own_files(workload: WorkloadSpec) -> list[str]:
     if workload.script:
         return theirs
     return [name.origin for name in map(parse_name, theirs) if name.source == "file"]
-
-
-def _last_line(said: str) -> str:
-    lines = said.strip().splitlines() or [""]
-    return lines[-1].removeprefix("dpbench: ")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from time import monotonic
 
 from dpbench import units
-from dpbench.messages import say
+from dpbench.analysis.comparisons.verdict import Verdict
+from dpbench.messages import Say
 
 MOST_LOOKS = 5
 """Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
@@ -24,31 +26,36 @@ def sizes(first: int) -> list[int]:
     return found
 
 
-def looks(first: int, budget_seconds: float, is_settled: Callable[[], bool]) -> Iterator[int]:
-    """Yield how many repetitions to have measured, until the verdict on them is settled or the
-    budget leaves no time for the next look; says why it stops unsettled."""
-    started, done = monotonic(), 0
-    for size in sizes(first):
-        if done:
-            if is_settled():
-                return
-            spent, budget = monotonic() - started, units.seconds(budget_seconds)
-            takes = (size - done) * spent / done
-            if spent + takes > budget_seconds:
-                say(
-                    f"not settled after {units.counted(done, 'repetition')} and "
-                    f"{units.seconds(spent)}: --budget {budget} leaves no time for "
-                    f"{size - done} more, about {units.seconds(takes)}"
-                )
-                return
-            say(
-                f"not settled yet: up to {units.counted(size, 'repetition')}; "
-                f"{units.seconds(spent)} of {budget} used"
+def looks(
+    first: int, budget_seconds: float, judge: Callable[[], Verdict], note: Say
+) -> Iterator[int]:
+    """Yield how many repetitions to have measured, until more of them cannot change the verdict or
+    the budget leaves no time for the next look; notes what is planned and why it stops."""
+    planned, budget = sizes(first), units.seconds(budget_seconds)
+    note(
+        f"at least {first} repetitions; while inconclusive, up to {planned[-1]} as long as "
+        f"--budget {budget} lasts"
+    )
+    started = monotonic()
+    for done, further in zip_longest(planned, planned[1:]):
+        yield done
+        verdict, spent = judge(), monotonic() - started
+        count = units.counted(done, "repetition")
+        if verdict.is_blocked:
+            note(f"stopping after {count}, as more cannot decide: {verdict.load}")
+        if verdict.is_blocked or not verdict.needs_repetitions:
+            return
+        if further is None:
+            note(f"not settled after {count}; another look would make an error too likely")
+            return
+        takes = (further - done) * spent / done
+        if spent + takes > budget_seconds:
+            note(
+                f"not settled after {count} and {units.seconds(spent)}: --budget {budget} leaves "
+                f"no time for {further - done} more, about {units.seconds(takes)}"
             )
-        yield size
-        done = size
-    if not is_settled():
-        say(
-            f"not settled after {units.counted(done, 'repetition')}; another look would make an "
-            "error too likely"
+            return
+        note(
+            f"not settled yet: up to {units.counted(further, 'repetition')}; "
+            f"{units.seconds(spent)} of {budget} used"
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dpbench.errors import UsageError
 from dpbench.git import git_error, run_git
-from dpbench.messages import say
+from dpbench.messages import Say
 from dpbench.temporary import temporary_folder
 
 PLAIN_CHECKOUT = (
@@ -40,7 +40,9 @@ def find_commit(revision: str) -> tuple[Path, str]:
 
 
 @contextmanager
-def checked_out(revision: str, own_files: Sequence[str]) -> Iterator[tuple[Path, list[str]]]:
+def checked_out(
+    revision: str, own_files: Sequence[str], note: Say
+) -> Iterator[tuple[Path, list[str]]]:
     """Check a revision out: this process's working directory in it, and the folders where it finds
     packages that are installed from the repository.
 
@@ -59,9 +61,9 @@ def checked_out(revision: str, own_files: Sequence[str]) -> Iterator[tuple[Path,
                     f"{here.relative_to(root) / name}; expected a revision that has it: commit it "
                     "first, or name a later one"
                 )
-        say(f"--against-ref {revision} is commit {commit[:12]}")
+        note(f"--against-ref {revision} is commit {commit[:12]}")
         if not _git(revision, root, "diff", commit, "--"):
-            say(f"nothing has changed since {revision} in the files that Git tracks")
+            note(f"nothing has changed since {revision} in the files that Git tracks")
         inside = [Path(p).resolve() for p in sys.path if p]
         mapped = [tree / p.relative_to(root) for p in inside if p.is_relative_to(root)]
         yield folder, [str(path) for path in (folder, *mapped, tree / "src")]
@@ -90,11 +92,16 @@ def _check_out(revision: str, repository: Path, commit: str, tree: Path) -> None
 
 def _git(revision: str, folder: Path, *arguments: str, otherwise: str | None = None) -> str:
     """The output of git; raises UsageError with `otherwise`, or what git says, if it fails."""
+    got = f"--against-ref {shlex.quote(revision)}"
     try:
         finished = run_git(*arguments, folder=folder)
     except OSError as error:
-        raise UsageError(f"--against-ref needs git: {error.strerror}") from None
+        raise UsageError(
+            f"{got}: cannot run git ({error.strerror}); expected it to be installed"
+        ) from None
     if finished.returncode != 0:
         said = otherwise or git_error(finished)
-        raise UsageError(f"--against-ref {shlex.quote(revision)}: {said}")
+        if said.startswith("not a git repository"):
+            said = f"{folder} is not in a Git repository; expected the folder of your code in one"
+        raise UsageError(f"{got}: {said}")
     return finished.stdout.strip("\n")

@@ -8,6 +8,7 @@ import pytest
 
 from dpbench.analysis.comparisons.comparability import (
     check_environments,
+    environment_differences,
     environment_notes,
 )
 from dpbench.analysis.comparisons.matching import Matched, match
@@ -17,7 +18,8 @@ from dpbench.records import environment
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import TrialRecord
 from dpbench.run.sweep.measuring import run_trials
-from tests.analysis.builders import runs, side, trial
+from tests.analysis.builders import rank, runs, side, trial, window
+from tests.analysis.builders import record as built
 from tests.builders import trial_spec
 from tests.launch.synthetic import SyntheticLauncher
 
@@ -36,9 +38,8 @@ def record(here: Environment = ENVIRONMENTS_HERE, group_size: int = 2) -> TrialR
 def test_two_environments_are_told_with_what_differs() -> None:
     there = replace(ENVIRONMENTS_HERE, cpu="another")
     known = {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE, there.environment_id: there}
-    first, second = environment_notes([record(), record(there)], known)
-    assert "trials come from 2 environments" in first
-    assert f"cpu: {ENVIRONMENTS_HERE.cpu!r} -> 'another'" in second
+    (note,) = environment_notes([record(), record(there)], known)
+    assert note == (f"trials ran in 2 environments: cpu: {ENVIRONMENTS_HERE.cpu!r} -> 'another'")
 
 
 def test_made_up_numbers_are_said_to_be_so() -> None:
@@ -120,3 +121,17 @@ def test_another_machine_is_refused_and_the_difference_named() -> None:
     ):
         check_environments(other)
     assert check_environments(other, force=True) == ()
+
+
+def test_another_class_of_process_group_is_named_beside_the_version() -> None:
+    torch = (("torch", "2.14.0"),), (("torch", "2.15.0"),)
+    environments = [replace(HERE, versions=versions) for versions in torch]
+    sides = []
+    for one, name in zip(environments, ("ProcessGroupNCCL", "ProcessGroupNCCL2"), strict=True):
+        ranks = [rank(0, window([0.1], 32), group_class=name)]
+        measured = built(trial(), ranks, environment_id=one.environment_id)
+        sides.append(side(name, [measured], environments={one.environment_id: one}))
+    assert environment_differences(match(*sides)) == (
+        "versions: torch 2.14.0 -> 2.15.0",
+        "process group ProcessGroupNCCL -> ProcessGroupNCCL2",
+    )

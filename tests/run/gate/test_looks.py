@@ -2,51 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from dpbench.messages import said_to
+from dpbench.analysis.comparisons.verdict import Verdict
 from dpbench.run.gate import looks as module
 from dpbench.run.gate.looks import looks
+from tests.analysis.builders import ALL_PASS, INCONCLUSIVE
+
+PLAN = "at least 2 repetitions; while inconclusive, up to 12 as long as --budget 1 min 40 s lasts"
+BLOCKED = replace(INCONCLUSIVE, load="other processes used 90 % of 2 cores", is_blocked=True)
 
 
-class Check:
-    """Each repetition takes a second and nothing else does; it is settled after `enough`."""
-
-    now = 0.0
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "monotonic", lambda: self.now)
-
-    def run(self, *, enough: int, budget: float) -> tuple[list[int], list[str]]:
-        self.now, goals, said = 0.0, list[int](), list[str]()
-        with said_to(said.append):
-            for goal in looks(2, budget, lambda: goals[-1] >= enough):
-                goals.append(goal)
-                self.now = float(goal)
-        return goals, said
-
-
-@pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch) -> Check:
-    return Check(monkeypatch)
-
-
-def test_it_is_looked_at_at_growing_sizes_until_it_is_settled(check: Check) -> None:
-    assert check.run(enough=2, budget=0.0) == ([2], [])
-    goals, said = check.run(enough=4, budget=100.0)
-    assert goals == [2, 3, 5]
-    assert said[0] == "not settled yet: up to 3 repetitions; 2 s of 1 min 40 s used"
-
-
-def test_the_budget_ends_it_before_repetitions_that_would_not_fit(check: Check) -> None:
-    goals, said = check.run(enough=99, budget=4.0)
-    assert goals == [2, 3]
-    assert said[-1] == (
-        "not settled after 3 repetitions and 3 s: --budget 4 s leaves no time for 2 more, about 2 s"
-    )
-
-
-def test_after_the_last_look_nothing_is_added(check: Check) -> None:
-    goals, said = check.run(enough=99, budget=100.0)
-    assert goals == [2, 3, 5, 8, 12]
-    assert said[-1].startswith("not settled after 12 repetitions; ")
+@pytest.mark.parametrize(
+    ("verdicts", "budget", "goals", "said"),
+    [
+        ([ALL_PASS], 100.0, [2], [PLAN]),
+        (
+            [INCONCLUSIVE, INCONCLUSIVE, ALL_PASS],
+            100.0,
+            [2, 3, 5],
+            [
+                PLAN,
+                "not settled yet: up to 3 repetitions; 2 s of 1 min 40 s used",
+                "not settled yet: up to 5 repetitions; 3 s of 1 min 40 s used",
+            ],
+        ),
+        (
+            [INCONCLUSIVE] * 2,
+            4.0,
+            [2, 3],
+            [
+                "not settled after 3 repetitions and 3 s: --budget 4 s leaves no time for 2 more, "
+                "about 2 s"
+            ],
+        ),
+        (
+            [INCONCLUSIVE] * 5,
+            100.0,
+            [2, 3, 5, 8, 12],
+            ["not settled after 12 repetitions; another look would make an error too likely"],
+        ),
+        (
+            [BLOCKED],
+            100.0,
+            [2],
+            [
+                "stopping after 2 repetitions, as more cannot decide: other processes used 90 % of "
+                "2 cores"
+            ],
+        ),
+    ],
+)
+def test_repetitions_grow_until_more_cannot_decide_or_have_no_time(
+    verdicts: list[Verdict],
+    budget: float,
+    goals: list[int],
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each repetition takes a second and nothing else does."""
+    now, notes, reached = 0.0, list[str](), list[int]()
+    monkeypatch.setattr(module, "monotonic", lambda: now)
+    for goal in looks(2, budget, iter(verdicts).__next__, notes.append):
+        reached.append(goal)
+        now = float(goal)
+    assert reached == goals
+    assert notes[-len(said) :] == said
