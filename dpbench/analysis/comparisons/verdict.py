@@ -35,7 +35,9 @@ from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.repetitions import (
+    MANY,
     by_configuration,
+    is_disturbed,
     is_heavy,
     is_untrustworthy,
     load_notes,
@@ -92,8 +94,9 @@ class Verdict:
     """The load of others that disturbed trials of a side; "" if none did."""
     is_busy: bool = False
     """Whether it disturbed so many trials of a side that more of them would not help."""
-    is_blocked: bool = False
-    """Whether it was so heavy that every outcome is inconclusive."""
+    blocked_until: float = 0.0
+    """Repetitions up to which it makes every outcome inconclusive, even if all further ones are
+    quiet; 0 if it was not so heavy."""
 
     @property
     def outcome(self) -> VerdictOutcome:
@@ -109,12 +112,9 @@ class Verdict:
 
     @property
     def needs_repetitions(self) -> bool:
-        """Whether more of them may decide it: not if one side cannot measure the rows, or if other
-        load has disturbed those that there are."""
-        return (
-            self.outcome == "inconclusive"
-            and not self.is_blocked
-            and any(row.is_open and all(row.repetitions) for row in self.rows)
+        """Whether more of them may decide it; they do not if one side cannot measure the rows."""
+        return self.outcome == "inconclusive" and any(
+            row.is_open and all(row.repetitions) for row in self.rows
         )
 
 
@@ -139,7 +139,15 @@ def assess(
     candidates = [candidate.selected() for _, candidate in sides]
     trials = [record for records in (*candidates, baseline) for record in records]
     busy = [records for records in (*candidates, baseline) if is_untrustworthy(records)]
-    is_blocked = any(map(is_heavy, busy))
+    repetitions = 1 + max(record.trial.repetition for record in trials)
+    blocked_until = max(
+        (
+            repetitions * sum(map(is_disturbed, records)) / (MANY * len(records))
+            for records in busy
+            if is_heavy(records)
+        ),
+        default=0.0,
+    )
     labels = Labels.among(record.trial for record in trials)
     failures = []
     for records, role in (*((one, "") for one in candidates), (baseline, " (baseline)")):
@@ -155,13 +163,13 @@ def assess(
     }
     return Verdict(
         baseline=sides[0][0].label,
-        metrics=judge(groups, tolerances, alpha=alpha, strict=strict, blocked=is_blocked),
+        metrics=judge(groups, tolerances, alpha=alpha, strict=strict, blocked=blocked_until > 0),
         notes=tuple(dict.fromkeys(note for one in compared for note in one.notes)),
         failures=tuple(failures),
         differences=tuple(dict.fromkeys(line for one in compared for line in one.differences)),
         load=next(iter(load_notes(trials)), ""),
         is_busy=bool(busy),
-        is_blocked=is_blocked,
+        blocked_until=blocked_until,
     )
 
 

@@ -41,9 +41,10 @@ def looks(
         yield done
         verdict, spent = judge(), monotonic() - started
         count = units.counted(done, "repetition")
-        if verdict.is_blocked:
+        if not verdict.needs_repetitions:
+            return
+        if verdict.blocked_until >= planned[-1]:
             note(f"stopping after {count}, as more cannot decide: {verdict.load}")
-        if verdict.is_blocked or not verdict.needs_repetitions:
             return
         if further is None:
             note(f"not settled after {count}; another look would make an error too likely")
@@ -55,7 +56,8 @@ def looks(
                 f"no time for {further - done} more, about {units.seconds(takes)}"
             )
             return
+        load = f" ({verdict.load})" if verdict.blocked_until else ""
         note(
-            f"not settled yet: up to {units.counted(further, 'repetition')}; "
+            f"not settled yet{load}: up to {units.counted(further, 'repetition')}; "
             f"{units.seconds(spent)} of {budget} used"
         )
