@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
@@ -15,7 +16,7 @@ import torch
 
 from dpbench import architecture as architectures
 from dpbench import units
-from dpbench.architecture import CountsCorrect, items_per_sample
+from dpbench.architecture import items_per_sample
 from dpbench.codec import decode, differing_fields, encode
 from dpbench.data import datasets
 from dpbench.errors import UsageError
@@ -126,12 +127,12 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
             data = read_bytes(path)
             # The number of epochs may differ, and so may the content of the user's files.
             earlier = from_bytes(data, str(path)).spec.with_files_of(job.spec)
+            differences = differing_fields(job.spec, replace(earlier, epochs=job.spec.epochs))
         except OSError as error:
             return f"cannot read {path}: {error.strerror or error}"
         except UsageError as error:
             return str(error)
-        differences = differing_fields(job.spec, earlier)
-        if differences := [one for one in differences if not one.startswith("epochs: ")]:
+        if differences:
             return (
                 f"{path} belongs to another training: {', '.join(differences)}; use the options "
                 "that it was made with, or train without --resume"
@@ -158,8 +159,6 @@ def _notes(loop: TrainingLoop, checkpoint: Checkpoint | None) -> Iterator[str]:
         yield f"no checkpoint in {job.folder / CHECKPOINTS}: training starts from the beginning"
     if left_out := samples - plan.samples_before(plan.steps):
         yield f"{left_out} of {samples} samples are left out of every epoch, with its last window"
-    if job.run.evaluation != "off" and not isinstance(loop.architecture, CountsCorrect):
-        yield "the best epoch is that of the lowest test loss: the model has no count_correct()"
 
 
 def _started(loop: TrainingLoop) -> Started:

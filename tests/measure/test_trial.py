@@ -121,30 +121,20 @@ def test_a_window_that_fills_a_time_has_as_many_steps_as_the_warm_up_suggests() 
     assert rank.timed_steps == len(rank.timed.losses) == MOST_FILLING_STEPS
 
 
-def test_a_rank_reports_who_it_was_and_what_it_took() -> None:
-    report = measure_trial(single(warmup_steps=2, timed_steps=5), None, 0)
-    rank = report.measurement
-    assert report.item == "rows"
-    assert rank is not None
-    assert (rank.rank, rank.pid, rank.device) == (0, os.getpid(), "cpu")
-    assert (rank.warmup_steps, rank.timed_steps) == (2, 5)
-    assert len(rank.timed.step_seconds) == len(rank.timed.losses) == 5
-    assert rank.timed.samples == 5 * 4
-    assert rank.setup_seconds > 0
-    assert rank.peak_host_memory_bytes is not None
-    assert rank.peak_host_memory_bytes > 2**20
-    assert rank.peak_device_memory_bytes is None
-    assert (rank.reduced_bytes_per_step, rank.collectives_per_step) == (0, 0.0)
-    assert rank.timed.cpu_seconds is not None
-    assert 0 < rank.timed.cpu_seconds < 60
-
-
 @pytest.mark.parametrize(("warmup", "timed"), [(0, 1), (2, 3)])
 def test_a_single_trial_trains_its_warmup_and_its_timed_steps_and_no_more(
     warmup: int, timed: int
 ) -> None:
-    measured(single(warmup_steps=warmup, timed_steps=timed))
+    report = measure_trial(single(warmup_steps=warmup, timed_steps=timed), None, 0)
+    rank = report.measurement
     assert Counting.losses == [4] * (warmup + timed)
+    assert rank is not None
+    assert (report.item, rank.rank, rank.pid, rank.device) == ("rows", 0, os.getpid(), "cpu")
+    assert (rank.warmup_steps, rank.timed_steps, rank.timed.samples) == (warmup, timed, 4 * timed)
+    assert len(rank.timed.step_seconds) == len(rank.timed.losses) == timed
+    assert (rank.peak_host_memory_bytes or 0) > 2**20
+    assert rank.peak_device_memory_bytes is None
+    assert (rank.reduced_bytes_per_step, rank.collectives_per_step) == (0, 0.0)
 
 
 def test_windows_with_and_without_synchronization_alternate_on_the_same_samples(
@@ -187,20 +177,6 @@ def test_peak_memory_is_that_of_training_without_what_measuring_adds(
     monkeypatch.setattr(trial_module, "peak_device_memory", peak)
     rank = measured(dp(2, warmup_steps=2, timed_steps=10))
     assert (rank.peak_device_memory_bytes, rank.peak_reserved_memory_bytes) == (2 + 5, 7)
-
-
-class Threaded(Healthy):
-    """Sets the number of threads, as a model that was written for a whole machine may."""
-
-    def build_model(self) -> torch.nn.Module:
-        torch.set_num_threads(5)
-        return super().build_model()
-
-
-def test_the_threads_that_a_model_sets_and_its_synchronized_layers_are_recorded() -> None:
-    assert (measured(single("Threaded")).threads, measured(single("Healthy")).threads) == (5, 1)
-    assert measured(single("Drops")).sync_batch_norms == 0
-    assert measured(single("Synchronized")).sync_batch_norms == 1
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
@@ -270,8 +246,12 @@ def test_neither_the_implementation_nor_the_group_changes_the_start() -> None:
 def test_a_process_takes_the_threads_of_its_replicas() -> None:
     for trial, threads in ((single(), 1), (dp(2), 2), (single(threads_per_replica=2), 2)):
         torch.set_num_threads(3)
-        measured(trial)
-        assert torch.get_num_threads() == threads
+        assert measured(trial).threads == torch.get_num_threads() == threads
+
+
+def test_layers_that_synchronize_in_the_forward_pass_are_counted() -> None:
+    counts = [measured(single(name)).sync_batch_norms for name in ("Drops", "Synchronized")]
+    assert counts == [0, 1]
 
 
 def test_dp_tells_what_it_reduced() -> None:
@@ -353,25 +333,3 @@ def test_no_speed_leaves_a_rank_whose_gradients_are_wrong(monkeypatch: pytest.Mo
     assert report.verification is not None
     assert not report.verification.passed
     assert report.measurement is None
-
-
-class TrainsOnly(Healthy):
-    """Cannot be evaluated in float32, as when operations are counted (the proof is in float64)."""
-
-    def build_model(self) -> torch.nn.Module:
-        class Strict(torch.nn.Linear):
-            def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-                if not self.training and inputs.dtype == torch.float32:
-                    raise RuntimeError("only for training")
-                return super().forward(inputs)
-
-        return Strict(4, 2)
-
-
-def test_what_was_measured_is_kept_where_operations_cannot_be_counted(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    report = measure_trial(single("TrainsOnly", repetition=0), None, 0)
-    assert report.measurement is not None
-    assert report.flops_per_item is None
-    assert "were not counted: only for training" in capsys.readouterr().err

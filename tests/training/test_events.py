@@ -72,16 +72,9 @@ def test_an_event_is_a_line_of_json_and_comes_back(event: Event) -> None:
     assert from_line("log.jsonl:1", line) == event
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{}", "log.jsonl:7: kind None; expected one of started, step"),
-        ('{"kind": "note"}', "log.jsonl:7: Note.text: missing"),
-    ],
-)
-def test_a_line_that_is_none_of_ours_is_an_error_with_its_place(line: str, message: str) -> None:
-    with pytest.raises(StoreError, match=message):
-        from_line("log.jsonl:7", line)
+def test_a_line_of_another_kind_is_an_error_with_its_place() -> None:
+    with pytest.raises(StoreError, match=r"log\.jsonl:7: kind None; expected one of started, step"):
+        from_line("log.jsonl:7", "{}")
 
 
 def test_what_a_resumption_begins_again_stands_once() -> None:

@@ -114,7 +114,7 @@ CASES = {
     "exact torch-ddp": exact(implementation="torch-ddp"),
     "exact torch-ddp-static": exact(implementation="torch-ddp-static"),
     "exact local-sgd": exact(implementation="local-sgd", accumulation_steps=1),
-    "exact ddp-sharded": exact(implementation="ddp-sharded"),
+    "exact ddp-sharded": exact(implementation="ddp-sharded", max_norm=0.05),
     "exact clipped": exact(max_norm=0.05),
     "exact dropped": exact(last_window="drop"),
     "ddp": resumed(4, optimizer="adadelta", learning_rate=1.0),
@@ -376,9 +376,6 @@ def test_another_training_is_refused_with_what_differs(tmp_path: Path) -> None:
         f"{path} belongs to another training: seed: 0 -> 3, compile: 'none' -> 'default', "
         "batch_size: 8 -> 16; use the options that it was made with, or train without --resume"
     )
-
-
-def test_a_path_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     words = refusal(job(tmp_path, str(tmp_path / "none.pt")))
     assert words == f"cannot read {tmp_path}/none.pt: No such file or directory"
 

@@ -47,11 +47,16 @@ def wrap(module: nn.Module, settings: RunSpec, rank: int) -> FullySharded:
     """Shard `module` in place over all ranks: each of its blocks, then the rest."""
     assert dist.group.WORLD is not None
     mesh = DeviceMesh.from_group(dist.group.WORLD, torch.device(settings.devices[rank]).type)
-    for block in sharded_blocks(module):
-        fully_shard(block, mesh=mesh)
-    fully_shard(module, mesh=mesh)
+    model = sharded(module, mesh)
     if hasattr(module, "set_separate_reduce_scatter_group"):  # from torch 2.13 on
         module.set_separate_reduce_scatter_group()  # type: ignore[operator]
+    return model
+
+
+def sharded(module: nn.Module, mesh: DeviceMesh) -> FullySharded:
+    """Apply `fully_shard` to each block of the module, then to the rest."""
+    for part in (*sharded_blocks(module), module):
+        fully_shard(part, mesh=mesh)
     return FullySharded(module)
 
 

@@ -10,9 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
 
-from dpbench.measure.implementations.fsdp2 import FullySharded, sharded_blocks
+from dpbench.measure.implementations.fsdp2 import FullySharded, sharded
 from dpbench.specs import RunSpec
 
 TRAITS = {
@@ -32,7 +31,4 @@ def wrap(module: nn.Module, settings: RunSpec, rank: int) -> FullySharded:
         mesh=[[number] for number in range(settings.process_count)],
         mesh_dim_names=("replicate", "shard"),
     )
-    for block in sharded_blocks(module):
-        fully_shard(block, mesh=mesh)
-    fully_shard(module, mesh=mesh)
-    return FullySharded(module)
+    return sharded(module, mesh)

@@ -94,11 +94,12 @@ def _peak(
     Raises UsageError for a failure that is not of memory or time.
     """
     outcome = launcher.run(replace(trial, batch_size=batch_size), TRY_SECONDS)
-    if outcome.status in (Status.OUT_OF_MEMORY, Status.TIMED_OUT):
-        note(f"{OPTION}: {batch_size} does not fit")
-        return None
     if outcome.status is not Status.COMPLETED:
-        raise UsageError(f"{OPTION}: batch {batch_size} {outcome.status.words}: {outcome.reason}")
+        words = f"{OPTION}: batch {batch_size} {outcome.status.words}: {outcome.reason}"
+        if outcome.status not in (Status.OUT_OF_MEMORY, Status.TIMED_OUT):
+            raise UsageError(words)
+        note(words)
+        return None
     peak = max(
         rank.peak_device_memory_bytes or rank.peak_host_memory_bytes or 0 for rank in outcome.ranks
     )

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.data.datasets import Dataset
-from dpbench.measure.implementations import wrap
+from dpbench.measure.implementations import Communication, wrap
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import Trainer, build_optimizer
 from dpbench.measure.verification import checksum, verify
@@ -49,8 +49,11 @@ def proof(
         return str(error).strip().splitlines()[0]
 
 
-def trained(trial: TrialSpec, architecture: Rows, rank: int, steps: int) -> list[str]:
-    """Checksums of the parameters, before the model is wrapped and after that, and at the end."""
+def trained(
+    trial: TrialSpec, architecture: Rows, rank: int, steps: int
+) -> tuple[list[str], Communication | None]:
+    """Checksums of the parameters, before the model is wrapped and after that, and at the end; and
+    what the steps have sent."""
     torch.manual_seed(0)
     module = architecture.build_model()
     checksums = [checksum(module)]
@@ -61,7 +64,7 @@ def trained(trial: TrialSpec, architecture: Rows, rank: int, steps: int) -> list
     for step in range(steps):
         batches = torch.arange(16 * step, 16 * step + 16).remainder(64).chunk(2)
         trainer.step([batch[rank::WORLD] for batch in batches])
-    return [*checksums, checksum(module)]
+    return [*checksums, checksum(module)], model.communication()
 
 
 def as_torchrun(rank: int) -> None:

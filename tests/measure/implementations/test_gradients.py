@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.measure.implementations import Communication
 from dpbench.records.trial import Verification
 from dpbench.specs.traits import BUILT_IN
 from tests.measure.implementations.architectures import (
@@ -51,7 +52,7 @@ Answers = dict[tuple[str, str], Verification | str]
 
 def all_answers(
     implementations: tuple[str, ...], backend: str, rank: int
-) -> tuple[Answers, dict[str, list[str]]]:
+) -> tuple[Answers, dict[str, tuple[list[str], Communication | None]]]:
     as_torchrun(rank)
     ranks = ranks_of(backend)
     answers: Answers = {
@@ -59,10 +60,9 @@ def all_answers(
         for architecture in (*DENSE, Sparse)  # what can fail comes last
         for name in implementations
     }
-    checksums = {
+    return answers, {
         name: trained(uneven(name, backend), WithBuffers(), rank, 3) for name in implementations
     }
-    return answers, checksums
 
 
 def check(implementations: tuple[str, ...], backend: str, store: Path) -> None:
@@ -79,8 +79,11 @@ def check(implementations: tuple[str, ...], backend: str, store: Path) -> None:
             assert answer.max_relative_error < 1e-12, (name, architecture)
             assert answer.is_sample_mean is (architecture != "Weighted"), (name, architecture)
     assert results[0][1] == results[1][1]
-    for name, (before, wrapped, after) in results[0][1].items():
+    for name, ((before, wrapped, after), sent) in results[0][1].items():
         assert before == wrapped != after, f"{name}: checksums are of whole parameters"
+        # 47 parameters in three steps, by one all-reduce or by a reduce-scatter and an all-gather.
+        collectives = {"ddp": 3, "ddp-sharded": 6}.get(name)
+        assert collectives is None or sent == Communication(3 * 4 * 47, collectives)
 
 
 @pytest.mark.parametrize("backend", ["gloo", "shm"])

@@ -61,12 +61,6 @@ def test_a_checkpoint_begins_another_run(runs: Path) -> None:
     assert (found.folder, found.resume) == (runs / "two", str(file.absolute()))
 
 
-def test_a_run_cannot_be_gone_on_with_under_another_name(runs: Path) -> None:
-    made(runs, "one")
-    with pytest.raises(UsageError, match="goes on in that folder; leave --name out"):
-        place(runs, name="two", resume="one")
-
-
 def test_another_training_is_refused_with_the_difference_and_the_command(runs: Path) -> None:
     made(runs, "one", OTHER)
     message = r"runs/one holds another training \(batch_size: 8 -> 4\); it was started with"
@@ -84,7 +78,10 @@ def test_auto_goes_on_with_what_is_there_and_else_begins(runs: Path) -> None:
     assert place(runs, name="one", resume="auto").existing is not None
 
 
-def test_auto_needs_a_name(runs: Path) -> None:
+def test_a_run_is_named_once(runs: Path) -> None:
+    made(runs, "one")
+    with pytest.raises(UsageError, match="goes on in that folder; leave --name out"):
+        place(runs, name="two", resume="one")
     with pytest.raises(UsageError, match="--resume auto needs --name"):
         place(runs, resume="auto")
 
