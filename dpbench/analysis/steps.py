@@ -22,8 +22,9 @@ FEWEST_FOR_OUTLIERS = 10
 """Fewest steps for outliers: with fewer, the median deviation rests on two or three of them."""
 FEWEST_FOR_WARM_UP = 20
 """Fewest steps whose first ones can be judged: a tenth has to hold two."""
+FEW_FIRST = 5
 FRACTIONS = (10, 5)
-"""The first steps are a tenth and a fifth of the window: a short and a long warm-up."""
+"""The first steps are a few, a tenth and a fifth of the window: short and long warm-ups."""
 SMALLEST_EFFECT = 0.01
 """Smallest part of the window's seconds that matters: a fifth of the steps that take 3 % longer
 cost 0.6 %, which is not worth more warm-up steps."""
@@ -42,8 +43,8 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
     """Whether the timed windows of a configuration begin with slow steps; `windows` has an array of
     step seconds for each repetition.
 
-    The first steps of a window are compared with the rest: ln(median of the first tenth or fifth ÷
-    median of the rest), a value for each repetition, with a t test over the repetitions. Medians
+    The first steps of a window are compared with the rest: ln(median of the first ones ÷ median of
+    the rest), a value for each repetition, with a t test over the repetitions. Medians
     are not moved by single slow steps. Repetitions are independent, which the steps of one window
     are not.
 
@@ -57,11 +58,12 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
     length = min(map(len, windows))
     if length < FEWEST_FOR_WARM_UP or len(windows) < 2:
         return None
-    # Two tests, at half the level each.
-    quantile = t_quantile(len(windows) - 1, 1 - (1 - CONFIDENCE) / len(FRACTIONS))
+    tried = {length // fraction for fraction in FRACTIONS}
+    tried |= {FEW_FIRST} if max(tried) > FEW_FIRST else set()
+    # Two or three tests, which share the level.
+    quantile = t_quantile(len(windows) - 1, 1 - (1 - CONFIDENCE) / len(tried))
     found = []
-    for fraction in FRACTIONS:
-        first = length // fraction
+    for first in sorted(tried):
         logs = np.log([np.median(window[:first]) / np.median(window[first:]) for window in windows])
         error = float(logs.std(ddof=1)) / len(logs) ** 0.5
         change = float(logs.mean())

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpbench.analysis.comparisons.comparability import environment_notes
-from dpbench.analysis.diagnosis.advice import explain_rows
+from dpbench.analysis.diagnosis.causes import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.hints import code_notes, hints
+from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.headline import Headline, headline_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.repetitions import is_untrustworthy, load_notes
@@ -34,8 +34,6 @@ class Subject:
     load_notes: tuple[str, ...] = ()
     """Those of the warnings that are about other load on the machine."""
     hints: tuple[str, ...] = ()
-    code_notes: tuple[str, ...] = ()
-    """Those of the hints that are about the user's model."""
     explanations: tuple[Explanation, ...] = ()
     """Explanations of all rows that have a speed, also of those that are too noisy."""
     sweep: StoredSweep | None = None
@@ -85,7 +83,7 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
         return Subject(name=name, collectives=stored)
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
-    load, code = load_notes(records), code_notes(rows)
+    load = load_notes(records)
     means = [one.verification.is_sample_mean for one in records if one.verification]
     return Subject(
         name=name,
@@ -96,8 +94,7 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
             *environment_notes(records, environments),
         ),
         load_notes=load,
-        hints=(*hints(rows, environments), *code),
-        code_notes=code,
+        hints=hints(rows, environments),
         explanations=explain_rows(rows),
         sweep=stored,
         unfinished=unfinished_warning(stored),

@@ -34,7 +34,7 @@ class ScriptRunOptions(MeasuringOptions):
     )
     warmup: Count = measurement_option(WARMUP, "Warm-up steps.", "N")
     steps: Count | None = measurement_option(
-        None, "Timed steps.", "N", usual=f"enough for one second, at least {FEWEST_STEPS}"
+        None, "Timed steps.", "N", usual=f"enough for half a second, at least {FEWEST_STEPS}"
     )
     threads: Count | None = measurement_option(
         None, HELP["threads"], "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"

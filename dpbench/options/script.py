@@ -17,6 +17,9 @@ from dpbench.specs.workload import behind_options
 Words = Annotated[tuple[str, ...], BeforeValidator(tuple)]
 WARMUP = 10
 """Warm-up steps of a script: torch's wrapper and loader workers settle in the first ones."""
+SCRIPT_WINDOW_SECONDS = 0.5
+"""Time that the steps of a script as it is fill. Its start takes far longer, so that more runs tell
+more than longer ones."""
 FEWEST_STEPS = 20
 """Fewest steps that are timed as they are: two segments of a round."""
 FOREIGN = frozenset(

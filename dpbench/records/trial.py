@@ -153,8 +153,10 @@ class ScriptFacts:
 
     steps: int
     """Optimizer steps in which the following were counted."""
+    forwards: int
+    """Forward passes of DistributedDataParallel that record gradients."""
     reducing_forwards: int
-    """Forward passes of DistributedDataParallel whose backward averages gradients."""
+    """Those of them whose backward averages gradients."""
     loader_workers: int | None = None
     """None if no DataLoader feeds its steps."""
     pins_memory: bool = False

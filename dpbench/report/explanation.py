@@ -1,4 +1,4 @@
-"""Text and JSON of `dpbench explain`: a verdict, one table of factors, and what to try."""
+"""Text and JSON of `dpbench explain`: a verdict, one table of factors, and causes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.diagnosis.advice import NOTHING_LARGE
-from dpbench.analysis.diagnosis.explanation import Explanation, not_too_noisy
-from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.diagnosis.explanation import Cause, Explanation, not_too_noisy
+from dpbench.analysis.diagnosis.factors import LARGE, Factor, Part
 from dpbench.analysis.row import MOST_LISTED, Row
 from dpbench.analysis.throughput import items_per_second
-from dpbench.report.answer import Answer, plain_estimate
+from dpbench.report.answer import Answer, Paragraph, plain_estimate
 from dpbench.report.footnotes import reasons
 from dpbench.report.numbers import NOISY, percentage, time_text, write
 from dpbench.report.progress.trials import speed
@@ -36,6 +34,7 @@ GAINS: dict[Part, str] = {
     "waiting": "the slowest rank is faster than the typical plain copy",
     "communication": "faster with synchronization than without",
 }
+NOTHING_LARGE = f"no loss is both large ({units.percent(LARGE)} of a step) and beyond the noise"
 GAIN = (
     "a gain makes the step shorter; a large one often means that the row it is compared with was "
     "disturbed: measure again with more --repetitions"
@@ -55,33 +54,28 @@ def answer(
     notes: Sequence[str] = (),
     verbose: bool = False,
 ) -> Answer:
-    """The verdict, factors and advice of the explanations that are `shown`, all unless given.
+    """The verdict, factors and causes of the explanations that are `shown`, all unless given.
 
     `rows` are those that were asked for, of which those without a speed are listed with their
     reasons; `first` are warnings. The data has all explanations, and as its outcome "inconclusive"
     if everything shown is too noisy.
     """
     own = [one for one in explanations if shown is None or one in shown]
+    is_script = bool(own and own[0].trial.workload.script)
     remarks = [*factor_notes(own), *reasons(rows), *notes]
+    others = sum(one not in own for one in not_too_noisy(explanations))
     if verbose:
         remarks = [READING, *_phases(own), *remarks]
-    elif (others := sum(one not in own for one in not_too_noisy(explanations))) and not (
-        own and own[0].trial.workload.script
-    ):
+    elif others and not is_script:
         remarks.append(
             f"{units.counted(others, 'other configuration')}: choose with --implementations, "
             "--backends, --group-sizes and --batch-sizes"
         )
     table = factors_table(own)
+    shorter = table.without(["Configuration"]) if len(own) == 1 else table
+    body: list[Paragraph] = [shorter, [*cause_lines(own)]]
     return Answer(
-        paragraphs=(
-            first,
-            *map(verdict, own[:1]),
-            *map(symptom_lines, own),
-            table.without(["Configuration"]) if len(own) == 1 else table,
-            [*advice_lines(own)],
-            remarks,
-        ),
+        paragraphs=(first, *map(verdict, own[:1]), *body[:: -1 if is_script else 1], remarks),
         data={
             "outcome": "explained" if not_too_noisy(own) else "inconclusive",
             "configurations": [_plain(one) for one in explanations],
@@ -93,15 +87,10 @@ def answer(
 def verdict(explained: Explanation) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss; of a
     training script "train.py on 2 ranks: 1.5 × one rank, 76 % of linear scaling.". Or what varied
-    too much to say so."""
+    too much to say so, how many repetitions would do, and what holds nevertheless."""
     trial, row, breakdown = explained.trial, explained.row, explained.breakdown
     if explained.is_too_noisy:
-        wild = explained.noisiest
-        speeds = sorted(map(items_per_second, wild.records))
-        return (
-            f"No efficiency: {wild.label} varied from {speed(speeds[0])} to {speed(speeds[-1])} "
-            f"{wild.item}/s between {units.counted(len(speeds), 'repetition')}."
-        )
+        return " ".join(_noise(explained))
     step = f"{time_text(breakdown.step_seconds)} a step"
     if trial.workload.script:
         subject = f"{trial.workload.architecture} on {units.counted(trial.group_size, 'rank')}"
@@ -114,29 +103,26 @@ def verdict(explained: Explanation) -> str:
     if row.efficiency is not None:
         efficiency = write(row.efficiency, "percent")
         reached = f"reaches {efficiency} of linear scaling from {row.reference}"
-    losses = [one for one in breakdown.factors if is_large_loss(one.share)]
-    loss = NOTHING_LARGE
-    if explained.advice:
-        loss = f"the largest significant loss is {explained.advice[0].loss}"
-    elif losses:
-        largest = max(losses, key=lambda one: one.share.value)
-        loss = f"the largest significant loss is {' and '.join(largest.parts)}"
+    losses = [cause.text for cause in explained.causes if cause.share and not cause.is_bound]
+    loss = f"the largest significant loss is {losses[0]}" if losses else NOTHING_LARGE
     return f"{row.label} {reached}; {loss}."
 
 
-def symptom_lines(explained: Explanation) -> str:
-    """Each symptom of a training script, with what to try on a line of its own."""
-    lines = []
-    for symptom in explained.symptoms:
-        sentence, found = symptom.text, explained.breakdown.input
-        if not sentence and found is not None:
-            sentence = (
-                f"Input pipeline: {percentage(found.share)} of the step. With the batch kept in "
-                f"memory a step takes {time_text(found.cached_seconds)} instead of "
-                f"{time_text(found.as_is_seconds)}"
-            )
-        lines += [f"{sentence}.", f"  Try: {symptom.remedy}."]
-    return "\n".join(lines)
+def _noise(explained: Explanation) -> Iterator[str]:
+    """Sentences on a configuration without an efficiency."""
+    rows = [row for row in (explained.row, explained.baseline) if row.records]
+    of_rows = [(row, sorted(map(items_per_second, row.records))) for row in rows]
+    wild, speeds = max(of_rows, key=lambda found: found[1][-1] / found[1][0])
+    yield (
+        f"No efficiency: {wild.label} varied from {speed(speeds[0])} to {speed(speeds[-1])} "
+        f"{wild.item}/s between {units.counted(len(speeds), 'repetition')}."
+    )
+    if (needed := explained.repetitions_needed) is None:
+        yield "No number of repetitions helps with so much noise: free the machine."
+    else:
+        yield f"About {needed} repetitions like these would give one."
+    if explained.causes or factors_table([explained]).lines:
+        yield "What follows compares steps within each repetition, and holds."
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
@@ -209,28 +195,38 @@ def _cause(factor: Factor, explained: Explanation) -> str:
     return "; ".join(gains or [costs[part] for part in factor.parts])
 
 
-def advice_lines(
-    explanations: Sequence[Explanation], *, counts_rows: bool = False
-) -> Iterator[str]:
-    """A line for each advice, with the configurations that it holds for, or how many they are; the
-    largest loss first."""
-    groups: dict[str, list[tuple[Row, Estimate]]] = {}
+def cause_lines(explanations: Sequence[Explanation], *, counts_rows: bool = False) -> Iterator[str]:
+    """A line for each cause, with the configurations that it holds for, or how many they are:
+    first what is wrong, then the largest loss, last what was not measured."""
+    groups: dict[tuple[str, str], list[tuple[Row, Cause]]] = {}
     for explanation in explanations:
-        for line in explanation.advice:
-            groups.setdefault(line.text, []).append((explanation.row, line.share))
-    largest = {text: max(share.value for _, share in group) for text, group in groups.items()}
-    for text in sorted(groups, key=lambda text: -largest[text]):
-        rows, shares = zip(*groups[text], strict=True)
-        share = percentage(shares[0])
-        if len(shares) > 1:
-            share = f"{units.span(round(100 * one.value) for one in shares)} %"
+        for cause in explanation.causes:
+            groups.setdefault((cause.text, cause.remedy), []).append((explanation.row, cause))
+    for group in sorted(groups.values(), key=lambda group: min(one.order for _, one in group)):
+        rows, causes = zip(*group, strict=True)
         which = units.some_of([row.label for row in rows], MOST_LISTED)
         if counts_rows and len(rows) > 1:
             which = units.counted(len(rows), "row")
         is_of_script = explanations[0].trial.workload.script and len(explanations) == 1
-        yield f"{share} of the step is {text}" + ("" if is_of_script else f" ({which})")
+        text = f"{_price(causes)} {causes[0].text}: {causes[0].remedy}"
+        yield text if is_of_script else f"{text} ({which})"
     if any(one.breakdown.step_seconds.sample_size == 1 for one in explanations):
-        yield "no advice on single repetitions (n = 1), which show no noise; use --repetitions 4"
+        yield "no causes from single repetitions (n = 1), which show no noise; use --repetitions 4"
+
+
+def _price(causes: Sequence[Cause]) -> str:
+    """The cost of one cause in some configurations: "10–15 % of the step is"."""
+    shares = [cause.share for cause in causes if cause.share is not None]
+    if causes[0].is_wrong:
+        return "wrong:"
+    if not shares:
+        return "cost not measured:"
+    if causes[0].is_bound:
+        most = max(share.value for share in shares)
+        return f"up to about {max(round(100 * most), 1)} % of the step is"
+    if len(shares) == 1:
+        return f"{percentage(shares[0])} of the step is"
+    return f"{units.span(round(100 * one.value) for one in shares)} % of the step is"
 
 
 def _phases(explanations: Sequence[Explanation]) -> Iterator[str]:
@@ -270,12 +266,16 @@ def _plain(one: Explanation) -> dict[str, Any]:
             for factor in breakdown.factors
         ],
         "phases": one.phases and asdict(one.phases),
-        "input_pipeline": breakdown.input and asdict(breakdown.input),
-        "symptoms": [asdict(symptom) for symptom in one.symptoms],
         "slowest_rank": slowest and asdict(slowest),
         "advice": [
-            {"kind": line.kind, "share_of_step": line.share.value, "text": line.text}
-            for line in one.advice
+            {
+                "kind": cause.kind,
+                "share_of_step": cause.share and cause.share.value,
+                "is_bound": cause.is_bound,
+                "is_wrong": cause.is_wrong,
+                "text": f"{cause.text}: {cause.remedy}",
+            }
+            for cause in one.causes
         ],
         "notes": list(one.notes),
     }

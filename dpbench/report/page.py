@@ -26,7 +26,7 @@ from dpbench.report.collectives import (
     collective_notes,
     collectives_table,
 )
-from dpbench.report.explanation import READING, advice_lines, factor_notes, factors_table
+from dpbench.report.explanation import READING, cause_lines, factor_notes, factors_table
 from dpbench.report.footnotes import notes, reasons, unavailable, warnings
 from dpbench.report.headline import Tile, tiles, verdict
 from dpbench.report.inventory import machine_lines, machine_table
@@ -167,8 +167,8 @@ def _draw(subject: Subject) -> Iterator[Picture]:
 
 def _advice(subject: Subject, *, counts_rows: bool = False) -> Iterator[str]:
     """Advice, the largest loss first, as explain prints it."""
-    if any(one.advice for one in subject.explanations):
-        yield from advice_lines(subject.explanations, counts_rows=counts_rows)
+    if any(one.causes for one in subject.explanations):
+        yield from cause_lines(subject.explanations, counts_rows=counts_rows)
 
 
 def _sections(subject: Subject, pictures: Sequence[Picture]) -> Iterator[Section]:

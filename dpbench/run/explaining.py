@@ -16,7 +16,6 @@ from dpbench.analysis.diagnosis.explanation import (
 from dpbench.analysis.row import noise_note
 from dpbench.analysis.subject import of_folder
 from dpbench.errors import TrainingFailed, UsageError
-from dpbench.messages import say, warn
 from dpbench.options.explain import ExplainOptions, ScriptRunOptions
 from dpbench.options.shared import LARGEST, RowFilter
 from dpbench.options.sweep import SweepOptions
@@ -67,8 +66,7 @@ def explain(options: ExplainOptions) -> Answer:
     elif not chooses:
         shown = fastest(shown)
     noisy = [one.row for one in chosen if one.is_too_noisy and one not in shown]
-    first = (*subject.unfinished, *subject.load_notes)
-    warn(*sweep.warnings)
+    first = (*sweep.warnings, *subject.unfinished, *subject.load_notes)
     found = answer(
         explanations,
         shown=shown,
@@ -77,7 +75,6 @@ def explain(options: ExplainOptions) -> Answer:
         notes=(
             *([noise_note(noisy, "explain")] if noisy else []),
             *(note for note in subject.warnings if note not in first),
-            *subject.code_notes,
         ),
         verbose=options.verbose,
     )
@@ -85,21 +82,23 @@ def explain(options: ExplainOptions) -> Answer:
 
 
 def _next(options: ExplainOptions, one: Explanation, is_clear: bool) -> Iterator[str]:
-    """What to do next: measure more if it is not clear, or what the remedy of a script brings."""
-    repetitions = 3 * one.row.repetitions
-    remedies = [symptom.option for symptom in one.symptoms if symptom.option]
-    command = ""
+    """What to do next, on one line: measure more if it is not clear, or what the remedy of a script
+    brings."""
     again = options.model_copy(update={"name": None, "as_json": False, "verbose": False})
-    if not is_clear and not options.script_words:
-        yield f"Next: measure again with --repetitions {repetitions}"
-    elif not is_clear:
-        words = again.model_copy(update={"repetitions": repetitions}).words()
-        command = shlex.join(["dpbench", "explain", *words])
-    elif remedies and options.script_words:
-        values = ["--group-sizes", LARGEST, *remedies[0].split()]
-        command = shlex.join(["dpbench", "sweep", *values, *again.words()])
+    remedy = next((cause.option.split() for cause in one.causes if cause.option), None)
+    command: list[str] = []
+    if not is_clear:
+        if (repetitions := one.repetitions_needed) is None:
+            return
+        if not options.script_words:
+            yield f"Next: measure again with --repetitions {repetitions}"
+            return
+        more = again.model_copy(update={"repetitions": repetitions})
+        command = ["explain", *more.words()]
+    elif remedy and options.script_words:
+        command = ["sweep", "--group-sizes", LARGEST, *remedy, *again.words()]
     if command:  # on one line, to be copied
-        yield f"Next: {command}".replace(" ", NO_BREAK)
+        yield f"Next: {shlex.join(['dpbench', *command])}".replace(" ", NO_BREAK)
 
 
 def _measure(options: ExplainOptions) -> Path:
@@ -119,8 +118,9 @@ def _measure(options: ExplainOptions) -> Path:
         stop_after_failure=True,
         **{name: getattr(options, name) for name in given},
     )
-    stored = measure_sweep(asked, Reporter(quiet=options.quiet))
-    say(f"records are in {stored.folder}")
+    progress = Reporter(quiet=options.quiet)
+    stored = measure_sweep(asked, progress)
+    progress.note(f"records are in {stored.folder}")
     for record in stored.records:
         if record.status is not Status.COMPLETED and record.trial.implementation == SCRIPT:
             kept = f"; its output is in {stored.folder / LOGS_FOLDER}"

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from dpbench.analysis.diagnosis.factors import break_down
-from dpbench.analysis.diagnosis.script import symptoms
+from dpbench.analysis.diagnosis.script import script_causes
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.script import replaced_arguments, variables
@@ -73,7 +73,7 @@ def test_a_script_is_measured_as_it_is_without_averaging_and_on_a_kept_batch(
         steps = len(rank.timed.step_seconds)
         assert rank.timed.samples == steps * 2 * 8
         assert rank.script.loader_workers == 1
-        assert rank.script.reducing_forwards == 2 * rank.script.steps
+        assert rank.script.forwards == rank.script.reducing_forwards == 2 * rank.script.steps
     assert kinds(outcome) == ["reductions"]
     assert not (tmp_path / "logs").exists()
     assert not [child for child in psutil.Process().children(recursive=True) if _is_script(child)]
@@ -211,9 +211,9 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
 
 
 def kinds(outcome: Outcome) -> list[str]:
-    """The kinds of symptoms in one repetition, in which no time is blamed."""
+    """The kinds of causes in one repetition, in which no time is blamed."""
     ran = record(trial_of(), outcome.ranks, host_load=HostLoad(cores=2, during=0.0, stolen=0.0))
-    return [one.kind for one in symptoms([ran], break_down([ran], {}))]
+    return [one.kind for one in script_causes([ran], break_down([ran], {}))]
 
 
 def _is_script(process: psutil.Process) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from dpbench.analysis.diagnosis.advice import explain_rows
+from dpbench.analysis.diagnosis.causes import explain_rows
 from dpbench.analysis.diagnosis.explanation import fastest
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status, TrialRecord

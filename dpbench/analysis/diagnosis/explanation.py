@@ -3,26 +3,24 @@ be separated, and what to try."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from dpbench import units
+from dpbench.analysis.comparisons.change import MOST_ADVISED
 from dpbench.analysis.diagnosis.factors import (
     CONTENDED,
     IDEAL,
     PARTS,
     SHARDED,
     Breakdown,
-    Part,
-    References,
     break_down,
     references_of,
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
-from dpbench.analysis.diagnosis.script import Symptom, symptoms
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import TOO_NOISY, Estimate, t_quantile
 from dpbench.analysis.row import Row
 from dpbench.analysis.scaling import reference_of
 from dpbench.analysis.steps import SlowSteps, slow_steps
@@ -31,7 +29,9 @@ from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-AdviceKind = Part | Literal["data", "slow steps", "not separated"]
+AIM = 0.8
+"""Part of the widest interval that can be stated which repetitions aim at, since the noise of a few
+is itself uncertain."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,21 +51,27 @@ class SlowestRank:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Advice:
-    """One large loss of one configuration, and what to do about it."""
+class Cause:
+    """Something that makes a configuration slow, or wrong, and what to do about it."""
 
-    kind: AdviceKind
-    share: Estimate
-    """The lost share of the step's seconds."""
-    loss: str
-    """Name of the loss: "exposed communication on gloo"."""
+    kind: str
+    text: str
+    """What it is: "exposed communication on gloo"."""
     remedy: str
-    """Advice on what to try, or why there is nothing to try: "try shm (same host)"."""
+    """What to try, or why there is nothing to try: "try shm (same host)"."""
+    share: Estimate | None = None
+    """Share of the step's seconds; None if it was not measured."""
+    is_bound: bool = False
+    """Whether the share is that of a loss of which it is a part."""
+    is_wrong: bool = False
+    """Whether the training is wrong, at any speed."""
+    option: str = ""
+    """The option of `dpbench sweep` that measures what the remedy brings, if there is one."""
 
     @property
-    def text(self) -> str:
-        """Loss and remedy as text."""
-        return f"{self.loss}: {self.remedy}"
+    def order(self) -> tuple[bool, float]:
+        """What is wrong comes first, then the largest share; last what was not measured."""
+        return not self.is_wrong, -self.share.value if self.share else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,18 +80,16 @@ class Explanation:
 
     row: Row
     trial: TrialSpec
+    baseline: Row
+    """The row that its speedup is against; itself if there is none."""
     breakdown: Breakdown
-    noisiest: Row
-    """The row whose speed has the widest interval: itself, or what its speedup is against."""
     slowest_rank: SlowestRank | None
     phases: StepPhases | None
     slow_steps: SlowSteps | None
     notes: tuple[str, ...]
-    """Notes on effects that could not be separated, and what to measure for that."""
-    symptoms: tuple[Symptom, ...] = ()
-    """Symptoms of a training script."""
-    advice: tuple[Advice, ...] = ()
-    """Advice on large losses, the largest first."""
+    """Effects that could not be separated, and what to measure for that."""
+    causes: tuple[Cause, ...] = ()
+    """See `causes.causes_of`."""
 
     @property
     def communicates(self) -> bool:
@@ -97,6 +101,24 @@ class Explanation:
         """Whether its speed or efficiency is too noisy to state, and so to explain."""
         found = self.breakdown.efficiency
         return self.row.is_too_noisy or (found is not None and found.is_too_noisy)
+
+    @property
+    def repetitions_needed(self) -> int | None:
+        """Number of repetitions, as noisy as these, that would give an efficiency; None if
+        MOST_ADVISED would not."""
+        row = self.row
+        found = (row.throughput, row.speedup, row.efficiency, self.breakdown.efficiency)
+        reach, done = max((math.log(e.ends[1] / e.ends[0]) / 2, e.sample_size) for e in found if e)
+        error = reach / t_quantile(done - 1) * math.sqrt(done)
+        enough = AIM * math.log(TOO_NOISY) / 2
+        return next(
+            (
+                count
+                for count in range(done + 1, MOST_ADVISED + 1)
+                if t_quantile(count - 1) * error / math.sqrt(count) <= enough
+            ),
+            None,
+        )
 
 
 def not_too_noisy(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
@@ -119,38 +141,32 @@ def fastest(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
 
 
 def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
-    """Explanations without advice of all rows of a sweep that have a speed, except `single` and one
-    `independent` copy, which equals it; `rows` include those two, as references."""
+    """Explanations, still without causes, of all rows of a sweep that have a speed, except `single`
+    and one `independent` copy, which equals it; `rows` include those two, as references."""
     references = references_of(record for row in rows for record in row.records)
     known = {row.trial: row for row in rows if row.trial}
     find_baseline = reference_of(known)
-    return [
-        _explain(row, row.trial, references, known.get(find_baseline(row.trial), row))
-        for row in rows
-        if row.trial is not None and row.records
-        if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
-    ]
-
-
-def _explain(row: Row, trial: TrialSpec, references: References, baseline: Row) -> Explanation:
-    """Explain a row, whose speedup is against `baseline`."""
-
-    def spread(one: Row) -> float:
-        low, high = one.throughput.ends if one.throughput else (1.0, 1.0)
-        return high / low
-
-    breakdown = break_down(row.records, references)
-    return Explanation(
-        row=row,
-        trial=trial,
-        breakdown=breakdown,
-        noisiest=max((row, baseline), key=spread),
-        slowest_rank=slowest_of(row.records),
-        phases=step_phases(row.records),
-        slow_steps=slow_steps(row.records, breakdown.slow_first_steps),
-        notes=tuple(_notes(row, trial, breakdown)),
-        symptoms=symptoms(row.records, breakdown),
-    )
+    found = []
+    for row in rows:
+        trial = row.trial
+        if trial is None or not row.records:
+            continue
+        if row.group_size == 1 and not IMPLEMENTATIONS[row.implementation].communicates:
+            continue
+        breakdown = break_down(row.records, references)
+        found.append(
+            Explanation(
+                row=row,
+                trial=trial,
+                baseline=known.get(find_baseline(trial), row),
+                breakdown=breakdown,
+                slowest_rank=slowest_of(row.records),
+                phases=step_phases(row.records),
+                slow_steps=slow_steps(row.records, breakdown.slow_first_steps),
+                notes=tuple(_notes(row, trial, breakdown)),
+            )
+        )
+    return found
 
 
 def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:

@@ -17,11 +17,8 @@ Excellence, with copies that share a machine in the place of its computation sca
 Three choices keep one cause out of another's factor. The typical copy and the typical rank are the
 low median (the faster of two): a mean would call a part of every straggler contention. Their step
 is the median + (mean − median) of the steps of `single`, so that further pauses in some steps
-count as waiting. And where the first steps are slow (`warm_up`), they are left out of all stages
-but the last.
-
-Beside the chain there is the stage *input*: steps of a script on a batch that stays in memory. A
-slow input pipeline costs one replica as much, so it is a loss of time and not one of scaling.
+count as waiting. And where the first steps are slow (`warm_up`), the stages *waiting* and *settled*
+have those of `single` in their place, so that the last factor is what they cost beyond that.
 
 If a time was not measured, its two neighbors still have a quotient: one factor with two parts. All
 quotients are computed within one repetition (one pass of the palindrome), then averaged on
@@ -36,7 +33,7 @@ from itertools import pairwise
 from statistics import fmean, median, median_low
 from typing import Literal, get_args
 
-from dpbench.analysis.estimate import Estimate, geometric_mean, mean
+from dpbench.analysis.estimate import Estimate, Floats, geometric_mean, mean
 from dpbench.analysis.scaling import UNITY
 from dpbench.analysis.steps import warm_up
 from dpbench.analysis.throughput import (
@@ -82,19 +79,6 @@ class Factor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class InputPipeline:
-    """Cost of a script's input pipeline: as-is steps against those on a kept batch, both without
-    slow first steps, of which the two have unequal numbers."""
-
-    share: Estimate
-    """Share of the step's seconds that a kept batch saves."""
-    as_is_seconds: Estimate
-    """Step as it is, the slowest rank's mean."""
-    cached_seconds: Estimate
-    """Step on a kept batch, the slowest rank's mean."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Breakdown:
     """The factors of one configuration, which multiply, and what they rest on."""
 
@@ -109,12 +93,19 @@ class Breakdown:
     """Stages whose seconds were not measured."""
     slow_first_steps: int = 0
     """Steps at the start of the window that are slower than the rest."""
-    input: InputPipeline | None = None
-    """None if it was not measured."""
+    first_steps: Estimate | None = None
+    """Share of the step's seconds that they cost."""
 
     def of(self, part: Part) -> Factor | None:
         """The factor that a part belongs to, alone or with others."""
         return next((factor for factor in self.factors if part in factor.parts), None)
+
+    def around(self, part: Part) -> tuple[Estimate | None, str]:
+        """The share of the factor that holds a part, and which it is: " (within wrapper)"."""
+        factor = self.of(part)
+        if factor is None:
+            return None, ""
+        return factor.share, f" (within {' and '.join(factor.parts)})"
 
 
 def is_large_loss(share: Estimate) -> bool:
@@ -160,45 +151,21 @@ def break_down(records: Sequence[TrialRecord], references: References) -> Breakd
         repetitions=tuple(repetitions),
         missing=tuple(place for place in range(len(PARTS) + 1) if place not in places),
         slow_first_steps=skipped,
-        input=_input_pipeline(records, skipped),
-    )
-
-
-def _input_pipeline(records: Sequence[TrialRecord], skipped: int) -> InputPipeline | None:
-    """The input pipeline over the repetitions that measured it on all ranks."""
-
-    def settled(windows: Sequence[Window]) -> float:
-        """Mean step of the slowest rank, without the `skipped` first ones."""
-        return max(
-            mean_step_seconds(one)
-            * fmean(one.step_seconds[skipped:] or one.step_seconds)
-            / fmean(one.step_seconds)
-            for one in windows
+        first_steps=mean(
+            [1 - _later_share(step_seconds(r), skipped) for r in records], unit="of the step"
         )
-
-    pairs = [
-        (settled(cached), settled([rank.timed for rank in record.ranks]))
-        for record in records
-        if len(cached := [rank.cached for rank in record.ranks if rank.cached]) == len(record.ranks)
-    ]
-    if not pairs:
-        return None
-    shares = [1 - kept / whole for kept, whole in pairs]
-    return InputPipeline(
-        share=mean(shares, unit="of the step"),
-        as_is_seconds=geometric_mean([whole for _, whole in pairs], unit="s"),
-        cached_seconds=geometric_mean([kept for kept, _ in pairs], unit="s"),
+        if skipped
+        else None,
     )
 
 
 def stages(record: TrialRecord, references: References, skipped: int = 0) -> Stages:
     """Seconds of a step at all stages from ideal to reached, in one repetition; the `skipped` first
-    steps count only in the last stage."""
+    steps count as those of `single`, but for the last stage."""
     trial = record.trial
-    found, pauses = _alone(trial, references)
+    found, pauses, start = _alone(trial, references, skipped)
     reached = slowest_rank_step_seconds(record)
-    steps = step_seconds(record)
-    settled = reached * float(steps[skipped:].mean() / steps.mean()) if skipped else reached
+    settled = reached * _later_share(step_seconds(record), skipped) + start
     found |= {SETTLED: settled, REACHED: reached}
     if trial.group_size == 1:
         # Nothing is sharded or contended; any extra cost of the step is the wrapper's.
@@ -212,7 +179,7 @@ def stages(record: TrialRecord, references: References, skipped: int = 0) -> Sta
         found[CONTENDED] = median_low([_median(rank.timed) for rank in at_once.ranks]) + pauses
     if (free := free_communication_seconds(record, skipped)) is None:
         return found
-    found[WAITING] = free
+    found[WAITING] = free + start
     if trial.process_count > 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.
         bare = [_median(rank.without_sync) for rank in record.ranks if rank.without_sync]
@@ -228,20 +195,27 @@ def _median(window: Window) -> float:
     return median(window.step_seconds) * scale
 
 
-def _alone(trial: TrialSpec, references: References) -> tuple[Stages, float]:
+def _later_share(steps: Sequence[float] | Floats, skipped: int) -> float:
+    """Mean of the steps without the `skipped` first ones ÷ mean of all."""
+    return fmean(steps[skipped:]) / fmean(steps) if skipped < len(steps) else 1.0
+
+
+def _alone(trial: TrialSpec, references: References, skipped: int) -> tuple[Stages, float, float]:
     """The stages of `single`: an equal share of its step at the global batch, and at the actual
-    shards; and its mean − median step, which is what pauses in some steps cost it, at least 0.
+    shards; its mean − median step, which is what pauses in some steps cost it, at least 0; and what
+    its `skipped` first steps add to the mean.
 
     Shards of strong scaling may differ by one sample; then their mean counts, and the slower rank
     with the larger shard is waited for.
     """
     sizes = trial.replica_batch_sizes
     alone = replace(trial.of_one_replica, implementation=SINGLE, backend="none")
-    found = {
-        size: references.get(_work(replace(alone, batch_size=size)))
+    known = {
+        size: one
         for size in {*sizes, trial.batch_size}
+        if (one := references.get(_work(replace(alone, batch_size=size))))
     }
-    means = {size: mean_rank_step_seconds(one) for size, one in found.items() if one}
+    means = {size: mean_rank_step_seconds(one) for size, one in known.items()}
     stages: Stages = {}
     if means.keys() >= {*sizes}:
         stages[SHARDED] = fmean(means[size] for size in sizes)
@@ -249,12 +223,12 @@ def _alone(trial: TrialSpec, references: References) -> tuple[Stages, float]:
             stages[IDEAL] = stages[SHARDED]
     if trial.scaling == "strong" and trial.batch_size in means:
         stages[IDEAL] = means[trial.batch_size] / trial.group_size
-    pauses = [
-        means[size] - _median(one.ranks[0].timed)
-        for size, one in found.items()
-        if one and size in sizes
-    ]
-    return stages, max(0.0, fmean(pauses)) if pauses else 0.0
+    shards = [(means[size], known[size].ranks[0].timed) for size in {*sizes} & known.keys()]
+    if not shards:
+        return stages, 0.0, 0.0
+    pauses = fmean(whole - _median(window) for whole, window in shards)
+    start = fmean(whole * (1 - _later_share(one.step_seconds, skipped)) for whole, one in shards)
+    return stages, max(0.0, pauses), start
 
 
 def _comparable(measured: Mapping[int, Stages]) -> tuple[list[int], list[int]]:

@@ -105,20 +105,3 @@ def _uneven_shards(rows: Sequence[Row]) -> Iterator[str]:
                 "gradients are weighted by samples, but all replicas wait for the largest shard "
                 f"({max(sizes) * len(sizes) / sum(sizes):.2f} × the mean)"
             )
-
-
-def code_notes(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Remarks on the user's model, one for all rows with the same; training scripts have
-    `script.symptoms`."""
-    labels: dict[int, list[str]] = {}
-    for row in rows:
-        ranks = [rank for record in row.records for rank in record.ranks]
-        layers = max((rank.sync_batch_norms for rank in ranks), default=0)
-        if layers and row.group_size > 1 and row.trial and not row.trial.workload.script:
-            labels.setdefault(layers, []).append(row.label)
-    return tuple(
-        f"{units.some_of(named, 1, 'row')}: SyncBatchNorm ({units.counted(layers, 'layer')}) "
-        "communicates in every forward pass, in steps without gradient synchronization too; "
-        "exposed communication and reduced bytes leave it out"
-        for layers, named in labels.items()
-    )

@@ -1,177 +1,166 @@
-"""What a training script does that makes it slow, as it was seen, each with its remedy."""
+"""What a training script does that makes it slow, or wrong, as it was seen."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import accumulate
 from statistics import fmean
 
 from dpbench import units
-from dpbench.analysis.diagnosis.factors import Breakdown, Part, is_large_loss
-from dpbench.records.trial import ScriptFacts, TrialRecord
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.analysis.diagnosis.explanation import Cause
+from dpbench.analysis.diagnosis.factors import Breakdown, is_large_loss
+from dpbench.analysis.estimate import mean
+from dpbench.analysis.throughput import mean_step_seconds
+from dpbench.records.trial import ScriptFacts, TrialRecord, Window
 
 SLOW_INPUT = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process
 costs a few percent of short steps in any script."""
+SEVERAL = 1.5
+"""Forward passes per optimizer step from which a script is said to take several."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Symptom:
-    """Something in a script that costs time, or that is wrong."""
-
-    kind: str
-    text: str
-    """A sentence without its period; empty where the report has numbers for it."""
-    remedy: str
-    option: str = ""
-    """The option of `dpbench sweep` that measures what the remedy brings, if there is one."""
-
-
-def symptoms(records: Sequence[TrialRecord], breakdown: Breakdown) -> tuple[Symptom, ...]:
-    """The symptoms of a script, from the usable repetitions of one row; what is wrong comes before
-    what is slow. () for the rows of one rank alone."""
-    trial = records[0].trial
-    if not trial.workload.script or not IMPLEMENTATIONS[trial.implementation].communicates:
-        return ()
+def script_causes(records: Sequence[TrialRecord], breakdown: Breakdown) -> Iterator[Cause]:
+    """What is wrong or slow in a script, from the usable repetitions of its ranks together."""
     facts = [rank.script for record in records for rank in record.ranks if rank.script]
-    return (
-        *_replicas(facts),
-        *_samples(facts),
-        *_devices(records),
-        *_input_pipeline(facts, breakdown),
-        *_reductions(facts),
-        *_unused(facts),
-        *_sync_batch_norm(records),
-        *_threads(records),
-    )
+    yield from _wrong(facts)
+    yield from _input_pipeline(records, facts[0], breakdown.slow_first_steps)
+    yield from _averaging(facts, breakdown)
+    yield from _devices_and_threads(records[0])
 
 
-def _replicas(facts: Sequence[ScriptFacts]) -> Iterator[Symptom]:
-    """Ranks that do not train the same model."""
+def forward_passes(records: Sequence[TrialRecord]) -> float:
+    """Forward passes of training in an optimizer step of a script: more than one if it accumulates
+    gradients, none if it has no DistributedDataParallel."""
+    facts = [rank.script for record in records for rank in record.ranks if rank.script]
+    return fmean([one.forwards / one.steps for one in facts] or [0.0])
+
+
+def _wrong(facts: Sequence[ScriptFacts]) -> Iterator[Cause]:
+    """Ranks that do not train one model, or all on the same samples."""
     name = next((one.differing_parameter for one in facts if one.differing_parameter), None)
-    if name is None:
-        return
-    if not any(one.is_wrapped for one in facts):
-        yield Symptom(
+    is_wrapped = any(one.is_wrapped for one in facts)
+    if name is not None and not is_wrapped:
+        yield Cause(
             kind="never synchronized",
-            text=f"Ranks train models of their own: {name} differs after the warm-up, and no "
+            is_wrong=True,
+            text=f"ranks train models of their own, as {name} differs after the warm-up, and no "
             "forward pass went through DistributedDataParallel",
-            remedy="wrap the model: model = DistributedDataParallel(model), and call that",
+            remedy="wrap the model, model = DistributedDataParallel(model), and call that",
         )
-        return
-    yield Symptom(
-        kind="replicas differ",
-        text=f"Replicas differ: {name} is not the same on all ranks after the warm-up",
-        remedy="change parameters before wrapping the model, on all ranks alike, and let all ranks "
-        "load the same checkpoint",
-    )
-
-
-def _samples(facts: Sequence[ScriptFacts]) -> Iterator[Symptom]:
-    if any(one.same_samples and one.is_wrapped for one in facts):
-        yield Symptom(
+    elif name is not None:
+        yield Cause(
+            kind="replicas differ",
+            is_wrong=True,
+            text=f"replicas differ, as {name} is not the same on all ranks after the warm-up",
+            remedy="change parameters before wrapping the model, on all ranks alike, and let all "
+            "ranks load the same checkpoint",
+        )
+    if is_wrapped and any(one.same_samples for one in facts):
+        yield Cause(
             kind="same samples",
-            text="All ranks train on the same samples: their batches are equal",
+            is_wrong=True,
+            text="all ranks train on the same samples, as their batches are equal",
             remedy="DataLoader(…, sampler=DistributedSampler(dataset)), and "
             "sampler.set_epoch(epoch) before each epoch",
         )
 
 
-def _devices(records: Sequence[TrialRecord]) -> Iterator[Symptom]:
-    """Ranks that share one GPU, where each was given its own."""
-    record = records[0]
-    gpus = {rank.script.gpu for rank in record.ranks if rank.script and rank.script.gpu}
-    wanted = len({*record.trial.devices})
-    if gpus and len(gpus) < wanted:
-        yield Symptom(
-            kind="shared gpu",
-            text=f"The parameters of {len(record.ranks)} ranks are on "
-            f"{units.counted(len(gpus), 'GPU')} instead of {wanted}",
-            remedy='torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before the model is made',
-        )
+def _input_pipeline(
+    records: Sequence[TrialRecord], facts: ScriptFacts, slow_first_steps: int
+) -> Iterator[Cause]:
+    """Steps as they are against those on a batch that stays in memory. A slow input pipeline costs
+    one rank as much, so it is a loss of time and not one of scaling."""
 
+    def later(windows: Sequence[Window]) -> float:
+        """Mean step of the slowest rank, without the first segment and others with slow first
+        steps: of those, the segments on a kept batch have fewer, as they come later."""
+        means = []
+        for one in windows:
+            ends = [0, *accumulate(one.segment_steps[:-1])]
+            first = next((end for end in ends if end >= max(slow_first_steps, 1)), ends[-1])
+            share = fmean(one.step_seconds[first:]) / fmean(one.step_seconds)
+            means.append(mean_step_seconds(one) * share)
+        return max(means)
 
-def _unused(facts: Sequence[ScriptFacts]) -> Iterator[Symptom]:
-    if all(one.finds_unused and not one.has_unused for one in facts):
-        yield Symptom(
-            kind="find unused",
-            text="find_unused_parameters=True looks for unused parameters in every step, and all "
-            "parameters had a gradient",
-            remedy="leave it out of DistributedDataParallel(…)",
-            option="--find-unused auto,off",
-        )
-
-
-def _sync_batch_norm(records: Sequence[TrialRecord]) -> Iterator[Symptom]:
-    layers = max(rank.sync_batch_norms for record in records for rank in record.ranks)
-    if layers and records[0].trial.group_size > 1:
-        yield Symptom(
-            kind="sync batch norm",
-            text=f"SyncBatchNorm ({units.counted(layers, 'layer')}) communicates in every forward "
-            "pass; wrapper contains that, as it stays without averaging of gradients",
-            remedy="BatchNorm with a larger batch per rank, or GroupNorm",
-        )
-
-
-def _threads(records: Sequence[TrialRecord]) -> Iterator[Symptom]:
-    """Too many threads on a CPU, or one thread where cores are idle."""
-    record = records[0]
-    cores = record.host_load.cores if record.host_load else None
-    ranks, threads = len(record.ranks), max(rank.threads or 0 for rank in record.ranks)
-    if cores is None or not threads:
+    as_is, kept = [], []
+    for record in records:
+        cached = [rank.cached for rank in record.ranks if rank.cached]
+        if len(cached) == len(record.ranks):
+            as_is.append(later([rank.timed for rank in record.ranks]))
+            kept.append(later(cached))
+    if not kept:
         return
-    if threads > 1 and ranks * threads > cores:
-        yield Symptom(
-            kind="threads",
-            text=f"{ranks} ranks compute with {threads} threads each, on "
-            f"{units.counted(cores, 'core')}",
-            remedy=f"torch.set_num_threads({max(1, cores // ranks)}), or no such call and "
-            f"--threads {max(1, cores // ranks)}",
-        )
-    elif threads == 1 and record.trial.devices[0] == "cpu" and cores >= 2 * ranks:
-        yield Symptom(
-            kind="threads",
-            text=f"{ranks} ranks compute with one thread each, on {units.counted(cores, 'core')}",
-            remedy=f"OMP_NUM_THREADS={cores // ranks}, or --threads {cores // ranks}",
-        )
-
-
-def _input_pipeline(facts: Sequence[ScriptFacts], breakdown: Breakdown) -> Iterator[Symptom]:
-    found, first = breakdown.input, facts[0]
-    if found is None or found.share.value < SLOW_INPUT or not is_large_loss(found.share):
+    share = mean([1 - a / b for a, b in zip(kept, as_is, strict=True)], unit="of the step")
+    if share.value < SLOW_INPUT or not is_large_loss(share):
         return
+    workers = facts.loader_workers or 0
     wanted = ["num_workers=…"]
-    wanted += ["persistent_workers=True"] * (not first.keeps_workers)
-    wanted += ["pin_memory=True"] * (first.gpu is not None and not first.pins_memory)
-    workers = first.loader_workers or 0
-    yield Symptom(
+    wanted += ["persistent_workers=True"] * (not facts.keeps_workers)
+    wanted += ["pin_memory=True"] * (facts.gpu is not None and not facts.pins_memory)
+    seconds = [units.seconds(float(f"{fmean(each):.2g}")) for each in (kept, as_is)]
+    yield Cause(
         kind="input pipeline",
-        text="",
-        remedy=f"DataLoader({', '.join(wanted)}); this run had num_workers={workers}",
+        share=share,
+        text=f"the input pipeline ({seconds[0]} a step with the batch kept in memory, {seconds[1]} "
+        "as it is)",
+        remedy=f"try DataLoader({', '.join(wanted)}); this run had num_workers={workers}",
         option=f"--data-workers {workers},{max(2, 2 * workers)}",
     )
 
 
-def _reductions(facts: Sequence[ScriptFacts]) -> Iterator[Symptom]:
+def _averaging(facts: Sequence[ScriptFacts], breakdown: Breakdown) -> Iterator[Cause]:
+    """What DistributedDataParallel does more often than it has to: a part of communication."""
+    share, within = breakdown.around("communication")
     per_step = fmean(one.reducing_forwards / one.steps for one in facts)
-    if per_step >= 1.5:
-        yield Symptom(
+    if per_step >= SEVERAL:
+        yield Cause(
             kind="reductions",
-            text=f"Gradients are averaged {per_step:.3g} times per optimizer step",
+            share=share and share.scaled(1 - 1 / per_step, unit="of the step"),
+            is_bound=True,
+            text=f"averaging gradients {per_step:.3g} times per optimizer step instead of "
+            f"once{within}",
             remedy="with model.no_sync(): around forward and backward of all micro-steps but the "
             "last, which then averages them once",
         )
-
-
-def script_words(kind: Part) -> tuple[str, str]:
-    """A loss, and its remedy in a script."""
-    if kind == "wrapper":
-        return (
-            "what a rank does beside its own training (hooks, buckets, other collectives)",
-            "try a larger batch, or gradient accumulation with no_sync()",
+    if all(one.finds_unused and not one.has_unused for one in facts):
+        yield Cause(
+            kind="find unused",
+            share=share,
+            is_bound=True,
+            text="the search for unused parameters in every step, although all had a "
+            f"gradient{within}",
+            remedy="leave find_unused_parameters=True out of DistributedDataParallel(…)",
+            option="--find-unused auto,off",
         )
-    return (
-        "exposed communication",
-        "try a larger batch, gradient accumulation with no_sync(), or a faster backend",
-    )
+
+
+def _devices_and_threads(record: TrialRecord) -> Iterator[Cause]:
+    """Ranks that share one GPU where each was given its own; too many threads on a CPU, or one
+    where cores are idle."""
+    trial, ranks = record.trial, len(record.ranks)
+    gpus = {rank.script.gpu for rank in record.ranks if rank.script and rank.script.gpu}
+    wanted = len({*trial.devices})
+    if gpus and len(gpus) < wanted:
+        yield Cause(
+            kind="shared gpu",
+            text=f"the parameters of {ranks} ranks are on {units.counted(len(gpus), 'GPU')} "
+            f"instead of {wanted}",
+            remedy='torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before the model is made',
+        )
+    cores = record.host_load.cores if record.host_load else 0
+    threads = max(rank.threads or 0 for rank in record.ranks)
+    each = max(1, cores // ranks)
+    if cores and threads > 1 and ranks * threads > cores:
+        yield Cause(
+            kind="threads",
+            text=f"{ranks} ranks compute with {threads} threads each, on "
+            f"{units.counted(cores, 'core')}",
+            remedy=f"torch.set_num_threads({each}), or no such call and --threads {each}",
+        )
+    elif threads == 1 and trial.devices[0] == "cpu" and cores >= 2 * ranks:
+        yield Cause(
+            kind="threads",
+            text=f"{ranks} ranks compute with one thread each, on {units.counted(cores, 'core')}",
+            remedy=f"OMP_NUM_THREADS={each}, or --threads {each}",
+        )

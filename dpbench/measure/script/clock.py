@@ -50,6 +50,7 @@ class Segment:
     readings: list[Any] = field(default_factory=list)
     """The clock at the start and after each step."""
     samples: list[int] = field(default_factory=list)
+    forwards: list[int] = field(default_factory=list)
     reductions: list[int] = field(default_factory=list)
     interrupted: set[int] = field(default_factory=set)
     """Steps in which an epoch ended, or a loader that feeds no step was read."""
@@ -125,7 +126,7 @@ class StepClock:
         """Whether a forward pass has prepared a reduction, and a DataLoader has fed a step."""
         self.counts_samples = False
         """Whether a DataLoader feeds the steps of some rank."""
-        self.samples, self.reductions, self.interrupted = 0, 0, False
+        self.samples, self.forwards, self.reductions, self.interrupted = 0, 0, 0, False
         """What was seen since the last step."""
         self.measured: list[Segment] = []
         """The segments of whole rounds."""
@@ -148,9 +149,10 @@ class StepClock:
             segment.interrupted.add(len(segment.samples))
             self.interrupted = False
         segment.samples.append(self.samples)
+        segment.forwards.append(self.forwards)
         segment.reductions.append(self.reductions)
         segment.readings.append(self._now())
-        self.samples, self.reductions = 0, 0
+        self.samples, self.forwards, self.reductions = 0, 0, 0
         self.taken += 1
         if len(segment.samples) == segment.steps:
             self._end_segment()

@@ -76,6 +76,7 @@ def _facts(clock: StepClock, watched: Watched, as_is: Sequence[Segment]) -> Scri
     wrapper, loader = watched.wrapper, watched.feeding_loader
     return ScriptFacts(
         steps=sum(len(one.samples) for one in as_is),
+        forwards=sum(sum(one.forwards) for one in as_is),
         reducing_forwards=sum(sum(one.reductions) for one in as_is),
         loader_workers=None if loader is None else loader.num_workers,
         pins_memory=bool(loader and loader.pin_memory),

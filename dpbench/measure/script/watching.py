@@ -226,6 +226,8 @@ def _watch_forward(
     def watched_forward(self: Any, *inputs: Any, **options: Any) -> Any:
         watched.wrapper = self
         wanted = self.require_backward_grad_sync
+        if torch.is_grad_enabled():
+            clock.forwards += 1
         if not wanted or not torch.is_grad_enabled():
             return forward(self, *inputs, **options)
         clock.synchronizes = True

@@ -15,7 +15,7 @@ from dpbench.data.registry import unread_notes
 from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
-from dpbench.options.script import WARMUP
+from dpbench.options.script import SCRIPT_WINDOW_SECONDS, WARMUP
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
@@ -58,6 +58,7 @@ def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[s
     workload, *more_workloads = map(with_files, _workloads(options, of_workload, notes))
     notes += unread_notes(options.data_dir, (one.dataset for one in (workload, *more_workloads)))
     devices = tuple(device for host in hosts for device in host.devices)
+    window_seconds = SCRIPT_WINDOW_SECONDS if options.script_words else WINDOW_SECONDS
     trial = TrialSpec(
         workload=workload,
         implementation=SINGLE,
@@ -65,7 +66,7 @@ def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[s
         group_size=1,
         batch_size=options.known_batch_sizes[0],
         devices=devices[:1],
-        window_seconds=WINDOW_SECONDS if options.fills_window else None,
+        window_seconds=window_seconds if options.fills_window else None,
         **base,
     )
     return SweepSpec(

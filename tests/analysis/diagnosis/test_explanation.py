@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpbench.analysis.diagnosis.advice import explain_rows
+from dpbench.analysis.diagnosis.causes import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation, slowest_of
 from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.analysis.diagnosis.phases import step_phases

@@ -1,4 +1,4 @@
-"""Remarks on other processes, on devices and backends, and on what a model does to its speed."""
+"""Remarks on other processes, on devices and on backends."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.diagnosis.hints import code_notes, hints
+from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.repetitions import is_disturbed, load_notes
 from dpbench.analysis.rows import summarize
 from dpbench.records import environment
 from dpbench.records.environment import Accelerator, Environment
 from dpbench.records.trial import INFINIBAND_UNUSED, GpuState, HostLoad, TrialRecord
 from tests.analysis.builders import rank, record, run, trial, window
-from tests.analysis.diagnosis.scripts import script_sweep
 
 
 def load(during: float, stolen: float = 0.0) -> HostLoad:
@@ -143,21 +142,3 @@ def test_sockets_beside_infiniband_are_warned_of() -> None:
     (hint,) = found([on_two_gpus(CUDA_DEVICES[:2], 1, "P2P", INFINIBAND_UNUSED)])
     assert "NCCL sends through sockets, although there is InfiniBand" in hint
     assert found([on_two_gpus(CUDA_DEVICES[:2], 1, "NET/IB")]) == ()
-
-
-def synchronized(name: str, layers: int = 3) -> TrialRecord:
-    """Two ranks whose model has so many layers of SyncBatchNorm."""
-    both = trial(name, group_size=2)
-    ranks = [rank(number, window([0.1] * 4, 32), sync_batch_norms=layers) for number in range(2)]
-    return record(both, ranks)
-
-
-def test_layers_that_communicate_in_the_forward_pass_are_named_once_for_all_rows() -> None:
-    assert code_notes(summarize([synchronized("ddp", 0)])) == ()
-    (note,) = code_notes(summarize([synchronized("ddp"), synchronized("fsdp2")]))
-    assert note == (
-        "ddp/gloo ×2, batch 32; and 1 more row: SyncBatchNorm (3 layers) communicates in every "
-        "forward pass, in steps without gradient synchronization too; exposed communication and "
-        "reduced bytes leave it out"
-    )
-    assert code_notes(summarize(script_sweep(0, threads=2, sync_batch_norms=3))) == ()
