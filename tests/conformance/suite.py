@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import time
 import unittest
 from collections.abc import Callable
 from pathlib import Path
@@ -70,22 +69,6 @@ def _small(model: nn.Module, inp: Any, **fields: Any) -> tuple[Any, ...]:
     return UnevenInput(model=model, inp=small, **fields)
 
 
-class _Barrier(distributed_test.Barrier):
-    """It looks for the other ranks every few milliseconds; torch's sleeps for 0.1 s between looks,
-    which most tests of collectives would spend nearly all of their time in."""
-
-    @classmethod
-    def sync(cls, wait_for: int | None = None, timeout: float = 10) -> None:
-        cls.barrier_id += 1
-        folder = Path(os.environ["TEMP_DIR"], "barrier")
-        (folder / f"{cls.barrier_id}-{os.getpid()}").touch()
-        deadline = time.monotonic() + timeout
-        while len([*folder.glob(f"{cls.barrier_id}-*")]) < (wait_for or dist.get_world_size()):
-            if time.monotonic() > deadline:
-                raise RuntimeError("barrier timeout")
-            time.sleep(0.005)
-
-
 class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):  # noqa: SLF001
     """A test of it, called on each rank of a group, is what torch's own runner calls."""
 
@@ -102,7 +85,7 @@ def prepare(backend: str, *, of_wrapper: bool) -> None:
     """
     for needed in ("barrier", "test_dir"):  # torch's file barrier and its tests of files
         Path(os.environ["TEMP_DIR"], needed).mkdir(exist_ok=True)
-    distributed_test.DDPUnevenTestInput, distributed_test.Barrier = _small, _Barrier
+    distributed_test.DDPUnevenTestInput = _small
     # What a compiled wrapper does is decided before C++ is written, which takes half a minute.
     torch.compile = functools.partial(torch.compile, backend="aot_eager")
     torchs: type = nn.parallel.DistributedDataParallel
