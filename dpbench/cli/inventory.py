@@ -86,8 +86,8 @@ def _names() -> Iterator[tuple[str, str, str | None, str]]:
         if implementation.needs_cuda and not machine.has_cuda:
             reason = f"needs CUDA: {implementation.needs_cuda}"
         yield "implementations", implementation.name, reason, implementation.description
-    for backend in BACKENDS.values():
-        yield "backends", backend.name, machine.missing_reason(backend.name), backend.description
+    for name, backend in BACKENDS.items():
+        yield "backends", name, machine.missing_reason(name), backend.description
     for dataset in DATASETS.values():
         reason = unusable_reason(dataset.name)
         yield "datasets", dataset.name, reason, dataset.description

@@ -61,7 +61,7 @@ def _sweep(options: SweepOptions, placed: Placement | None) -> int:
         raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
     progress = Reporter(quiet=options.quiet)
     widened = {"oversubscribe": True} if options.dry_run else {}
-    with planned(options.model_copy(update=widened), request, say) as job:
+    with planned(options.model_copy(update=widened), request) as job:
         if options.dry_run:
             rows, summary = describe_plan(job, oversubscribe=options.oversubscribe)
             say(*job.notes)
@@ -70,7 +70,7 @@ def _sweep(options: SweepOptions, placed: Placement | None) -> int:
                 to_stderr(summary)
             return 0
         if job.here.number:
-            follow(job, progress)
+            follow(job)
             return 0
         stored = measure(job, progress)
     if options.summary:

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
 from dpbench import units
-from dpbench.launch.launcher import Outcome, attempts
+from dpbench.launch.launcher import Outcome, attempt
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
 from dpbench.measure.collectives import measure_collective
@@ -28,7 +27,7 @@ def run_collective(spec: CollectiveSpec, *, time_limit_seconds: float, logs: Pat
     leaves the ranks' output in `logs`."""
     work = partial(measure_collective, spec)
     try:
-        with scratch_folder(logs, spec.collective_id) as scratch:
+        with scratch_folder(logs, spec.label) as scratch:
             reports = run_ranks(work, spec.group_size, scratch, time_limit_seconds)
     except RanksFailed as failed:
         return failed.outcome
@@ -44,15 +43,15 @@ def run_collectives(
     run: Callable[[CollectiveSpec], Outcome],
     *,
     environment_id: str,
-    on_start: Callable[[CollectiveSpec], None] | None = None,
+    on_start: Callable[[CollectiveSpec], None] = lambda _: None,
 ) -> Iterator[CollectiveRecord]:
     """Run one measurement after the other; `on_start` is called before each.
 
     A measurement ended from outside, such as by the kernel's out-of-memory killer, is retried once.
     """
-    for spec, outcome, timing in attempts(
-        specs, run, lambda _: None, label=attrgetter("label"), on_start=on_start
-    ):
+    for spec in specs:
+        on_start(spec)
+        outcome, timing = attempt(spec.label, partial(run, spec))
         yield CollectiveRecord(
             collective=spec,
             environment_id=environment_id,

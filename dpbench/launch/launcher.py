@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dpbench.messages import say
-from dpbench.records.collectives import CollectiveSpec
 from dpbench.records.trial import HostLoad, Status, Verification
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -40,9 +39,6 @@ class Outcome:
     host_load: HostLoad | None = None
 
 
-Item = TypeVar("Item", TrialSpec, CollectiveSpec)
-
-
 class Launcher(Protocol):
     """Runs trials one at a time; failures of a trial never raise."""
 
@@ -50,49 +46,30 @@ class Launcher(Protocol):
         """Why this machine cannot run the trial; None if it can."""
         ...
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
-        """Run the trial in separate processes, and leave none behind.
-
-        Its timed window has `steps` steps; None leaves that to the trial.
-        """
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+        """Run the trial in separate processes, and leave none behind."""
         ...
 
 
-def attempts(
-    items: Iterable[Item],
-    run: Callable[[Item], Outcome],
-    refuse: Callable[[Item], Outcome | None],
-    *,
-    label: Callable[[Item], str],
-    on_start: Callable[[Item], None] | None,
-) -> Iterator[tuple[Item, Outcome, dict[str, Any]]]:
-    """Run the items one after the other, and call `on_start` before each. Yields an item, its
-    outcome, and the fields of its record on when and how often it ran.
+def attempt(label: str, run: Callable[[], Outcome]) -> tuple[Outcome, dict[str, Any]]:
+    """The outcome of `run`, and the fields of its record on when and how often it ran.
 
-    Skips an item for which `refuse` has an outcome. Retries an item once, and prints why, if
-    something outside killed it, such as the kernel's out-of-memory killer.
+    It runs once more, and the user reads why, if something outside killed it, such as the kernel's
+    out-of-memory killer.
     """
-    for item in items:
-        if on_start:
-            on_start(item)
-        started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
-        started = monotonic()
-        first_reason: str | None = None
-        if (outcome := refuse(item)) is None:
-            outcome = run(item)
-            if outcome.killed:
-                first_reason = outcome.reason or "it was ended from outside"
-                say(f"{label(item)}: {first_reason}; it is tried once more")
-                outcome = run(item)
-        yield (
-            item,
-            outcome,
-            {
-                "started_utc": started_utc,
-                "duration_seconds": monotonic() - started,
-                "tried_again_after": first_reason,
-            },
-        )
+    started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
+    started = monotonic()
+    first_reason: str | None = None
+    outcome = run()
+    if outcome.killed:
+        first_reason = outcome.reason or "it was ended from outside"
+        say(f"{label}: {first_reason}; it is tried once more")
+        outcome = run()
+    return outcome, {
+        "started_utc": started_utc,
+        "duration_seconds": monotonic() - started,
+        "tried_again_after": first_reason,
+    }
 
 
 def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:

@@ -8,19 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from inspect import signature
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dpbench.errors import UsageError
-from dpbench.launch.gpu_links import gpu_links
 from dpbench.launch.ranks import run_in_rank
+from dpbench.measure.nvml import open_gpus
 from dpbench.records.environment import Accelerator, usable_cores
 from dpbench.rendezvous.available_backends import missing_reason
 from dpbench.specs import RunSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 PROBE_SECONDS = 60.0
+COMMON_ANCESTORS = {0: "board", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+"""The last component that PCIe traffic between two GPUs passes, by NVML's number, in the words of
+nvidia-smi topo."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +144,7 @@ def inspect_machine() -> Machine:
     )
 
 
-def _gpus_and_nccl() -> tuple[tuple[Accelerator, ...], str | None]:
+def _gpus_and_nccl(_: int) -> tuple[tuple[Accelerator, ...], str | None]:
     """The visible GPUs, and the version of NCCL."""
     count = torch.cuda.device_count()
     properties = [torch.cuda.get_device_properties(index) for index in range(count)]
@@ -156,6 +160,29 @@ def _gpus_and_nccl() -> tuple[tuple[Accelerator, ...], str | None]:
         for index, gpu in enumerate(properties)
     )
     return gpus, nccl_version() if torch.distributed.is_nccl_available() else None
+
+
+def gpu_links(uuids: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The link from each NVIDIA GPU to each: NVLink, also through a switch, or the part of PCIe
+    that they share. () for a single GPU, and without NVML (the extra `nvml`); see `open_gpus`."""
+    opened = open_gpus(*uuids) if len(uuids) > 1 else None
+    if opened is None:
+        return ()
+    nvml, handles = opened
+
+    def link(one: Any, other: Any) -> str:
+        if one is other:
+            return "X"
+        status = nvml.nvmlDeviceGetP2PStatus(one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+        if status == nvml.NVML_P2P_STATUS_OK:
+            return "NVLink"
+        ancestor = nvml.nvmlDeviceGetTopologyCommonAncestor(one, other)
+        return COMMON_ANCESTORS.get(ancestor, f"NVML topology {ancestor}")
+
+    try:
+        return tuple(tuple(link(one, other) for other in handles) for one in handles)
+    except nvml.NVMLError:
+        return ()
 
 
 def nccl_version() -> str:

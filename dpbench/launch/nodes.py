@@ -42,7 +42,7 @@ from dpbench.records.environment import Environment
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE
 from dpbench.rendezvous.store import STORE_PREFIX, reach_store, serve_store
 from dpbench.specs import TrialSpec, plain_label
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 BEAT_SECONDS = 1.0
 LOST_SECONDS = 10.0
@@ -91,9 +91,6 @@ class NodeState:
     """How many trials node 0 has ordered; on another node, the last of them that it has ended."""
     trial: int | None = None
     """The trial of the last order, by its number in the plan; None if its ranks are to end."""
-    steps: int | None = None
-    """The timed steps of that trial, which an earlier repetition has chosen and only node 0 knows;
-    None for those of the plan."""
     result: NodeResult = NodeResult()
     """On other nodes: the result of the last order."""
     end: str | None = None
@@ -108,8 +105,8 @@ class NodeLost(LaunchError):
 def joined_nodes(request: NodeRequest, me: Node) -> Iterator[Team]:
     """Wait for all nodes, and leave them at the end of the context.
 
-    Raises UsageError for a port that is not free, and LaunchError, with the missing nodes, when the
-    time to join is over.
+    Raises UsageError for a port that is not free or a node with other options, and LaunchError,
+    with the missing nodes, when the time to join is over.
     """
     timeout = timedelta(seconds=JOIN_SECONDS)
     try:
@@ -137,12 +134,29 @@ def joined_nodes(request: NodeRequest, me: Node) -> Iterator[Team]:
         raise LaunchError(f"the store at {request.endpoint} cannot be used: {error}") from None
     team, end = Team(request, nodes, exchange), ""
     try:
+        require_common(nodes, me)
         yield team
     except BaseException as error:
         end = f"it ended: {str(error) or type(error).__name__}"
         raise
     finally:
         team.leave(end)
+
+
+def require_common(nodes: Sequence[Node], me: Node) -> None:
+    """Raise UsageError if another node has other options or versions than this one."""
+    for node in nodes:
+        theirs, ours = node.common, me.common
+        differ = [
+            f"{name} {theirs.get(name, 'unset')} and {ours.get(name, 'unset')}"
+            for name in {**theirs, **ours}
+            if theirs.get(name) != ours.get(name)
+        ]
+        if differ:
+            raise UsageError(
+                f"{node.name} and {me.name} differ in {'; '.join(differ)}; expected the same "
+                "options and versions on all nodes"
+            )
 
 
 @dataclass
@@ -192,35 +206,25 @@ class Team:
         self._state = replace(self._state, **changes)
         self._wake.set()
 
-    def order(self, trial: int, steps: int | None) -> int:
-        """Order the trial with that number in the plan, as node 0; returns the order's number.
-        `steps` is the number of timed steps; None leaves it to the trial."""
-        self.set_state(order=self._state.order + 1, trial=trial, steps=steps)
+    def order(self, trial: int) -> int:
+        """Order the trial with that number in the plan, as node 0; returns the order's number."""
+        self.set_state(order=self._state.order + 1, trial=trial)
         return self._state.order
 
     def agree(self, plan: str) -> None:
         """Say that this node has prepared its data and has a plan with that hash, and wait until
         node 0, or on node 0 all others, have one.
 
-        Raises NodeLost, and UsageError for a node with another plan or other versions.
+        Raises NodeLost, and UsageError for a node with another plan.
         """
         self.set_state(plan=plan)
-        for number, one in self._others.items():
-            # A node that ended because the plans differ still shows its own plan in its state.
-            while not one.state.plan and self.state(number).end is None:
+        for number in self._others:
+            while not (theirs := self.state(number).plan):
                 sleep(POLL_SECONDS)
-            other = self.nodes[number]
-            theirs, ours = other.common, self.me.common
-            differ = [
-                f"{name} {theirs.get(name, 'unset')} and {ours.get(name, 'unset')}"
-                for name in {**theirs, **ours}
-                if theirs.get(name) != ours.get(name)
-            ]
-            if one.state.plan and (one.state.plan != plan or differ):
+            if theirs != plan:
                 raise UsageError(
-                    f"{other.name} and {self.me.name} have different plans: "
-                    f"{'; '.join(differ) or 'a file that they read is not the same'}; expected the "
-                    "same options, files and versions on all nodes"
+                    f"{self.nodes[number].name} and {self.me.name} have different plans: a file "
+                    "that they read is not the same; expected the same files on all nodes"
                 )
 
     def leave(self, end: str) -> None:
@@ -266,7 +270,6 @@ def run_own_ranks(
     team: Team,
     here: HostLauncher,
     trial: TrialSpec,
-    steps: int | None,
     order: int,
     limit_seconds: float,
     stop: Callable[[], bool],
@@ -285,9 +288,8 @@ def run_own_ranks(
         counts[me], variables, first=sum(counts[:me]), size=trial.process_count, host=me
     )
     try:
-        with scratch_folder(here.logs, trial.trial_id) as scratch:
-            work = here.work(trial, steps)
-            reports = run_host_ranks(work, ranks, scratch, limit_seconds, stop=stop)
+        with scratch_folder(here.logs, plain_label(trial)) as scratch:
+            reports = run_host_ranks(here.work(trial), ranks, scratch, limit_seconds, stop=stop)
     except RanksFailed as failed:
         return NodeResult(traces=failed.traces)
     return NodeResult(reports=tuple(reports))
@@ -312,21 +314,21 @@ class NodesLauncher:
         hosts = f"{len(trial.nodes)} hosts"
         if IMPLEMENTATIONS[trial.implementation].one_process:
             return f"{trial.implementation} drives its replicas from one process, not on {hosts}"
-        if trial.backend == "shm":
-            return f"shm goes through the memory of one host, and these replicas are on {hosts}"
+        if BACKENDS[trial.backend].one_host:
+            return f"{trial.backend} is for the ranks of one host, and these are on {hosts}"
         for node in self._team.nodes[: len(trial.nodes)]:
             devices = [device for host, device in trial.places if host == node.number]
             if reason := node.machine.unusable_backend_reason(trial.backend, devices):
                 return f"{node.name}: {reason}"
         return None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         """Raises NodeLost."""
         if len(trial.nodes) < 2:
-            return self._here.run(trial, time_limit_seconds, steps)
+            return self._here.run(trial, time_limit_seconds)
         team, found = self._team, dict[int, NodeResult]()
         nodes = team.nodes[: len(trial.nodes)]
-        order = team.order(self._plan.index(trial), steps)
+        order = team.order(self._plan.index(trial))
 
         def some_failed() -> bool:
             """Look for results of other nodes; the first failure stops all ranks."""
@@ -336,9 +338,7 @@ class NodesLauncher:
                     found[node.number] = state.result
             return any(not result.reports for result in found.values())
 
-        found[0] = run_own_ranks(
-            team, self._here, trial, steps, order, time_limit_seconds, some_failed
-        )
+        found[0] = run_own_ranks(team, self._here, trial, order, time_limit_seconds, some_failed)
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
         deadline = monotonic() + STOP_SECONDS
         while len(found) < len(nodes):
@@ -378,7 +378,7 @@ def follow_orders(
                 """Whether node 0 has stopped the trial, or has gone on without it."""
                 return team.state(0) != ordered
 
-            result = run_own_ranks(team, here, trial, ordered.steps, last, limit_seconds, is_over)
+            result = run_own_ranks(team, here, trial, last, limit_seconds, is_over)
             if result.traces:
                 label = plain_label(trial)
                 say(f"{label} failed; what the ranks here have written is in {here.logs}")

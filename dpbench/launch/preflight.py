@@ -52,7 +52,7 @@ def in_rank(what: str, work: Callable[[], T]) -> T:
     return cast(T, result)
 
 
-def _result_or_message(work: Callable[[], T]) -> tuple[T | None, str | None]:
+def _result_or_message(work: Callable[[], T], _: int) -> tuple[T | None, str | None]:
     """The result, or the message of an error that the user has to read as it is."""
     _taking_step.set()
     try:

@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
@@ -26,6 +25,7 @@ from typing import Any, TypeVar
 
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
+from dpbench.architecture import folder_name
 from dpbench.errors import LaunchError
 from dpbench.launch import rank
 from dpbench.launch.causes import SERVER_GONE, RankTrace, hang_of, outcome_of
@@ -130,15 +130,11 @@ def run_ranks(
         )
 
 
-def run_in_rank(work: Callable[[], T], limit_seconds: float) -> T:
-    """The result of `work` from a rank of its own. Raises RanksFailed."""
+def run_in_rank(work: Callable[[int], T], limit_seconds: float) -> T:
+    """The result of work(0) from a rank of its own. Raises RanksFailed."""
     with temporary_folder() as scratch:
-        (result,) = run_ranks(partial(_without_rank, work), 1, scratch, limit_seconds)
+        (result,) = run_ranks(work, 1, scratch, limit_seconds)
     return result
-
-
-def _without_rank(work: Callable[[], T], rank: int) -> T:
-    return work()
 
 
 def run_host_ranks(
@@ -280,9 +276,10 @@ def _printing(scratch: Path, count: int) -> Iterator[None]:
 
 
 @contextmanager
-def scratch_folder(logs: Path, name: str) -> Iterator[Path]:
-    """A folder in `logs` for the files of ranks; it stays only if they failed."""
-    scratch = logs / f"{name}-{uuid.uuid4().hex[:6]}"
+def scratch_folder(logs: Path, label: str) -> Iterator[Path]:
+    """A folder in `logs` for the files of the ranks of a row with that label; it stays only if they
+    failed."""
+    scratch = logs / f"{folder_name(label)}-{uuid.uuid4().hex[:6]}"
     scratch.mkdir(parents=True)
     try:
         yield scratch

@@ -11,12 +11,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import signal
 import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
@@ -26,7 +25,6 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous.api import RendezvousError
-from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch.placement import interface_towards
@@ -39,6 +37,7 @@ from dpbench.rendezvous.launch_variables import (
     LOOPBACK,
     USUAL_PORT,
     endpoint_text,
+    parse_endpoint,
 )
 from dpbench.rendezvous.store import file_variables, reach_store, serve_store
 from dpbench.temporary import clean_up, temporary_folder, temporary_variables
@@ -115,9 +114,6 @@ def read_arguments(arguments: Sequence[str], *, about: str = "") -> Namespace:
                 f"got --node-rank={chosen.node_rank}, expected 0 to {most_nodes - 1} with {nodes}"
             )
         _endpoint(chosen)
-    binding = getattr(chosen, "numa_binding", None)
-    if binding and not (torch.cuda.device_count() and shutil.which("numactl")):
-        refuse(f"got --numa-binding={binding}, expected a host with GPUs and numactl")
     chosen.nproc_per_node = str(processes)
     words = " ".join(chosen.training_script_args).replace("=", " ")
     wants_nccl = re.search(r"--(dist[-_])?backend nccl", words)
@@ -130,32 +126,29 @@ def read_arguments(arguments: Sequence[str], *, about: str = "") -> Namespace:
 
 
 def is_one_node(chosen: Namespace) -> bool:
-    """Whether no other launcher takes part, and no other rendezvous was asked for."""
-    one = torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1)
-    return bool(chosen.standalone) or (one and chosen.rdzv_backend == "static")
+    """Whether no other launcher takes part."""
+    return bool(chosen.standalone) or torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1)
 
 
 def _endpoint(chosen: Namespace) -> tuple[str, int]:
     """Host and port where the nodes meet; a free port of one node is 0. Raises UsageError."""
     if chosen.standalone:
         return LOOPBACK, 0
-    if not chosen.rdzv_endpoint:
-        option = f"--master-port={chosen.master_port}"
-        host, port = chosen.master_addr, chosen.master_port
-        if port is None:
-            return host, 0 if is_one_node(chosen) else USUAL_PORT
+    if chosen.rdzv_endpoint:
+        option, found = "--rdzv-endpoint", parse_endpoint(chosen.rdzv_endpoint)
+    elif chosen.master_port is None:
+        return chosen.master_addr, 0 if is_one_node(chosen) else USUAL_PORT
     else:
-        option, host, port = f"--rdzv-endpoint={chosen.rdzv_endpoint}", "", -1
-        with suppress(ValueError):
-            host, port = parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=-1)
-    if not 1 <= port <= LARGEST_PORT:
-        refuse(f"got {option}, expected a port from 1 to {LARGEST_PORT}")
-    return host, port
+        option, found = "--master-port", (chosen.master_addr, chosen.master_port)
+    if found is None or not 1 <= found[1] <= LARGEST_PORT:
+        value = chosen.rdzv_endpoint or chosen.master_port
+        refuse(f"got {option}={value}, expected a port from 1 to {LARGEST_PORT}")
+    return found
 
 
 def meeting_place(chosen: Namespace) -> str | None:
     """Place where the launchers of several nodes meet, in words; None if there is one node."""
-    if chosen.standalone or torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1):
+    if is_one_node(chosen):
         return None
     return str(chosen.rdzv_endpoint or endpoint_text(*_endpoint(chosen)))
 

@@ -16,7 +16,7 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import RanksFailed, run_in_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import RankReport, measure_trial
-from dpbench.specs import TrialSpec
+from dpbench.specs import TrialSpec, plain_label
 
 START_SECONDS = 60.0
 
@@ -25,43 +25,37 @@ class HostLauncher:
     """Runs trials on this host."""
 
     def __init__(
-        self,
-        machine: Machine,
-        prepared: Path | Mapping[str, Path | None] | None,
-        logs: Path,
+        self, machine: Machine, logs: Path, prepared: Mapping[str, Path | None] | None = None
     ) -> None:
-        """`prepared` is the dataset's folder, or those of architectures by their names. Failed
-        trials leave their ranks' output in `logs`."""
+        """Failed trials leave their ranks' output in `logs`; `prepared` has the folders of
+        datasets, None for one without."""
         self._machine = machine
-        self._prepared = prepared
+        self._prepared = prepared or {}
         self.logs = logs
-        run_in_rank(os.getpid, START_SECONDS)  # the first trial would pay for the server's start
+        run_in_rank(int, START_SECONDS)  # the first trial would pay for the server's start
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         if len(trial.nodes) > 1:
             return f"needs {len(trial.nodes)} hosts, and this one is alone: --nnodes"
         return self._machine.unusable_reason(trial)
 
-    def work(self, trial: TrialSpec, steps: int | None) -> Callable[[int], RankReport]:
-        """The function that each rank of the trial on this host runs; for `steps` see `run`."""
-        prepared = self._prepared
-        if isinstance(prepared, Mapping):
-            prepared = prepared[trial.workload.architecture]
-        return partial(measure_trial, trial, prepared, steps=steps)
+    def work(self, trial: TrialSpec) -> Callable[[int], RankReport]:
+        """The function that each rank of the trial on this host runs."""
+        return partial(measure_trial, trial, self._prepared.get(trial.workload.dataset))
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         deadline = monotonic() + time_limit_seconds
         server = fork_server_process()
         start = read_cores(server)
         try:
-            with scratch_folder(self.logs, trial.trial_id) as scratch:
+            with scratch_folder(self.logs, plain_label(trial)) as scratch:
                 if trial.workload.script:
                     environ = dict(os.environ)  # the server of ranks has others
                     work: Callable[[int], RankReport] = partial(
                         measure_script, trial, scratch.absolute(), environ, deadline
                     )
                 else:
-                    work = self.work(trial, steps)
+                    work = self.work(trial)
                 reports = run_ranks(
                     work,
                     trial.process_count,

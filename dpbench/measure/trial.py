@@ -66,13 +66,7 @@ class RankReport:
     counting takes 20 ms."""
 
 
-def measure_trial(
-    trial: TrialSpec,
-    prepared: Path | None,
-    rank: int,
-    *,
-    steps: int | None = None,
-) -> RankReport:
+def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankReport:
     """Run `trial` as `rank`.
 
     The first repetition of a configuration also traces and proves its gradients and counts
@@ -80,10 +74,8 @@ def measure_trial(
 
     Args:
         prepared: the folder of the dataset, None if synthetic.
-        steps: the steps of the timed window; None leaves them to the trial.
     """
     started = perf_counter()
-    trial = trial.with_steps(steps)
     devices = set_devices_and_threads(trial, rank)
     device = devices[0]
     set_tf32(trial.workload.dtype)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from dpbench.codec import Float, content_hash
+from dpbench.codec import Float
 from dpbench.records.trial import Status
 from dpbench.specs.shares import Replicas
 
@@ -34,10 +34,6 @@ class CollectiveSpec:
     samples: int = 20
     """Timed samples of each size; small messages take several calls a sample."""
     repetition: int = 0
-
-    @property
-    def collective_id(self) -> str:
-        return content_hash(self)
 
     @property
     def configuration(self) -> CollectiveSpec:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 29500  # torch's own
@@ -79,6 +81,15 @@ class LaunchVariables:
 def endpoint_text(host: str, port: int) -> str:
     """The endpoint as people write it: "host0:29503", "[::1]:29503"."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_endpoint(text: str) -> tuple[str, int] | None:
+    """Host and port of "host0:29503" or "[::1]:29503"; None for anything else."""
+    with suppress(ValueError):  # of the port
+        url = urlsplit(f"//{text.strip()}")
+        if url.hostname and url.port:
+            return url.hostname, url.port
+    return None
 
 
 def integer(

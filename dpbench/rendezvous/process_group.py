@@ -104,19 +104,31 @@ def process_group(
     variables = LaunchVariables.read(environ)
     name, chosen = _backend_and_device(backend, device, variables)
     with _logging_more() if debug else nullcontext(), _left_at_end(name):
+        rank, size = variables.rank, variables.world_size
         try:
             shared = store or _find_store(init_method, variables, environ, timeout)
-            met = _store_of_group(name, shared, variables, timeout, wait=wait_for_workers)
+            met = _store_of_group(name, shared, rank, size, timeout, wait=wait_for_workers)
         except RuntimeError as error:
-            own = f"this is rank {variables.rank} of {variables.world_size}"
+            own = f"this is rank {rank} of {size}"
             raise RuntimeError(f"process_group: {error} ({own})") from error.__cause__
-        seconds = _join(name, chosen, met, variables, timeout, warm_up=wait_for_workers)
+        started = perf_counter()
+        if chosen.type == "cuda":
+            torch.cuda.set_device(chosen)
+        # NCCL connects now, and to this device: by itself it may take that of another rank.
+        bound = chosen if BACKENDS[name].cuda_only else None
+        dist.init_process_group(
+            name, store=met, rank=rank, world_size=size, timeout=timeout, device_id=bound
+        )
+        if wait_for_workers:  # a first collective opens channels and connections
+            dist.all_reduce(torch.zeros(1, device=chosen))
+            if chosen.type == "cuda":
+                torch.cuda.synchronize(chosen)
         yield Ranks(
-            rank=variables.rank,
-            size=variables.world_size,
+            rank=rank,
+            size=size,
             backend=name,
             device=chosen,
-            connecting_seconds=seconds,
+            connecting_seconds=perf_counter() - started,
         )
 
 
@@ -197,10 +209,9 @@ def _find_store(
 
 
 def _store_of_group(
-    backend: str, store: Store, variables: LaunchVariables, timeout: timedelta, *, wait: bool
+    backend: str, store: Store, rank: int, size: int, timeout: timedelta, *, wait: bool
 ) -> Store:
     """The store for the new group, once all its ranks have come."""
-    rank, size = variables.rank, variables.world_size
     store = PrefixStore("process_group", store)
     own = f"process {os.getpid()} on {socket.gethostname()}"
     taken = store.compare_set(f"process of rank {rank}", "", own).decode()
@@ -210,35 +221,6 @@ def _store_of_group(
     if wait and (reason := wait_for_ranks(store, rank, size, f"{backend}, {size} ranks", timeout)):
         raise RuntimeError(reason)
     return PrefixStore(f"group {number}", store)
-
-
-def _join(
-    backend: str,
-    device: torch.device,
-    store: Store,
-    variables: LaunchVariables,
-    timeout: timedelta,
-    *,
-    warm_up: bool,
-) -> float:
-    """Make the group, and return how many seconds that took."""
-    started = perf_counter()
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    dist.init_process_group(
-        backend,
-        store=store,
-        rank=variables.rank,
-        world_size=variables.world_size,
-        timeout=timeout,
-        # NCCL connects now, and to this device: by itself it may take that of another rank.
-        device_id=device if BACKENDS[backend].cuda_only else None,
-    )
-    if warm_up:  # a first collective opens channels and connections
-        dist.all_reduce(torch.zeros(1, device=device))
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-    return perf_counter() - started
 
 
 @contextmanager

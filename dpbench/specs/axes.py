@@ -80,8 +80,8 @@ AXES = {
         meaning="The optimizer; its kernels follow the dash if they were chosen.",
         position=2,
     ),
-    "learning_rate": Axis(name="lr", shown=lambda rate: f"lr {rate:g}", kind="number", position=3),
-    "seed": Axis(name="seed", shown=lambda seed: f"seed {seed}", kind="integer", position=9),
+    "learning_rate": Axis(name="lr", shown=lambda rate: f"lr {rate:g}", position=3),
+    "seed": Axis(name="seed", shown=lambda seed: f"seed {seed}", position=9),
     "dtype": Axis(
         name="dtypes",
         shown=str,
@@ -170,9 +170,7 @@ AXES = {
         kind="integer",
         position=11,
     ),
-    "timed_steps": Axis(
-        name="steps", shown=partial(counted, noun="step"), kind="integer", position=12
-    ),
+    "timed_steps": Axis(name="steps", shown=partial(counted, noun="step"), position=12),
     "threads_per_replica": Axis(
         name="threads",
         shown=partial(counted, noun="thread"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, product
+from itertools import product
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -50,22 +50,11 @@ class SweepSpec:
         """The workload of each architecture."""
         return (self.trial.workload, *self.more_workloads)
 
-    def with_workloads(self, workloads: Sequence[WorkloadSpec]) -> SweepSpec:
-        """This sweep with other workloads, at least one."""
-        first, *more = workloads
-        trial = replace(self.trial, workload=first)
-        return replace(self, trial=trial, more_workloads=tuple(more))
-
     @property
     def most_trials(self) -> int:
         """Upper bound for the trials of the plan: all combinations, including impossible ones."""
         axes = (self.implementations, self.backends, self.group_sizes, self.batch_sizes)
         return math.prod(map(len, (*axes, *self.axes.values()))) * self.repetitions
-
-    def variants(self) -> Iterator[dict[str, Any]]:
-        """Each combination of values along the axes, in the order in which rows vary."""
-        for values in product(*self.axes.values()):
-            yield dict(zip(self.axes, values, strict=True))
 
     def varied(self, trial: TrialSpec, values: Mapping[str, Any]) -> TrialSpec:
         """The trial with these settings, and the data and files of its architecture.
@@ -81,22 +70,6 @@ class SweepSpec:
         varied = replace(trial, workload=workload, **of_trial).with_own_settings
         loads = varied.prefetch or workload.script
         return varied if loads else replace(varied, data_workers=None)
-
-    def nodes_of(self, group_size: int) -> tuple[int, ...]:
-        """The number of a group's replicas on each host; () when all are on the first."""
-        counts = placed(group_size, self.nodes or (len(self.devices),))
-        return counts if len(counts) > 1 else ()
-
-    def devices_of(self, group_size: int) -> tuple[str, ...]:
-        """The device of each replica of a group, on its own host."""
-        if not (counts := self.nodes_of(group_size)):
-            return self.devices[:group_size]
-        firsts = accumulate(self.nodes, initial=0)
-        return tuple(
-            self.devices[first + replica]
-            for first, count in zip(firsts, counts, strict=False)
-            for replica in range(count)
-        )
 
 
 def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
@@ -118,44 +91,35 @@ def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
 
     Rows that are compared most often run closest together in time. `single` at group size 1 is
     among them, as every speedup needs it. An implementation has no further rows for settings
-    that it lacks.
+    that it lacks, and none at a group size that it does not have.
     """
-    names = [BASELINE] if spec.measures_baseline else []
-    names = [*dict.fromkeys((*names, *spec.implementations))]
+    baseline = (BASELINE,) if spec.measures_baseline else ()
+    names = dict.fromkeys((*baseline, *spec.implementations))
+    group_sizes = [*dict.fromkeys((1, *spec.group_sizes))]
     found: dict[TrialSpec, None] = {}
-    sizes = [*dict.fromkeys((1, *spec.group_sizes))]
     if spec.trial.workload.script:
-        sizes.sort(reverse=True)  # if its largest group fails, no other run is worth its time
-    for batch_size in spec.batch_sizes:
-        for group_size in sizes:
-            for name in names:
-                for trial in _with_backends(name, group_size, batch_size, spec):
-                    varied = (spec.varied(trial, values) for values in spec.variants())
-                    found |= dict.fromkeys(varied)
+        group_sizes.sort(reverse=True)  # if its largest group fails, no other run is worth its time
+    for batch_size, group_size, name in product(spec.batch_sizes, group_sizes, names):
+        traits = IMPLEMENTATIONS[name]
+        if name in spec.largest_group_only:
+            has_size = group_size == max(spec.group_sizes) > 1
+        elif traits.largest_group is not None:
+            has_size = group_size <= traits.largest_group
+        else:
+            has_size = group_size in spec.group_sizes
+        if not has_size:
+            continue
+        nodes = placed(group_size, spec.nodes or (len(spec.devices),))
+        for backend in spec.backends if traits.backend is None else (traits.backend,):
+            trial = replace(
+                spec.trial,
+                implementation=name,
+                backend=backend,
+                group_size=group_size,
+                batch_size=batch_size,
+                devices=spec.devices[:group_size],
+                nodes=nodes if len(nodes) > 1 else (),
+            )
+            for values in product(*spec.axes.values()):
+                found[spec.varied(trial, dict(zip(spec.axes, values, strict=True)))] = None
     return tuple(found)
-
-
-def _with_backends(
-    implementation: str, group_size: int, batch_size: int, spec: SweepSpec
-) -> Iterator[TrialSpec]:
-    """The trials of an implementation, none at a group size that it does not have."""
-    traits = IMPLEMENTATIONS[implementation]
-    if implementation in spec.largest_group_only:
-        has_size = group_size == max(spec.group_sizes) > 1
-    elif traits.largest_group is not None:
-        has_size = group_size <= traits.largest_group
-    else:
-        has_size = group_size in spec.group_sizes
-    if not has_size:
-        return
-    for backend in spec.backends if traits.backend is None else (traits.backend,):
-        trial = replace(
-            spec.trial,
-            implementation=implementation,
-            backend=backend,
-            group_size=group_size,
-            batch_size=batch_size,
-            devices=spec.devices_of(group_size),
-            nodes=spec.nodes_of(group_size),
-        )
-        yield trial.with_own_settings

@@ -17,7 +17,6 @@ from dpbench.errors import UsageError
 class BackendTraits:
     """A way for gradients to travel; `process_group` is False where there is no process group."""
 
-    name: str
     description: str
     process_group: bool = True
     one_host: bool = False
@@ -67,41 +66,25 @@ class ImplementationTraits:
 
 
 BACKENDS = {
-    traits.name: traits
-    for traits in (
-        BackendTraits(name="gloo", description="torch's CPU collectives over TCP"),
-        BackendTraits(
-            name="nccl",
-            description="NVIDIA's GPU collectives, one GPU per rank",
-            cuda_only=True,
-        ),
-        BackendTraits(
-            name="shm",
-            description="dpbench's collectives through the shared memory of one host",
-            one_host=True,
-        ),
-        BackendTraits(
-            name="threads", description="threads of one process (dp)", process_group=False
-        ),
-        BackendTraits(
-            name="none", description="no communication (single, independent)", process_group=False
-        ),
-        BackendTraits(
-            name="own", description="what your training script chooses", process_group=False
-        ),
-        BackendTraits(
-            name="nccl-legacy",
-            description="NCCL with torch's older process group (torch 2.14 or later)",
-            cuda_only=True,
-        ),
-        BackendTraits(
-            name="nccl2",
-            description="NCCL with torch's newer process group, which nccl is from torch 2.15 on",
-            cuda_only=True,
-        ),
-    )
+    "gloo": BackendTraits(description="torch's CPU collectives over TCP"),
+    "nccl": BackendTraits(description="NVIDIA's GPU collectives, one GPU per rank", cuda_only=True),
+    "shm": BackendTraits(
+        description="dpbench's collectives through the shared memory of one host", one_host=True
+    ),
+    "threads": BackendTraits(description="threads of one process (dp)", process_group=False),
+    "none": BackendTraits(
+        description="no communication (single, independent)", process_group=False
+    ),
+    "own": BackendTraits(description="what your training script chooses", process_group=False),
+    "nccl-legacy": BackendTraits(
+        description="NCCL with torch's older process group (torch 2.14 or later)", cuda_only=True
+    ),
+    "nccl2": BackendTraits(
+        description="NCCL with torch's newer process group, which nccl is from torch 2.15 on",
+        cuda_only=True,
+    ),
 }
-PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_group)
+PROCESS_GROUP_BACKENDS = tuple(name for name, one in BACKENDS.items() if one.process_group)
 
 
 IMPLEMENTATIONS_FOLDER = Path(__file__).parents[1] / "measure" / "implementations"

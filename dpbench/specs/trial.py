@@ -143,11 +143,6 @@ class TrialSpec(RunSpec):
         """The steps of its timed window; None if the clock decides."""
         return self.timed_steps if self.window_seconds is None else None
 
-    def with_steps(self, steps: int | None) -> TrialSpec:
-        """The trial with this many timed steps, instead of as many as fill its window; the same
-        trial if `steps` is None."""
-        return self if steps is None else replace(self, window_seconds=None, timed_steps=steps)
-
     def filling_steps(self, step_seconds: float) -> int:
         """The steps of its timed window, if that fills a time and a step takes so long."""
         wanted = math.ceil((self.window_seconds or 0.0) / step_seconds)

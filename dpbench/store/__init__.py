@@ -2,7 +2,6 @@
 
 from dpbench.store.folder import COLLECTIVES_FILE as COLLECTIVES_FILE
 from dpbench.store.folder import COMM_FILE as COMM_FILE
-from dpbench.store.folder import ENVIRONMENTS_FOLDER as ENVIRONMENTS_FOLDER
 from dpbench.store.folder import LOGS_FOLDER as LOGS_FOLDER
 from dpbench.store.folder import SWEEP_FILE as SWEEP_FILE
 from dpbench.store.folder import TRIALS_FILE as TRIALS_FILE

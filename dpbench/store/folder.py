@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, ClassVar, Generic, Self, TypeVar
+from typing import IO, Any, ClassVar, Generic, Self, TypeVar
 
 from dpbench import units
 from dpbench.codec import encode, json_bytes
@@ -64,27 +64,27 @@ class ResultsHeader:
     sweep: SweepSpec | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSweep:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stored(Generic[R]):
     """The content of a results folder; `warnings` lists what could not be read."""
 
     folder: Path
+    command: tuple[str, ...]
+    environments: dict[str, Environment]
+    records: tuple[R, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredSweep(Stored[TrialRecord]):
+    """The sweep in a results folder."""
+
     spec: SweepSpec
-    command: tuple[str, ...]
-    environments: dict[str, Environment]
-    records: tuple[TrialRecord, ...]
-    warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCollectives:
-    """The collectives in a results folder; `warnings` lists what could not be read."""
-
-    folder: Path
-    command: tuple[str, ...]
-    environments: dict[str, Environment]
-    records: tuple[CollectiveRecord, ...]
-    warnings: tuple[str, ...]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredCollectives(Stored[CollectiveRecord]):
+    """The collectives in a results folder."""
 
 
 class OpenStore(Generic[R]):
@@ -102,7 +102,7 @@ class OpenStore(Generic[R]):
         )
 
     @classmethod
-    def _make(cls, folder: Path, header: ResultsHeader) -> Self:
+    def create(cls, folder: Path, command: Sequence[str], spec: SweepSpec | None = None) -> Self:
         """Make the folder; raises StoreError if it exists and holds something."""
         require_free(folder)
         try:
@@ -112,6 +112,7 @@ class OpenStore(Generic[R]):
             raise StoreError(f"cannot make {folder}: {error.strerror}") from None
         create_empty(folder / cls.file)
         made = cls(folder)
+        header = ResultsHeader(command=tuple(command), sweep=spec)
         write_versioned(folder / cls.header, encode(header))
         return made
 
@@ -145,21 +146,11 @@ class SweepStore(OpenStore[TrialRecord]):
 
     header, file = SWEEP_FILE, TRIALS_FILE
 
-    @classmethod
-    def create(cls, folder: Path, spec: SweepSpec, command: Sequence[str]) -> SweepStore:
-        """Make the folder; raises StoreError if it exists and holds something."""
-        return cls._make(folder, ResultsHeader(command=tuple(command), sweep=spec))
-
 
 class CollectiveStore(OpenStore[CollectiveRecord]):
     """The open results folder of a running `dpbench comm`."""
 
     header, file = COMM_FILE, COLLECTIVES_FILE
-
-    @classmethod
-    def create(cls, folder: Path, command: Sequence[str]) -> CollectiveStore:
-        """Make the folder; raises StoreError if it exists and holds something."""
-        return cls._make(folder, ResultsHeader(command=tuple(command)))
 
 
 def require_free(folder: Path) -> None:
@@ -189,24 +180,22 @@ def load(folder: Path) -> StoredSweep:
             f"{folder / SWEEP_FILE}: a plan of {spec.most_trials:,} trials; expected at most "
             f"{MOST_TRIALS:,}"
         )
-    records, warnings = read_lines(folder / TRIALS_FILE, partial(decode_at, TrialRecord))
+    sweep = StoredSweep(spec=spec, **_read_rest(folder, header, TRIALS_FILE, TrialRecord))
     # An implementation may be a file of the user who measured it.
-    if unknown := {record.trial.implementation for record in records} - IMPLEMENTATIONS.keys():
+    used = {record.trial.implementation for record in sweep.records}
+    if unknown := used - IMPLEMENTATIONS.keys():
         raise StoreError(
             f"{folder}: this dpbench has no implementation {min(unknown)!r}; expected one of "
             f"{', '.join(IMPLEMENTATIONS)}"
         )
-    environments = _read_environments(folder)
-    return StoredSweep(folder, spec, header.command, environments, records, warnings)
+    return sweep
 
 
 def load_collectives(folder: Path) -> StoredCollectives:
     """Read the collectives of a results folder; raises StoreError if it holds none, NewerSchema
     if it is too new."""
     header = _read_header(folder, COMM_FILE, "dpbench comm")
-    records, warnings = read_lines(folder / COLLECTIVES_FILE, partial(decode_at, CollectiveRecord))
-    environments = _read_environments(folder)
-    return StoredCollectives(folder, header.command, environments, records, warnings)
+    return StoredCollectives(**_read_rest(folder, header, COLLECTIVES_FILE, CollectiveRecord))
 
 
 def check_name(name: str) -> None:
@@ -228,6 +217,14 @@ def _read_header(folder: Path, file: str, maker: str) -> ResultsHeader:
     return read_versioned(folder / file, ResultsHeader)
 
 
-def _read_environments(folder: Path) -> dict[str, Environment]:
+def _read_rest(folder: Path, header: ResultsHeader, file: str, kind: type[R]) -> dict[str, Any]:
+    """The fields of Stored, with the records of this file."""
+    records, warnings = read_lines(folder / file, partial(decode_at, kind))
     paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
-    return {path.stem: decode_at(Environment, path, read_bytes(path)) for path in paths}
+    return {
+        "folder": folder,
+        "command": header.command,
+        "environments": {one.stem: decode_at(Environment, one, read_bytes(one)) for one in paths},
+        "records": records,
+        "warnings": warnings,
+    }

@@ -52,7 +52,7 @@ def test_two_ranks_train_it_with_the_gradients_of_one_process(tmp_path: Path) ->
     trial = trial_spec(
         workload=workload, implementation="ddp", backend="gloo", group_size=2, batch_size=5
     )
-    launcher = HostLauncher(inspect_machine(), None, tmp_path / "logs")
+    launcher = HostLauncher(inspect_machine(), tmp_path / "logs")
     outcome = launcher.run(trial, 60)
     assert (outcome.reason, outcome.status) == (None, Status.COMPLETED)
     assert outcome.verification is not None

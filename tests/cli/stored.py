@@ -23,7 +23,7 @@ NOTHING_MISSING = sweep_spec(
 
 def stored(folder: Path, records: Iterable[TrialRecord], environment: Environment = HERE) -> Path:
     """A sweep with these records, all of one environment."""
-    with SweepStore.create(folder, NOTHING_MISSING, ["dpbench", "sweep"]) as results:
+    with SweepStore.create(folder, ["dpbench", "sweep"], NOTHING_MISSING) as results:
         results.add_environment(environment)
         for record in records:
             results.append(replace(record, environment_id=environment.environment_id))

@@ -62,12 +62,10 @@ def test_a_sweep_ends_where_a_file_changes_while_it_runs(
 ) -> None:
     run = SyntheticLauncher.run
 
-    def run_and_edit(
-        self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None
-    ) -> Outcome:
+    def run_and_edit(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
         if trial.repetition:
             edit(3)
-        return run(self, trial, limit, steps)
+        return run(self, trial, limit)
 
     monkeypatch.setattr(SyntheticLauncher, "run", run_and_edit)
     assert dpbench(*SWEEP, "a") == 2

@@ -189,12 +189,10 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
 ) -> None:
     original = SyntheticLauncher.run
 
-    def failing(
-        self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None
-    ) -> Outcome:
+    def failing(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
         if trial.implementation == "dp":
             return Outcome(status=Status.FAILED, reason="rank 0 was killed by SIGKILL")
-        return original(self, trial, limit, steps)
+        return original(self, trial, limit)
 
     arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--repetitions", "1"]
     arguments += ["--no-charts", "--implementations", "dp,ddp"]
@@ -216,7 +214,7 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
 
 def records(*statuses: Status) -> list[TrialRecord]:
     trials = plan_trials(sweep_spec())[: len(statuses)]
-    measured = run_trials(trials, SyntheticLauncher(), environment_id="", time_limit_seconds=1)
+    measured = run_trials(trials, SyntheticLauncher(), environment_ids=[""], time_limit_seconds=1)
     pairs = zip(measured, statuses, strict=True)
     return [replace(record, status=status) for record, status in pairs]
 

@@ -30,7 +30,7 @@ def run(folder: Path, implementation: str, name: str, *arguments: str) -> Outcom
         warmup_steps=4,
         timed_steps=10,
     )
-    return HostLauncher(MACHINE, None, folder / "logs").run(trial, 300.0)
+    return HostLauncher(MACHINE, folder / "logs").run(trial, 300.0)
 
 
 @pytest.mark.timeout(1200)

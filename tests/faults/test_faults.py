@@ -74,7 +74,7 @@ def faulty(kind: str, number: int, **changes: object) -> TrialSpec:
 
 def launcher(logs: Path) -> HostLauncher:
     machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
-    return HostLauncher(machine, prepared=None, logs=logs)
+    return HostLauncher(machine, logs)
 
 
 @tries(50, FULL)

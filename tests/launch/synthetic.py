@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+from dpbench.codec import content_hash
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.records.collectives import (
@@ -78,8 +79,8 @@ class SyntheticLauncher:
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
-        trial = replace(trial.with_steps(steps), batch_size=trial.batch_size or OF_SCRIPTS)
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+        trial = replace(trial, batch_size=trial.batch_size or OF_SCRIPTS)
         timed = _timed_steps(trial)
         ranks = tuple(_rank(trial, rank, timed) for rank in range(trial.process_count))
         verified = Verification(
@@ -202,7 +203,7 @@ def seconds(spec: CollectiveSpec, nbytes: int) -> float:
 
 
 def _collective_rank(spec: CollectiveSpec, rank: int) -> RankCollectives:
-    noise = random.Random(f"{spec.collective_id}/{rank}")
+    noise = random.Random(f"{content_hash(spec)}/{rank}")
 
     def samples(value: float) -> tuple[float, ...]:
         return tuple(_noisy(value, noise) for _ in range(spec.samples))

@@ -14,7 +14,14 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from dpbench.errors import UsageError
 from dpbench.launch.exchange import Exchange
 from dpbench.launch.machine import Machine
-from dpbench.launch.nodes import Node, NodeLost, NodeResult, Team, follow_orders
+from dpbench.launch.nodes import (
+    Node,
+    NodeLost,
+    NodeResult,
+    Team,
+    follow_orders,
+    require_common,
+)
 from dpbench.launch.placement import NodeRequest
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.environment import capture
@@ -36,22 +43,24 @@ class Sleeping(HostLauncher):
     def __init__(self, logs: Path) -> None:
         self.logs = logs
 
-    def work(self, trial: TrialSpec, steps: int | None) -> Callable[[int], Any]:
+    def work(self, trial: TrialSpec) -> Callable[[int], Any]:
         return sleeps
+
+
+NODES = tuple(
+    Node(
+        number=number,
+        environment=capture(),
+        machine=CPUS,
+        devices=("cpu",),
+        common={"--batch-sizes": f"{8 + number}", "--steps": "5"},
+    )
+    for number in range(2)
+)
 
 
 def teams() -> list[Team]:
     store = HashStore()
-    nodes = tuple(
-        Node(
-            number=number,
-            environment=capture(),
-            machine=CPUS,
-            devices=("cpu",),
-            common={"--batch-sizes": f"{8 + number}", "--steps": "5"},
-        )
-        for number in range(2)
-    )
     found = []
     for number in range(2):
         exchange = Exchange(store, TOKEN, "node", member=number, members=2)
@@ -59,7 +68,7 @@ def teams() -> list[Team]:
         request = NodeRequest(
             node_count=2, node_rank=number, host="127.0.0.1", port=29503, token=TOKEN
         )
-        found.append(Team(request, nodes, exchange))
+        found.append(Team(request, NODES, exchange))
     return found
 
 
@@ -68,7 +77,7 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
     across = trial(group_size=2, nodes=(1, 1))
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(follow_orders, other, Sleeping(tmp_path), [across], LIMIT_SECONDS)
-        order = lead.order(0, None)
+        order = lead.order(0)
         while not [*tmp_path.glob("*/rank1.stack")]:
             time.sleep(0.05)
         lead.set_state(trial=None)
@@ -81,16 +90,18 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
     assert state.result == NodeResult()
 
 
-def test_nodes_with_other_plans_both_say_which_options_differ() -> None:
+def test_nodes_with_other_options_both_say_which_differ() -> None:
+    for other, me in (NODES, NODES[::-1]):
+        sizes = f"{8 + other.number} and {8 + me.number}"
+        with pytest.raises(UsageError, match=rf"differ in --batch-sizes {sizes}; expected the s"):
+            require_common(NODES, me)
+
+
+def test_nodes_with_other_plans_do_not_begin() -> None:
     lead, other = teams()
-    with ThreadPoolExecutor() as pool:
-        agreeing = [pool.submit(lead.agree, "a"), pool.submit(other.agree, "b")]
-    for both, asked in zip(((1, 0), (0, 1)), agreeing, strict=True):
-        sizes = " and ".join(f"{8 + number}" for number in both)
-        with pytest.raises(
-            UsageError, match=rf"have different plans: --batch-sizes {sizes}; expected the same"
-        ):
-            asked.result()
+    other.set_state(plan="b")
+    with pytest.raises(UsageError, match="have different plans: a file that they read is not the"):
+        lead.agree("a")
     leave(lead, other, "it ended: other plans")
 
 

@@ -42,7 +42,7 @@ def faulty(kind: str, **changes: object) -> TrialSpec:
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> HostLauncher:
     """A launcher whose server is warm, so that times are those of the ranks."""
     logs = tmp_path_factory.mktemp("logs")
-    launcher = HostLauncher(MACHINE, prepared=None, logs=logs)
+    launcher = HostLauncher(MACHINE, logs)
     assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
     return launcher
 
@@ -127,13 +127,13 @@ def test_a_server_that_is_killed_takes_its_ranks_along(launcher: HostLauncher) -
 
 
 def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path: Path) -> None:
-    launcher = HostLauncher(MACHINE, prepared=None, logs=tmp_path / "logs")
+    launcher = HostLauncher(MACHINE, tmp_path / "logs")
     launcher.run(faulty("Healthy"), 60)
     assert list(tmp_path.iterdir()) == []
     trial = faulty("Raises")
-    launcher.run(trial, 60, steps=trial.timed_steps + 1)
+    launcher.run(trial, 60)
     (folder,) = (tmp_path / "logs").iterdir()
-    assert folder.name.startswith(trial.trial_id)  # as in its record, whatever its steps
+    assert folder.name.startswith("ddp-gloo--2,-batch-4-")
     logs = [path.read_text() for path in folder.glob("rank?.stderr")]
     assert any("ValueError: the loss function is broken" in text for text in logs)
 

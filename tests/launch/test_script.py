@@ -51,7 +51,7 @@ def trial_of(
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    launcher = HostLauncher(MACHINE, None, tmp_path / "logs")
+    launcher = HostLauncher(MACHINE, tmp_path / "logs")
     return lambda *arguments, seconds=60.0, **more: launcher.run(
         trial_of(*arguments, **more), seconds
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from dpbench.errors import LaunchError, UsageError
@@ -99,18 +97,6 @@ def test_everything_after_the_script_is_the_scripts() -> None:
 
 def test_cpu_means_a_process_for_each_core() -> None:
     assert int(read(["--nproc-per-node", "cpu", "script.py"]).nproc_per_node) >= 1
-
-
-def test_binding_to_the_cores_of_gpus_needs_gpus_and_numactl(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    words = ["--numa-binding", "node", "script.py"]
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
-    assert read(words).numa_binding == "node"
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(UsageError, match="got --numa-binding=node, expected a host with GPUs"):
-        read(words)
 
 
 def test_more_ranks_of_nccl_than_gpus_are_refused() -> None:

@@ -25,7 +25,7 @@ from tests.recording_cuda import GPU, RecordingCuda
 MIB = 2**20
 
 
-def grow_and_shrink() -> tuple[int, int, int]:
+def grow_and_shrink(_: int) -> tuple[int, int, int]:
     """The peak before 300 MiB are held, with them, and when they are given back."""
     before = peak_host_memory_bytes()
     held = b"\1" * (300 * MIB)

@@ -23,7 +23,7 @@ def test_the_documented_schemas_are_current() -> None:
 
 def test_the_files_of_a_results_folder_are_valid(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    with SweepStore.create(folder, sweep_spec(), ["dpbench", "sweep"]) as store:
+    with SweepStore.create(folder, ["dpbench", "sweep"], sweep_spec()) as store:
         store.add_environment(capture())
         for trial in sample_records():
             store.append(trial)

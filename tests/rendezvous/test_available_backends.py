@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -50,7 +48,7 @@ def test_what_torch_was_built_without_and_nccl_without_a_gpu_cannot_be_used(
     reason: str | None,
 ) -> None:
     monkeypatch.setattr(dist, function, lambda: answer)
-    monkeypatch.setitem(BACKENDS, "nccl3", replace(BACKENDS["nccl"], name="nccl3"))
+    monkeypatch.setitem(BACKENDS, "nccl3", BACKENDS["nccl"])
     assert missing_reason(backend, gpus) == reason
 
 

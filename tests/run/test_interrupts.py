@@ -29,12 +29,10 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     original = SyntheticLauncher.run
     end_at_once()
 
-    def interrupted(
-        self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None
-    ) -> Outcome:
+    def interrupted(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
         if trial.implementation == "dp":
             os.kill(os.getpid(), number)
-        return original(self, trial, limit, steps)
+        return original(self, trial, limit)
 
     monkeypatch.setattr(SyntheticLauncher, "run", interrupted)
     options = ("--batch-sizes", 8, "--implementations", "dp", "--gpus", 1, "--repetitions", 1)

@@ -7,7 +7,6 @@ from dataclasses import fields
 from dpbench.options.sweep import SweepOptions
 from dpbench.specs import AXES, TrialSpec, WorkloadSpec
 from dpbench.specs.traits import OPTIONAL_SETTINGS
-from tests.builders import sweep_spec
 
 
 def test_every_axis_is_a_setting_of_a_row_and_an_option_of_a_sweep() -> None:
@@ -16,11 +15,3 @@ def test_every_axis_is_a_setting_of_a_row_and_an_option_of_a_sweep() -> None:
     assert {*OPTIONAL_SETTINGS} <= {*AXES}
     assert {axis.name for axis in AXES.values()} <= {*SweepOptions.model_fields}
     assert {"dtype", "prefetch", "threads_per_replica"} <= {*AXES}
-
-
-def test_a_sweep_has_a_variant_for_each_combination_of_values() -> None:
-    spec = sweep_spec(axes={"timed_steps": (8, 4), "threads_per_replica": (1, 2)})
-    assert [*spec.variants()][:2] == [
-        {"timed_steps": 8, "threads_per_replica": 1},
-        {"timed_steps": 8, "threads_per_replica": 2},
-    ]

@@ -47,12 +47,13 @@ def test_sizes_within_a_host_come_before_those_across() -> None:
         implementations=("ddp",),
         batch_sizes=(4,),
         group_sizes=(1, 2, 3, 4),
-        devices=("cpu",) * 4,
+        devices=("cuda:0", "cuda:1", "cuda:0", "cuda:3"),
         nodes=(2, 2),
         repetitions=1,
     )
-    nodes = [trial.nodes for trial in plan_trials(spec) if trial.implementation == "ddp"]
-    assert nodes == [(), (), (2, 1), (2, 2)]
+    trials = [trial for trial in plan_trials(spec) if trial.implementation == "ddp"]
+    assert [trial.nodes for trial in trials] == [(), (), (2, 1), (2, 2)]
+    assert [trial.devices for trial in trials] == [spec.devices[:size] for size in (1, 2, 3, 4)]
 
 
 def test_a_setting_that_an_implementation_has_not_gives_it_no_row_of_its_own() -> None:

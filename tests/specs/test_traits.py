@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 
 from dpbench.specs.traits import IMPLEMENTATIONS, implementation_order
 
 
-def in_order(labels: Iterable[str]) -> list[str]:
-    """Labels, each behind the name that it begins with."""
-    return sorted(labels, key=lambda label: implementation_order(label.partition("(")[0], label))
-
-
-def test_numbers_in_labels_are_sorted_by_their_value() -> None:
-    labels = [
-        "ddp(lr 1e-05)",
-        "ddp(lr 0.05)",
-        "ddp(lr 0.1)",
-        "torch-ddp(20 steps)",
-        "torch-ddp(100 steps)",
-    ]
+def test_implementations_stand_in_their_order_and_numbers_in_their_labels_by_value() -> None:
+    """Plain ones before their variants, and unknown ones last."""
+    variants = {
+        "ddp": ["ddp", "ddp(bf16)", "ddp(lr 1e-05)", "ddp(lr 0.05)", "ddp(lr 0.1)"],
+        "torch-ddp": ["torch-ddp(20 steps)", "torch-ddp(100 steps)"],
+    }
+    labels = [label for name in IMPLEMENTATIONS for label in variants.get(name, [name])]
+    labels.append("horovod")
     shuffled = random.Random(0).sample(labels, len(labels))
-    assert in_order(shuffled) == labels
-
-
-def test_implementations_stand_in_their_order_and_unknown_ones_behind_them() -> None:
-    known = list(IMPLEMENTATIONS)
-    assert in_order(["horovod", *reversed(known)]) == [*known, "horovod"]
-
-
-def test_a_plain_implementation_stands_before_its_variants() -> None:
-    assert in_order(["ddp(bf16)", "ddp"]) == ["ddp", "ddp(bf16)"]
+    by_name = sorted(
+        shuffled, key=lambda label: implementation_order(label.partition("(")[0], label)
+    )
+    assert by_name == labels

@@ -121,10 +121,3 @@ def test_a_group_fills_one_host_after_the_other() -> None:
     assert [placed(n, (2, 3)) for n in range(1, 6)] == [(1,), (2,), (2, 1), (2, 2), (2, 3)]
     with pytest.raises(ValueError, match="6 replicas on hosts that offer 5"):
         placed(6, (2, 3))
-
-
-def test_a_group_across_hosts_has_the_devices_of_each() -> None:
-    sweep = sweep_spec(devices=("cuda:0", "cuda:1", "cuda:0", "cuda:3"), nodes=(2, 2))
-    assert sweep.nodes_of(2) == ()
-    assert (sweep.nodes_of(3), sweep.devices_of(3)) == ((2, 1), ("cuda:0", "cuda:1", "cuda:0"))
-    assert sweep.devices_of(4) == sweep.devices

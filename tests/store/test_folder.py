@@ -22,12 +22,14 @@ from tests.launch.synthetic import SyntheticLauncher
 
 SPEC = sweep_spec()
 RECORDS = tuple(
-    run_trials(plan_trials(SPEC), SyntheticLauncher(), environment_id="e", time_limit_seconds=1.0)
+    run_trials(
+        plan_trials(SPEC), SyntheticLauncher(), environment_ids=["e"], time_limit_seconds=1.0
+    )
 )
 
 
 def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Path:
-    with SweepStore.create(folder, SPEC, ["sweep", "--gpus", "2"]) as results:
+    with SweepStore.create(folder, ["sweep", "--gpus", "2"], SPEC) as results:
         for record in records:
             results.append(record)
     return folder
@@ -47,15 +49,15 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> None:
-    with SweepStore.create(tmp_path / "s", SPEC, []) as results:
+    with SweepStore.create(tmp_path / "s", [], SPEC) as results:
         results.append(RECORDS[0])
         assert store.load(tmp_path / "s").records == RECORDS[:1]
 
 
 def test_a_sweep_is_made_in_an_empty_folder_once(tmp_path: Path) -> None:
-    SweepStore.create(tmp_path, SPEC, []).close()
+    SweepStore.create(tmp_path, [], SPEC).close()
     with pytest.raises(StoreError, match="already exists"):
-        SweepStore.create(tmp_path, SPEC, [])
+        SweepStore.create(tmp_path, [], SPEC)
 
 
 @settings(max_examples=60, deadline=None)

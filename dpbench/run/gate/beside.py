@@ -71,7 +71,7 @@ class Version:
         with (
             SweepStore(self.folder)
             if number
-            else SweepStore.create(self.folder, stored.spec, command)
+            else SweepStore.create(self.folder, command, stored.spec)
         ) as kept:
             for environment in stored.environments.values():
                 kept.add_environment(environment)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +13,7 @@ from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
 from dpbench.codec import differing_fields
 from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
-from dpbench.launch.nodes import Node, Team, joined_nodes
+from dpbench.launch.nodes import Node, NodeLost, Team, joined_nodes
 from dpbench.launch.placement import NodeRequest
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
@@ -68,14 +68,12 @@ class Job:
 
 
 @contextmanager
-def planned(
-    options: SweepOptions, request: NodeRequest | None, note: Callable[[str], None]
-) -> Iterator[Job]:
+def planned(options: SweepOptions, request: NodeRequest | None) -> Iterator[Job]:
     """The sweep of these options on this machine or, while the context lasts, on the nodes of the
     `request`, which have joined each other.
 
     Raises UsageError if the sweep cannot run or is not the one to resume, StoreError for its
-    folder, and what `joined_nodes` raises.
+    folder, what `joined_nodes` raises, and NodeLost, which says how to finish.
     """
     rank = request.node_rank if request else 0
     folder, earlier = _find_folder(options, rank)
@@ -93,12 +91,12 @@ def planned(
         elif options.searches_batch:
             from dpbench.run.sweep.largest_batch import with_largest
 
-            options = with_largest(options, here, note)
+            options = with_largest(options, here)
         hosts = team.nodes if team else (here,)
         spec = build_sweep_spec(options, hosts, notes)
         if earlier is not None:
             _check_resumable(earlier, spec)
-        yield Job(
+        job = Job(
             spec=spec,
             hosts=hosts,
             folder=folder,
@@ -109,6 +107,11 @@ def planned(
             notes=notes,
             team=team,
         )
+        try:
+            yield job
+        except NodeLost as lost:
+            reason = str(lost).partition("; to finish")[0]  # node 0 names its own --node-rank
+            raise NodeLost(f"{reason}; to finish, {job.to_finish}") from None
 
 
 def host_here(
@@ -155,22 +158,16 @@ def _check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
             f"{earlier.folder}: only dpbench sweep can be resumed, and another command made it; "
             "choose another --name"
         )
-    hashes = {one.architecture: one.files_sha256 for one in spec.workloads}
-    as_now = earlier.spec.with_workloads(
-        [
-            replace(one, files_sha256=hashes.get(one.architecture, one.files_sha256))
-            for one in earlier.spec.workloads
-        ]
-    )
-    if spec != as_now:
-        names = ", ".join(line.partition(":")[0] for line in differing_fields(spec, as_now))
-        raise UsageError(
-            f"--resume: {earlier.folder} holds another sweep, with other {names}; to finish it: "
-            f"{finishing_command(earlier.command, earlier.spec, earlier.folder.name)}"
-        )
-    for before, now in zip(earlier.spec.workloads, spec.workloads, strict=True):
-        if before.files_sha256 != now.files_sha256:
+    for before, now in zip(earlier.spec.workloads, spec.workloads, strict=False):
+        if before != now == replace(before, files_sha256=now.files_sha256):
             raise UsageError(
                 f"--resume: {named_files(now)} has changed since {earlier.folder} was begun; its "
                 "trials would be of two things; expected the files as they were, or a new --name"
             )
+    if spec != earlier.spec:
+        differing = differing_fields(spec, earlier.spec)
+        raise UsageError(
+            f"--resume: {earlier.folder} holds another sweep, with other "
+            f"{', '.join(line.partition(':')[0] for line in differing)}; to finish it: "
+            f"{finishing_command(earlier.command, earlier.spec, earlier.folder.name)}"
+        )

@@ -16,6 +16,7 @@ from dpbench.errors import UsageError
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.nodes import Node
 from dpbench.launch.trials import HostLauncher
+from dpbench.messages import say
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -40,8 +41,8 @@ NOISE_BYTES = 16 * 2**20
 """Smallest growth that is assumed, so that noise predicts no batch that is too large."""
 
 
-def with_largest(options: SweepOptions, host: Node, note: Callable[[str], None]) -> SweepOptions:
-    """The options with the largest batch as a plain number; `note` hears what is tried.
+def with_largest(options: SweepOptions, host: Node) -> SweepOptions:
+    """The options with the largest batch as a plain number; the user reads what is tried.
 
     Raises UsageError if no batch fits, or if the largest differs between rows of the sweep.
     """
@@ -59,14 +60,14 @@ def with_largest(options: SweepOptions, host: Node, note: Callable[[str], None])
         dataset = spec.trial.workload.dataset
         data = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
         most = LARGEST_SAMPLES if data.samples is None else max(1, data.samples // largest_group)
-        launcher = HostLauncher(host.machine, data.folder, logs=scratch / "logs")
+        launcher = HostLauncher(host.machine, scratch / "logs", {dataset: data.folder})
         if reason := launcher.unusable_reason(trial):
             raise UsageError(f"{OPTION}: {plain_label(trial)} cannot be tried: {reason}")
         budget = _bytes_of_replica(host, largest_group)
-        found = by_predicting(lambda size: _peak(launcher, trial, size, note), budget, most)
+        found = by_predicting(lambda size: _peak(launcher, trial, size), budget, most)
     if found is None:
         raise UsageError(f"{OPTION}: not even the smallest batch fits; expected a number")
-    note(f"{OPTION}: {found} for {Labels().series(trial)}")
+    say(f"{OPTION}: {found} for {Labels().series(trial)}")
     every = tuple(dict.fromkeys((*options.known_batch_sizes, found)))
     return options.model_copy(update={"batch_sizes": every})
 
@@ -86,9 +87,7 @@ def available_bytes() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def _peak(
-    launcher: Launcher, trial: TrialSpec, batch_size: int, note: Callable[[str], None]
-) -> int | None:
+def _peak(launcher: Launcher, trial: TrialSpec, batch_size: int) -> int | None:
     """Peak memory in bytes; None for a batch that does not fit.
 
     Raises UsageError for a failure that is not of memory or time.
@@ -98,12 +97,12 @@ def _peak(
         words = f"{OPTION}: batch {batch_size} {outcome.status.words}: {outcome.reason}"
         if outcome.status not in (Status.OUT_OF_MEMORY, Status.TIMED_OUT):
             raise UsageError(words)
-        note(words)
+        say(words)
         return None
     peak = max(
         rank.peak_device_memory_bytes or rank.peak_host_memory_bytes or 0 for rank in outcome.ranks
     )
-    note(f"{OPTION}: {batch_size} takes {units.bytes_binary(peak)}")
+    say(f"{OPTION}: {batch_size} takes {units.bytes_binary(peak)}")
     return peak
 
 

@@ -17,10 +17,11 @@ from dpbench.data.registry import PreparedData, is_function, prepare_dataset
 from dpbench.data.user_code import files_sha256, named_files
 from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
-from dpbench.launch.launcher import Launcher, Outcome, attempts
-from dpbench.launch.nodes import NodeLost, NodesLauncher, follow_orders
+from dpbench.launch.launcher import Launcher, Outcome, attempt
+from dpbench.launch.nodes import NodesLauncher, follow_orders
 from dpbench.launch.preflight import in_rank
 from dpbench.launch.trials import HostLauncher
+from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter
@@ -40,7 +41,7 @@ FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERG
 
 def measure_sweep(options: SweepOptions, progress: Reporter) -> StoredSweep:
     """Run the sweep on this machine; raises what `planned` and `measure` do."""
-    with planned(options, None, progress.note) as job:
+    with planned(options, None) as job:
         return measure(job, progress)
 
 
@@ -53,8 +54,7 @@ def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) ->
     """
     with launcher_for(job) as launcher:
         unusable = unusable_rows(job.trials, launcher)
-        for note in (*job.notes, *_skipped(unusable)):
-            progress.note(note)
+        say(*job.notes, *_skipped(unusable))
         names = Labels.among(trial.configuration for trial in job.trials)
         records = lasting(job.earlier.records, unusable) if job.earlier else []
         wanted = [*job.trials]
@@ -69,11 +69,12 @@ def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) ->
         opened = (
             SweepStore(job.folder)
             if job.earlier
-            else SweepStore.create(job.folder, job.spec, job.command)
+            else SweepStore.create(job.folder, job.command, job.spec)
         )
         with opened as results, as_exceptions(), progress:
             for host in job.hosts:
                 results.add_environment(host.environment)
+            environment_ids = [host.environment.environment_id for host in job.hosts]
             try:
                 for goal in goals or (job.spec.repetitions,):
                     every = plan_trials(job.spec, goal)
@@ -81,19 +82,18 @@ def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) ->
                     left = missing(every, records)
                     waiting = [one for one in left if one.configuration not in unusable]
                     if job.earlier and len(waiting) < len(wanted):
-                        progress.note(f"resuming: {stored_words()}")
+                        say(f"resuming: {stored_words()}")
                     progress.planned(waiting, names.configuration)
                     # Rows that cannot run are stored before the others take minutes.
                     idle = [one for one in left if one.configuration in unusable]
                     for record in run_trials(
                         (*idle, *waiting),
                         launcher,
-                        environment_id=job.hosts[0].environment.environment_id,
+                        environment_ids=environment_ids,
                         time_limit_seconds=job.spec.time_limit_seconds,
                         earlier=records,
                         stop_after_failure=job.stop_after_failure,
                         on_start=start,
-                        complete=partial(_with_hosts, job),
                     ):
                         results.append(record)
                         records.append(record)
@@ -104,24 +104,18 @@ def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) ->
                 rest = f"; to finish: {job.to_finish}" if job.to_finish else ""
                 words = f"interrupted: {stored_words()} in {job.folder}{rest}"
                 raise Interrupted(number, words) from None
-            except NodeLost as lost:
-                raise NodeLost(f"{lost}; to finish, {job.to_finish}") from None
     return store.load(job.folder)
 
 
-def follow(job: Job, progress: Reporter) -> None:
+def follow(job: Job) -> None:
     """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
-    NodeLost, which says how to finish."""
+    NodeLost."""
     team = job.team
     assert team is not None, "only a node follows"
-    for note in job.notes:
-        progress.note(note)
+    say(*job.notes)
     try:
         with launcher_for(job) as here:
             follow_orders(team, here, job.trials, job.spec.time_limit_seconds)
-    except NodeLost as lost:
-        reason = str(lost).partition("; to finish")[0]  # node 0 would name its own --node-rank
-        raise NodeLost(f"{reason}; to finish, {job.to_finish}") from None
     finally:
         with suppress(OSError):  # it stays if something was left in it
             job.folder.rmdir()
@@ -131,17 +125,16 @@ def run_trials(
     trials: Iterable[TrialSpec],
     launcher: Launcher,
     *,
-    environment_id: str,
+    environment_ids: Sequence[str],
     time_limit_seconds: float,
     earlier: Iterable[TrialRecord] = (),
     stop_after_failure: bool = False,
-    on_start: Callable[[TrialSpec], None] | None = None,
-    complete: Callable[[TrialRecord], TrialRecord] | None = None,
+    on_start: Callable[[TrialSpec], None] = lambda _: None,
 ) -> Iterator[TrialRecord]:
     """Run the trials one after the other.
 
-    `earlier` are the records of the sweep so far, `on_start` is called before each trial, and
-    `complete` adds fields to its record. A trial that something outside killed is retried once.
+    `environment_ids` are those of the hosts, `earlier` are the records of the sweep so far, and
+    `on_start` is called before each trial. A trial that something outside killed is retried once.
     With `stop_after_failure`, once a row has failed at one group size, its further repetitions and
     its larger groups are skipped with that reason. A training script that has failed in its
     largest group before any of its runs completed is not run again with the same arguments; with
@@ -150,21 +143,20 @@ def run_trials(
     trials, records = [*trials], [*earlier]
     largest = max((trial.group_size for trial in trials), default=1)
 
-    def refuse(trial: TrialSpec) -> Outcome | None:
+    def run(trial: TrialSpec) -> Outcome:
         reason = _script_failed(trial, records, largest, in_any_run=stop_after_failure)
         reason = reason or (_failed_before(trial, records) if stop_after_failure else None)
-        reason = reason or launcher.unusable_reason(trial)
-        return Outcome(status=Status.SKIPPED, reason=reason) if reason else None
+        if reason := reason or launcher.unusable_reason(trial):
+            return Outcome(status=Status.SKIPPED, reason=reason)
+        return launcher.run(_with_chosen_steps(trial, records), time_limit_seconds)
 
-    def run(trial: TrialSpec) -> Outcome:
-        return launcher.run(trial, time_limit_seconds, _steps_chosen(trial, records))
-
-    for trial, outcome, timing in attempts(
-        trials, run, refuse, label=plain_label, on_start=on_start
-    ):
+    for trial in trials:
+        on_start(trial)
+        outcome, timing = attempt(plain_label(trial), partial(run, trial))
         record = TrialRecord(
             trial=trial,
-            environment_id=environment_id,
+            environment_id=environment_ids[0],
+            host_environment_ids=tuple(environment_ids[: len(trial.nodes)]),
             status=outcome.status,
             item=outcome.item,
             items_per_sample=outcome.items_per_sample,
@@ -175,7 +167,6 @@ def run_trials(
             host_load=outcome.host_load,
             **timing,
         )
-        record = complete(record) if complete else record
         records.append(record)
         yield record
 
@@ -209,17 +200,15 @@ def _script_failed(
     return f"{plain_label(together[0].trial)} failed"
 
 
-def _steps_chosen(trial: TrialSpec, records: Iterable[TrialRecord]) -> int | None:
-    """The timed steps that an earlier repetition chose, so that all of a configuration train on the
-    same samples; None if there is none, or the number is fixed."""
-    if trial.window_seconds is None:
-        return None
-    chosen = (
-        record.ranks[0].timed_steps
-        for record in records
-        if record.ranks and record.trial.configuration == trial.configuration
-    )
-    return next(chosen, None)
+def _with_chosen_steps(trial: TrialSpec, records: Iterable[TrialRecord]) -> TrialSpec:
+    """The trial with the timed steps that an earlier repetition chose to fill its window, so that
+    all of a configuration train on the same samples."""
+    if trial.window_seconds is not None:
+        for record in records:
+            if record.ranks and record.trial.configuration == trial.configuration:
+                steps = record.ranks[0].timed_steps
+                return replace(trial, window_seconds=None, timed_steps=steps)
+    return trial
 
 
 def lasting(
@@ -274,15 +263,6 @@ def _require_same_code(job: Job, stored_words: Callable[[], str]) -> None:
             )
 
 
-def _with_hosts(job: Job, record: TrialRecord) -> TrialRecord:
-    """The record with the hosts that it needed."""
-    if not record.trial.nodes:
-        return record
-    hosts = job.hosts[: len(record.trial.nodes)]
-    ids = tuple(host.environment.environment_id for host in hosts)
-    return replace(record, host_environment_ids=ids)
-
-
 @contextmanager
 def launcher_for(job: Job, logs: Path | None = None) -> Iterator[Launcher]:
     """A launcher with its datasets prepared; the logs of failed trials go into the job's folder,
@@ -292,7 +272,7 @@ def launcher_for(job: Job, logs: Path | None = None) -> Iterator[Launcher]:
         return
     with temporary_folder() as scratch:
         logs = logs or folder_inside(job.folder, LOGS_FOLDER)
-        here = HostLauncher(job.here.machine, _prepared(job, scratch), logs)
+        here = HostLauncher(job.here.machine, logs, _prepared(job, scratch))
         if job.team is None:
             yield here
             return
@@ -301,35 +281,26 @@ def launcher_for(job: Job, logs: Path | None = None) -> Iterator[Launcher]:
 
 
 def _prepared(job: Job, cache: Path) -> dict[str, Path | None]:
-    """The folder of each architecture's dataset, in a form that ranks load in milliseconds.
+    """The folder of each dataset, in a form that ranks load in milliseconds.
 
     Raises DataError for a dataset that is smaller than a batch.
     """
-    known: dict[str, PreparedData] = {}
-    folders: dict[str, Path | None] = {}
-    for workload in () if job.spec.trial.workload.script else job.spec.workloads:
-        named, dataset = workload.architecture, workload.dataset
-        if dataset not in known:
-            work = partial(prepare_dataset, dataset, data_dir=job.data_dir, cache=cache)
-            theirs = is_function(dataset)
-            known[dataset] = in_rank(f"dataset {dataset!r}", work) if theirs else work()
-        prepared = known[dataset]
-        largest, replicas = max(
-            (
-                (trial.global_batch_size, trial.group_size)
-                for trial in job.trials
-                if trial.workload.architecture == named
-            ),
-            default=(0, 0),
-        )
-        if prepared.samples is not None and largest > prepared.samples:
+    prepared: dict[str, PreparedData] = {}
+    datasets = dict.fromkeys(one.dataset for one in job.spec.workloads if not one.script)
+    for dataset in datasets:
+        work = partial(prepare_dataset, dataset, data_dir=job.data_dir, cache=cache)
+        theirs = is_function(dataset)
+        prepared[dataset] = in_rank(f"dataset {dataset!r}", work) if theirs else work()
+    for trial in job.trials if datasets else ():
+        samples = prepared[trial.workload.dataset].samples
+        if samples is not None and trial.global_batch_size > samples:
             raise DataError(
-                f"--batch-sizes: a global batch of {largest} for "
-                f"{units.counted(replicas, 'replica')} is more than the {prepared.samples} samples "
-                f"of {dataset}; use smaller batches, fewer --gpus, or --data synthetic"
+                f"--batch-sizes: a global batch of {trial.global_batch_size} for "
+                f"{units.counted(trial.group_size, 'replica')} is more than the {samples} samples "
+                f"of {trial.workload.dataset}; use smaller batches, fewer --gpus, or --data "
+                "synthetic"
             )
-        folders[named] = prepared.folder
-    return folders
+    return {dataset: one.folder for dataset, one in prepared.items()}
 
 
 def exit_status(records: Sequence[TrialRecord], asked: Collection[str] | None = None) -> int:

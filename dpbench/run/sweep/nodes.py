@@ -6,7 +6,6 @@ Node 0 plans, measures, records and reports; the others run their ranks of each 
 from __future__ import annotations
 
 import os
-from urllib.parse import urlsplit
 
 from dpbench.errors import UsageError
 from dpbench.launch.exchange import TOKEN_REMEDY, VARIABLE, given_token
@@ -15,7 +14,7 @@ from dpbench.messages import printable
 from dpbench.options.bridge import as_typed, option_name, options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
-from dpbench.rendezvous.launch_variables import LARGEST_PORT
+from dpbench.rendezvous.launch_variables import LARGEST_PORT, parse_endpoint
 
 OWN_OPTIONS = ("gpus", "data_dir")
 """Options that may differ between nodes."""
@@ -49,7 +48,12 @@ def parse_nodes(options: SweepOptions, placed: Placement | None) -> NodeRequest 
             f"--node-rank {rank}: expected from 0 to {count - 1}, as --nnodes is {count}"
         )
     if options.rdzv_endpoint is not None:
-        host, port = _parse_endpoint(options.rdzv_endpoint)
+        if (parsed := parse_endpoint(options.rdzv_endpoint)) is None:
+            raise UsageError(
+                f"--rdzv-endpoint {printable(repr(options.rdzv_endpoint), 60)}: expected HOST:PORT "
+                f"with a port from 1 to {LARGEST_PORT}, as in host0:29503 or [fe80::1]:29503"
+            )
+        host, port = parsed
     elif placed and placed.address:
         host, port = placed.address, placed.port
     else:
@@ -69,20 +73,6 @@ def parse_nodes(options: SweepOptions, placed: Placement | None) -> NodeRequest 
         port=port,
         token=token,
         has_store=bool(placed and placed.has_store and options.rdzv_endpoint is None),
-    )
-
-
-def _parse_endpoint(text: str) -> tuple[str, int]:
-    """Read "host0:29503" or "[::1]:29503"; raises UsageError for anything else."""
-    try:
-        url = urlsplit(f"//{text.strip()}")
-        if url.hostname and url.port:
-            return url.hostname, url.port
-    except ValueError:
-        pass  # of the port
-    raise UsageError(
-        f"--rdzv-endpoint {printable(repr(text), 60)}: expected HOST:PORT with a port from 1 to "
-        f"{LARGEST_PORT}, as in host0:29503 or [fe80::1]:29503"
     )
 
 

@@ -30,7 +30,7 @@ def record(here: Environment = ENVIRONMENTS_HERE, group_size: int = 2) -> TrialR
     trial = trial_spec(group_size=group_size)
     identifier = here.environment_id
     (only,) = run_trials(
-        [trial], SyntheticLauncher(), environment_id=identifier, time_limit_seconds=1
+        [trial], SyntheticLauncher(), environment_ids=[identifier], time_limit_seconds=1
     )
     return only
 

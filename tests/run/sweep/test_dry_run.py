@@ -26,7 +26,7 @@ class EachSampleTakes:
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         self.probes.append(trial)
         if self.status is not Status.COMPLETED:
             return Outcome(status=self.status, reason="broken")

@@ -13,7 +13,6 @@ from dpbench.errors import UsageError
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.nodes import Node
-from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Accelerator
 from dpbench.records.trial import Status
@@ -34,17 +33,17 @@ class Filling(SyntheticLauncher):
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         peak = (100 + trial.batch_size) * MIB
         if peak > 1000 * MIB:
             return Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
-        outcome = super().run(trial, time_limit_seconds, steps)
+        outcome = super().run(trial, time_limit_seconds)
         ranks = tuple(replace(rank, peak_host_memory_bytes=peak) for rank in outcome.ranks)
         return replace(outcome, ranks=ranks)
 
 
 class Failing(Filling):
-    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         return Outcome(status=Status.FAILED, reason="no such layer")
 
 
@@ -56,7 +55,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Found:
     def search(machine: Machine = CPUS, **typed: str) -> tuple[int | str, ...]:
         devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus) or ("cpu", "cpu")
         host = Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
-        return with_largest(SweepOptions(**OPTIONS | typed), host, say).batch_sizes
+        return with_largest(SweepOptions(**OPTIONS | typed), host).batch_sizes
 
     return search
 

@@ -65,33 +65,32 @@ def test_threads_of_the_users_dataset_end_before_the_sweep(
 def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_asked(
     tmp_path: Path,
 ) -> None:
-    """Resumed too: the records of a sweep that was cut decide."""
-    original, ran = SyntheticLauncher.run, list[tuple[TrialSpec, int | None]]()
+    original, ran = SyntheticLauncher.run, list[int | None]()
 
-    def run(self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None) -> Outcome:
-        ran.append((trial, steps))
-        return original(self, replace(trial, window_seconds=2.0 * len(ran)), limit)
+    def run(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+        ran.append(trial.fixed_steps)
+        filling = trial if trial.fixed_steps else replace(trial, window_seconds=2.0 * len(ran))
+        return original(self, filling, limit)
 
     options = ("--arch", "mlp", "--implementations", "ddp", "--group-sizes", 1, "--batch-sizes", 4)
     place = ("--results-dir", tmp_path, "--name", "a", "--no-charts")
     with patch.object(SyntheticLauncher, "run", run):
         assert dpbench("sweep", *options, *place, "--repetitions", 2) == 0
     records = store.load(tmp_path / "a").records
-    single, ddp, ddp_again, single_again = records
-    assert [trial for trial, _ in ran] == [record.trial for record in records]
-    single_steps, ddp_steps = (one.ranks[0].timed_steps for one in (single, ddp))
-    assert [steps for _, steps in ran] == [None, None, ddp_steps, single_steps]
-    assert single_steps != ddp_steps
-    assert {ddp_again.trial.window_seconds, single_again.trial.timed_steps} == {1.0, 20}
+    single, ddp, ddp_again, single_again = (one.ranks[0].timed_steps for one in records)
+    assert ran == [None, None, ddp, single]
+    assert single != ddp
+    assert (ddp_again, single_again) == (ddp, single)
+    assert {one.trial.window_seconds for one in records} == {1.0}
 
 
 class Refusing(SyntheticLauncher):
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return "no such thing here" if trial.backend == "nccl" else None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         assert trial.backend != "nccl"
-        return super().run(trial, time_limit_seconds, steps)
+        return super().run(trial, time_limit_seconds)
 
 
 def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
@@ -101,7 +100,7 @@ def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
         run_trials(
             trials,
             Refusing(),
-            environment_id="here",
+            environment_ids=["here"],
             time_limit_seconds=1,
             on_start=started.append,
         )
@@ -118,11 +117,11 @@ class FailingAt(SyntheticLauncher):
         self.group_size = group_size
         self.ran: list[TrialSpec] = []
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         self.ran.append(trial)
         if trial.group_size >= self.group_size:
             return Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
-        return super().run(trial, time_limit_seconds, steps)
+        return super().run(trial, time_limit_seconds)
 
 
 def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
@@ -134,7 +133,7 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
         run_trials(
             plan_trials(spec),
             launcher,
-            environment_id="",
+            environment_ids=[""],
             time_limit_seconds=1,
             stop_after_failure=True,
         )
@@ -154,12 +153,13 @@ def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all(
     """After other runs have completed, it does so only where failures end rows."""
     workload = WorkloadSpec(architecture="train.py", dataset="", script=("train.py", "--wrong"))
     spec = sweep_spec(
+        workload=workload,
         implementations=("script", "independent"),
         group_sizes=(2,),
         backends=("own",),
         batch_sizes=(0,),
         repetitions=3,
-    ).with_workloads([workload])
+    )
 
     class Failing(FailingAt):
         def run(self, trial: TrialSpec, *_: object) -> Outcome:
@@ -170,7 +170,7 @@ def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all(
     launcher = Failing(1)
     trials = plan_trials(spec)
     ending = run_trials(
-        trials, launcher, environment_id="", time_limit_seconds=1, stop_after_failure=stops
+        trials, launcher, environment_ids=[""], time_limit_seconds=1, stop_after_failure=stops
     )
     reasons = {one.reason for one in ending if one.status is Status.SKIPPED}
     failed = next(
@@ -192,16 +192,14 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
     answers = [killed, completed, crashed, killed, again]
 
     class Answering(SyntheticLauncher):
-        def run(
-            self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
-        ) -> Outcome:
+        def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
             return answers.pop(0)
 
     said: list[str] = []
     trials = plan_trials(sweep_spec())[:3]
     with said_to(said.append):
         records = [
-            *run_trials(trials, Answering(), environment_id="", time_limit_seconds=1),
+            *run_trials(trials, Answering(), environment_ids=[""], time_limit_seconds=1),
         ]
     assert [(r.status, r.reason, r.tried_again_after) for r in records] == [
         (Status.COMPLETED, None, "killed"),
