@@ -1,4 +1,4 @@
-"""The interface between a sweep and a launcher, and the outcome of a trial."""
+"""The outcome of a trial or of a measured collective, and the second try of one that was killed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dpbench.messages import say
 from dpbench.records.trial import HostLoad, Status, Verification
@@ -37,18 +37,6 @@ class Outcome:
     verification: Verification | None = None
     flops_per_item: float | None = None
     host_load: HostLoad | None = None
-
-
-class Launcher(Protocol):
-    """Runs trials one at a time; failures of a trial never raise."""
-
-    def unusable_reason(self, trial: TrialSpec) -> str | None:
-        """Why this machine cannot run the trial; None if it can."""
-        ...
-
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
-        """Run the trial in separate processes, and leave none behind."""
-        ...
 
 
 def attempt(label: str, run: Callable[[], Outcome]) -> tuple[Outcome, dict[str, Any]]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -25,7 +26,7 @@ from dpbench.codec import decode, encode
 from dpbench.errors import LaunchError, StoreError, UsageError
 from dpbench.launch.causes import RankTrace, outcome_of
 from dpbench.launch.exchange import JOIN_SECONDS, Exchange
-from dpbench.launch.launcher import Launcher, Outcome, judge_trial
+from dpbench.launch.launcher import Outcome, judge_trial
 from dpbench.launch.machine import Machine
 from dpbench.launch.placement import NodeRequest, interface_towards
 from dpbench.launch.ranks import (
@@ -295,22 +296,27 @@ def run_own_ranks(
     return NodeResult(reports=tuple(reports))
 
 
-class NodesLauncher:
-    """Node 0's launcher: trials of one node run here as `here` runs them, others on the first
-    nodes of the team.
+class NodesLauncher(HostLauncher):
+    """Node 0's launcher: runs trials of several nodes on the first ones of the team.
 
     `trial.nodes` is the number of replicas on each node, beginning with node 0.
     """
 
-    def __init__(self, team: Team, here: HostLauncher, plan: Sequence[TrialSpec]) -> None:
+    def __init__(
+        self,
+        team: Team,
+        plan: Sequence[TrialSpec],
+        logs: Path,
+        prepared: Mapping[str, Path | None] | None = None,
+    ) -> None:
         """All nodes have the same `plan`."""
+        super().__init__(team.me.machine, logs, prepared)
         self._team = team
-        self._here = here
         self._plan = plan
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         if len(trial.nodes) < 2:
-            return self._here.unusable_reason(trial)
+            return super().unusable_reason(trial)
         hosts = f"{len(trial.nodes)} hosts"
         if IMPLEMENTATIONS[trial.implementation].one_process:
             return f"{trial.implementation} drives its replicas from one process, not on {hosts}"
@@ -325,7 +331,7 @@ class NodesLauncher:
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         """Raises NodeLost."""
         if len(trial.nodes) < 2:
-            return self._here.run(trial, time_limit_seconds)
+            return super().run(trial, time_limit_seconds)
         team, found = self._team, dict[int, NodeResult]()
         nodes = team.nodes[: len(trial.nodes)]
         order = team.order(self._plan.index(trial))
@@ -338,7 +344,7 @@ class NodesLauncher:
                     found[node.number] = state.result
             return any(not result.reports for result in found.values())
 
-        found[0] = run_own_ranks(team, self._here, trial, order, time_limit_seconds, some_failed)
+        found[0] = run_own_ranks(team, self, trial, order, time_limit_seconds, some_failed)
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
         deadline = monotonic() + STOP_SECONDS
         while len(found) < len(nodes):
@@ -358,7 +364,7 @@ class NodesLauncher:
 
 
 def follow_orders(
-    team: Team, here: Launcher, plan: Sequence[TrialSpec], limit_seconds: float
+    team: Team, here: HostLauncher, plan: Sequence[TrialSpec], limit_seconds: float
 ) -> None:
     """Run this node's ranks of all trials of the plan that node 0 orders, until it has no more.
 
@@ -372,7 +378,6 @@ def follow_orders(
         last, result = ordered.order, NodeResult()
         trial = None if ordered.trial is None else plan[ordered.trial]
         if trial is not None and len(trial.nodes) > team.me.number:  # it has not failed already
-            assert isinstance(here, HostLauncher)
 
             def is_over(ordered: NodeState = ordered) -> bool:
                 """Whether node 0 has stopped the trial, or has gone on without it."""

@@ -115,7 +115,14 @@ def run_rank(
             # multiprocessing's pickler would share the memory of tensors, which ends with the rank.
             connection.send_bytes(pickle.dumps((work(rank), None)))
         except BaseException as error:
-            _leave(failure_of(error, started), connection)
+            failure = failure_of(error, started)
+            with suppress(Exception):  # the disk may be full, or the work has closed the streams
+                sys.stderr.write(failure.traceback)
+                sys.stdout.flush()
+                sys.stderr.flush()
+            with suppress(OSError):  # the launcher may be gone
+                connection.send_bytes(pickle.dumps((None, failure)))
+            os._exit(1)  # without destructors, which might wait for other ranks
         finally:
             faulthandler.cancel_dump_traceback_later()
     connection.poll(None)  # until all have results: they may still need this rank's connections
@@ -183,14 +190,3 @@ def _redirect(scratch: Path, rank: int) -> None:
             name,
             open(descriptor, "w", buffering=1, errors="backslashreplace", closefd=False),  # noqa: SIM115
         )
-
-
-def _leave(failure: Failure, connection: Connection) -> None:
-    """Tell the reason, and end the process without destructors that might wait for peers."""
-    with suppress(Exception):  # the disk may be full, or the work has closed the streams
-        sys.stderr.write(failure.traceback)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    with suppress(OSError):  # the launcher may be gone
-        connection.send_bytes(pickle.dumps((None, failure)))
-    os._exit(1)

@@ -279,7 +279,7 @@ def _printing(scratch: Path, count: int) -> Iterator[None]:
 def scratch_folder(logs: Path, label: str) -> Iterator[Path]:
     """A folder in `logs` for the files of the ranks of a row with that label; it stays only if they
     failed."""
-    scratch = logs / f"{folder_name(label)}-{uuid.uuid4().hex[:6]}"
+    scratch = logs / f"{folder_name(label.replace('/', '-'))}-{uuid.uuid4().hex[:6]}"
     scratch.mkdir(parents=True)
     try:
         yield scratch

@@ -22,7 +22,7 @@ START_SECONDS = 60.0
 
 
 class HostLauncher:
-    """Runs trials on this host."""
+    """Runs trials on this host, one at a time; failures of a trial never raise."""
 
     def __init__(
         self, machine: Machine, logs: Path, prepared: Mapping[str, Path | None] | None = None
@@ -35,6 +35,7 @@ class HostLauncher:
         run_in_rank(int, START_SECONDS)  # the first trial would pay for the server's start
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
+        """Why this machine cannot run the trial; None if it can."""
         if len(trial.nodes) > 1:
             return f"needs {len(trial.nodes)} hosts, and this one is alone: --nnodes"
         return self._machine.unusable_reason(trial)
@@ -44,6 +45,7 @@ class HostLauncher:
         return partial(measure_trial, trial, self._prepared.get(trial.workload.dataset))
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+        """Run the trial in separate processes, and leave none behind."""
         deadline = monotonic() + time_limit_seconds
         server = fork_server_process()
         start = read_cores(server)

@@ -211,19 +211,14 @@ def within_quota(cores: int, quota: float | None) -> int:
 def quota_cores() -> float | None:
     """CPU time per second that the tightest cgroup (version 2) around this process allows, in
     cores; None without a limit."""
-    own = [
-        line[3:]
-        for line in (read_text("/proc/self/cgroup") or "").splitlines()
-        if line[:3] == "0::"
-    ]
     limits = []
-    for path in map(PurePosixPath, own):
-        for group in (path, *path.parents):
-            quota, _, period = (read_text(f"/sys/fs/cgroup/{group}/cpu.max") or "max").partition(
-                " "
-            )
-            if quota != "max":
-                limits.append(int(quota) / int(period))
+    for line in (read_text("/proc/self/cgroup") or "").splitlines():
+        own = PurePosixPath(line.removeprefix("0::"))
+        for group in (own, *own.parents) if line.startswith("0::") else ():
+            limit = read_text(f"/sys/fs/cgroup/{group}/cpu.max") or "max"
+            if not limit.startswith("max"):
+                quota, period = map(int, limit.split())
+                limits.append(quota / period)
     return min(limits, default=None)
 
 

@@ -29,7 +29,9 @@ def split(total: int, shares: Sequence[float], *, least: int = 1) -> tuple[int, 
     Raises:
         UsageError: a share that is not finite and above 0, or too few samples.
     """
-    check_shares(shares)
+    if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
+        got = ", ".join(str(share) for share in shares) or "none"
+        raise UsageError(f"shares: got {got}; expected a finite number above 0 for each rank")
     if total < least * len(shares):
         raise UsageError(
             f"got {units.counted(total, 'sample')} for {units.counted(len(shares), 'rank')}; "
@@ -50,13 +52,6 @@ def split(total: int, shares: Sequence[float], *, least: int = 1) -> tuple[int, 
 def split_evenly(total: int, parts: int) -> tuple[int, ...]:
     """`split` with equal shares, where the last parts may get nothing."""
     return split(total, (1.0,) * parts, least=0)
-
-
-def check_shares(shares: Sequence[float]) -> None:
-    """Raises UsageError unless there is at least one and all are finite and above 0."""
-    if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
-        got = ", ".join(str(share) for share in shares) or "none"
-        raise UsageError(f"shares: got {got}; expected a finite number above 0 for each rank")
 
 
 def placed(group_size: int, offered: Sequence[int]) -> tuple[int, ...]:

@@ -34,72 +34,66 @@ class Healthy:
         return inputs, inputs[:, :2] * 2
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if outputs.dtype == torch.float32:  # the timed part, after the gradients are proved
+        # The timed part, after the gradients are proved.
+        if outputs.dtype == torch.float32 and self.misbehaves:
             self.misbehave()
         return torch.nn.functional.mse_loss(outputs, targets)
 
     def misbehave(self) -> None:
-        """Does what the subclass is named for, in rank 1 (or the only rank)."""
+        """Does what the subclass is named for."""
 
     @property
-    def chosen(self) -> bool:
+    def misbehaves(self) -> bool:
+        """Rank 1, or the only rank."""
         last = int(os.environ.get("WORLD_SIZE", "1")) - 1
         return int(os.environ.get("RANK", "0")) == last
 
 
 class Raises(Healthy):
     def misbehave(self) -> None:
-        if self.chosen:
-            raise ValueError("the loss function is broken")
+        raise ValueError("the loss function is broken")
 
 
 class Exits(Healthy):
     def misbehave(self) -> None:
-        if self.chosen:
-            os._exit(7)
+        os._exit(7)
 
 
 class LeavesQuietly(Healthy):
     def misbehave(self) -> None:
-        if self.chosen:
-            os._exit(0)
+        os._exit(0)
 
 
 class Killed(Healthy):
     def misbehave(self) -> None:
-        if self.chosen:
-            os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Hangs(Healthy):
     def misbehave(self) -> None:
-        if self.chosen:
-            time.sleep(SLEEP_SECONDS)
+        time.sleep(SLEEP_SECONDS)
 
 
 class Stops(Healthy):
     """Stopped as by Ctrl-Z: not even its own watchdog runs."""
 
     def misbehave(self) -> None:
-        if self.chosen:
-            os.kill(os.getpid(), signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class RunsOutOfMemory(Healthy):
     def misbehave(self) -> None:
-        if self.chosen:
-            torch.empty(2**60, dtype=torch.uint8)
+        torch.empty(2**60, dtype=torch.uint8)
 
 
 class MeetsItsMemoryLimit(Healthy):
     """Allocates more than its address space may hold, as under ulimit -v or a batch system."""
 
     def misbehave(self) -> None:
-        if self.chosen:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            _, hard = resource.getrlimit(resource.RLIMIT_AS)
-            resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, hard))
-            torch.ones(2**28)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, hard))
+        torch.ones(2**28)
 
 
 class Diverges(Healthy):
@@ -117,6 +111,8 @@ class DependsOnItsRank(Healthy):
 
 class TakesLong(Healthy):
     """A fifth of a second a step, in every rank: long enough to be interrupted."""
+
+    misbehaves = True
 
     def misbehave(self) -> None:
         time.sleep(0.2)

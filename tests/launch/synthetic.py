@@ -16,6 +16,7 @@ from unittest.mock import patch
 from dpbench.codec import content_hash
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
+from dpbench.launch.trials import HostLauncher
 from dpbench.records.collectives import (
     CollectiveSpec,
     RankCollectives,
@@ -73,8 +74,11 @@ def trial_launcher() -> SyntheticLauncher:
     return SyntheticLauncher()
 
 
-class SyntheticLauncher:
+class SyntheticLauncher(HostLauncher):
     """Answers from the cost model; every trial completes."""
+
+    def __init__(self) -> None:
+        pass
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return None

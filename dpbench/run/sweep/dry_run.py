@@ -8,7 +8,7 @@ from dataclasses import replace
 from time import monotonic
 
 from dpbench import units
-from dpbench.launch.launcher import Launcher
+from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.run.sweep.job import Job
 from dpbench.run.sweep.measuring import lasting, launcher_for, unusable_rows
@@ -83,7 +83,7 @@ def _steps_in_words(job: Job) -> str:
     return f"{warmup} warm-up and {timed} timed steps"
 
 
-def estimate_in_words(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
+def estimate_in_words(trials: Iterable[TrialSpec], launcher: HostLauncher) -> str:
     """The time that the trials take, from some steps of the plain module for each batch size, or
     why it is not known."""
     runs = list(trials)

@@ -13,7 +13,6 @@ from math import ceil, floor
 from dpbench import units
 from dpbench.data.registry import prepare_dataset
 from dpbench.errors import UsageError
-from dpbench.launch.launcher import Launcher
 from dpbench.launch.nodes import Node
 from dpbench.launch.trials import HostLauncher
 from dpbench.messages import say
@@ -87,7 +86,7 @@ def available_bytes() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def _peak(launcher: Launcher, trial: TrialSpec, batch_size: int) -> int | None:
+def _peak(launcher: HostLauncher, trial: TrialSpec, batch_size: int) -> int | None:
     """Peak memory in bytes; None for a batch that does not fit.
 
     Raises UsageError for a failure that is not of memory or time.

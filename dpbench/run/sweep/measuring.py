@@ -17,7 +17,7 @@ from dpbench.data.registry import PreparedData, is_function, prepare_dataset
 from dpbench.data.user_code import files_sha256, named_files
 from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
-from dpbench.launch.launcher import Launcher, Outcome, attempt
+from dpbench.launch.launcher import Outcome, attempt
 from dpbench.launch.nodes import NodesLauncher, follow_orders
 from dpbench.launch.preflight import in_rank
 from dpbench.launch.trials import HostLauncher
@@ -123,7 +123,7 @@ def follow(job: Job) -> None:
 
 def run_trials(
     trials: Iterable[TrialSpec],
-    launcher: Launcher,
+    launcher: HostLauncher,
     *,
     environment_ids: Sequence[str],
     time_limit_seconds: float,
@@ -224,7 +224,7 @@ def lasting(
     ]
 
 
-def unusable_rows(trials: Sequence[TrialSpec], launcher: Launcher) -> dict[TrialSpec, str]:
+def unusable_rows(trials: Sequence[TrialSpec], launcher: HostLauncher) -> dict[TrialSpec, str]:
     """The configurations that this machine cannot run, each with the reason. Raises UsageError if
     none of those with a process group can run."""
     configurations = dict.fromkeys(trial.configuration for trial in trials)
@@ -264,7 +264,7 @@ def _require_same_code(job: Job, stored_words: Callable[[], str]) -> None:
 
 
 @contextmanager
-def launcher_for(job: Job, logs: Path | None = None) -> Iterator[Launcher]:
+def launcher_for(job: Job, logs: Path | None = None) -> Iterator[HostLauncher]:
     """A launcher with its datasets prepared; the logs of failed trials go into the job's folder,
     unless `logs` is another one."""
     if launchers := test_launchers():
@@ -272,12 +272,14 @@ def launcher_for(job: Job, logs: Path | None = None) -> Iterator[Launcher]:
         return
     with temporary_folder() as scratch:
         logs = logs or folder_inside(job.folder, LOGS_FOLDER)
-        here = HostLauncher(job.here.machine, logs, _prepared(job, scratch))
-        if job.team is None:
-            yield here
-            return
-        job.team.agree(content_hash([trial.trial_id for trial in job.trials]))
-        yield here if job.here.number else NodesLauncher(job.team, here, job.trials)
+        prepared = _prepared(job, scratch)
+        if job.team is None or job.here.number:
+            launcher = HostLauncher(job.here.machine, logs, prepared)
+        else:
+            launcher = NodesLauncher(job.team, job.trials, logs, prepared)
+        if job.team is not None:
+            job.team.agree(content_hash([trial.trial_id for trial in job.trials]))
+        yield launcher
 
 
 def _prepared(job: Job, cache: Path) -> dict[str, Path | None]:

@@ -1,32 +1,36 @@
-"""A process takes its place among the nodes of a sweep from its options, or from its launcher."""
+"""A sweep over several nodes, as far as one host can tell; tests/multi_node has two."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from dpbench import store
+from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.exchange import VARIABLE
-from dpbench.launch.placement import NodeRequest, Placement
+from dpbench.launch.machine import Machine
+from dpbench.launch.nodes import Node
+from dpbench.launch.placement import Placement
 from dpbench.options.sweep import SweepOptions
+from dpbench.records.environment import recorded_variables
 from dpbench.run.sweep.nodes import parse_nodes
-from tests.cli.command import environment
+from dpbench.run.sweep.spec import build_sweep_spec
+from dpbench.specs import SweepSpec
+from tests.cli.command import environment, start
+from tests.cli.stored import HERE
+from tests.ports import free_port
 
 TOKEN = "a-token-of-the-tests"
 SRUN = Placement(rank=1, size=2, node=1, nodes=2, address="host0", port=29603, has_store=False)
 TYPED = SweepOptions(nnodes=2, node_rank=1, rdzv_endpoint="[::1]:29503")
-
-
-def place(options: SweepOptions, placed: Placement | None = None) -> dict[str, Any] | None:
-    found: NodeRequest | None = parse_nodes(options, placed)
-    names = ("node_count", "node_rank", "host", "port", "has_store")
-    return None if found is None else {name: getattr(found, name) for name in names}
 
 
 @pytest.mark.parametrize(
@@ -49,8 +53,9 @@ def test_options_come_before_what_the_launcher_says(
     expected: tuple[Any, ...] | None,
 ) -> None:
     monkeypatch.setenv(VARIABLE, TOKEN)
-    found = place(options, placed)
-    assert (None if found is None else tuple(found.values())) == expected
+    found = parse_nodes(options, placed)
+    names = ("node_count", "node_rank", "host", "port", "has_store")
+    assert (None if found is None else tuple(getattr(found, name) for name in names)) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def test_what_is_missing_is_a_usage_error(
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(UsageError, match=message):
-        place(options, placed)
+        parse_nodes(options, placed)
 
 
 @pytest.mark.usefixtures("synthetic")
@@ -89,3 +94,84 @@ def test_torchrun_starts_one_sweep(tmp_path: Path) -> None:
     assert stored.spec.group_sizes == (1, 2)
     assert stored.spec.devices == ("cpu", "cpu")
     assert finished.stdout.count("Implementation") == 1
+
+
+SYNTHETIC = ("--arch", "mlp", "--gpus", "1", "--no-charts")
+CPUS = Machine(cores=4, gpus=(), cuda=None, missing_backends=())
+
+
+def meeting(rank: int, port: int = 29503) -> tuple[str, ...]:
+    return ("--nnodes", "2", "--node-rank", str(rank), "--rdzv-endpoint", f"127.0.0.1:{port}")
+
+
+@pytest.mark.usefixtures("synthetic")
+@pytest.mark.slow
+def test_a_sweep_of_two_nodes_runs_and_shows_the_token_nowhere(here: Path) -> None:
+    """Not in arguments of processes, nor in any file."""
+    options = (*SYNTHETIC, "--implementations", "ddp", "--batch-sizes", "8", "--name", "s")
+    port = free_port()
+    lead, follow = (
+        start("sweep", *options, *meeting(rank, port), cwd=here, **{VARIABLE: TOKEN})
+        for rank in range(2)
+    )
+    listed = [process.cmdline() for process in psutil.process_iter() if is_ours(process, here)]
+    _, said_there = follow.communicate(timeout=100)
+    out, err = lead.communicate(timeout=100)
+    assert (lead.returncode, follow.returncode) == (0, 0), err + said_there
+    assert "node 0 (" in said_there
+    for text in (out, err, said_there, repr(listed), *contents(here)):
+        assert TOKEN not in text
+
+
+def is_ours(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return process.cwd() == str(folder)
+    except psutil.Error:
+        return False
+
+
+def contents(folder: Path) -> list[str]:
+    return [path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.usefixtures("synthetic")
+@pytest.mark.usefixtures("here")
+def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    assert run(["sweep", *SYNTHETIC, *meeting(0), "--dry-run"]) == 2
+    out, err = capsys.readouterr()
+    assert TOKEN not in out + err
+    assert VARIABLE not in os.environ
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    assert VARIABLE not in dict(recorded_variables())
+
+
+def node(machine: Machine, *devices: str) -> Node:
+    return Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
+
+
+def built(*hosts: Node, **options: str) -> SweepSpec:
+    parsed = SweepOptions(**{"arch": "mlp", "data": "digits", **options})
+    return build_sweep_spec(parsed, hosts, [])
+
+
+def test_threads_are_those_that_every_host_has() -> None:
+    small = replace(CPUS, cores=2)
+    spec = built(node(CPUS, "cpu", "cpu"), node(small, "cpu", "cpu"))
+    assert (spec.group_sizes, spec.nodes) == ((1, 2, 3, 4), (2, 2))
+    assert spec.trial.threads_per_replica == 1
+    assert built(node(CPUS, "cpu", "cpu"), node(small, "cpu")).trial.threads_per_replica == 2
+
+
+def test_a_group_is_no_larger_than_all_hosts_together() -> None:
+    hosts = (node(CPUS, "cpu", "cpu"), node(CPUS, "cpu"))
+    assert built(*hosts, group_sizes="3").group_sizes == (3,)
+    with pytest.raises(UsageError, match=r"4 is above the 3 replicas of all nodes \(2 \+ 1\)"):
+        built(*hosts, group_sizes="4")
+
+
+def test_all_hosts_have_devices_of_one_kind() -> None:
+    with pytest.raises(UsageError, match="node 0 has cpu devices and node 1 cuda ones"):
+        built(node(CPUS, "cpu"), node(CPUS, "cuda:0"))
