@@ -26,7 +26,7 @@ from dpbench.run.this_machine import (
     threads_for,
 )
 from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
-from dpbench.store import LOGS_FOLDER, CollectiveStore, StoredCollectives
+from dpbench.store import LOGS_FOLDER, ResultsStore, StoredCollectives
 
 IN_PARTS = ("all_gather", "reduce_scatter")
 """Collectives of which each rank holds an equal part."""
@@ -47,7 +47,7 @@ def measure_collectives(options: CommOptions, progress: Reporter) -> StoredColle
     for note in notes:
         progress.note(note)
     environment = environment_here(machine)
-    opened = CollectiveStore.create(folder, ["comm", *options.words()])
+    opened = ResultsStore.create(folder, ["comm", *options.words()])
     with opened as results, as_exceptions(), progress:
         results.add_environment(environment)
         progress.planned(specs)

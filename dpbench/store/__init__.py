@@ -5,10 +5,9 @@ from dpbench.store.folder import COMM_FILE as COMM_FILE
 from dpbench.store.folder import LOGS_FOLDER as LOGS_FOLDER
 from dpbench.store.folder import SWEEP_FILE as SWEEP_FILE
 from dpbench.store.folder import TRIALS_FILE as TRIALS_FILE
-from dpbench.store.folder import CollectiveStore as CollectiveStore
+from dpbench.store.folder import ResultsStore as ResultsStore
 from dpbench.store.folder import StoredCollectives as StoredCollectives
 from dpbench.store.folder import StoredSweep as StoredSweep
-from dpbench.store.folder import SweepStore as SweepStore
 from dpbench.store.folder import check_name as check_name
 from dpbench.store.folder import holds_collectives as holds_collectives
 from dpbench.store.folder import holds_sweep as holds_sweep

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, ClassVar, Generic, Self, TypeVar
+from typing import IO, Any, Generic, Self, TypeVar
 
 from dpbench import units
 from dpbench.codec import encode, json_bytes
@@ -87,43 +87,39 @@ class StoredCollectives(Stored[CollectiveRecord]):
     """The collectives in a results folder."""
 
 
-class OpenStore(Generic[R]):
-    """A results folder that is open for more records of one kind; one writer at a time."""
-
-    header: ClassVar[str]
-    """The file with the command."""
-    file: ClassVar[str]
-    """The file of the records."""
+class ResultsStore:
+    """A results folder that is open for more records; one writer at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._path = folder / (TRIALS_FILE if holds_sweep(folder) else COLLECTIVES_FILE)
         self._lines: IO[bytes] = open_lines(
-            folder / self.file, writer="another dpbench", if_unwritable="choose another --name"
+            self._path, writer="another dpbench", if_unwritable="choose another --name"
         )
 
     @classmethod
     def create(cls, folder: Path, command: Sequence[str], spec: SweepSpec | None = None) -> Self:
-        """Make the folder; raises StoreError if it exists and holds something."""
+        """Make the folder of a sweep, or without a `spec` of collectives; raises StoreError if it
+        exists and holds something."""
         require_free(folder)
         try:
             (folder / ENVIRONMENTS_FOLDER).mkdir(parents=True, exist_ok=True)
             flush_folder(folder.parent)
         except OSError as error:
             raise StoreError(f"cannot make {folder}: {error.strerror}") from None
-        create_empty(folder / cls.file)
-        made = cls(folder)
-        header = ResultsHeader(command=tuple(command), sweep=spec)
-        write_versioned(folder / cls.header, encode(header))
-        return made
+        header, file = (SWEEP_FILE, TRIALS_FILE) if spec else (COMM_FILE, COLLECTIVES_FILE)
+        create_empty(folder / file)
+        write_versioned(folder / header, encode(ResultsHeader(command=tuple(command), sweep=spec)))
+        return cls(folder)
 
-    def append(self, record: R) -> None:
+    def append(self, record: TrialRecord | CollectiveRecord) -> None:
         """Add one record; returns when it is on disk."""
         try:
             write_line(self._lines, json_bytes(encode(record)))
             os.fsync(self._lines.fileno())
         except OSError as error:
             raise StoreError(
-                f"cannot write to {self.folder / self.file}: {error.strerror}; earlier records are "
+                f"cannot write to {self._path}: {error.strerror}; earlier records are "
                 "kept, and dpbench sweep continues from there with the same --name and --resume"
             ) from None
 
@@ -139,18 +135,6 @@ class OpenStore(Generic[R]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class SweepStore(OpenStore[TrialRecord]):
-    """The open results folder of a running sweep."""
-
-    header, file = SWEEP_FILE, TRIALS_FILE
-
-
-class CollectiveStore(OpenStore[CollectiveRecord]):
-    """The open results folder of a running `dpbench comm`."""
-
-    header, file = COMM_FILE, COLLECTIVES_FILE
 
 
 def require_free(folder: Path) -> None:

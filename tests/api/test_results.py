@@ -98,7 +98,7 @@ def test_what_is_no_path_is_a_usage_error() -> None:
 
 def test_a_sweep_without_trials_is_read(tmp_path: Path) -> None:
     spec = sweep_spec()
-    store.SweepStore.create(tmp_path / "new", ["sweep"], spec).close()
+    store.ResultsStore.create(tmp_path / "new", ["sweep"], spec).close()
     found = dpbench.load(str(tmp_path / "new"))
     assert (found.spec, len(found.collectives)) == (spec, 0)
     assert found.summary == "No fastest configuration: no trial was recorded."

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import TrialRecord
-from dpbench.store import SweepStore
+from dpbench.store import ResultsStore
 from tests.builders import sweep_spec
 
 HERE = capture()
@@ -23,7 +23,7 @@ NOTHING_MISSING = sweep_spec(
 
 def stored(folder: Path, records: Iterable[TrialRecord], environment: Environment = HERE) -> Path:
     """A sweep with these records, all of one environment."""
-    with SweepStore.create(folder, ["dpbench", "sweep"], NOTHING_MISSING) as results:
+    with ResultsStore.create(folder, ["dpbench", "sweep"], NOTHING_MISSING) as results:
         results.add_environment(environment)
         for record in records:
             results.append(replace(record, environment_id=environment.environment_id))

@@ -16,7 +16,7 @@ from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
 from dpbench.run.sweep.measuring import run_trials
 from dpbench.specs.sweep import plan_trials
-from dpbench.store import SweepStore
+from dpbench.store import ResultsStore
 from tests.builders import sweep_spec
 from tests.launch.synthetic import SyntheticLauncher
 
@@ -29,7 +29,7 @@ RECORDS = tuple(
 
 
 def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Path:
-    with SweepStore.create(folder, ["sweep", "--gpus", "2"], SPEC) as results:
+    with ResultsStore.create(folder, ["sweep", "--gpus", "2"], SPEC) as results:
         for record in records:
             results.append(record)
     return folder
@@ -38,7 +38,7 @@ def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Pat
 def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
     here = environment.capture()
-    with SweepStore(folder) as results:
+    with ResultsStore(folder) as results:
         results.add_environment(here)
     stored = store.load(folder)
     assert stored.records == RECORDS[:3]
@@ -49,15 +49,15 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> None:
-    with SweepStore.create(tmp_path / "s", [], SPEC) as results:
+    with ResultsStore.create(tmp_path / "s", [], SPEC) as results:
         results.append(RECORDS[0])
         assert store.load(tmp_path / "s").records == RECORDS[:1]
 
 
 def test_a_sweep_is_made_in_an_empty_folder_once(tmp_path: Path) -> None:
-    SweepStore.create(tmp_path, [], SPEC).close()
+    ResultsStore.create(tmp_path, [], SPEC).close()
     with pytest.raises(StoreError, match="already exists"):
-        SweepStore.create(tmp_path, [], SPEC)
+        ResultsStore.create(tmp_path, [], SPEC)
 
 
 @settings(max_examples=60, deadline=None)
@@ -75,7 +75,7 @@ def test_a_file_cut_off_anywhere_loses_only_its_last_line(
     if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
         assert f"read the {whole} before" in stored.warnings[0]
     assert stored.records == RECORDS[: len(stored.records)]
-    with SweepStore(folder) as results:
+    with ResultsStore(folder) as results:
         results.append(RECORDS[3])
     again = store.load(folder)
     assert again.records == (*stored.records, RECORDS[3])
@@ -160,8 +160,8 @@ def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
 
 def test_two_sweeps_cannot_write_to_one_folder(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
-    with SweepStore(folder), pytest.raises(StoreError, match="is in use"):
-        SweepStore(folder)
+    with ResultsStore(folder), pytest.raises(StoreError, match="is in use"):
+        ResultsStore(folder)
 
 
 @pytest.mark.parametrize(

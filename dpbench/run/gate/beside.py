@@ -31,7 +31,7 @@ from dpbench.run.gate.revision import checked_out, find_commit
 from dpbench.run.interrupts import as_exceptions
 from dpbench.specs import Labels, TrialSpec, WorkloadSpec
 from dpbench.specs.sweep import plan_trials
-from dpbench.store import SweepStore
+from dpbench.store import ResultsStore
 from dpbench.temporary import temporary_folder
 
 END_SECONDS = 10.0
@@ -69,9 +69,9 @@ class Version:
             replace(one, trial=replace(one.trial, repetition=number)) for one in stored.records
         ]
         with (
-            SweepStore(self.folder)
+            ResultsStore(self.folder)
             if number
-            else SweepStore.create(self.folder, command, stored.spec)
+            else ResultsStore.create(self.folder, command, stored.spec)
         ) as kept:
             for environment in stored.environments.values():
                 kept.add_environment(environment)

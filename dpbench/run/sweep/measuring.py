@@ -31,7 +31,7 @@ from dpbench.run.this_machine import test_launchers
 from dpbench.specs import Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
-from dpbench.store import LOGS_FOLDER, StoredSweep, SweepStore
+from dpbench.store import LOGS_FOLDER, ResultsStore, StoredSweep
 from dpbench.store.unfinished import missing
 from dpbench.temporary import temporary_folder
 
@@ -67,9 +67,9 @@ def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) ->
             progress.started(trial)
 
         opened = (
-            SweepStore(job.folder)
+            ResultsStore(job.folder)
             if job.earlier
-            else SweepStore.create(job.folder, job.command, job.spec)
+            else ResultsStore.create(job.folder, job.command, job.spec)
         )
         with opened as results, as_exceptions(), progress:
             for host in job.hosts:
