@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -334,3 +335,21 @@ def _input_device(
             f"device_ids {list(device_ids)!r} and parameters on {sorted(map(str, devices))}."
         )
     return device
+
+
+def _not_offered(name: str) -> Callable[..., Any]:
+    def method(self: object, *args: object, **kwargs: object) -> Any:
+        raise NotImplementedError(
+            f"dpbench's DistributedDataParallel does not offer {name}(), which works on torch's "
+            "reducer"
+        )
+
+    return method
+
+
+# The other functions of torch's class need what only its constructor makes.
+_WORKS_HERE = ("no_sync", "join", "train", "scatter", "gather")
+for _name, _member in vars(TorchDdp).items():
+    _is_inherited = getattr(DistributedDataParallel, _name) is _member
+    if _is_inherited and isinstance(_member, FunctionType) and _name not in _WORKS_HERE:
+        setattr(DistributedDataParallel, _name, _not_offered(_name))

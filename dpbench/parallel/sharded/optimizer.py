@@ -17,7 +17,7 @@ from dpbench.parallel.ddp.comm_hooks import GradientBucket
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.ddp.reducer import UnfinishedReduction
 from dpbench.parallel.ddp.sparse import sparse_weights
-from dpbench.parallel.groups import gather_tensors, gather_values
+from dpbench.parallel.groups import CPU, gather_tensors, gather_values, has_backend
 from dpbench.parallel.sharded.shares import (
     SCALAR_STATE,
     BucketLayout,
@@ -108,6 +108,7 @@ class ShardedOptimizer(Optimizer):
         self._layouts: dict[int, BucketLayout] = {}
         self._device = self._parameters[0].device
         self._exchange = ShareExchange(self._group, self._device)
+        self._messages: dist.ProcessGroup | None = None
         self._has_reduced = False
         # State of full parameters that waits for the first shares.
         self._loaded: dict[int, State] | None = self._by_index(optimizer.state)
@@ -251,6 +252,14 @@ class ShardedOptimizer(Optimizer):
         root only that rank gets it."""
         if self._loaded is not None:
             return self._loaded
+        if self._messages is None:
+            # Of the host: these messages would take as much of a GPU as all states.
+            ranks = dist.get_process_group_ranks(self._group)
+            self._messages = (
+                self._group
+                if has_backend(self._group, CPU)
+                else dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+            )
         full: dict[int, State] = {}
         for share in self._shares:
             mine = [
@@ -259,7 +268,7 @@ class ShardedOptimizer(Optimizer):
                 if (state := share.state_of(part))
             ]
             place_of = {place.number: place for place in share.layout}
-            everyone = gather_values(mine, self._group, device=self._device, root=root)
+            everyone = gather_values(mine, self._messages, root=root)
             for number, begin, state in chain(*everyone):
                 found, place = full.setdefault(number, {}), place_of[number]
                 for name, value in state.items():

@@ -403,4 +403,12 @@ def a_rank_may_have_no_batch_at_all(rank: int) -> None:
         assert len(set(everywhere(digest(ddp)))) == 1
 
 
+@world.body
+def functions_that_work_on_torchs_reducer_say_that_they_are_not_offered(rank: int) -> None:
+    ddp = Ddp(perceptron())
+    for name in ("_set_static_graph", "will_sync_module_buffers", "_remove_autograd_hooks"):
+        with pytest.raises(NotImplementedError, match=rf"does not offer {name}\(\)"):
+            getattr(ddp, name)()
+
+
 test_on_ranks = world.test()
