@@ -34,8 +34,8 @@ def doctor(
     backends = {name: self_test(name, machine) for name in PROCESS_GROUP_BACKENDS}
     found = machine_answer(environment_here(machine), backends)
     print_result(found.render(as_json=as_json))
-    if wanted is not None and machine.gpu_count < wanted:
-        usable = units.counted(machine.gpu_count, "usable GPU")
+    if wanted is not None and len(machine.gpus) < wanted:
+        usable = units.counted(len(machine.gpus), "usable GPU")
         say(f"--gpus {wanted}: this machine has {usable}")
         return 1
     return 0 if all(test.passed or not test.ranks for test in backends.values()) else 1

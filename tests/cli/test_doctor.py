@@ -81,6 +81,6 @@ def test_too_few_gpus_are_exit_status_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers(monkeypatch, gloo=GLOO_WORKS, shm=SHM_WORKS)
-    found = inspect_machine().gpu_count
+    found = len(inspect_machine().gpus)
     assert run(["doctor", "--gpus", str(found + 1)]) == 1
     assert f"--gpus {found + 1}: this machine has {found} usable GPUs" in capsys.readouterr().err

@@ -61,6 +61,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "script.py").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    # torch leaves it in the process
+    monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT")
     with after_torchrun():
         yield tmp_path
 
@@ -168,9 +170,13 @@ def test_a_node_0_that_does_not_come_is_one_line() -> None:
         run(chosen, threads=1)
 
 
-def test_workers_get_their_place_their_arguments_and_their_share(folder: Path) -> None:
+def test_workers_get_their_place_their_arguments_and_their_share(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Those of one node also a place to meet where no other user gets."""
     before = dict(os.environ)
-    run(read(["--nproc-per-node", "2", "script.py", "--help", "a b"]), threads=3)
+    words = ["--role", "trainer", "--nproc-per-node", "2", "script.py", "--help", "a b"]
+    run(read(words), threads=3)
     assert dict(os.environ) == before
     for rank in (0, 1):
         (worker,) = told(folder, rank)
@@ -178,6 +184,12 @@ def test_workers_get_their_place_their_arguments_and_their_share(folder: Path) -
         assert worker["OMP_NUM_THREADS"] == "3"
         assert [worker[name] for name in ("RANK", "LOCAL_RANK")] == [str(rank)] * 2
         assert [worker[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")] == ["2"] * 2
+        assert worker["ROLE_NAME"] == "trainer"
+        assert str(worker["DPBENCH_STORE_FILE"]).endswith("/store")
+        assert worker["GLOO_SOCKET_IFNAME"] == "lo"
+    assert sorted(capfd.readouterr().err.splitlines()) == [
+        f"[trainer rank {rank}] about to go, ['--help', 'a b']" for rank in (0, 1)
+    ]
 
 
 @pytest.mark.slow
@@ -203,18 +215,6 @@ def test_workers_of_the_second_of_two_nodes_get_the_places_after_those_of_the_fi
         assert [worker[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")] == ["4", "2"]
         assert [worker[name] for name in ("MASTER_ADDR", "MASTER_PORT")] == ["127.0.0.1", str(port)]
         assert worker["TORCHELASTIC_RUN_ID"] == "job"
-
-
-def test_workers_of_one_node_meet_where_no_other_user_gets(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    run(read(["--role", "trainer", "script.py"]), threads=1)
-    (worker,) = told(folder, 0)
-    assert worker["ROLE_NAME"] == "trainer"
-    assert str(worker["DPBENCH_STORE_FILE"]).endswith("/store")
-    assert worker["GLOO_SOCKET_IFNAME"] == "lo"
-    assert "DPBENCH_STORE_FILE" not in os.environ
-    assert capfd.readouterr().err == "[trainer rank 0] about to go, []\n"
 
 
 def test_a_module_is_started_with_what_the_user_has_set(

@@ -51,9 +51,13 @@ def describe_plan(
         else:
             duration = estimate_in_words(left, launcher)
     done = units.stored(len(usable) - len(left), len(usable))
+    warmup = units.any_of(trial.warmup_steps for trial in job.trials)
+    timed = units.any_of(trial.timed_steps for trial in job.trials)
+    if job.spec.trial.window_seconds is not None:
+        timed = f"{job.spec.trial.timed_steps} to {MOST_FILLING_STEPS:,}"
     summary = (
         f"{f'Resuming: {done}. ' if job.earlier else ''}{units.counted(len(left), 'trial')} of "
-        f"{_steps_in_words(job)}, "
+        f"{warmup} warm-up and {timed} timed steps, "
         f"{units.any_of((trial.threads_per_replica for trial in job.trials), 'thread')} per "
         f"replica; {duration}. {needs}This plan stored nothing."
     )
@@ -75,14 +79,6 @@ def _needs_in_words(job: Job) -> str:
     return f"A run needs {units.counted(needed, unit)}, or --oversubscribe. "
 
 
-def _steps_in_words(job: Job) -> str:
-    warmup = units.any_of(trial.warmup_steps for trial in job.trials)
-    timed = units.any_of(trial.timed_steps for trial in job.trials)
-    if job.spec.trial.window_seconds is not None:
-        timed = f"{job.spec.trial.timed_steps} to {MOST_FILLING_STEPS:,}"
-    return f"{warmup} warm-up and {timed} timed steps"
-
-
 def estimate_in_words(trials: Iterable[TrialSpec], launcher: HostLauncher) -> str:
     """The time that the trials take, from some steps of the plain module for each batch size, or
     why it is not known."""
@@ -101,7 +97,11 @@ def estimate_in_words(trials: Iterable[TrialSpec], launcher: HostLauncher) -> st
     seconds = len(runs) * max(min(starts), SECONDS_PER_TRIAL)
     for trial in runs:
         step = step_seconds[_probe(trial)]
-        seconds += step * _steps_of(trial, step)
+        windows = 2 if trial.times_without_sync else 1
+        steps = trial.warmup_steps + windows * (trial.filling_steps(step) + trial.phase_steps)
+        if trial.repetition == 0 and trial.traces_gradients:
+            steps += trial.gradient_steps
+        seconds += step * steps
     duration = units.seconds(seconds)
     return f"about {duration} at the present speed of the machine, without communication"
 
@@ -109,9 +109,7 @@ def estimate_in_words(trials: Iterable[TrialSpec], launcher: HostLauncher) -> st
 def _probe(trial: TrialSpec) -> TrialSpec:
     """The plain module on what one replica has to do."""
     return replace(
-        trial.of_one_replica,
-        implementation="single",
-        backend="none",
+        trial.baseline,
         batch_size=max(trial.replica_batch_sizes),
         scaling="weak",
         warmup_steps=1,
@@ -120,14 +118,4 @@ def _probe(trial: TrialSpec) -> TrialSpec:
         phase_steps=0,
         gradient_steps=0,
         repetition=0,
-    ).with_own_settings
-
-
-def _steps_of(trial: TrialSpec, step_seconds: float) -> int:
-    """The steps of a trial of so many seconds each."""
-    windows = 2 if trial.times_without_sync else 1
-    timed = trial.filling_steps(step_seconds)
-    steps = trial.warmup_steps + windows * (timed + trial.phase_steps)
-    if trial.repetition == 0 and trial.traces_gradients:
-        steps += trial.gradient_steps
-    return steps
+    )

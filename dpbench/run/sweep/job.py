@@ -72,11 +72,21 @@ def planned(options: SweepOptions, request: NodeRequest | None) -> Iterator[Job]
     """The sweep of these options on this machine or, while the context lasts, on the nodes of the
     `request`, which have joined each other.
 
-    Raises UsageError if the sweep cannot run or is not the one to resume, StoreError for its
-    folder, what `joined_nodes` raises, and NodeLost, which says how to finish.
+    Raises UsageError if the sweep cannot run or is not the one to resume, StoreError for a new
+    folder that already exists or a missing one to resume, what `joined_nodes` raises, and NodeLost,
+    which says how to finish.
     """
-    rank = request.node_rank if request else 0
-    folder, earlier = _find_folder(options, rank)
+    earlier = None
+    if request is not None and request.node_rank:  # for the logs of failed trials
+        folder = options.results_dir / (options.name or f"dpbench-node{request.node_rank}")
+    else:
+        names = options.arch if options.script is None else (Path(options.script).name,)
+        named = "-".join(map(folder_name, names))[:LONGEST_FOLDER_NAME]
+        folder = results_folder(options.results_dir, options.name, otherwise=named)
+        if options.resume:
+            earlier = store.load(folder)
+        else:
+            store.require_free(folder)
     notes = [f"warning: {one}" for one in earlier.warnings] if earlier else []
     here = host_here(options, notes, request, folder.name)
     team = None
@@ -133,21 +143,6 @@ def host_here(
         common=common_options(options, environment),
         folder=folder,
     )
-
-
-def _find_folder(options: SweepOptions, node_rank: int) -> tuple[Path, StoredSweep | None]:
-    """The folder of a sweep, and the sweep that --resume finds in it; on other nodes than 0 one for
-    the logs of failed trials. Raises StoreError for a new folder that already exists, or a missing
-    one to resume."""
-    if node_rank:
-        return options.results_dir / (options.name or f"dpbench-node{node_rank}"), None
-    names = options.arch if options.script is None else (Path(options.script).name,)
-    named = "-".join(map(folder_name, names))[:LONGEST_FOLDER_NAME]
-    folder = results_folder(options.results_dir, options.name, otherwise=named)
-    if options.resume:
-        return folder, store.load(folder)
-    store.require_free(folder)
-    return folder, None
 
 
 def _check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:

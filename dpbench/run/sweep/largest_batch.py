@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import ceil, floor
+
+import psutil
 
 from dpbench import units
 from dpbench.data.registry import prepare_dataset
@@ -62,28 +65,18 @@ def with_largest(options: SweepOptions, host: Node) -> SweepOptions:
         launcher = HostLauncher(host.machine, scratch / "logs", {dataset: data.folder})
         if reason := launcher.unusable_reason(trial):
             raise UsageError(f"{OPTION}: {plain_label(trial)} cannot be tried: {reason}")
-        budget = _bytes_of_replica(host, largest_group)
-        found = by_predicting(lambda size: _peak(launcher, trial, size), budget, most)
+        if gpus := host.machine.gpus:
+            memory = SHARE_OF_MEMORY["cuda"] * min(gpu.memory_bytes for gpu in gpus)
+            sharing = ceil(largest_group / len(gpus))
+        else:
+            memory = SHARE_OF_MEMORY["cpu"] * psutil.virtual_memory().available
+            sharing = largest_group
+        found = by_predicting(partial(_peak, launcher, trial), memory / sharing, most)
     if found is None:
         raise UsageError(f"{OPTION}: not even the smallest batch fits; expected a number")
     say(f"{OPTION}: {found} for {Labels().series(trial)}")
     every = tuple(dict.fromkeys((*options.known_batch_sizes, found)))
     return options.model_copy(update={"batch_sizes": every})
-
-
-def _bytes_of_replica(host: Node, largest_group: int) -> float:
-    """The memory that each replica of the largest group may take."""
-    if gpus := host.machine.gpus:
-        on_one = ceil(largest_group / len(gpus))
-        return SHARE_OF_MEMORY["cuda"] * min(gpu.memory_bytes for gpu in gpus) / on_one
-    return SHARE_OF_MEMORY["cpu"] * available_bytes() / largest_group
-
-
-def available_bytes() -> int:
-    """Memory that this process may still take without swapping."""
-    import psutil
-
-    return int(psutil.virtual_memory().available)
 
 
 def _peak(launcher: HostLauncher, trial: TrialSpec, batch_size: int) -> int | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -50,7 +52,8 @@ class Failing(Filling):
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Found:
     monkeypatch.setattr(largest_batch, "HostLauncher", Filling)
-    monkeypatch.setattr(largest_batch, "available_bytes", lambda: 2000 * MIB)
+    free = SimpleNamespace(available=2000 * MIB, total=2000 * MIB)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
 
     def search(machine: Machine = CPUS, **typed: str) -> tuple[int | str, ...]:
         devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus) or ("cpu", "cpu")
