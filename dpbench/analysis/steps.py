@@ -72,7 +72,10 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
     if not found:
         return None
     change, first = max(found)
-    return WarmUp(steps=first, change=float(np.expm1(change)))
+    # Further steps that are nearer to these than to the rest belong to them.
+    ratios = np.median([one[:length] / np.median(one[first:]) for one in windows], axis=0)
+    steps = max(first, int(np.argmin(ratios > np.exp(change / 2))))
+    return WarmUp(steps=steps, change=float(np.expm1(change)))
 
 
 def outlier_limit(steps: Floats) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -27,18 +26,7 @@ COSTS: dict[Part, str] = {
     "communication": "communication not hidden by overlap",
     "warm-up": "slow first steps",
 }
-GAINS: dict[Part, str] = {
-    "granularity": "smaller batches take less time per sample",
-    "contention": "copies that run at once are faster than one alone",
-    "wrapper": "faster than plain copies",
-    "waiting": "the slowest rank is faster than the typical plain copy",
-    "communication": "faster with synchronization than without",
-}
 NOTHING_LARGE = f"no loss is both large ({units.percent(LARGE)} of a step) and beyond the noise"
-GAIN = (
-    "a gain makes the step shorter; a large one often means that the row it is compared with was "
-    "disturbed: measure again with more --repetitions"
-)
 READING = (
     "a factor is a ratio of step times; the product of a configuration's factors is its "
     "efficiency against `single`; the share is the part of the measured step that is lost to it"
@@ -155,8 +143,11 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
             ),
             column(
                 "Share of step",
-                [_share(factor) for _, factor in rows],
-                meaning="Seconds lost ÷ measured step.",
+                [
+                    NOISY if factor.value.is_too_noisy else percentage(factor.share)
+                    for _, factor in rows
+                ],
+                meaning="Seconds lost ÷ measured step; negative for a gain.",
                 sort=tuple(factor.share.value for _, factor in rows),
             ),
             text_column(
@@ -170,19 +161,8 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 
 
 def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
-    """Notes on parts that could not be separated, and on gains if there are any."""
+    """Notes on parts that could not be separated."""
     yield from dict.fromkeys(note for one in explanations for note in one.notes)
-    if any(factor.is_gain for one in explanations for factor in one.breakdown.factors):
-        yield GAIN
-
-
-def _share(factor: Factor) -> str:
-    """Writes "30 ± 2 %"; "gain of 10 ± 2 %" where the step is surely shorter."""
-    if factor.value.is_too_noisy:
-        return NOISY
-    if not factor.is_gain:
-        return percentage(factor.share)
-    return f"gain of {percentage(factor.share.mapped(operator.neg, unit=factor.share.unit))}"
 
 
 def _cause(factor: Factor, explained: Explanation) -> str:
@@ -191,8 +171,7 @@ def _cause(factor: Factor, explained: Explanation) -> str:
         costs["waiting"] = "the slowest copy against the typical one"
     if IMPLEMENTATIONS[explained.trial.implementation].one_process:
         costs["wrapper"] = "one process drives all replicas"
-    gains = [GAINS[part] for part in factor.parts if factor.is_gain and part in GAINS]
-    return "; ".join(gains or [costs[part] for part in factor.parts])
+    return "; ".join(costs[part] for part in factor.parts)
 
 
 def cause_lines(explanations: Sequence[Explanation], *, counts_rows: bool = False) -> Iterator[str]:

@@ -11,7 +11,7 @@ from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.answer import Answer
 from dpbench.report.explanation import answer
-from tests.analysis.builders import record, steps_of, trial, weak_sweep
+from tests.analysis.builders import record, trial, weak_sweep
 
 
 def sweep(passes: int = 3) -> list[TrialRecord]:
@@ -52,22 +52,6 @@ def test_every_large_loss_has_one_line() -> None:
     )
     assert "· 10–15 % of the step is contention" in text
     assert text.count("of the step is") == 4
-
-
-def test_a_gain_is_called_one_and_has_its_own_cause() -> None:
-    records = [
-        steps_of(name, times, without, repetition=repetition)
-        for repetition in range(3)
-        for name, times, without in (
-            ("single", [0.02 + 1e-4 * repetition], None),
-            ("independent", [0.012, 0.012], None),
-            ("ddp", [0.012, 0.012], [0.012, 0.012]),
-        )
-    ]
-    text = text_of(records, every=False)
-    assert "gain of 68 ± 2 % copies that run at once are faster than one" in text
-    assert "a gain makes the step shorter" in text
-    assert "a gain" not in text_of(sweep(), every=False)
 
 
 def test_rows_without_a_speed_are_listed_with_their_reason() -> None:

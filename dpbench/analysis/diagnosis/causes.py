@@ -5,19 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from statistics import fmean, median, median_low
+from statistics import median
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Cause, Explanation, explanations_of
 from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
-from dpbench.analysis.diagnosis.phases import data_seconds
 from dpbench.analysis.diagnosis.script import SEVERAL, forward_passes, script_causes
 from dpbench.analysis.row import Row
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 HALF = 0.5
-"""Share of a loss from which slow data loading, or slow steps, are its cause."""
+"""Share of a loss from which slow steps are its cause."""
 SLOW_CLOCK = 0.95
 """Share of the other ranks' clock up to which a GPU's own is the cause that they wait."""
 ACCUMULATE_TIMES = 4
@@ -59,7 +58,7 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
         if is_large_loss(factor.share) and contained.isdisjoint(factor.parts):
             found.append(_of_factor(factor, one, others))
     share = one.phases and one.phases.data_share
-    if share and is_large_loss(share) and all(cause.kind != "data" for cause in found):
+    if share and is_large_loss(share):
         # A loader that is as slow in `single` costs no efficiency, and still costs time.
         remedy = _faster_loading(one.trial)
         found.append(
@@ -109,20 +108,12 @@ def _sync_batch_norm(one: Explanation) -> Iterator[Cause]:
 
 def _of_factor(factor: Factor, one: Explanation, others: Sequence[Explanation]) -> Cause:
     part: str = factor.parts[0]
-    trial, slowest = one.trial, one.slowest_rank
+    trial = one.trial
     if factor.parts == ONE_CLOCK:
         # One process has one clock: it hides the work of driving all replicas.
         part = "wrapper"
     elif len(factor.parts) > 1:
         part = "not separated"
-    elif part == "waiting" and slowest is not None:
-        # Seconds of a step by which data loading on the slowest rank exceeds the typical rank's.
-        loading = [ranks for record in one.row.records if (ranks := data_seconds(record))]
-        slower = fmean([max(ranks) - median_low(ranks) for ranks in loading] or [0.0])
-        if slower >= HALF * factor.share.value * one.breakdown.step_seconds.value:
-            text = f"loading data on rank {slowest.rank} ({slowest.device})"
-            remedy = _faster_loading(trial)
-            return Cause(kind="data", share=factor.share, text=text, remedy=remedy)
     match part:
         case "granularity":
             text = "granularity, as a small shard takes longer per sample"
@@ -239,4 +230,4 @@ def _waiting(one: Explanation) -> Words:
                 f"{text}, with an SM clock of {mine:,.0f} MHz against {theirs:,.0f}{why}",
                 "look at its cooling and its power limit (nvidia-smi -q)",
             )
-    return text, "compare its device, its clock, its share of the samples and what else runs there"
+    return text, "compare its device, clock, samples and data loading, and what else runs there"

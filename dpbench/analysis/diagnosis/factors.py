@@ -54,8 +54,6 @@ IDEAL, SHARDED, CONTENDED, WRAPPED, WAITING, SETTLED, REACHED = range(7)
 
 LARGE = 0.05
 """Smallest share of a step whose loss is worth advice."""
-ROUNDED_SHARE = 1e-9
-"""Shares of a step below this are rounding."""
 Stages = dict[int, float]
 """Seconds of a step at every stage that was measured, in one repetition."""
 References = Mapping[TrialSpec, TrialRecord]
@@ -71,11 +69,6 @@ class Factor:
     value: Estimate
     share: Estimate
     """Share of the reached step's seconds that it costs; negative for a gain."""
-
-    @property
-    def is_gain(self) -> bool:
-        """Whether the step is surely shorter for it: the whole interval lies below 0."""
-        return self.share.interval is not None and self.share.interval[1] < -ROUNDED_SHARE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

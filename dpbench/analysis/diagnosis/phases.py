@@ -44,7 +44,7 @@ class StepPhases:
 
 def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
     """The phases over the repetitions of a configuration; None unless all ranks measured them."""
-    measured = [record for record in records if data_seconds(record)]
+    measured = [one for one in records if one.ranks and all(rank.phases for rank in one.ranks)]
     if not measured:
         return None
     phases = [*map(_phase_seconds, measured)]
@@ -69,12 +69,6 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
             if all(map(all, inner))
         },
     )
-
-
-def data_seconds(record: TrialRecord) -> list[float]:
-    """Seconds until the batch is on the device, of every rank; empty unless all measured them."""
-    found = [fmean(rank.phases.data_seconds) for rank in record.ranks if rank.phases is not None]
-    return found if len(found) == len(record.ranks) else []
 
 
 def _phase_seconds(record: TrialRecord) -> dict[PhaseName, float]:

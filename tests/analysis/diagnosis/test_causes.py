@@ -158,19 +158,6 @@ def at_clocks(record: TrialRecord, *clocks: int) -> TrialRecord:
     return replace(record, ranks=tuple(ranks))
 
 
-def test_a_rank_that_waits_for_its_data_is_told_to_load_it_sooner() -> None:
-    records = []
-    for one in passes(("independent", [10 * MS] * 2), ("ddp", [16 * MS] * 2, [10 * MS, 16 * MS])):
-        loading = [MS if number == 0 else 7 * MS for number in range(len(one.ranks))]
-        ranks = (
-            replace(rank, phases=phases(data_seconds=seconds))
-            for rank, seconds in zip(one.ranks, loading, strict=True)
-        )
-        records.append(replace(one, ranks=tuple(ranks)))
-    first, *_ = causes_on(LABEL, records)
-    assert (first.kind, first.text) == ("data", "loading data on rank 1 (cpu)")
-
-
 def test_slow_first_steps_are_told_to_warm_up_longer() -> None:
     slow = [110 * MS] * 5 + [10 * MS] * 45
     records = [

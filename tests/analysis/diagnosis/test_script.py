@@ -109,7 +109,7 @@ def test_accumulation_is_not_advised_to_a_script_that_accumulates() -> None:
     assert four.endswith("exposed communication: try a faster backend")
 
 
-@pytest.mark.parametrize(("steps", "everywhere"), [(40, False), (40, True), (160, False)])
+@pytest.mark.parametrize(("steps", "everywhere"), [(20, True), (40, False), (160, True)])
 def test_slow_first_steps_are_blamed_for_themselves_only(steps: int, everywhere: bool) -> None:
     """The script as it is comes first in each round, so that only it has slow steps."""
 
