@@ -38,10 +38,6 @@ def explain(options: ExplainOptions) -> Answer:
         folder = _measure(options)
     else:
         folder = options.folder or latest_folders("explain")[0]
-    if folder.is_file():
-        raise UsageError(
-            f"{folder}: expected a results folder; factors come from the step times of every rank"
-        )
     sweep = load(folder)
     subject = of_folder(sweep)
     rows = [row for row in subject.rows if options.passes(row)]
