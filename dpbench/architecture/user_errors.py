@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from dpbench.errors import UsageError
+from dpbench.errors import DataError, UsageError
 
 _PACKAGE = Path(__file__).parent.parent
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
@@ -41,21 +41,30 @@ def user_errors_in(
             yield
     except UsageError:
         raise
+    except DataError as error:  # dpbench looked at what the code returned
+        raise UsageError(f"{title}: {doing}: {error}{code_place(code)}") from None
     except (Exception, SystemExit) as error:
         text = error.msg if isinstance(error, SyntaxError) and error.filename else str(error)
-        message = " ".join(text.split())
-        raise UsageError(
-            f"{title}: {doing} raised {type(error).__name__}: {message}{raised_at(error, code)}"
-        ) from error
+        said = ": ".join(filter(None, (type(error).__name__, " ".join(text.split()))))
+        raise UsageError(f"{title}: {doing} raised {said}{raised_at(error, code)}") from error
 
 
 def raised_at(error: BaseException, code: Callable[..., Any] | None = None) -> str:
-    """The innermost line of the user's code, or else the place of `code`."""
-    if isinstance(error, SyntaxError) and error.filename:
+    """The innermost line of the user's code. If none was running, as in a Sequential: the layer
+    that was, and the place of `code`, which made it."""
+    if isinstance(error, SyntaxError) and error.filename and not _is_machinery(error.filename):
         return _shown(error.filename, error.lineno)
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not _is_machinery(Path(frame.filename))]
-    return _shown(own[-1].filename, own[-1].lineno) if own else code_place(code)
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    own = [(f.f_code.co_filename, line) for f, line in frames]
+    own = [place for place in own if not _is_machinery(place[0])]
+    if own:
+        return _shown(*own[-1])
+    module = getattr(sys.modules.get("torch.nn"), "Module", ())
+    layers = [f.f_locals["self"] for f, _ in frames if isinstance(f.f_locals.get("self"), module)]
+    if not layers:
+        return code_place(code)
+    has_parts = any(layers[-1].children())
+    return f", in {type(layers[-1]).__name__ if has_parts else layers[-1]}{code_place(code)}"
 
 
 def code_place(code: Callable[..., Any] | None) -> str:
@@ -69,7 +78,7 @@ def code_place(code: Callable[..., Any] | None) -> str:
         file, (_, line) = inspect.getfile(code), inspect.getsourcelines(code)
     except (OSError, TypeError):  # builtin, or not in a file
         return ""
-    return "" if _is_machinery(Path(file)) else _shown(file, line)
+    return "" if _is_machinery(file) else _shown(file, line)
 
 
 def _shown(file: str, line: int | None) -> str:
@@ -79,14 +88,15 @@ def _shown(file: str, line: int | None) -> str:
     return f" ({path}, line {line})"
 
 
-def _is_machinery(path: Path) -> bool:
+def _is_machinery(file: str) -> bool:
     """Whether a file belongs to Python, torch or another installed package, or dpbench, or was
     written by torch.compile, and so not to the user."""
+    path = Path(file)
     compiled = os.environ.get("TORCHINDUCTOR_CACHE_DIR")  # set by the first model it compiles
     if compiled and path.is_relative_to(compiled):
         return True
     installed = any(name in path.parts for name in _INSTALLED)
-    python = str(path).startswith("<") or path.is_relative_to(_STANDARD_LIBRARY)
+    python = file.startswith("<") or path.is_relative_to(_STANDARD_LIBRARY)
     return installed or python or path.is_relative_to(_PACKAGE)
 
 

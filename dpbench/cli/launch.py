@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -38,7 +39,7 @@ class Verbatim(TyperCommand):
 
 def launch(context: typer.Context) -> int:
     """Start a script in several processes or on several nodes, like torchrun."""
-    from dpbench.errors import Interrupted
+    from dpbench.errors import Interrupted, UsageError
     from dpbench.launch import torchrun
     from dpbench.launch.signals import ENDING, handle_unless_ignored
     from dpbench.records.environment import usable_cores
@@ -47,9 +48,17 @@ def launch(context: typer.Context) -> int:
         chosen = torchrun.read_arguments(context.args, about=ABOUT)
     except SystemExit:  # the help is printed
         return 0
+    script = chosen.training_script
+    if not (chosen.module or chosen.no_python or Path(script).exists()):
+        raise UsageError(f"no file {script} here ({Path.cwd()}); expected a script, or -m MODULE")
     processes, cores = int(chosen.nproc_per_node), usable_cores()
     threads = max(cores // processes, 1)
-    _say_threads(processes, threads, cores)
+    count = f"{processes} process{'es' if processes > 1 else ''}"
+    if given := os.environ.get("OMP_NUM_THREADS"):
+        say(f"{count} here, OMP_NUM_THREADS={given} as it is set")
+    else:
+        each = f"{cores} cores here; set it to change this"
+        say(f"{count} here, OMP_NUM_THREADS={threads} for each ({each})")
     if place := torchrun.meeting_place(chosen):
         say(f"waiting for the launchers of all {chosen.nnodes} nodes at {place}")
     if interface := torchrun.gloo_interface(chosen):
@@ -71,12 +80,3 @@ def launch(context: typer.Context) -> int:
         # with this process.
         os._exit(interrupted.exit_status)
     return 0
-
-
-def _say_threads(processes: int, threads: int, cores: int) -> None:
-    count = f"{processes} process{'es' if processes > 1 else ''}"
-    if given := os.environ.get("OMP_NUM_THREADS"):
-        say(f"{count} here, OMP_NUM_THREADS={given} as it is set")
-    else:
-        each = f"{cores} cores here; set it to change this"
-        say(f"{count} here, OMP_NUM_THREADS={threads} for each ({each})")

@@ -23,7 +23,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from dpbench.architecture.user_errors import raised_at
-from dpbench.errors import DpbenchError
 from dpbench.launch.signals import ENDING, handle_unless_ignored
 from dpbench.measure.device import peak_memory_words
 
@@ -156,12 +155,9 @@ def failure_of(error: BaseException, started: float) -> Failure:
     """Classify an exception: cause or consequence, and whether memory ran out."""
     text = str(error).encode(errors="backslashreplace").decode()
     place = raised_at(error)
-    frames = traceback.extract_tb(error.__traceback__)
     out_of_memory = isinstance(error, MemoryError) or any(
         phrase in text.lower() for phrase in OUT_OF_MEMORY_WORDS
     )
-    if frames and not place and not isinstance(error, DpbenchError):
-        place = f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})"
     return Failure(
         at_seconds=time.monotonic() - started,
         kind=type(error).__name__,

@@ -74,16 +74,18 @@ def devices_for(
     asked = f"--gpus {typed}"
     if gpus is None and sizes is not None:
         asked = f"--group-sizes {','.join(map(str, sizes))}"
-    have = f"{there_are} GPUs"
+    have = units.counted(there_are, "GPU")
     if not machine.has_cuda:
-        have = f"no CUDA device and {there_are} cores, one for each replica on the CPU"
+        cores = units.counted(there_are, "core")
+        have = f"no CUDA device and {cores}, one for each replica on the CPU"
     if max(count, largest or 0) > MOST_REPLICAS:
         raise UsageError(
             f"{asked}: more replicas than one machine runs; expected at most {MOST_REPLICAS:,}"
         )
-    if ids is not None and max(ids) >= there_are:
+    if missing := [str(one) for one in ids or () if one >= there_are]:
         raise UsageError(
-            f"--gpus: no device {max(ids)}; this machine has {have} (0 to {there_are - 1})"
+            f"{asked}: no device {' or '.join(missing)}; this machine has {have}; expected ids "
+            f"from 0 to {there_are - 1}"
         )
     if count > there_are and not oversubscribe:
         raise UsageError(

@@ -104,13 +104,13 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(
         ("number", r"the loss is a float; expected the mean .*\(models.py, line 20\)$"),
         ("decorated", r"a scalar without a gradient; .*\(models.py, line 21\)$"),
         ("detached", r"the loss is a scalar without a gradient; expected"),
-        ("uneven", r"batch\(2\) raised DataError: got 2 inputs\[0\] .*\(models.py, line 14\)$"),
+        ("uneven", r"batch\(2\): got 2 inputs\[0\] .*\(models.py, line 14\)$"),
         ("fewer", r"returned 1 sample; expected as many as asked for \(models.py, line 15\)$"),
         (
             "rows",
             r"batch\(2\) returned a tensor of shape \(2, 3\); expected .*\(models.py, line 19\)$",
         ),
-        ("sparse", r"batch\(2\) raised DataError: inputs: got a torch.sparse_coo tensor"),
+        ("sparse", r"batch\(2\): inputs: got a torch.sparse_coo tensor"),
         ("short", r"batch\(2\) raised TypeError: .* takes 1 positional .*\(models.py, line"),
         ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 31\)$"),
         (
@@ -185,7 +185,7 @@ def test_items_that_an_architecture_takes_are_right(name: str, tmp_path: Path) -
     [
         ("bare", r"item 0 is a tensor of shape \(3,\); expected \(input, target\)"),
         ("uneven", "collating the items 0 and 1 raised RuntimeError: stack expects each tensor"),
-        ("text", "collating the items 0 and 8 raised DataError: targets.*got str"),
+        ("text", "collating the items 0 and 8: targets.*got str"),
         ("wide", "with architecture 'models.py:good': a step on 2 samples raised RuntimeErr"),
         ("late", r"item 8 raised OSError: cannot read the last image \(items.py, line 6\)"),
     ],
