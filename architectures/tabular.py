@@ -4,8 +4,7 @@ Gorishniy et al., "Revisiting Deep Learning Models for Tabular Data" (2021), wit
 default configuration: every feature becomes a token, its value times a learned vector plus a
 learned bias; the prediction is read from an extra token, CLS. Layer normalization before attention
 and MLP, but not before the first attention; ReGLU in the MLP; dropout of the attention 0.2 and of
-the MLP 0.1. Features are numbers; categories would be embeddings beside them, which the tables that
-ship do not need.
+the MLP 0.1. Features are numbers; categories would be embeddings beside them.
 
 With the 100 features of the paper's table of sizes it has 930,241 parameters, 929,664 without the
 head.
@@ -20,13 +19,6 @@ from torch import nn
 from . import _attention, _options, _synthetic_rows
 
 ATTENTION_DROPOUT, MLP_DROPOUT = 0.2, 0.1
-
-SHIPPED_TABLES = {
-    (30, 2): "breast_cancer",
-    (4, 3): "iris",
-    (13, 3): "wine",
-}
-"""The shipped dataset with this number of features and classes."""
 
 
 class Tokenizer(nn.Module):
@@ -95,11 +87,12 @@ class FTTransformer(nn.Module):
 
 
 class Architecture:
-    """Three layers of width 192; the default takes the 30 features of the table breast_cancer."""
+    """Three layers of width 192."""
 
     name: str = "tabular"
     item: str = "rows"
     items_per_sample: int = 1
+    default_dataset: str = "synthetic"
 
     def __init__(
         self,
@@ -117,7 +110,6 @@ class Architecture:
             1, features=features, classes=classes, layers=layers, width=width, heads=heads
         )
         _options.expect_multiple("width", width, of=heads)
-        self.default_dataset: str = SHIPPED_TABLES.get((features, classes), "synthetic")
         if classes > 1:
             self.count_correct = _count_correct  # a number is hardly ever exactly right
 

@@ -104,13 +104,7 @@ class BalancedSampler(Sampler[int]):
     """
 
     def __init__(
-        self,
-        dataset_size: int,
-        *,
-        rank: int,
-        world_size: int,
-        shuffle: bool = True,
-        seed: int = 0,
+        self, dataset_size: int, *, rank: int, world_size: int, shuffle: bool = True, seed: int = 0
     ) -> None:
         if not 0 <= rank < world_size <= dataset_size or seed < 0:
             raise ValueError(

@@ -29,14 +29,3 @@ def test_the_splits_are_all_images_and_every_fifth_of_each_digit_is_held_out() -
         assert np.array_equal(part_targets, targets[chosen])
     counts = np.bincount(targets[held_out]).tolist()
     assert counts == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]
-
-
-@pytest.mark.parametrize("name", ["iris", "wine", "breast_cancer"])
-def test_features_are_standardised_by_what_is_trained_on_alone(name: str) -> None:
-    train, _ = bundled.read_table(name, "train")
-    test, _ = bundled.read_table(name, "test")
-    np.testing.assert_allclose(train.mean(axis=0, dtype=np.float64), 0, atol=1e-5)
-    np.testing.assert_allclose(train.std(axis=0, dtype=np.float64), 1, atol=1e-5)
-    assert np.abs(test.mean(axis=0)).max() > 1e-3  # its own mean had no part in it
-    every, _ = bundled.read_table(name)
-    assert sorted(map(tuple, every)) == sorted(map(tuple, np.concatenate([train, test])))

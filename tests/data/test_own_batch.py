@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench.data.batch import sample_count
 from dpbench.data.datasets import Dataset
-from dpbench.errors import DataError, UsageError
+from dpbench.errors import UsageError
 from dpbench.measure.try_out import try_architecture
 
 RECIPE = Path(__file__).parent.parent.parent / "docs" / "recipes" / "graphs.py"
@@ -43,11 +42,6 @@ def test_samples_are_selected_by_the_object(recipe: dict[str, Any]) -> None:
     moved = data.to("meta", torch.float64).inputs["graphs"]
     assert (moved.nodes.device.type, moved.nodes.dtype) == ("meta", torch.float64)
     assert moved.edges.dtype == torch.int64
-
-
-def test_a_number_of_samples_that_disagrees_is_named(recipe: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match="5 inputs and 4 targets"):
-        sample_count(inputs=graphs_of(recipe), targets=torch.ones(4))
 
 
 def test_the_recipe_is_tried_out_and_needs_a_tensor(here: Path) -> None:

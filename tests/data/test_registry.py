@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +10,16 @@ from dpbench.errors import DataError, UnknownName
 from tests.data.mnist_folder import put_set
 
 
-def test_what_cannot_be_used_here_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_used_here_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"unknown dataset 'mnst'. Did you mean 'mnist'\?"):
         registry.prepare_dataset("mnst", data_dir=None, cache=tmp_path)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    reason = registry.unusable_reason("iris")
-    assert reason == "needs scikit-learn: pip install 'dpbench[tables]'"
     assert registry.unusable_reason("digits") is None
 
 
 def test_a_data_folder_that_no_dataset_reads_is_told() -> None:
-    assert registry.unread_notes("data", ["digits", "iris", "digits"]) == (
-        "--data-dir data has no effect with --data digits, iris; only mnist is read from there",
+    assert registry.unread_notes("data", ["digits", "synthetic", "digits"]) == (
+        "--data-dir data has no effect with --data digits, synthetic; only mnist is read "
+        "from there",
     )
     assert registry.unread_notes("data", ["digits", "mnist"]) == ()
     assert registry.unread_notes(None, ["digits"]) == ()
@@ -33,10 +30,10 @@ def samples_to_test(splits: registry.PreparedData) -> int:
     return len(np.load(splits.folder / "test" / "targets.npy"))
 
 
-def test_a_table_is_prepared_whole_and_in_splits(tmp_path: Path) -> None:
-    whole = registry.prepare_dataset("iris", data_dir=None, cache=tmp_path)
-    splits = registry.prepare_splits("iris", data_dir=None, cache=tmp_path)
-    assert (whole.samples, splits.samples, samples_to_test(splits)) == (150, 120, 30)
+def test_digits_are_prepared_whole_and_in_splits(tmp_path: Path) -> None:
+    whole = registry.prepare_dataset("digits", data_dir=None, cache=tmp_path)
+    splits = registry.prepare_splits("digits", data_dir=None, cache=tmp_path)
+    assert (whole.samples, splits.samples, samples_to_test(splits)) == (1797, 1442, 355)
     assert whole.folder is not None
     assert np.load(whole.folder / "targets.npy").dtype == np.int64
 

@@ -38,9 +38,11 @@ def here() -> Node:
 
 
 def test_a_batch_that_the_dataset_has_no_samples_for_is_refused(tmp_path: Path) -> None:
-    spec = sweep_spec(workload=WorkloadSpec(architecture="mlp", dataset="iris"), batch_sizes=(100,))
+    spec = sweep_spec(
+        workload=WorkloadSpec(architecture="mlp", dataset="digits"), batch_sizes=(900,)
+    )
     job = Job(spec=spec, hosts=[here()], folder=tmp_path, command=())
-    message = "a global batch of 200 for 2 replicas is more than the 150 samples of iris"
+    message = "a global batch of 1800 for 2 replicas is more than the 1797 samples of digits"
     with pytest.raises(DataError, match=message), launcher_for(job):
         pass
 
@@ -76,7 +78,7 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
     place = ("--results-dir", tmp_path, "--name", "a", "--no-charts")
     with patch.object(SyntheticLauncher, "run", run):
         assert dpbench("sweep", *options, *place, "--repetitions", 2) == 0
-    records = store.load(tmp_path / "a").records
+    records = store.load_sweep(tmp_path / "a").records
     single, ddp, ddp_again, single_again = (one.ranks[0].timed_steps for one in records)
     assert ran == [None, None, ddp, single]
     assert single != ddp
