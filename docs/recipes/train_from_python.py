@@ -21,7 +21,6 @@ def main(**options: Any) -> float:
     print(
         f"accuracy {accuracy:.1%} over {classes} classes, log and checkpoints in {trained.folder}"
     )
-    print(trained.log[["epoch", "step", "loss"]].dropna().tail(3))
     return accuracy
 
 

@@ -17,7 +17,7 @@ _measuring = threading.Lock()
 
 
 @contextmanager
-def call(name: str, *, progress: bool, alone: bool = True) -> Iterator[None]:
+def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator[None]:
     """The block of one call, with its messages on stderr if `progress`.
 
     Ranks keep the environment variables of the first call, which starts the server that they are

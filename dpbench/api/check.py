@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from dpbench.api.calls import call
+from dpbench.api.calls import measuring_call
 from dpbench.options.bridge import document, keyed, read_options
 from dpbench.options.check import CheckOptions
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,14 +22,7 @@ class CheckVerdict:
     """The outcome and its numbers in one line."""
     text: str
     data: Mapping[str, Any]
-    """The verdict as `dpbench check --json` prints it."""
-
-    @property
-    def rows(self) -> pd.DataFrame:
-        """One row per comparison: baseline, candidate, slowdown and outcome."""
-        import pandas as pd
-
-        return pd.DataFrame(self.data["rows"])
+    """The verdict as `dpbench check --json` prints it, with one of its `rows` per comparison."""
 
     def __str__(self) -> str:
         return self.text
@@ -45,7 +35,7 @@ def check(arch: Any = None, *, progress: bool = True, **options: Any) -> CheckVe
     """Check for a performance regression, like `dpbench check`.
 
         >>> dpbench.check("my_model.py:make", against_ref="origin/main").outcome
-        >>> dpbench.check(candidate="results/new", baseline="results/old").rows
+        >>> dpbench.check(candidate="results/new", baseline="results/old").summary
 
     Give `against_ref` to compare your code with a Git revision, `against_python` to compare this
     environment with another one, `against` to compare `implementations` with another one, or
@@ -62,7 +52,7 @@ def check(arch: Any = None, *, progress: bool = True, **options: Any) -> CheckVe
         KeyboardInterrupt: After Ctrl-C.
     """
     given = keyed(CheckOptions, "dpbench.check: ", {"arch": arch, **options}, of_python=True)
-    with call("dpbench.check", progress=progress):
+    with measuring_call("dpbench.check", progress=progress):
         from dpbench.report.progress.trials import Reporter
         from dpbench.run.gate import request
 

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from dpbench.api.calls import call
+from dpbench.api.calls import measuring_call
 from dpbench.options.bridge import document, keyed, read_options
 from dpbench.options.explain import ExplainOptions
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from dpbench.api.results import Results
 
 
@@ -24,22 +22,6 @@ class Explained:
     text: str
     data: Mapping[str, Any]
     """All rows as `dpbench explain --json` prints them."""
-
-    @property
-    def factors(self) -> pd.DataFrame:
-        """One row per configuration and factor of its efficiency."""
-        return self._table("factors")
-
-    @property
-    def advice(self) -> pd.DataFrame:
-        """One row per configuration and advice, with the share of a step that it is about."""
-        return self._table("advice")
-
-    def _table(self, key: str) -> pd.DataFrame:
-        import pandas as pd
-
-        found = pd.json_normalize(self.data["configurations"], key, ["label"], sep="_")
-        return found[["label", *found.columns.drop("label")]]
 
     def __str__(self) -> str:
         return self.text
@@ -54,7 +36,7 @@ def explain(
     """Show where scaling efficiency is lost and what to try, like `dpbench explain`.
 
         >>> print(dpbench.explain("results/examples/two-cores", group_sizes=2))
-        >>> dpbench.explain("train.py", arguments=["--epochs", "1"], gpus=2).advice
+        >>> dpbench.explain("train.py", arguments=["--epochs", "1"], gpus=2).data["configurations"]
 
     `folder` is a results folder or its `Results`, whose rows the options choose, or a training
     script, which is measured first. Omit it for the latest folder in results/. `progress` prints
@@ -71,7 +53,7 @@ def explain(
     """
     place = getattr(folder, "folder", folder)  # that of `Results`, whose module is slow to import
     given = keyed(ExplainOptions, "dpbench.explain: ", {"folder": place, **options}, of_python=True)
-    with call("dpbench.explain", progress=progress):
+    with measuring_call("dpbench.explain", progress=progress):
         from dpbench.run import explaining
 
         wanted = read_options(ExplainOptions, given)

@@ -1,12 +1,10 @@
-"""The content of a results folder in Python: `dpbench.load`, and how it looks in a notebook."""
+"""The content of a results folder in Python: `dpbench.load`."""
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,18 +13,15 @@ from matplotlib.figure import Figure
 
 from dpbench import store, units
 from dpbench.analysis import frames
-from dpbench.analysis.headline import Headline
 from dpbench.analysis.subject import Subject, of_folder
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import folder_inside
-from dpbench.messages import one_line, say
 from dpbench.options.bridge import read_value
 from dpbench.options.types import FilePath
 from dpbench.records.environment import Environment
-from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.report.charts.style import house_style
-from dpbench.report.footnotes import footnotes, warnings
+from dpbench.report.footnotes import warnings
 from dpbench.report.headline import verdict
 from dpbench.report.tables import rows_text
 from dpbench.specs import SweepSpec
@@ -34,14 +29,6 @@ from dpbench.store import StoredCollectives, StoredSweep
 
 if TYPE_CHECKING:
     import pandas as pd
-
-COLUMNS = (
-    *("implementation", "backend", "group_size", "batch_size"),
-    *("images_per_second", "speedup", "efficiency", "exposed_communication_seconds", "status"),
-)
-"""Columns that fit a page of a notebook; the frame has all."""
-MOST_ROWS = 60
-"""A notebook keeps every output; the frame has the rest."""
 
 
 class Results:
@@ -51,36 +38,20 @@ class Results:
     Frames keep the numbers that tables replace by "too noisy".
     """
 
-    def __init__(
-        self,
-        *,
-        sweep: StoredSweep | None = None,
-        collectives: StoredCollectives | None = None,
-    ) -> None:
-        """Takes one of the two."""
-        self._sweep = sweep
-        self._collectives = collectives
+    def __init__(self, stored: StoredSweep | StoredCollectives) -> None:
+        self._stored = stored
+        self._trials = stored.records if isinstance(stored, StoredSweep) else ()
 
     @cached_property
     def _subject(self) -> Subject:
         return of_folder(self._stored)
 
     @property
-    def _stored(self) -> StoredSweep | StoredCollectives:
-        stored = self._sweep or self._collectives
-        assert stored is not None
-        return stored
-
-    @property
-    def _records(self) -> Sequence[TrialRecord]:
-        return self._sweep.records if self._sweep else ()
-
-    @property
     def summary(self) -> str:
-        """The headline, one sentence for each of `headlines`."""
-        if self._sweep is None:
+        """The headline: the fastest configuration and the best scaling of each architecture."""
+        if self.spec is None:
             return "Collectives only: no training was measured."
-        return " ".join(verdict(self.headlines))
+        return " ".join(verdict(self._subject.headlines))
 
     @cached_property
     def rows(self) -> pd.DataFrame:
@@ -90,22 +61,23 @@ class Results:
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row per trial; if it was retried, the last attempt."""
-        return frames.trial_frame(self._records)
+        return frames.trial_frame(self._trials)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
         """One row per rank of a trial."""
-        return frames.rank_frame(self._records)
+        return frames.rank_frame(self._trials)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """One row per step, window and rank."""
-        return frames.step_frame(self._records)
+        return frames.step_frame(self._trials)
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row per collective, backend, group size and message size."""
-        return frames.collective_frame(self._collectives.records if self._collectives else ())
+        found = self._subject.collectives
+        return frames.collective_frame(found.records if found else ())
 
     def table(
         self,
@@ -122,8 +94,8 @@ class Results:
         return rows_text(self._subject.rows, format=format, columns=keys, width=width)
 
     def plot(self, kind: str = "throughput", *, work: str | None = None) -> Figure:
-        """A chart, as `dpbench plot` draws it; `work` is a key of `headlines`, required if there
-        are several.
+        """A chart, as `dpbench plot` draws it; `work` is the architecture, required if there are
+        several.
 
         Raises UnknownName for an unknown kind, and UsageError for another `work` or a chart that
         has nothing to show here.
@@ -139,56 +111,9 @@ class Results:
             raise UsageError(f"plot: got work={work!r}; {known if len(charts) > 1 else only}")
         try:
             with house_style():
-                figure = CHARTS[kind].draw(charts[work])
+                return CHARTS[kind].draw(charts[work])
         except NothingToDraw as error:
             raise UsageError(f"nothing to draw as {kind!r} in {self.folder}: {error}") from None
-
-        def png() -> bytes:
-            written = io.BytesIO()
-            with house_style():
-                figure.savefig(written, format="png")
-            return written.getvalue()
-
-        # A notebook asks for this: it knows the figures of pyplot only, which charts do not use.
-        setattr(figure, "_repr_png_", png)  # noqa: B010 - a figure declares none
-        return figure
-
-    def compare(self, other: Results, metric: str = "images_per_second") -> pd.DataFrame:
-        """A comparison with the sweep `other`, the candidate: one row per configuration that both
-        have. The columns are the keys of `compare`'s JSON rows.
-
-        Raises UsageError for what is no sweep, UnknownName for an unknown metric, and
-        NotComparable, a UsageError, if the environments differ or no configuration is in both.
-        """
-        import pandas as pd
-
-        from dpbench.analysis.comparisons.comparison import compare_sides
-        from dpbench.analysis.comparisons.matching import Side
-        from dpbench.analysis.metrics import METRICS
-        from dpbench.options.compare import CompareOptions
-        from dpbench.report.comparison import plain_comparison
-
-        if metric not in METRICS:
-            raise UnknownName("metric", metric, METRICS)
-        sides = []
-        for one in (self, other):
-            if not isinstance(one, Results) or one._sweep is None:
-                raise UsageError(
-                    f"other: got {one!r}; expected a sweep, as dpbench.load returns it"
-                )
-            folder, sweep = one.folder, one._sweep
-            sides.append(
-                Side(
-                    label=str(folder),
-                    records=sweep.records,
-                    environments=sweep.environments,
-                    source=str(folder.resolve()),
-                )
-            )
-        before, now = sides
-        compared = compare_sides(before, now, {metric: CompareOptions().within})
-        say(*compared.notes)
-        return pd.DataFrame([plain_comparison(row) for row in compared.rows[metric]])
 
     def write_report(self, *, charts: bool = True) -> Path:
         """Write the page of `dpbench report` into the folder, and return its path.
@@ -201,26 +126,15 @@ class Results:
         return write_page(folder / PAGE, self._subject, charts=charts)
 
     @property
-    def headlines(self) -> dict[str, Headline]:
-        """The fastest configuration and the best scaling, for each architecture and kind of scaling
-        that the sweep compares; the key is "" if there is only one."""
-        return self._subject.headlines
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings, as on the page of a report: unreadable data, speeds whose gradients were not
         verified, steps that were still warming up."""
         return warnings(self._subject)
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """More notes: hints for the next sweep."""
-        return self._subject.hints
-
-    @property
     def spec(self) -> SweepSpec | None:
         """The specification of the sweep; None if the folder holds collectives."""
-        return None if self._sweep is None else self._sweep.spec
+        return self._stored.spec if isinstance(self._stored, StoredSweep) else None
 
     @property
     def environments(self) -> Mapping[str, Environment]:
@@ -233,40 +147,15 @@ class Results:
         return self._stored.folder
 
     def __repr__(self) -> str:
-        parts = []
-        if self._sweep is not None:
+        if found := self._subject.collectives:
+            measured = {record.collective.configuration for record in found.records}
+            content = units.counted(len(measured), "collective")
+        else:
             ended = Counter(row.status.words for row in self._subject.rows)
             each = ", ".join(f"{count:,} {words}" for words, count in ended.items())
             counted = units.counted(len(self._subject.rows), "configuration")
-            parts.append(f"{counted} ({each})" if each else counted)
-        if self._collectives is not None:
-            measured = {record.collective.configuration for record in self._collectives.records}
-            parts.append(units.counted(len(measured), "collective"))
-        return f"<Results {str(self.folder)!r}: {', '.join(parts)}>"
-
-    def _repr_html_(self) -> str:
-        """HTML for a notebook: no scripts, no styles of its own but alignment."""
-        every, notes = self._subject.rows, self.notes
-        parts = [f"<p><strong>{_plain(self.summary)}</strong></p>"] if self.spec else []
-        parts += [f"<p>⚠ {_plain(warning)}</p>" for warning in self.warnings]
-        if every:
-            keys = ",".join(COLUMNS)
-            table = rows_text(every[:MOST_ROWS], format="html", columns=keys)
-            parts.append(f'<div style="overflow-x: auto">\n{table}</div>')
-            notes = (*footnotes(every), *notes)
-        if len(every) > MOST_ROWS:
-            parts.append(f"<p>The first {MOST_ROWS} of {len(every):,} rows.</p>")
-        if notes:
-            items = "\n".join(f"<li>{_plain(note)}</li>" for note in notes)
-            heading = units.counted(len(notes), "note")
-            parts.append(f"<details><summary>{heading}</summary>\n<ul>{items}</ul>\n</details>")
-        parts.append(f"<p><code>{_plain(repr(self))}</code></p>")
-        return "\n".join(["<div>", *parts, "</div>"])
-
-
-def _plain(text: str) -> str:
-    """One line without what a terminal or a browser would act upon."""
-    return escape(one_line(text))
+            content = f"{counted} ({each})" if each else counted
+        return f"<Results {str(self.folder)!r}: {content}>"
 
 
 def load(path: str | PathLike[str]) -> Results:
@@ -285,5 +174,5 @@ def load(path: str | PathLike[str]) -> Results:
     """
     folder = read_value("path", FilePath, path)
     if store.holds_collectives(folder) and not store.holds_sweep(folder):
-        return Results(collectives=store.load_collectives(folder))
-    return Results(sweep=store.load(folder))
+        return Results(store.load_collectives(folder))
+    return Results(store.load_sweep(folder))

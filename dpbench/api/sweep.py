@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpbench.api.calls import call
+from dpbench.api.calls import measuring_call
 from dpbench.api.results import Results
 from dpbench.options.bridge import document, keyed, read_options
 from dpbench.options.sweep import SweepOptions
@@ -36,13 +36,13 @@ def sweep(
             resume.
     """
     given = keyed(SweepOptions, "dpbench.sweep: ", {"arch": arch, **options}, of_python=True)
-    with call("dpbench.sweep", progress=progress):
+    with measuring_call("dpbench.sweep", progress=progress):
         from dpbench.report.progress.trials import Reporter
         from dpbench.run import presets
         from dpbench.run.sweep.measuring import measure_sweep
 
         asked = read_options(SweepOptions, given, presets.find)
-        results = Results(sweep=measure_sweep(asked, Reporter(quiet=not progress)))
+        results = Results(measure_sweep(asked, Reporter(quiet=not progress)))
     if report:
         results.write_report(charts=asked.charts)
     return results

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dpbench.api.calls import call
+from dpbench.api.calls import measuring_call
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import read_bytes
 from dpbench.options.bridge import document, keyed, read_options
 from dpbench.options.train import TrainOptions
 
 if TYPE_CHECKING:
-    import pandas as pd
     import torch
 
-    from dpbench.training.events import Event, Finished
+    from dpbench.training.events import Finished
     from dpbench.training.run_folder import RunHeader
-
-
-Which = Literal["last", "best"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,12 +27,6 @@ class Trained:
 
     folder: Path
     finished: Finished
-
-    def __repr__(self) -> str:
-        done, arch = self.finished, self.header.spec.workload.architecture
-        accuracy = done.test_accuracy
-        tested = "" if accuracy is None else f", test accuracy {100 * accuracy:.1f} %"
-        return f"<Trained {str(self.folder)!r}: {arch}, {done.steps:,} steps{tested}>"
 
     @classmethod
     def open(cls, folder: str | PathLike[str]) -> Trained:
@@ -61,28 +51,9 @@ class Trained:
 
         return RunFolder.open(self.folder).header
 
-    @property
-    def log(self) -> pd.DataFrame:
-        """A row for each line of the log: loss, learning rate, samples per second, …"""
-        return self._table("StepLine")
-
-    @property
-    def epochs(self) -> pd.DataFrame:
-        """A row for each epoch: losses, test accuracy, seconds, checkpoint, …"""
-        return self._table("EpochLine")
-
-    def _table(self, kind: str) -> pd.DataFrame:
-        import pandas as pd
-
-        from dpbench.training import events
-        from dpbench.training.run_folder import RunFolder
-
-        wanted: type[Event] = getattr(events, kind)
-        found = events.current_events(RunFolder.open(self.folder).events())
-        rows = [asdict(event) for event in found if isinstance(event, wanted)]
-        return pd.DataFrame(rows, columns=[*wanted.__dataclass_fields__])
-
-    def load_model(self, which: Which = "last", *, arch: str | None = None) -> torch.nn.Module:
+    def load_model(
+        self, which: Literal["last", "best"] = "last", *, arch: str | None = None
+    ) -> torch.nn.Module:
         """The trained module, on the CPU and in evaluation mode, from the last or best checkpoint.
 
         `arch` must be given if the run uses your own file or module, as loading it imports that
@@ -112,7 +83,7 @@ class Trained:
             raise UsageError(f"{self.folder} has no {which} checkpoint")
         stored = checkpoint.from_bytes(read_bytes(path), str(path))
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers go on as they were
-            module = architecture.load(name).build_model()
+            module = architecture.load_architecture(name).build_model()
         try:
             module.load_state_dict(stored.model)
         except RuntimeError as error:
@@ -133,7 +104,7 @@ def train(arch: Any = None, *, progress: bool = True, **options: Any) -> Trained
     returns on every rank. `progress` prints on stderr.
 
     Returns:
-        The run folder, its log and its models.
+        The run folder, the end of its log and its models.
 
     Raises:
         UsageError: An argument is invalid.
@@ -144,7 +115,7 @@ def train(arch: Any = None, *, progress: bool = True, **options: Any) -> Trained
     """
     given = keyed(TrainOptions, "dpbench.train: ", {"arch": arch, **options}, of_python=True)
     launched = "RANK" in os.environ
-    with call("dpbench.train", progress=progress, alone=not launched):
+    with measuring_call("dpbench.train", progress=progress, alone=not launched):
         from dpbench.report.progress.training import TrainOutput
         from dpbench.run import presets
         from dpbench.run.training.joined import join

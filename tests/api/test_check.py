@@ -27,7 +27,7 @@ def test_a_stored_regression_is_a_verdict_with_its_rows(
     assert checked.summary.startswith("regressed: time per image: +")
     assert checked.summary in " ".join(str(checked).split())
     assert repr(checked) == f"<CheckVerdict: {checked.summary}>"
-    (row,) = checked.rows.to_dict("records")
+    (row,) = checked.data["rows"]
     assert row["outcome"] == "regressed"
     assert row["slowdown"] == pytest.approx(1 / 0.9, abs=0.02)
     assert checked.data["exit_status"] == 3
@@ -43,7 +43,7 @@ def test_implementations_are_measured_without_a_word_and_signals_stay(
         against="torch-ddp", gpus=2, oversubscribe=True, name="mine", progress=False
     )
     assert checked.outcome in ("pass", "regressed", "inconclusive")
-    command = store.load(here / "results/mine").command
+    command = store.load_sweep(here / "results/mine").command
     assert command[:3] == ("check", "--gpus", "2")
     assert "--against torch-ddp" in " ".join(command)
     assert capfd.readouterr() == ("", "")

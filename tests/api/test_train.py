@@ -108,9 +108,6 @@ def test_a_training_leaves_a_model(trained: Trained) -> None:
     assert (trained.folder, trained.finished.steps) == (Path("runs/one"), 12)
     assert trained.header.status == "completed"
     assert sorted(trained.header.starts[0].command) == sorted(("train", *COMMAND.split()))
-    assert [*trained.log["step"]] == [3, 6, 9, 12]
-    assert [*trained.epochs["epoch"]] == [1, 2]
-    assert trained.log["loss"].iloc[-1] < trained.log["loss"].iloc[0]
     random_numbers = torch.get_rng_state()
     model = trained.load_model(arch=TINY["arch"])
     assert torch.equal(torch.get_rng_state(), random_numbers), "the caller's go on as they were"
@@ -160,4 +157,3 @@ def test_a_training_goes_on_with_the_same_arguments(
     assert (out, "epoch 3: train loss" in err) == ("", True)
     assert longer.folder == trained.folder
     assert longer.finished.steps == 18
-    assert [*longer.log["step"]] == [3, 6, 9, 12, 15, 18]
