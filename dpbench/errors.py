@@ -62,28 +62,20 @@ class NotComparable(UsageError):
 INCONCLUSIVE = 4
 """Exit status of a check or an explanation whose measurements spread too much to decide."""
 MOST_KNOWN_LISTED = 30
-"""Known names that an error lists; of more than these, it suggests one, or the nearest three."""
+"""Known names that an error lists beside the nearest one."""
 
 
 class UnknownName(UsageError):
     """A name outside its registry; the message has the nearest name and lists the known ones."""
 
-    def __init__(
-        self, kind: str, got: str, known: Iterable[str], *, near: str | None = None
-    ) -> None:
-        """`near` is the name to suggest, by default the one that is spelled most like `got`."""
+    def __init__(self, kind: str, got: str, known: Iterable[str]) -> None:
         names = list(known)
-        near = near or nearest_name(got, names)
         message = f"unknown {kind} {got!r}."
-        if near:
+        if near := nearest_name(got, names):
             message += f" Did you mean {near!r}?"
-        if len(names) <= MOST_KNOWN_LISTED:
+        if not near or len(names) <= MOST_KNOWN_LISTED:
             message += f" Known: {', '.join(names)}."
-        elif not near:
-            similar = difflib.get_close_matches(got, names, n=3, cutoff=0)
-            message += f" The nearest of {len(names)}: {', '.join(similar)}."
         super().__init__(message)
-        self.got = got
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:

@@ -11,8 +11,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import IO
@@ -93,73 +92,51 @@ def is_free(folder: Path) -> bool:
     return not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir()))
 
 
-def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
+def write_whole(path: Path, content: bytes) -> Path:
     """Writes a file inside a folder; nobody ever reads half of it, whatever ends the process.
 
     Raises StoreError if something else than a regular file is there, OSError.
     """
     require_regular(path)
-    with temporary_beside(path) as file:
-        write(file)
-        place(file, path)
+    _replace(path, content)
     return path
 
 
-def write_named(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
+def write_named(path: Path, content: bytes) -> None:
     """Writes a file that the user has named: what a link points at, with the mode that it had.
 
     A pipe or a device is written into. Raises OSError.
     """
     if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            write(file)
-        return path
-    target = path.resolve()
-    with temporary_beside(target) as file:
-        if target.exists():
-            shutil.copymode(target, file.name)
-        write(file)
-        place(file, target)
-    return path
+        path.write_bytes(content)
+    else:
+        _replace(path.resolve(), content)
 
 
-def as_text(text: str) -> Callable[[IO[bytes]], object]:
-    """Writes it as UTF-8, with the ends of lines that it has."""
-    return lambda file: file.write(text.encode())
-
-
-def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Writes a file that the user has named, by `write` with the open file. Refuses one that was
-    read. Raises StoreError."""
+def write_file(path: Path, text: str) -> None:
+    """The same for text. Refuses a file that was read here. Raises StoreError."""
     if path.resolve() in _kept:
         raise StoreError(f"{path} holds what is read here; expected another file to write")
     try:
-        write_named(path, write)
+        write_named(path, text.encode())
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
 
 
-@contextmanager
-def temporary_beside(path: Path) -> Iterator[IO[bytes]]:
-    """A new file in the folder of `path`, open for writing, `.name` its path.
-
-    It is gone if anything is raised.
-    """
+def _replace(path: Path, content: bytes) -> None:
+    """Puts a new file in the place of the path; returns when content and name are on disk."""
     temporary = path.with_name(f"{path.name}.{token_hex(4)}.tmp")
-    with temporary.open("xb") as file:
-        try:
-            yield file
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-def place(file: IO[bytes], path: Path) -> None:
-    """Gives a file of `temporary_beside` its name; returns when content and name are on disk."""
-    require_regular(path)
-    file.flush()
-    os.fsync(file.fileno())
-    Path(file.name).replace(path)
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, temporary)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     flush_folder(path.parent)
 
 

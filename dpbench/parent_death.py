@@ -34,7 +34,7 @@ def tied_to_this_process(command: Sequence[str], number: int = signal.SIGKILL) -
     return [*own, str(os.getpid()), str(int(number)), *command]
 
 
-def main(parent_pid: int, number: int, command: list[str]) -> NoReturn:
+def become(parent_pid: int, number: int, command: list[str]) -> NoReturn:
     """Start the command in this process."""
     end_with(parent_pid, number)
     try:
@@ -44,4 +44,4 @@ def main(parent_pid: int, number: int, command: list[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    become(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -23,9 +23,7 @@ def check_requirements() -> None:
     if reason is None:
         return
     # `dpbench` or `python -m dpbench`, and not a program that imports it.
-    program, words = sys.argv[0] if sys.argv else "", sys.orig_argv
-    as_module = program == "-m" and "dpbench" in words[1:] and "-m" in words
-    if as_module or Path(program).name == "dpbench":
+    if Path(sys.argv[0] if sys.argv else "").name in ("dpbench", "-m"):
         sys.exit(f"dpbench: {reason}")
     raise ImportError(reason)
 

@@ -15,7 +15,7 @@ from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import record, trial
 from tests.builders import trial_spec
 
-EXAMPLE = store.load(RESULTS / "examples" / "two-cores").records
+EXAMPLE = store.load_sweep(RESULTS / "examples" / "two-cores").records
 
 
 def test_a_record_comes_back_equal_and_stores_no_default() -> None:

@@ -7,20 +7,16 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from dpbench import files
 from dpbench.errors import StoreError
 from dpbench.files import (
-    as_text,
     create_empty,
     folder_inside,
     open_to_append,
-    place,
     remove_leftovers,
-    temporary_beside,
     write_file,
     write_named,
     write_whole,
@@ -37,7 +33,7 @@ SPECIAL: dict[str, Callable[[Path], None]] = {
 WAYS: dict[str, Callable[[Path], object]] = {
     "append": open_to_append,
     "make": create_empty,
-    "write": lambda path: write_whole(path, as_text("new")),
+    "write": lambda path: write_whole(path, b"new"),
 }
 
 
@@ -99,7 +95,7 @@ def test_a_file_and_its_name_are_on_disk_when_it_is_written(
 
     monkeypatch.setattr(os, "fsync", noted_flush)
     monkeypatch.setattr(Path, "replace", noted_replace)
-    write_whole(tmp_path / "file", as_text("content"))
+    write_whole(tmp_path / "file", b"content")
     assert steps == ["file", "name", "folder"]
 
 
@@ -107,16 +103,14 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_is_there_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_new_file_has_the_usual_mode_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
     path = tmp_path / "a.pt"
-    path.write_bytes(b"before")
-    with temporary_beside(path) as file:
-        file.write(b"after")
-        assert path.read_bytes() == b"before"
-        place(file, path)
-        assert path.read_bytes() == b"after"
-    assert names(tmp_path) == ["a.pt"]
+    write_whole(path, b"before")
     assert path.stat().st_mode & 0o777 == 0o666 & ~umask()
+    path.chmod(0o640)
+    write_whole(path, b"after")
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"after", 0o640)
+    assert names(tmp_path) == ["a.pt"]
 
 
 def umask() -> int:
@@ -133,16 +127,13 @@ def test_what_a_dead_writer_left_goes(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.pt", "notes.tmp"]
 
 
-new = as_text("new")
-
-
 @pytest.mark.parametrize("there_already", [True, False])
 def test_a_named_link_stays_one(tmp_path: Path, there_already: bool) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     if there_already:
         target.write_text("old")
     link.symlink_to(target)
-    write_named(link, new)
+    write_named(link, b"new")
     assert link.is_symlink()
     assert target.read_text() == "new"
 
@@ -168,18 +159,20 @@ def test_a_file_that_was_read_is_not_written_by_its_name(tmp_path: Path) -> None
     path.write_text("results")
     assert files.read_bytes(path) == b"results"
     with pytest.raises(StoreError, match=r"sweep\.json holds what is read here; expected another"):
-        files.write_file(path, files.as_text("a verdict"))
+        files.write_file(path, "a verdict")
     assert path.read_text() == "results"
 
 
-def test_a_failed_write_names_the_file_and_leaves_what_was_there(tmp_path: Path) -> None:
-    def half(file: IO[bytes]) -> None:
-        file.write(b"half")
+def test_a_failed_write_names_the_file_and_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(os, "fsync", full)
     file = tmp_path / "out.csv"
     file.write_text("old")
     with pytest.raises(StoreError, match=r"out\.csv: No space left"):
-        write_file(file, half)
+        write_file(file, "new")
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]

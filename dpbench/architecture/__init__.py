@@ -5,7 +5,7 @@ classifier of torchvision (`naming` has the spellings). `names` and everything e
 the name import neither torch nor an architecture.
 """
 
-from dpbench.architecture.loading import load as load
+from dpbench.architecture.loading import load_architecture as load_architecture
 from dpbench.architecture.loading import load_function as load_function
 from dpbench.architecture.loading import names as names
 from dpbench.architecture.loading import options as options

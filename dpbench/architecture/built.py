@@ -16,7 +16,7 @@ from dpbench.errors import UsageError
 
 IMAGENET_SIDE = 224
 IMAGENET_CLASSES = 1000
-EXPECTED = (
+EXPECTED_PARTS = (
     "; expected (model, batch, loss), where batch(samples, generator) returns (inputs, targets), "
     "as in the file that dpbench init writes, or an object like dpbench.architecture.Architecture"
 )

@@ -7,7 +7,6 @@ import hashlib
 import importlib
 import importlib.util
 import pkgutil
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +33,7 @@ def load_function(text: str, what: str) -> Callable[..., Any]:
     return _function_of(parse_name(text, what))
 
 
-def load(text: str) -> Architecture:
+def load_architecture(text: str) -> Architecture:
     """The architecture that `text` names, see `dpbench.architecture.naming`.
 
     A user's factory is called here and again for every model that is built. torch's random state
@@ -74,7 +73,7 @@ def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture
     """The architecture for the result of a user's factory: parts or an architecture."""
     from torch import nn
 
-    from dpbench.architecture.built import EXPECTED, GivenParts
+    from dpbench.architecture.built import EXPECTED_PARTS, GivenParts
 
     if type(made) in (tuple, list) and len(made) == 3:
         model, batch, loss = made
@@ -82,7 +81,7 @@ def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture
             return GivenParts(name.text, make, batch, loss)
     returned = f"{name.title}: {name.factory}() returned {described(made)}"
     if not (hasattr(made, "build_model") or hasattr(made, "synthetic_batch")):
-        raise UsageError(f"{returned}{EXPECTED}")
+        raise UsageError(f"{returned}{EXPECTED_PARTS}")
     methods = [member for member in vars(Architecture) if not member.startswith("_")]
     members = [*Architecture.__annotations__, *methods]
     if missing := [member for member in members if not hasattr(made, member)]:
@@ -96,11 +95,7 @@ def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture
 def _require(name: Name) -> None:
     if name.source == "shipped":
         if name.origin not in names():
-            resnet = re.fullmatch(r"resnet-?(\d+)", name.origin)
-            forms = (*names(), f"{TORCHVISION}:NAME")
-            raise UnknownName(
-                "architecture", name.origin, forms, near=resnet and f"resnet:depth={resnet[1]}"
-            )
+            raise UnknownName("architecture", name.origin, (*names(), f"{TORCHVISION}:NAME"))
     elif name.source == "file":
         if not Path(name.origin).is_file():
             raise UsageError(f"{name.title}: no file {name.origin} here ({Path.cwd()})")

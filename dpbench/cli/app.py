@@ -16,7 +16,7 @@ from dpbench.cli.comm import comm
 from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
-from dpbench.cli.help import DESCRIBE_ALL, Command, Group, LongCommand
+from dpbench.cli.help import DESCRIBE_ALL, Command, CommandGroup, LongCommand
 from dpbench.cli.init import init
 from dpbench.cli.inventory import inventory
 from dpbench.cli.launch import Verbatim, launch
@@ -50,7 +50,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    cls=Group,
+    cls=CommandGroup,
     context_settings={"help_option_names": HELP_NAMES, "max_content_width": WIDEST_HELP},
 )
 
@@ -101,21 +101,23 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except DpbenchError as error:
-        return _say(str(error), error.exit_status)
-    except KeyboardInterrupt:
-        return _say("interrupted", 130)
+        message, status = str(error), error.exit_status
+    except (KeyboardInterrupt, typer.Abort):
+        message, status = "interrupted", 130
     except OSError as error:
         if error.errno in NO_SPACE:
-            return _say(f"cannot write the output: {error.strerror}", 1)
-        if error.filename is not None:
-            return _say(f"cannot use {error.filename}: {error.strerror}", 2)
-        raise
-    except Exception as error:
-        if isinstance(error, typer.Abort):
-            return _say("interrupted", 130)
-        if not _is_usage_error(error):
+            message, status = f"cannot write the output: {error.strerror}", 1
+        elif error.filename is not None:
+            message, status = f"cannot use {error.filename}: {error.strerror}", 2
+        else:
             raise
-        return _say(_usage_message(error, arguments), 2)
+    except Exception as error:
+        # typer vendors click and exports no common base: its errors are known by their shape.
+        if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
+            raise
+        message, status = _usage_message(error, arguments), 2
+    say(message)
+    return status
 
 
 def _invoke(arguments: Sequence[str]) -> Any:
@@ -135,38 +137,13 @@ def commands() -> Any:
     return typer.main.get_command(app)
 
 
-def _is_usage_error(error: Exception) -> bool:
-    """typer vendors click and exports no common base: its errors are known by their shape."""
-    return hasattr(error, "format_message") and hasattr(error, "exit_code")
-
-
 def _usage_message(error: Any, arguments: Sequence[str]) -> str:
     message = " ".join(error.format_message().split())
     # An option without its value is found before its command has a context.
     known = arguments[0] in commands().commands
     command = f"{PROGRAM} {arguments[0]}" if known else PROGRAM
     if extra := EXTRA_WORD.match(message):
-        message = f"unexpected argument {extra[1]}{_meant(extra[1], command)}"
+        message = f"unexpected argument {extra[1]}"
+        if extra[1].endswith(".py"):
+            message += f"; {PROGRAM} explain {extra[1]} measures a training script as it is"
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} See {command} --help."
-
-
-def _meant(word: str, command: str) -> str:
-    """The option or the command that a word without an option probably belongs to."""
-    from dpbench.architecture import names
-    from dpbench.run import presets
-
-    if word.endswith(".py"):
-        return f"; {PROGRAM} explain {word} measures a training script as it is"
-    known = {f"{PROGRAM} sweep": presets.SWEEPS, f"{PROGRAM} train": presets.TRAININGS}
-    if command not in known:
-        return ""
-    found = {
-        "--preset": word in known[command],
-        "--arch": ":" in word or word in names(),
-    }
-    return "".join(f"; did you mean {option} {word}?" for option, yes in found.items() if yes)
-
-
-def _say(message: str, status: int) -> int:
-    say(message)
-    return status

@@ -24,7 +24,7 @@ PANELS = (
 )
 """The headings of options, in their order."""
 
-Rows = list[tuple[str, str]]
+HelpRows = list[tuple[str, str]]
 
 
 class Command(TyperCommand):
@@ -66,11 +66,11 @@ class LongCommand(Command):
         formatter.write_text(f"{ctx.command_path} {DESCRIBE_ALL} describes all options.")
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """The group of all commands, whose help shows them by panel."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        found: dict[str, Rows] = {}
+        found: dict[str, HelpRows] = {}
         for name, command in self.commands.items():
             row = (name, command.get_short_help_str(limit=formatter.width))
             found.setdefault(str(command.rich_help_panel), []).append(row)  # type: ignore[attr-defined]
@@ -78,7 +78,7 @@ class Group(TyperGroup):
         _write(formatter, _options_by_panel(self.get_params(ctx)))
 
 
-def _options_by_panel(options: Sequence[Any]) -> dict[str, Rows]:
+def _options_by_panel(options: Sequence[Any]) -> dict[str, HelpRows]:
     arguments = [one for one in options if one.param_type_name == "argument"]
     found = (
         {"Arguments": [(one.metavar, _text(one)) for one in arguments if not one.hidden]}
@@ -107,7 +107,7 @@ def _text(option: Any) -> str:
     return f"{option.help} [default: {shown}]" if shown not in (True, False, None) else option.help
 
 
-def _write(formatter: Any, panels: Mapping[str, Rows]) -> None:
+def _write(formatter: Any, panels: Mapping[str, HelpRows]) -> None:
     widest = min(WIDEST, max(len(name) for rows in panels.values() for name, _ in rows))
     for title, rows in panels.items():
         with formatter.section(title):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 from pathlib import Path
 from typing import Annotated
@@ -17,10 +16,6 @@ TEMPLATE = Path(__file__).with_name("model_template.py")
 DEFAULT = Path("my_model.py")
 FACTORY = "make"
 COPIES = Path("results")
-UNNAMEABLE = '"\\:'
-"""Signs that the text of the file, or --arch, would read as something else."""
-_EXAMPLE = re.compile(r"my_model\.py:\S+")
-"""The template's own name in its commands."""
 
 
 def init(
@@ -30,8 +25,7 @@ def init(
     example: Annotated[
         bool,
         typer.Option(
-            "--example",
-            help="Copy the example sweep and the published tables to results/.",
+            "--example", help="Copy the example sweep and the published tables to results/."
         ),
     ] = False,
 ) -> None:
@@ -62,21 +56,17 @@ def _copy_shipped() -> None:
 
 
 def _write_template(file: Path) -> None:
-    if file.suffix != ".py":
-        raise UsageError(f"FILE: got {str(file)!r}, expected a name that ends in .py")
-    if not str(file).isprintable() or any(sign in str(file) for sign in UNNAMEABLE):
-        raise UsageError(f"FILE: got {str(file)!r}, expected a name without quotes, \\ and :")
+    if not re.fullmatch(r"[\w./-]+\.py", str(file)):
+        raise UsageError(
+            f"FILE: got {str(file)!r}, expected a name of letters, digits, _, - and . that ends in "
+            ".py"
+        )
     if not file.parent.is_dir():
         raise UsageError(f"FILE: got {file}, but there is no folder {file.parent}; create it first")
-    text = _EXAMPLE.sub(
-        lambda example: shlex.quote(example[0].replace(str(DEFAULT), str(file))),
-        TEMPLATE.read_text(encoding="utf-8"),
-    )
+    text = TEMPLATE.read_text(encoding="utf-8").replace(str(DEFAULT), str(file))
     try:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError:
         raise UsageError(f"{file} already exists; name another FILE") from None
-    typer.echo(
-        f"{file} written. Run it: dpbench sweep --arch {shlex.quote(f'{file}:{FACTORY}')} --gpus 2"
-    )
+    typer.echo(f"{file} written. Run it: dpbench sweep --arch {file}:{FACTORY} --gpus 2")

@@ -11,10 +11,8 @@ import typer
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import print_result, say
 
-RESULTS = "results"
 KINDS = (
-    *("architectures", "implementations", "backends", "datasets", "presets", "charts"),
-    RESULTS,
+    *("architectures", "implementations", "backends", "datasets", "presets", "charts", "results"),
 )
 
 
@@ -41,9 +39,9 @@ def inventory(
     """
     if kind is not None and kind not in KINDS:
         raise UnknownName("kind", kind, KINDS)
-    if results_dir is not None and kind != RESULTS:
+    if results_dir is not None and kind != "results":
         raise UsageError("--results-dir is for 'dpbench list results'; leave it out")
-    if kind == RESULTS:
+    if kind == "results":
         _list_results(results_dir, as_json=as_json)
         return
     from dpbench.report.inventory import names_answer, overview
@@ -58,6 +56,8 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
     from dpbench.run.results import describe_results, results_folders
 
     place = Path("results") if directory is None else directory
+    if directory is not None and not directory.is_dir():
+        raise UsageError(f"--results-dir {directory}: expected a folder")
     found = [describe_results(folder) for folder in reversed(results_folders(place))]
     if not found and not as_json:
         say(f"{place}/ has no results folders; dpbench sweep creates one")
@@ -88,9 +88,8 @@ def _names() -> Iterator[tuple[str, str, str | None, str]]:
         yield "implementations", implementation.name, reason, implementation.description
     for name, backend in BACKENDS.items():
         yield "backends", name, machine.missing_reason(name), backend.description
-    for dataset in DATASETS.values():
-        reason = unusable_reason(dataset.name)
-        yield "datasets", dataset.name, reason, dataset.description
+    for dataset, description in DATASETS.items():
+        yield "datasets", dataset, unusable_reason(dataset), description
     files = presets.SWEEPS | presets.TRAININGS
     for name, path in files.items():
         yield "presets", name, None, presets.purpose(path)
@@ -104,7 +103,7 @@ def _architecture(name: str) -> str:
 
     from dpbench import architecture
 
-    loaded = architecture.load(name)
+    loaded = architecture.load_architecture(name)
     with torch.device("meta"):  # without memory
         parameters = sum(one.numel() for one in loaded.build_model().parameters())
     options = ", ".join(f"{each.name}={each.default}" for each in architecture.options(name))

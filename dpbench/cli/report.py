@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpbench.cli.show_results import (
-    latest,
-    report_folder,
-    show_collectives,
-    show_rows,
-    show_screen,
-)
+from dpbench.cli.show_results import latest, report_folder, show_collectives, show_rows, show_screen
 from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.options.bridge import command, read_options

@@ -71,7 +71,7 @@ def write_text(text: str, file: Path | None) -> None:
     if file is None:
         print_result(text)
     else:
-        write_file(file, lambda opened: opened.write(text.encode()))
+        write_file(file, text)
 
 
 def show_collectives(stored: StoredCollectives, *, as_json: bool = False) -> None:

@@ -79,7 +79,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankRep
     devices = set_devices_and_threads(trial, rank)
     device = devices[0]
     set_tf32(trial.workload.dtype)
-    architecture = architectures.load(trial.workload.architecture)
+    architecture = architectures.load_architecture(trial.workload.architecture)
     source = _source(trial, architecture, prepared)
     batches = BatchSampler(trial, rank, len(source), device if trial.prefetch is None else HOST)
     verification = None

@@ -75,7 +75,7 @@ def try_architecture(text: str) -> Architecture:
     architecture, or one that somebody wrote as a whole, is only loaded: its model may be large.
     Raises UsageError.
     """
-    architecture = architectures.load(text)
+    architecture = architectures.load_architecture(text)
     if isinstance(architecture, GeneratedArchitecture):
         title = f"architecture {text!r}"
         with torch.random.fork_rng(devices=[]):

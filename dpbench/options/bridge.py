@@ -10,15 +10,13 @@ from __future__ import annotations
 import functools
 import inspect
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from copy import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from typer.models import ArgumentInfo, OptionInfo, ParameterInfo
 
 from dpbench.errors import InvalidValue, UnknownName, UsageError
 from dpbench.messages import printable, say
@@ -39,7 +37,7 @@ EXPECTED = {
     **dict.fromkeys(("float_parsing", "float_type", "finite_number"), "a number"),
     **dict.fromkeys(("bool_parsing", "bool_type"), "a valid boolean, true or false"),
     **dict.fromkeys(("path_type", "string_type"), "a name"),
-    "greater_than": "a number above {gt}",
+    "greater_than": "a number above {gt:g}",
     "greater_than_equal": "{ge} or more",
     "less_than_equal": "at most {le:,.0f}",
     "literal_error": "{expected}",
@@ -47,65 +45,30 @@ EXPECTED = {
 """What errors of pydantic expected, by their type."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
-    """How one field of a model is an option."""
+    """How one field of a model is an option, or a positional argument."""
 
-    shown: ParameterInfo
-    """What typer shows of it on the command line and in help."""
-    names: tuple[str, ...]
-    """The spellings on the command line, first the one that messages use."""
-    scope: Scope
-    repeated: bool
-    """Whether it may be given more than once."""
-
-    @property
-    def name(self) -> str:
-        """The spelling that messages use."""
-        return self.names[0].partition("/")[0]
-
-    @property
-    def takes_the_rest(self) -> bool:
-        """Whether it is all words after the other positional arguments."""
-        return self.repeated and isinstance(self.shown, ArgumentInfo)
+    help: str
+    metavar: str | None
+    panel: str | None = None
+    """The heading of the option in help."""
+    names: tuple[str, ...] = ()
+    """The spellings on the command line, first the one that messages use; by default that of the
+    field, or the metavar of an argument."""
+    usual: str | None = None
+    """What help shows as the default, if the command chooses it."""
+    scope: Scope = "work"
+    hidden: bool = False
+    argument: bool = False
+    repeated: bool = False
+    """Whether it may be given more than once; a repeated argument is all words after the others."""
 
 
-def option(
-    default: Any,
-    help: str,
-    metavar: str | None = None,
-    *,
-    panel: str | None = None,
-    names: tuple[str, ...] = (),
-    usual: str | None = None,
-    scope: Scope = "work",
-    hidden: bool = False,
-    argument: bool = False,
-    repeated: bool = False,
-) -> Any:
-    """Declares a field of a model as an option, or as a positional argument.
-
-    Help shows it under the heading `panel`, with `usual` as its default if the command chooses
-    that. The first of its `names` is the one that messages use; without any it has that of the
-    field.
-    """
-    default_shown: str | bool = usual or False
-    if not usual and isinstance(default, bool):
-        default_shown = ("on" if default else "off") if "/" in "".join(names) else False
-    elif not usual and default not in (None, (), ...):
-        default_shown = as_typed(default)
-    kind: Callable[..., ParameterInfo] = functools.partial(typer.Option, ...)
-    if argument:
-        kind, names = typer.Argument, (str(metavar),)
-    shown = kind(
-        metavar=metavar,
-        help=help,
-        rich_help_panel=panel,
-        hidden=hidden,
-        show_default=default_shown,
-    )
+def option(default: Any, help: str, metavar: str | None = None, **more: Any) -> Any:
+    """Declares a field of a model as an option; `more` are fields of `Declared`."""
     field = Field(default)
-    field.metadata.append(Declared(shown, names, scope, repeated))
+    field.metadata.append(Declared(help=help, metavar=metavar, **more))
     return field
 
 
@@ -120,9 +83,9 @@ class Options(BaseModel):
         for name, value in self.model_dump(mode="json", exclude_unset=True).items():
             declared = options_of(type(self))[name]
             on, _, off = declared.names[0].partition("/")
-            if declared.takes_the_rest:
+            if declared.argument and declared.repeated:
                 arguments += value
-            elif isinstance(declared.shown, ArgumentInfo):
+            elif declared.argument:
                 arguments[:0] = [] if value is None else [as_typed(value)]
             elif isinstance(value, bool):
                 found += [on] if value else [off] if off else []
@@ -134,19 +97,17 @@ class Options(BaseModel):
 @functools.cache
 def options_of(model: type[Options]) -> dict[str, Declared]:
     """The declared options of a model, by field."""
-    found = {
-        name: next(one for one in field.metadata if isinstance(one, Declared))
-        for name, field in model.model_fields.items()
-    }
-    return {
-        name: replace(one, names=one.names or (f"--{name.replace('_', '-')}",))
-        for name, one in found.items()
-    }
+    found = {}
+    for name, field in model.model_fields.items():
+        (declared,) = (one for one in field.metadata if isinstance(one, Declared))
+        usual = str(declared.metavar) if declared.argument else f"--{name.replace('_', '-')}"
+        found[name] = replace(declared, names=declared.names or (usual,))
+    return found
 
 
 def option_name(model: type[Options], field: str) -> str:
     """The name of an option in messages."""
-    return options_of(model)[field].name
+    return options_of(model)[field].names[0].partition("/")[0]
 
 
 def read_options(
@@ -220,14 +181,17 @@ def keyed(
     None leaves an option out. Raises UsageError for a key that is not known, with the nearest that
     is, for one that belongs to the command line, and for two names of one option.
     """
-    fields: dict[str, str] = {}
-    for field, declared in options_of(model).items():
-        fields |= {_key(name): field for name in (field, *declared.names)}
-    excluded = ("shell",) if of_python else ("shell", "call")
-    known = [key for key, field in fields.items() if options_of(model)[field].scope not in excluded]
+    elsewhere = ("shell",) if of_python else ("shell", "call")
+    options = options_of(model)
+    fields = {
+        name.partition("/")[0].lstrip("-").replace("-", "_"): field
+        for field in options
+        for name in (field, *options[field].names)
+    }
+    known = [key for key, field in fields.items() if options[field].scope not in elsewhere]
     found: dict[str, Any] = {}
     for name, value in given.items():
-        key = _key(str(name))
+        key = str(name).lstrip("-").replace("-", "_")
         if key in fields and key not in known:
             raise UsageError(f"{source}{name} is an option of the command line only")
         if key not in known:
@@ -235,25 +199,11 @@ def keyed(
             raise UnknownName(
                 f"{what} {source.rstrip()}", name, [k.replace("_", between) for k in known]
             )
-        if value is None:
-            continue
-        if fields[key] in found:
+        if value is not None and fields[key] in found:
             raise UsageError(f"{source}{name} is given twice, under two names; name it once")
-        found[fields[key]] = _plain(value)
+        if value is not None:
+            found[fields[key]] = value
     return found
-
-
-def _key(name: str) -> str:
-    return name.partition("/")[0].lstrip("-").replace("-", "_")
-
-
-def _plain(value: Any) -> Any:
-    """A value of numpy or torch, or a generator, as Python's own."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, list | tuple | Iterator):
-        return [_plain(one) for one in value]
-    return value
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -297,8 +247,8 @@ def command(
             return function({name: value for name, value in typed.items() if value is not None})
 
         declared = options_of(model)
-        in_order = sorted(declared, key=lambda name: declared[name].takes_the_rest)
-        parameters = [_parameter(model, name) for name in in_order]
+        rest_last = sorted(declared, key=lambda n: declared[n].argument and declared[n].repeated)
+        parameters = [_parameter(model, name) for name in rest_last]
         wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {one.name: one.annotation for one in parameters}
         del wrapper.__wrapped__  # typer would read the annotations of what is wrapped
@@ -308,13 +258,23 @@ def command(
 
 
 def _parameter(model: type[Options], name: str) -> inspect.Parameter:
+    """An option as typer reads it from the signature of a command."""
     field, declared = model.model_fields[name], options_of(model)[name]
-    is_flag = field.annotation in (bool, bool | None)
+    is_flag, required = field.annotation in (bool, bool | None), field.is_required()
     kind: Any = list[str] if declared.repeated else bool if is_flag else str
-    required = field.is_required()
-    shown = copy(declared.shown)
-    if isinstance(shown, OptionInfo):
-        shown.param_decls = declared.names
+    default: str | bool = declared.usual or False
+    if not declared.usual and is_flag and "/" in declared.names[0]:
+        default = "on" if field.default else "off"
+    elif not declared.usual and not is_flag and not required and field.default not in (None, ()):
+        default = as_typed(field.default)
+    make = typer.Argument if declared.argument else functools.partial(typer.Option, *declared.names)
+    shown = make(
+        metavar=declared.metavar,
+        help=declared.help,
+        rich_help_panel=declared.panel,
+        hidden=declared.hidden,
+        show_default=default,
+    )
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -326,7 +286,7 @@ def _parameter(model: type[Options], name: str) -> inspect.Parameter:
 def document(function: Callable[..., Any], model: type[Options]) -> None:
     """Adds a line for each option of the model to the docstring of a Python call."""
     lines = [
-        f"    {name}: {one.shown.help}"
+        f"    {name}: {one.help}"
         for name, one in options_of(model).items()
         if one.scope != "shell" and name not in inspect.signature(function).parameters
     ]

@@ -19,15 +19,7 @@ from dpbench.options.shared import (
     json_option,
     name_option,
 )
-from dpbench.options.types import (
-    MOST,
-    CommaList,
-    Count,
-    Duration,
-    Gpus,
-    one_of,
-    split_commas,
-)
+from dpbench.options.types import MOST, CommaList, Count, Duration, Gpus, one_of, split_commas
 from dpbench.records.collectives import COLLECTIVES
 from dpbench.units import BYTE_UNITS, DTYPE_BYTES
 
@@ -106,10 +98,7 @@ class CommOptions(MeasuringOptions):
         4, "Repetitions, each in fresh processes; an even number cancels drift.", "N"
     )
     time_limit: Duration = option(
-        300.0,
-        "Time limit per collective, backend, group size and repetition.",
-        "TIME",
-        usual="5m",
+        300.0, "Time limit per collective, backend, group size and repetition.", "TIME", usual="5m"
     )
     name: str | None = name_option("Name of the results folder.", "the time and collectives")
     charts: bool = charts_option()

@@ -27,9 +27,7 @@ class CompareOptions(Options):
         argument=True,
     )
     metric: CommaList[str] = option(
-        ("images_per_second",),
-        "Metrics, e.g. images_per_second,peak_memory_bytes.",
-        "A,B,C",
+        ("images_per_second",), "Metrics, e.g. images_per_second,peak_memory_bytes.", "A,B,C"
     )
     within: Percent = option(0.03, "Difference that counts as the same.", "X%", usual="3%")
     force: bool = option(False, "Compare even if the environments differ.")

@@ -19,11 +19,7 @@ from dpbench.options.shared import (
 )
 from dpbench.options.types import FilePath
 
-SUFFIXES = {
-    ".csv": "csv",
-    ".json": "json",
-    ".md": "markdown",
-}
+SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown"}
 """Endings of the files that `report --output` writes rows into, and their formats."""
 PAGE_SUFFIX = ".html"
 Format = Literal["text", "markdown", "csv", "json"]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import UsageError
 from dpbench.options.bridge import Options, Scope, option
 from dpbench.options.types import (
@@ -71,18 +72,18 @@ Dtype = Annotated[str, one_of(DTYPE_NAMES)]
 CompileMode = Annotated[str, one_of(COMPILE_MODES)]
 LrRule = Annotated[str, one_of(LR_RULES)]
 Size = Count | Literal["max"]
+StoredDataset = Annotated[str, one_of(tuple(DATASETS))]
+"""A dataset of dpbench's."""
 
 
 def _dataset(name: str) -> str:
-    from dpbench.data.registry import DATASETS, is_function
-
     if not (is_function(name) or name in DATASETS):
         raise ValueError(expected_name(name, tuple(DATASETS)))
     return name
 
 
-Dataset = Annotated[Code, AfterValidator(_dataset)]
-"""A dataset of dpbench's, or a user's "file.py:function"."""
+DatasetName = Annotated[Code, AfterValidator(_dataset)]
+"""The same, or a user's "file.py:function"."""
 
 
 def config_option(scope: Scope = "call") -> Any:
@@ -153,10 +154,7 @@ class RowOptions(Options):
         usual=USUAL_BACKEND,
     )
     batch_sizes: CommaList[Size] = option(
-        (32, 64, 128),
-        "Samples per replica; max: the largest that fits.",
-        "N,N",
-        names=BATCH_NAMES,
+        (32, 64, 128), "Samples per replica; max: the largest that fits.", "N,N", names=BATCH_NAMES
     )
     group_sizes: CommaList[Size] | None = option(
         None,
@@ -165,7 +163,7 @@ class RowOptions(Options):
         names=GROUP_NAMES,
         usual="1 to --gpus; above 4: 1, 2, 4, …",
     )
-    data: Dataset | None = data_option(
+    data: DatasetName | None = data_option(
         None,
         "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",

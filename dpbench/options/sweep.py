@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from dpbench.data.registry import is_function
 from dpbench.options import shared
 from dpbench.options.bridge import option
 from dpbench.options.script import FEWEST_STEPS, ScriptArguments
@@ -179,8 +180,6 @@ class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
     @property
     def has_own_data(self) -> bool:
         """Whether --data names a user's function."""
-        from dpbench.data.registry import is_function
-
         return self.data is not None and is_function(self.data)
 
     @model_validator(mode="after")

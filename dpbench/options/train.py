@@ -4,48 +4,24 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import AfterValidator, model_validator
+from pydantic import model_validator
 
 from dpbench.options import shared
 from dpbench.options.bridge import Options, option
 from dpbench.options.shared import HELP, output_option, printed, refuse_if, setting
-from dpbench.options.types import (
-    Code,
-    Count,
-    Duration,
-    FilePath,
-    Gpus,
-    Megabytes,
-    Number,
-    Positive,
-    expected_name,
-)
+from dpbench.options.types import Code, Count, Duration, FilePath, Gpus, Megabytes, Number, Positive
 from dpbench.specs.training import Balance, Evaluation, LastWindow, TrainingRun
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 training_option = partial(option, panel="Training")
 
 
-def _dataset(name: str) -> str:
-    from dpbench.data.registry import DATASETS
-
-    if name not in DATASETS:
-        raise ValueError(expected_name(name, tuple(DATASETS)))
-    return name
-
-
 class TrainOptions(Options):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
     arch: Code = option(shared.ARCHITECTURE, HELP["arch"], "NAME")
-    gpus: Gpus | None = option(
-        None,
-        HELP["gpus"],
-        "N|I,J",
-        usual="all, or 1 CPU",
-    )
+    gpus: Gpus | None = option(None, HELP["gpus"], "N|I,J", usual="all, or 1 CPU")
     implementation: shared.Implementation = option(
         "ddp", "Implementation; see 'dpbench list implementations'.", "NAME"
     )
@@ -78,7 +54,7 @@ class TrainOptions(Options):
     )
     prefetch: Number = setting(0, "Steps to load ahead.", "N")
     threads: Count | None = setting(None, HELP["threads"], "N", usual="cores ÷ replicas")
-    data: Annotated[Code, AfterValidator(_dataset)] | None = shared.data_option(
+    data: shared.StoredDataset | None = shared.data_option(
         None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
     )
     data_dir: FilePath | None = shared.data_option(None, HELP["data_dir"], "DIR")

@@ -7,7 +7,7 @@ expected.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -89,20 +89,21 @@ def _duration(value: Any) -> float:
 
 
 def _gpus(value: Any) -> int | tuple[int, ...]:
+    if isinstance(value, str) and "," in value:
+        value = value.removesuffix(",").split(",")
+    count, ids = 0, tuple[int, ...]()
     try:
-        if isinstance(value, int) or (isinstance(value, str) and "," not in value):
-            found: tuple[int, ...] = ()
+        if isinstance(value, int | str):
             count = int(value)
         else:
-            ids = value.removesuffix(",").split(",") if isinstance(value, str) else value
-            found, count = tuple(int(str(one)) for one in ids), 0
+            ids = tuple(int(str(one)) for one in value)
     except (TypeError, ValueError):
-        found, count = (), 0
-    if len({*found}) < len(found) or min((*found, 0)) < 0 or (not found and count < 1):
+        pass  # neither of the two
+    if (count < 1 and not ids) or min(ids, default=0) < 0 or len({*ids}) < len(ids):
         raise ValueError(
             "expected a number of GPUs, or distinct ids as in 0,1 ('0,' is GPU 0 alone)"
         )
-    return found or count
+    return ids or count
 
 
 def _gpus_text(value: Any) -> Any:
@@ -164,7 +165,7 @@ def _items(value: Any, split: Callable[[str], list[str]]) -> list[Any]:
         if not all(parts):
             raise ValueError("expected no empty entry; remove the extra comma")
         return parts
-    items = [*value] if isinstance(value, list | tuple) else [value]
+    items = [*value] if isinstance(value, Iterable) else [value]
     if not items:
         raise ValueError("expected at least one value, or leave it out")
     return items

@@ -15,7 +15,7 @@ from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.row import Row
 from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
-from dpbench.files import as_text, is_free, write_whole
+from dpbench.files import is_free, write_whole
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
@@ -111,7 +111,7 @@ def write_page(path: Path, subject: Subject, *, charts: bool = True) -> Path:
     text = render_template("page.html", page=build_page(subject, charts=charts))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return write_whole(path, as_text(text))
+        return write_whole(path, text.encode())
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
 

@@ -25,7 +25,7 @@ from dpbench.report.explanation import answer
 from dpbench.report.layout import NO_BREAK
 from dpbench.run.results import filter_choices, latest_folders
 from dpbench.specs.traits import SCRIPT
-from dpbench.store import LOGS_FOLDER, load
+from dpbench.store import LOGS_FOLDER, load_sweep
 
 
 def explain(options: ExplainOptions) -> Answer:
@@ -38,7 +38,7 @@ def explain(options: ExplainOptions) -> Answer:
         folder = _measure(options)
     else:
         folder = options.folder or latest_folders("explain")[0]
-    sweep = load(folder)
+    sweep = load_sweep(folder)
     subject = of_folder(sweep)
     rows = [row for row in subject.rows if options.passes(row)]
     explanations = [one for one in subject.explanations if options.passes(one.row)]

@@ -71,7 +71,7 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Ser
     """The sweep, None for a published table; the series, and why others are left out."""
     from dpbench.analysis.projection.series import published_series, sweep_series
     from dpbench.analysis.rows import summarize
-    from dpbench.store import load
+    from dpbench.store import load_sweep
 
     if is_table(options.path):
         if options.simulates:
@@ -88,7 +88,7 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Ser
         return None, published_series(options.path), []
     if options.path.is_file():
         raise UsageError(f"{options.path}: expected a results folder or a .csv file")
-    sweep = load(options.path)
+    sweep = load_sweep(options.path)
     rows = summarize(sweep.records)
     wanted = RowFilter(
         implementations=options.implementations,

@@ -73,7 +73,7 @@ def describe_results(folder: Path) -> ListedFolder:
 
     try:
         if store.holds_sweep(folder):
-            sweep = store.load(folder)
+            sweep = store.load_sweep(folder)
             how_many = unfinished(sweep.spec, sweep.records)
             status = f"unfinished ({how_many})" if how_many else "finished"
             rows = len({record.trial.configuration for record in sweep.records})
@@ -114,7 +114,7 @@ def read_subject(path: Path) -> Subject:
     return of_folder(
         store.load_collectives(path)
         if store.holds_collectives(path) and not store.holds_sweep(path)
-        else store.load(path)
+        else store.load_sweep(path)
     )
 
 
@@ -164,7 +164,7 @@ def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
             )
         path = folder.resolve()
         if path not in loaded:
-            loaded[path] = store.load(folder)
+            loaded[path] = store.load_sweep(folder)
             warnings += loaded[path].warnings
         sides.append(
             Side(

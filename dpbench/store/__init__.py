@@ -11,6 +11,6 @@ from dpbench.store.folder import StoredSweep as StoredSweep
 from dpbench.store.folder import check_name as check_name
 from dpbench.store.folder import holds_collectives as holds_collectives
 from dpbench.store.folder import holds_sweep as holds_sweep
-from dpbench.store.folder import load as load
 from dpbench.store.folder import load_collectives as load_collectives
+from dpbench.store.folder import load_sweep as load_sweep
 from dpbench.store.folder import require_free as require_free

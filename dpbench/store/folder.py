@@ -153,7 +153,7 @@ def holds_collectives(folder: Path) -> bool:
     return os.path.lexists(folder / COMM_FILE)
 
 
-def load(folder: Path) -> StoredSweep:
+def load_sweep(folder: Path) -> StoredSweep:
     """Read a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
     header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
     spec = header.sweep

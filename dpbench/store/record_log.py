@@ -102,7 +102,7 @@ def write_line(lines: IO[bytes], line: bytes) -> None:
 
 def write_object(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON object; returns when all of it is on disk."""
-    write_whole(path, lambda file: file.write(json_bytes(content, indent=1) + b"\n"))
+    write_whole(path, json_bytes(content, indent=1) + b"\n")
 
 
 def write_versioned(path: Path, content: dict[str, Any]) -> None:

@@ -157,12 +157,12 @@ class CheckpointFolder:
         targets = [path.with_name(BEST), path] if best else [path]
         try:
             for target in targets:
-                write_whole(target, lambda file: file.write(data))
+                write_whole(target, data)
             others = [other for other in _by_steps(self.folder) if other != path]
             for old in others[: max(0, len(others) + 1 - self._keep)]:
                 old.unlink(missing_ok=True)
             if (target := self._also or path) != path:
-                write_named(target, lambda file: file.write(data))
+                write_named(target, data)
         except OSError as error:
             raise StoreError(
                 f"cannot write {target}: {error.strerror or error}; the checkpoints in "

@@ -62,7 +62,7 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
 def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.device]) -> Finished:
     """Train in an existing group."""
     spec, workload = job.spec, job.spec.workload
-    architecture = architectures.load(workload.architecture)
+    architecture = architectures.load_architecture(workload.architecture)
     splits = datasets.load_splits(
         workload.dataset,
         job.prepared,

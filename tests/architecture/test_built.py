@@ -61,7 +61,7 @@ def parameters(made: architecture.Architecture, seed: int) -> torch.Tensor:
 
 
 def test_the_parts_become_an_architecture() -> None:
-    made = architecture.load("net.py:make:width=6")
+    made = architecture.load_architecture("net.py:make:width=6")
     assert (made.item, made.default_dataset) == ("samples", "synthetic")
     assert made.build_model().embedding.weight.shape == (9, 6)  # type: ignore[union-attr]
     inputs, targets = made.synthetic_batch(5, generator())
@@ -72,8 +72,8 @@ def test_the_parts_become_an_architecture() -> None:
 
 def test_every_model_is_a_new_one_of_the_random_state_that_it_is_built_in() -> None:
     made, same = (
-        architecture.load("net.py:make"),
-        architecture.load("net.py:same"),
+        architecture.load_architecture("net.py:make"),
+        architecture.load_architecture("net.py:same"),
     )
     assert torch.equal(parameters(made, 1), parameters(made, 1))
     assert not torch.equal(parameters(made, 1), parameters(made, 2))
@@ -84,7 +84,7 @@ def test_every_model_is_a_new_one_of_the_random_state_that_it_is_built_in() -> N
 
 def test_batches_are_the_same_everywhere_even_of_who_forgets_the_generator() -> None:
     for name in ("net.py:make", "net.py:careless"):
-        made = architecture.load(name)
+        made = architecture.load_architecture(name)
         before = torch.get_rng_state()
         first, again, other = (made.synthetic_batch(3, generator(seed))[1] for seed in (4, 4, 5))
         assert torch.equal(first, again)
@@ -102,30 +102,26 @@ def test_batches_are_the_same_everywhere_even_of_who_forgets_the_generator() -> 
 )
 def test_what_cannot_be_used_is_said_in_one_line(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as raised:
-        architecture.load(f"net.py:{name}")
+        architecture.load_architecture(f"net.py:{name}")
     assert "\n" not in str(raised.value)
 
 
 MODELS = """
-from collections import namedtuple
 import sys
 from torch import nn
-
-Outputs = namedtuple("Outputs", ["logits", "aux_logits"])
 
 def list_models(module): return ["small"] if module is sys.modules[__name__] else ["detector"]
 
 class Small(nn.Module):
-    def __init__(self, num_classes, aux_logits):
+    def __init__(self, num_classes):
         super().__init__()
-        self.layer, self.aux = nn.Linear(3, num_classes), aux_logits
+        self.layer = nn.Linear(3, num_classes)
     def forward(self, images):
-        logits = self.layer(images.mean((2, 3)))
-        return Outputs(logits, logits) if self.aux else logits
+        return self.layer(images.mean((2, 3)))
 
-def get_model(name, weights, num_classes=1000, aux_logits=False):
+def get_model(name, weights, num_classes=1000):
     assert weights is None
-    return Small(num_classes, aux_logits)
+    return Small(num_classes)
 """
 
 
@@ -158,20 +154,12 @@ def test_a_classifier_has_the_size_that_its_options_say(
     assert 0 <= made.count_correct(logits, targets) <= 3
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("detector", "torchvision has no classifier 'detector'"),
-        ("small:depth=3", "building the model raised TypeError: .*'depth'"),
-        ("small:aux_logits=true", "loss of an Outputs raised TypeError: .*must be Tensor"),
-    ],
-)
-def test_what_torchvision_does_not_have_is_a_usage_error(name: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        try_architecture(f"torchvision:{name}")
+def test_what_torchvision_does_not_have_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="torchvision has no classifier 'detector'"):
+        try_architecture("torchvision:detector")
 
 
 def test_if_it_is_not_installed_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"not installed; pip install 'dpbench\[torchvision\]'"):
-        architecture.load("torchvision:small")
+        architecture.load_architecture("torchvision:small")

@@ -38,7 +38,7 @@ SMALL: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], str, str]] = {
 
 
 def small(name: str) -> Architecture:
-    return architecture.load(SMALL[name][0])
+    return architecture.load_architecture(SMALL[name][0])
 
 
 def batch(made: Architecture, n: int, seed: int = 0) -> tuple[Any, Any]:
@@ -71,7 +71,7 @@ def test_it_has_the_published_number_of_parameters_and_operations(
     name: str, parameters: int, multiply_adds: float | None
 ) -> None:
     """Parameters of the papers, torchvision or checkpoints; billions of multiply-adds an item."""
-    made = architecture.load(name)
+    made = architecture.load_architecture(name)
     with torch.device("meta"):
         model = made.build_model()
     assert sum(one.numel() for one in model.parameters()) == parameters
@@ -96,7 +96,7 @@ def test_it_has_the_published_number_of_parameters_and_operations(
 )
 def test_an_option_that_it_cannot_use_is_named(name: str, message: str) -> None:
     with pytest.raises(Exception, match=f"{re.escape(message)}$"):
-        architecture.load(name)
+        architecture.load_architecture(name)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -161,7 +161,7 @@ A, B = [0.9, 0.1], [0.2, 0.8]
 def test_right_predictions_are_counted(
     name: str, outputs: list[Any], targets: list[Any], right: int
 ) -> None:
-    made = architecture.load(name)
+    made = architecture.load_architecture(name)
     assert isinstance(made, CountsCorrect)
     assert made.count_correct(torch.tensor(outputs), torch.tensor(targets)) == right
     assert not isinstance(small("tabular-numbers"), CountsCorrect)

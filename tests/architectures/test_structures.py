@@ -75,7 +75,9 @@ def test_dlrm_multiplies_every_two_vectors() -> None:
 def test_dlrm_gradients_are_dense_or_sparse() -> None:
     gradients = []
     for sparse in (False, True):
-        made = architecture.load(f"dlrm:dense=4,tables=3,rows=10,sparse={str(sparse).lower()}")
+        made = architecture.load_architecture(
+            f"dlrm:dense=4,tables=3,rows=10,sparse={str(sparse).lower()}"
+        )
         (dense, indices), clicked = made.synthetic_batch(2, seeded())
         torch.manual_seed(0)
         model = made.build_model()

@@ -120,7 +120,7 @@ def test_the_largest_group_alternates_with_its_baseline_until_the_verdict_is_cle
     target = ("--results-dir", tmp_path, "--name", "now", "--tolerance", "6%", "--strict")
     assert dpbench("check", "--against", "torch-ddp", *BOTH, *target) == 0
     assert "ddp (candidate) against torch-ddp" in capsys.readouterr().out
-    records = store.load(tmp_path / "now").records
+    records = store.load_sweep(tmp_path / "now").records
     names = [record.trial.implementation for record in records]
     one_pass = ["ddp", "torch-ddp"]
     assert names[:10] == [*one_pass, *reversed(one_pass)] * 2 + one_pass
@@ -136,5 +136,5 @@ def test_other_groups_are_checked_where_they_or_single_are_asked_for(
 ) -> None:
     place = ("--results-dir", tmp_path, "--name", "now")
     assert dpbench("check", "--against", against, *BOTH, *options, *place) == 0
-    records = store.load(tmp_path / "now").records
+    records = store.load_sweep(tmp_path / "now").records
     assert {record.trial.group_size for record in records} == {1, 2}

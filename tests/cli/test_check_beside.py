@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.store import load
+from dpbench.store import load_sweep
 from tests.cli.command import ROOT, environment, start
 from tests.launch.synthetic import TEST_LAUNCHERS, VARIABLES
 from tests.waiting import is_alive, wait_until
@@ -117,7 +117,7 @@ def test_a_change_that_makes_steps_longer_is_caught_against_the_revision_before(
     assert int(said[2].replace(",", "")) > 200, "a step sleeps for 0.3 s instead of 0.03"
     assert "the working directory (candidate) against HEAD (baseline)" in done.stdout
     assert f"HEAD is commit {git('rev-parse', 'HEAD', cwd=project)[:12]}" in done.stderr
-    now, before = (load(project / "results" / name) for name in ("now", "now-baseline"))
+    now, before = (load_sweep(project / "results" / name) for name in ("now", "now-baseline"))
     assert len(now.records) == len(before.records) == 3
     # In turn: the baseline goes first in one pass, and last in the next.
     both = zip(before.records, now.records, strict=True)
@@ -147,7 +147,7 @@ def test_a_script_is_measured_as_it_is_and_as_it_was(project: Path, check: Check
     assert "train.py has changed between the two" in done.stdout
     line = r"\[2/4\] the working directory: script.*, repetition 1: .* images/s .* left"
     assert re.search(line, done.stderr)
-    now, before = (load(project / "results" / name) for name in ("now", "now-baseline"))
+    now, before = (load_sweep(project / "results" / name) for name in ("now", "now-baseline"))
     for one in (*now.records, *before.records):
         assert one.trial.script == script
         assert (one.trial.implementation, one.trial.timed_steps) == ("script", 4)
@@ -172,7 +172,7 @@ def test_another_python_is_the_baseline_and_what_differs_is_in_the_verdict(
     head = " ".join(done.stdout.split())
     assert "; differs: variables: OMP_NUM_THREADS 7 → not there" in head
     assert f"this Python (candidate) against {other} (baseline)" in head
-    now, before = (load(project / "results" / name) for name in ("now", "now-baseline"))
+    now, before = (load_sweep(project / "results" / name) for name in ("now", "now-baseline"))
     assert len(now.records) == len(before.records) == 2
 
 
@@ -191,7 +191,7 @@ def test_an_interrupted_check_keeps_what_it_measured_and_leaves_no_worktree(proj
     _, err = running.communicate(timeout=60)
     assert running.returncode == 130, err
     assert err.splitlines()[-1] == "dpbench: interrupted"
-    assert all(load(project / "results" / name).records for name in ("now", "now-baseline"))
+    assert all(load_sweep(project / "results" / name).records for name in ("now", "now-baseline"))
     assert git("worktree", "list", cwd=project).count("\n") == 1
 
 

@@ -1,4 +1,5 @@
-"""Results folders from somebody else: no command writes through a link in them.
+"""Results folders from somebody else: no command runs code that they name, or writes through a link
+in them.
 
 tests/test_files.py has every kind of file and every way to write it.
 """
@@ -84,3 +85,17 @@ def test_the_name_of_a_file_does_nothing_to_a_terminal(foreign: Path, capsys: Ca
     run(["report", str(foreign), "--no-charts"])
     assert "\x1b" not in "".join(capsys.readouterr())
     assert "\x1b" not in (foreign / "report" / "index.html").read_text()
+
+
+def test_no_code_is_imported_that_records_name(
+    foreign: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("stranger.py").write_text("open('was_imported', 'w').close()\n")
+    monkeypatch.syspath_prepend(Path.cwd())
+    trials = foreign / "trials.jsonl"
+    name = '"architecture":"stranger.py:make"'
+    trials.write_text(trials.read_text().replace('"architecture":"mnist_cnn"', name))
+    for command in (["report", "--no-charts", "--json"], ["explain"]):
+        run([*command, str(foreign)])
+    assert "stranger.py:make" in capsys.readouterr().out
+    assert not Path("was_imported").exists()

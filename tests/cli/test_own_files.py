@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.launch.launcher import Outcome
 from dpbench.specs import TrialSpec
-from dpbench.store import load
+from dpbench.store import load_sweep
 from tests.cli.synthetic import dpbench
 from tests.launch.synthetic import SyntheticLauncher
 
@@ -74,4 +74,4 @@ def test_a_sweep_ends_where_a_file_changes_while_it_runs(
     assert "3 of 4 trials are stored in results/a; put the old one back and finish with: " in said
     edit(2)
     assert dpbench(*SWEEP, "a", "--resume") == 0
-    assert len(load(Path("results/a")).records) == 4
+    assert len(load_sweep(Path("results/a")).records) == 4

@@ -13,7 +13,7 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
-from dpbench.store import load
+from dpbench.store import load_sweep
 from tests.analysis.builders import weak_sweep
 from tests.analysis.diagnosis.scripts import script_sweep
 from tests.cli.command import dpbench, start
@@ -100,7 +100,7 @@ def test_the_next_command_measures_the_remedy_or_again(
         for one in script_sweep(number, single=0.01 * growth**number, finds_unused=True)
     ]
     folder = stored(tmp_path / "demo", records)
-    monkeypatch.setattr("dpbench.run.sweep.measuring.measure_sweep", lambda *_: load(folder))
+    monkeypatch.setattr("dpbench.run.sweep.measuring.measure_sweep", lambda *_: load_sweep(folder))
     words = ("--gpus", "2", "--name", "demo", "train.py", "--lr", "1")
     assert run(["explain", *words]) == (0 if growth == 1 else 4)
     assert capsys.readouterr().out.endswith(f"\n\nNext: dpbench {command}\n")
@@ -126,7 +126,7 @@ def test_a_slow_input_pipeline_is_found_in_an_unchanged_script(tmp_path: Path) -
     )
     (share,) = (one["share_of_step"] for one in group["advice"] if one["kind"] == "input pipeline")
     assert share > 0.5
-    records = load(tmp_path / "results" / "own").records
+    records = load_sweep(tmp_path / "results" / "own").records
     assert [record.trial.implementation for record in records] == [
         *("script", "independent", "single"),
         *("single", "independent", "script"),
@@ -164,7 +164,7 @@ def test_a_sweep_gives_the_script_each_value_and_is_resumed_and_compared(tmp_pat
     assert "no estimate, as a plan does not" in plan.stdout
     done = dpbench(*words, *script, cwd=tmp_path, timeout=180)
     assert done.returncode == 0, done.stderr
-    records = load(tmp_path / "results" / "own").records
+    records = load_sweep(tmp_path / "results" / "own").records
     assert all(one.status is Status.COMPLETED for one in records)
     assert [(one.trial.implementation, one.trial.batch_size) for one in records] == [
         (name, size) for size in (8, 16) for name in ("script", "ddp", "single")

@@ -75,7 +75,7 @@ def test_a_sweep_without_any_stream_measures_every_trial(tmp_path: Path) -> None
     """Its ranks inherit what is missing."""
     done = shell(f"dpbench {shlex.join(SWEEP)} <&- >&- 2>&-", tmp_path)
     assert done.returncode == 0
-    records = store.load(tmp_path / "results/s").records
+    records = store.load_sweep(tmp_path / "results/s").records
     assert [record.status.value for record in records] == ["completed"] * 2
 
 

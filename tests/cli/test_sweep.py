@@ -53,7 +53,7 @@ def test_a_sweep_measures_every_configuration_and_keeps_everything(
     axes = ["--arch", "mlp:width=64", "--backends", "gloo,nccl", "--overlap", "on,off"]
     assert run(["sweep", *axes, *DDP_ON_TWO, "--name", "main"]) == 0
     folder = here / "results/main"
-    stored = store.load(folder)
+    stored = store.load_sweep(folder)
     by_status = {s: [r for r in stored.records if r.status is s] for s in Status}
     assert len(stored.records) == len(by_status[Status.COMPLETED] + by_status[Status.SKIPPED])
     assert {record.trial.backend for record in by_status[Status.SKIPPED]} == {"nccl"}
@@ -137,7 +137,7 @@ def test_what_ends_a_sweep_loses_nothing_and_leaves_no_process_and_resume_finish
         assert run(["sweep", *THREE_TRIALS, "--resume"]) == 0
     assert f"resuming: {count} of 3 trials are stored" in capfd.readouterr().err
     assert trials.read_bytes().startswith(first)
-    identifiers = [record.trial.trial_id for record in store.load(trials.parent).records]
+    identifiers = [record.trial.trial_id for record in store.load_sweep(trials.parent).records]
     assert len(identifiers) == len(set(identifiers)) == 3
 
 
@@ -147,27 +147,8 @@ def test_a_repetition_of_a_check_is_measured_without_a_report(
 ) -> None:
     assert run(["sweep", "--arch", "mlp", "--gpus", "1", "--name", "n", "--no-summary"]) == 0
     assert capsys.readouterr().out == ""
-    assert store.load(here / "results/n").records
+    assert store.load_sweep(here / "results/n").records
     assert not (here / "results/n/report").exists()
-
-
-@pytest.mark.usefixtures("synthetic")
-def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["sweep", "--name", "n", "--gpus", "1", "--no-charts"]
-    mlp = [*arguments, "--arch", "mlp", "--steps", "3"]
-    assert run(mlp) == 0
-    before = (here / "results/n/trials.jsonl").read_bytes()
-    assert run([*mlp, "--resume"]) == 0  # repeats nothing
-    assert (here / "results/n/trials.jsonl").read_bytes() == before
-    capsys.readouterr()
-    others = ["--arch", "mlp,mnist_cnn", "--steps", "3,4", "--data", "synthetic"]
-    others += ["--implementations", "ddp"]
-    assert run([*arguments, *others, "--resume"]) == 2
-    said = capsys.readouterr().err
-    differing = "dataset, implementations, largest_group_only, more_workloads, axes"
-    assert f"holds another sweep, with other {differing}; to finish it: dpbench sweep " in said
 
 
 @pytest.mark.usefixtures("synthetic")
@@ -207,7 +188,7 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
     assert "Resuming: 2 of 3 trials are stored. 1 trial of 5" in err
     assert run([*arguments, "--resume"]) == 0
     assert "resuming: 2 of 3 trials are stored" in capsys.readouterr().err
-    records = store.load(here / "results/n").records
+    records = store.load_sweep(here / "results/n").records
     assert [r.trial.implementation for r in records[3:]] == ["dp"]
     assert records[-1].status is Status.COMPLETED
 
@@ -251,7 +232,7 @@ def test_the_first_sweep_names_the_fastest_backend_and_says_what_is_next(
     lines = capsys.readouterr().out.splitlines()
     assert "ddp/shm ×2" in lines[0]
     assert lines[-1] == "Next: dpbench explain your_script.py"
-    assert len(store.load(Path("results/n")).records) == 6 * 5
+    assert len(store.load_sweep(Path("results/n")).records) == 6 * 5
     assert run(["explain", "results/n"]) == 0
     assert "contention  " in capsys.readouterr().out
 
@@ -328,7 +309,7 @@ def test_a_rank_that_is_missing_is_named_with_the_collective_soon_after_the_limi
     )
     assert ended.returncode == 1
     assert "--debug: TORCH_DISTRIBUTED_DEBUG=DETAIL, NCCL_DEBUG=INFO" in ended.stderr
-    stored = store.load(tmp_path / "results" / "a")
+    stored = store.load_sweep(tmp_path / "results" / "a")
     (environment,) = stored.environments.values()
     assert dict(environment.variables)["NCCL_DEBUG"] == "INFO"
     (record,) = [r for r in stored.records if r.trial.group_size == 2]

@@ -139,7 +139,7 @@ def test_a_killed_sweep_takes_its_ranks_along_and_is_finished_with_resume(
 def stored(folder: Path) -> list[str] | None:
     """The ids of the stored trials; None if the sweep had not begun to write."""
     try:
-        records = store.load(folder / "results/s").records
+        records = store.load_sweep(folder / "results/s").records
     except StoreError:
         return None
     return [record.trial.trial_id for record in records]

@@ -134,7 +134,7 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change(
     config = written(tmp_path, FILE)
     words = ("sweep", "--config", config, "--name", "a", "--gpus", 2, "--oversubscribe", *SMALL)
     assert dpbench(*words) == 0
-    spec = store.load(Path("results/a")).spec
+    spec = store.load_sweep(Path("results/a")).spec
     assert {(t.implementation, t.group_size) for t in plan_trials(spec)} == {
         *(("single", 1), ("dp", 1), ("dp", 2), ("ddp", 1), ("ddp", 2)),
     }
@@ -164,12 +164,3 @@ def test_the_first_sweep_uses_the_backends_of_its_devices_and_all_devices(
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     options = read({"preset": "quick"})
     assert (options.backends, options.group_sizes) == (backends, ("max",))
-
-
-def test_all_files_of_presets_are_named() -> None:
-    known = {
-        path
-        for files in (presets.SWEEPS, presets.ON_GPUS, presets.TRAININGS)
-        for path in files.values()
-    }
-    assert known == {*presets.FOLDER.glob("*.toml")}

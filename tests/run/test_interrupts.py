@@ -39,4 +39,4 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     status = dpbench("sweep", *options, "--results-dir", tmp_path, "--name", "cut")
     assert status == 128 + number
     assert "interrupted: 1 of 2 trials are stored" in capsys.readouterr().err
-    assert len(store.load(tmp_path / "cut").records) == 1
+    assert len(store.load_sweep(tmp_path / "cut").records) == 1

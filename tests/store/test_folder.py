@@ -40,7 +40,7 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     here = environment.capture()
     with ResultsStore(folder) as results:
         results.add_environment(here)
-    stored = store.load(folder)
+    stored = store.load_sweep(folder)
     assert stored.records == RECORDS[:3]
     assert stored.spec == SPEC
     assert stored.command == ("sweep", "--gpus", "2")
@@ -51,7 +51,7 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
 def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> None:
     with ResultsStore.create(tmp_path / "s", [], SPEC) as results:
         results.append(RECORDS[0])
-        assert store.load(tmp_path / "s").records == RECORDS[:1]
+        assert store.load_sweep(tmp_path / "s").records == RECORDS[:1]
 
 
 def test_a_sweep_is_made_in_an_empty_folder_once(tmp_path: Path) -> None:
@@ -70,14 +70,14 @@ def test_a_file_cut_off_anywhere_loses_only_its_last_line(
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * kept)])
     whole = path.read_bytes().count(b"\n")
-    stored = store.load(folder)
+    stored = store.load_sweep(folder)
     assert len(stored.records) == whole
     if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
         assert f"read the {whole} before" in stored.warnings[0]
     assert stored.records == RECORDS[: len(stored.records)]
     with ResultsStore(folder) as results:
         results.append(RECORDS[3])
-    again = store.load(folder)
+    again = store.load_sweep(folder)
     assert again.records == (*stored.records, RECORDS[3])
     assert again.warnings == ()
 
@@ -88,7 +88,7 @@ def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path: Path) ->
     lines = path.read_text().split("\n")
     path.write_text("\n".join([lines[0], lines[1][:50], *lines[2:]]))
     with pytest.raises(StoreError, match=r"trials.jsonl:2: TrialRecord: invalid JSON"):
-        store.load(folder)
+        store.load_sweep(folder)
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
@@ -98,13 +98,13 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         NewerSchema, match=f"schema version 99; this dpbench reads up to {SCHEMA_VERSION}"
     ):
-        store.load(folder)
+        store.load_sweep(folder)
 
 
 def test_a_sweep_with_an_implementation_that_is_not_here_is_refused(tmp_path: Path) -> None:
     record = replace(RECORDS[0], trial=replace(RECORDS[0].trial, implementation="mine"))
     with pytest.raises(StoreError, match="no implementation 'mine'; expected one of "):
-        store.load(written(tmp_path / "s", (record,)))
+        store.load_sweep(written(tmp_path / "s", (record,)))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_plan_that_would_fill_the_memory_is_refused(
     content["sweep"] |= changes
     (folder / "sweep.json").write_text(json.dumps(content))
     with pytest.raises(StoreError, match=words):
-        store.load(folder)
+        store.load_sweep(folder)
 
 
 @pytest.mark.parametrize("file", ["trials.jsonl", "sweep.json", "environments/one.json"])
@@ -144,18 +144,18 @@ def test_a_file_that_never_ends_is_refused(what: str, file: str, tmp_path: Path)
     else:
         path.symlink_to("/dev/zero")
     with pytest.raises(StoreError, match=f"{file} is not a file; expected a regular file"):
-        store.load(tmp_path / "s")
+        store.load_sweep(tmp_path / "s")
 
 
 def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"has no sweep\.json"):
-        store.load(tmp_path)
+        store.load_sweep(tmp_path)
     with pytest.raises(StoreError, match="does not exist; expected a results folder of dpbench"):
-        store.load(tmp_path / "absent")
+        store.load_sweep(tmp_path / "absent")
     for name in "abcd":
         written(tmp_path / name)
     with pytest.raises(StoreError, match=r"of dpbench sweep: \S*/d; \S*/c; \S*/b; and 1 more$"):
-        store.load(tmp_path)
+        store.load_sweep(tmp_path)
 
 
 def test_two_sweeps_cannot_write_to_one_folder(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def training_step(
             model(batch).sum().backward()
 
         return step
-    loaded = architecture.load(case.name)
+    loaded = architecture.load_architecture(case.name)
     samples = case.batch * replicas
     data = datasets.load_dataset("synthetic", None, loaded, seed=dist.get_rank(), samples=samples)
     model = wrap(loaded.build_model())

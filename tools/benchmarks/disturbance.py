@@ -15,10 +15,10 @@ from statistics import fmean
 import numpy as np
 
 import dpbench
-from dpbench.architecture import load
+from dpbench.architecture import load_architecture
 from dpbench.data import datasets
 from dpbench.data.registry import prepare_dataset
-from dpbench.store import load as load_results
+from dpbench.store import load_sweep
 from tools.benchmarks.paired import Figure, Ratio, alternate
 
 ROUNDS = 12
@@ -30,7 +30,9 @@ def run(cases: str = "") -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="dpbench-bench-") as name:
         folder = Path(name)
         prepared = prepare_dataset("digits", data_dir=None, cache=folder).folder
-        data = datasets.load_dataset("digits", prepared, load("mnist_cnn"), seed=0, samples=1)
+        data = datasets.load_dataset(
+            "digits", prepared, load_architecture("mnist_cnn"), seed=0, samples=1
+        )
         samples = folder / "samples.npz"
         np.savez(samples, inputs=data.inputs.numpy(), targets=data.targets.numpy())
         sides = {"trial": partial(_trial, folder), "script": partial(_script, folder, samples)}
@@ -63,7 +65,7 @@ def _trial(folder: Path) -> float:
         results_dir=folder / "results",
         name=name,
     )
-    records = load_results(folder / "results" / name).records
+    records = load_sweep(folder / "results" / name).records
     [record] = [one for one in records if one.trial.implementation == "torch-ddp"]
     windows = [rank.timed for rank in record.ranks]
     return fmean((window.cpu_seconds or 0.0) / len(window.step_seconds) for window in windows)

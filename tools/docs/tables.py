@@ -102,7 +102,7 @@ def _default(option: Any) -> str:
 def _architectures(_: str) -> str:
     rows = []
     for name in architecture.names():
-        loaded = architecture.load(name)
+        loaded = architecture.load_architecture(name)
         with torch.device("meta"):
             count = sum(parameter.numel() for parameter in loaded.build_model().parameters())
         options = ", ".join(

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -36,12 +36,10 @@ def stem_of(name: str, work: str) -> str:
 def write_figure(figure: Figure, path: Path) -> Path:
     """Writes it in the format that the suffix names; within `house_style`. Raises OSError."""
     image = path.suffix[1:].lower()
-
-    def save(to: IO[bytes]) -> None:
-        with _any_letters():
-            figure.savefig(to, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))
-
-    return write_whole(path, save)
+    content = io.BytesIO()
+    with _any_letters():
+        figure.savefig(content, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))
+    return write_whole(path, content.getvalue())
 
 
 def inline_svg(figure: Figure, *, salt: str) -> str:

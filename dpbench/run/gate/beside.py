@@ -61,7 +61,7 @@ class Version:
             place = ("--results-dir", str(results), "--name", "pass", "--quiet", "--no-summary")
             status, said = self.run("-m", "dpbench", "sweep", "--repetitions", "1", *place, *words)
             found = results / "pass"
-            stored = store.load(found) if store.holds_sweep(found) else None
+            stored = store.load_sweep(found) if store.holds_sweep(found) else None
         if stored is None or not stored.records:
             kind = UsageError if status == UsageError.exit_status else LaunchError
             raise kind(f"{self.label}: {said or f'exit status {status}'}")
@@ -110,7 +110,7 @@ class Version:
 
     def side(self) -> Side:
         """The measurements as a side of one sweep, so that they are compared by repetition."""
-        stored = store.load(self.folder)
+        stored = store.load_sweep(self.folder)
         return Side(
             label=self.label,
             records=stored.records,

@@ -161,7 +161,7 @@ def measure_implementations(check: Check, against: str) -> Sides:
     folder = check.new_folder()
 
     def sides() -> Sides:
-        stored = store.load(folder)
+        stored = store.load_sweep(folder)
         base, *candidates = (
             Side(
                 label=name,

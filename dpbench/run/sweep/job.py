@@ -84,7 +84,7 @@ def planned(options: SweepOptions, request: NodeRequest | None) -> Iterator[Job]
         named = "-".join(map(folder_name, names))[:LONGEST_FOLDER_NAME]
         folder = results_folder(options.results_dir, options.name, otherwise=named)
         if options.resume:
-            earlier = store.load(folder)
+            earlier = store.load_sweep(folder)
         else:
             store.require_free(folder)
     notes = [f"warning: {one}" for one in earlier.warnings] if earlier else []

@@ -104,7 +104,7 @@ def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) ->
                 rest = f"; to finish: {job.to_finish}" if job.to_finish else ""
                 words = f"interrupted: {stored_words()} in {job.folder}{rest}"
                 raise Interrupted(number, words) from None
-    return store.load(job.folder)
+    return store.load_sweep(job.folder)
 
 
 def follow(job: Job) -> None:

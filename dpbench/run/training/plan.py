@@ -213,7 +213,9 @@ def prepared_samples(
         prepared = prepare_splits(dataset, data_dir=options.data_dir, cache=cache)
         available = prepared.samples
         if count is None:
-            count = available or synthetic_samples(architecture.load(spec.workload.architecture))
+            count = available or synthetic_samples(
+                architecture.load_architecture(spec.workload.architecture)
+            )
         elif available is not None and count > available:
             raise UsageError(
                 f"--limit-train {count}: {dataset} has {available:,} training samples; take as "

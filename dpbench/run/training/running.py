@@ -100,7 +100,7 @@ def run_plan(
     the ranks. Returns and raises as `train_here`."""
     options, spec = plan.options, plan.spec
     with prepared_samples(options, spec, output.note) as (samples, steps_per_epoch):
-        loaded = architecture.load(spec.workload.architecture)
+        loaded = architecture.load_architecture(spec.workload.architecture)
         items = architecture.items_per_sample(loaded)
         contents = "" if items == 1 else f" of {items:,} {loaded.item}"
         output.introduce(spec, options.run, steps_per_epoch, contents)

@@ -33,7 +33,7 @@ def errors(rank: int) -> dict[tuple[str, str], float]:
     ranks = ranks_of("gloo")
     found = {}
     for name, text in SMALL.items():
-        loaded = architecture.load(text)
+        loaded = architecture.load_architecture(text)
         samples = datasets.load_dataset("synthetic", None, loaded, seed=0, samples=32)
         for implementation in IMPLEMENTATIONS:
             trial = uneven(implementation, "gloo", workload=WORKLOAD)
