@@ -7,9 +7,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from inspect import signature
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from dpbench.errors import UsageError
 from dpbench.launch.ranks import run_in_rank
@@ -62,6 +64,11 @@ class Machine:
                 "torch's DistributedDataParallel takes the bf16 hook in builds with CUDA and NCCL "
                 "only; ddp takes it everywhere"
             )
+        if trial.batched_copy is not None and not has_batched_copy():
+            return "torch's DistributedDataParallel has batched_grad_copy from torch 2.13 on"
+        shards = traits.shards_optimizer or traits.shards_parameters
+        if shards and trial.backend == "shm" and not hasattr(dist, "all_gather_single"):
+            return f"{name} on shm needs torch 2.13 or later"
         if traits.shards_optimizer and trial.workload.dtype == "f16":
             return (
                 "a loss scale of float16 needs whole gradients, and it shards them; bf16 has none"
@@ -91,6 +98,13 @@ def missing_package_reason(implementation: str) -> str | None:
     if package is None or find_spec(package) is not None:
         return None
     return f"{implementation} needs a package: pip install {package.replace('_', '-')}"
+
+
+def has_batched_copy() -> bool:
+    """Whether torch can copy the gradients of a bucket all at once."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    return "batched_grad_copy" in signature(DistributedDataParallel).parameters
 
 
 def _shared(devices: Sequence[str]) -> bool:

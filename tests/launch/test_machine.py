@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from dpbench.errors import UsageError
 from dpbench.launch import machine
@@ -72,6 +73,16 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(IMPLEMENTATIONS, "fabric", traits)
     reason = "fabric needs a package: pip install no-such-package"
     assert NO_GPU.unusable_reason(trial_spec(implementation="fabric")) == reason
+
+
+def test_what_needs_a_newer_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    sharded = [trial_spec(implementation=one, backend="shm") for one in ("ddp-sharded", "fsdp2")]
+    copying = trial_spec(implementation="torch-ddp", batched_copy="on")
+    assert [*map(NO_GPU.unusable_reason, (*sharded, copying))] == [None] * 3
+    monkeypatch.delattr(dist, "all_gather_single")
+    monkeypatch.setattr(machine, "has_batched_copy", lambda: False)
+    for trial in (*sharded, copying):
+        assert "torch 2.13" in (NO_GPU.unusable_reason(trial) or "")
 
 
 def test_one_of_several_ranks_may_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:
