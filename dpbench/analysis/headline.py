@@ -16,7 +16,7 @@ from dpbench.analysis.row import Row
 from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
-NOISE = "the speeds are too noisy; measure again with more --repetitions"
+NOISE = "the speeds are too noisy"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -29,7 +29,6 @@ Style = Literal[
     "gigabytes alone",
     "grouped",
     "error",
-    "check",
 ]
 """Style in which a value is printed; `report.numbers` has the writer of each."""
 Scale = Literal["", "linear", "log", "loss", "largest"]

@@ -410,7 +410,6 @@ DECLARED: tuple[Metric, ...] = (
         meaning="Whether gradients were compared with those of one process in float64, or float32 "
         "above 67 million parameters, and agreed; missing if not compared.",
         header="Verified",
-        style="check",
         row=attrgetter("verified"),
         trial=lambda r: None if r.verification is None else r.verification.passed,
     ),

@@ -1,12 +1,14 @@
-"""The repetitions of a configuration: which belong together, which count, how they ended, and which
-were disturbed by other load on the machine."""
+"""The repetitions of a configuration: which belong together, which count, how they ended, which
+were disturbed by other load on the machine, and how many would be enough."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from dpbench import units
+from dpbench.analysis.estimate import Estimate, t_quantile
 from dpbench.analysis.throughput import is_measured
 from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.specs import TrialSpec
@@ -28,6 +30,8 @@ HEAVY = 0.5
 """Share from which no difference between rows can be trusted either."""
 MANY = 0.1
 """Share of disturbed trials from which no figure of the sweep can be trusted."""
+MOST_ADVISED = 200
+"""Most repetitions that are advised."""
 
 
 def by_configuration(records: Iterable[TrialRecord]) -> dict[TrialSpec, list[TrialRecord]]:
@@ -111,6 +115,21 @@ def load_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     else:
         verdict = ": measure on a free machine before acting on this"
     return (f"{who} used {used} % of {cores} during {trials}{verdict}",)
+
+
+def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | None:
+    """The fewest repetitions, as noisy as these, after which the half-widths of the estimates, on
+    logarithms, add up to at most `reach`; None if more than MOST_ADVISED, or if one of the
+    estimates has no interval."""
+    spread = 0.0
+    for one in estimates:
+        low, high = one.ends
+        if one.interval is None or low <= 0:
+            return None
+        half_width = math.log(high / low) / 2
+        spread += half_width * math.sqrt(one.sample_size) / t_quantile(one.sample_size - 1)
+    counts = range(2, MOST_ADVISED + 1)
+    return next((n for n in counts if t_quantile(n - 1) * spread / math.sqrt(n) <= reach), None)
 
 
 def _share(load: HostLoad) -> float:

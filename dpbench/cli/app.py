@@ -140,8 +140,12 @@ def commands() -> Any:
 def _usage_message(error: Any, arguments: Sequence[str]) -> str:
     message = " ".join(error.format_message().split())
     # An option without its value is found before its command has a context.
-    known = arguments[0] in commands().commands
+    known = commands().commands.get(arguments[0])
     command = f"{PROGRAM} {arguments[0]}" if known else PROGRAM
+    option = str(getattr(error, "option_name", "")).lstrip("-").removesuffix("s")
+    declared = known.params if known else ()
+    if option in [str(p.metavar).lower() for p in declared if p.param_type_name == "argument"]:
+        return f"No such option: --{option}; write {command} {option.upper()}, without a name"
     if extra := EXTRA_WORD.match(message):
         message = f"unexpected argument {extra[1]}"
         if extra[1].endswith(".py"):

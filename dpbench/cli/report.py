@@ -54,9 +54,12 @@ def report(typed: dict[str, Any]) -> None:
     if subject.collectives:
         show_collectives(subject.collectives)
     else:
-        results = None if is_table(path) else path
         show_screen(
-            chosen, page=page, results=results, columns=options.columns, verbose=options.verbose
+            chosen,
+            page=page,
+            to_explain=None if is_table(path) else path,
+            columns=options.columns,
+            verbose=options.verbose,
         )
     if page is not None:
         if options.page or options.charts or not is_current(page, path):  # it may have charts

@@ -35,7 +35,7 @@ def show_screen(
     subject: Subject,
     *,
     page: Path | None,
-    results: Path | None,
+    to_explain: Path | str | None,
     columns: str | None = None,
     verbose: bool,
 ) -> None:
@@ -43,7 +43,12 @@ def show_screen(
     from dpbench.report.screen import screen
 
     text = screen(
-        subject, columns=columns, width=table_limit(), page=page, folder=results, verbose=verbose
+        subject,
+        columns=columns,
+        width=table_limit(),
+        page=page,
+        to_explain=to_explain,
+        verbose=verbose,
     )
     print_result(text)
 

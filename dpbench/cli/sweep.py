@@ -10,6 +10,9 @@ from dpbench.messages import print_result, say, to_stderr
 from dpbench.options.bridge import command, read_options
 from dpbench.options.sweep import SweepOptions
 
+OWN_SCRIPT = "your_script.py"
+"""What comes after a first look at this machine."""
+
 if TYPE_CHECKING:
     from dpbench.launch.placement import Placement
     from dpbench.store import StoredSweep
@@ -37,10 +40,7 @@ def sweep(typed: dict[str, Any]) -> int:
         typed = {"gpus": str(placed.local_size), **typed}
     if placed or "nnodes" in typed:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
-    status = _sweep(read_options(SweepOptions, typed, presets.find), placed)
-    if typed.get("preset") == "quick" and not {"as_json", "dry_run"} & typed.keys():
-        print_result("Next: dpbench explain your_script.py\n")
-    return status
+    return _sweep(read_options(SweepOptions, typed, presets.find), placed)
 
 
 def _sweep(options: SweepOptions, placed: Placement | None) -> int:
@@ -93,7 +93,8 @@ def _show(stored: StoredSweep, options: SweepOptions) -> None:
     if options.as_json:
         show_rows(subject, "json")
     else:
-        show_screen(subject, page=page, results=stored.folder, verbose=options.verbose)
+        following = OWN_SCRIPT if options.preset == "quick" else stored.folder
+        show_screen(subject, page=page, to_explain=following, verbose=options.verbose)
     write_page(page, subject, charts=options.charts)
 
 

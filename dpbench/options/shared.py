@@ -119,9 +119,9 @@ def results_argument(
     return option(None, help, metavar, usual="the latest in results/", argument=True)
 
 
-def gpus_option() -> Any:
+def gpus_option(help: str = HELP["gpus"]) -> Any:
     """The option --gpus."""
-    return option(None, HELP["gpus"], "N|I,J", usual="all, or one per core")
+    return option(None, help, "N|I,J", usual="all, or one per core")
 
 
 class MeasuringOptions(Options):
@@ -138,7 +138,9 @@ class RowOptions(Options):
     """The measured rows, every combination of these, and their samples."""
 
     arch: CodeList = option((ARCHITECTURE,), HELP["arch"], "A,B")
-    gpus: Gpus | None = gpus_option()
+    gpus: Gpus | None = gpus_option(
+        "GPUs, or ids (0,1), of the largest group; without CUDA, CPU replicas."
+    )
     implementations: CommaList[MeasuredImplementation] | None = option(
         None,
         "Implementations; see 'dpbench list implementations'.",

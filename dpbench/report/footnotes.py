@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.estimate import TOO_NOISY
+from dpbench.analysis.estimate import FEWEST_PAIRS, TOO_NOISY
+from dpbench.analysis.headline import Best
+from dpbench.analysis.repetitions import MOST_ADVISED, repetitions_needed
 from dpbench.analysis.row import MOST_LISTED, Row
+from dpbench.analysis.scaling import speedup_of
 from dpbench.analysis.subject import Subject
+from dpbench.analysis.throughput import items_per_second
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
+from dpbench.report.numbers import plus_minus
 
 Rows = Sequence[Row]
 SHARED_SEED = "final losses have no interval, because repetitions share a seed"
@@ -34,7 +40,7 @@ def notes(subject: Subject) -> tuple[str, ...]:
     """Other notes on the table, the same on a terminal and on the page: neither warnings nor
     reasons, which both show by themselves."""
     elsewhere = {*warnings(subject), *reasons(subject.rows)}
-    every = dict.fromkeys((*footnotes(subject.rows), *subject.hints))
+    every = dict.fromkeys((*ties(subject), *footnotes(subject.rows), *subject.hints))
     return tuple(note for note in every if note not in elsewhere)
 
 
@@ -133,12 +139,59 @@ def warming_up(rows: Rows) -> Iterator[str]:
 
 
 def too_noisy(rows: Rows) -> Iterator[str]:
-    """One line of advice for all rows whose speed or speedup is printed as "too noisy"."""
-    if noisy := [row.label for row in rows if row.is_too_noisy]:
-        yield (
-            f"too noisy: {_some_of(noisy)}; intervals wider than a factor of {TOO_NOISY:g} are not "
-            "printed; free the machine or add --repetitions"
-        )
+    """One line for all rows whose speed or speedup is printed as "too noisy": from where to where
+    their runs go, and how many repetitions would be enough."""
+    noisy = [row for row in rows if row.is_too_noisy]
+    if not noisy:
+        return
+    found = [one for row in noisy for one in (row.throughput, row.speedup) if one]
+    wide = [one for one in found if one.is_too_noisy]
+    needed = [repetitions_needed([one], math.log(TOO_NOISY) / 2) for one in wide]
+    enough = None if None in needed else max(filter(None, needed))
+    remedy = f"to state it: {_asking_for(enough, noisy[0], rows)}"
+    if any(row.is_disturbed for row in noisy):
+        remedy = "free the machine and measure again"
+    yield f"too noisy: {_some_of([*map(_with_range, noisy)])}; {remedy}"
+
+
+def _with_range(row: Row) -> str:
+    """Writes "ddp/gloo ×2, batch 32 (600–9,000 images/s)"."""
+    speeds = [round(items_per_second(record)) for record in row.records]
+    return f"{row.label} ({units.span(speeds)} {one_line(row.item)}/s)" if speeds else row.label
+
+
+def ties(subject: Subject) -> Iterator[str]:
+    """For each headline without a clear winner, how many repetitions would tell the fastest row
+    from the next one, and their ratio where it is known better than the speeds."""
+    for headline in subject.headlines.values() if subject.sweep else ():
+        best = headline.fastest
+        rivals = [row for row in best.rivals if not row.is_too_noisy] if best else []
+        if best and rivals and best.value.interval:
+            yield _tie(best, rivals[0], subject.rows)
+
+
+def _tie(best: Best, rival: Row, rows: Rows) -> str:
+    assert rival.throughput is not None, "a rival has the metric of the best row"
+    reach = math.log(best.value.value / rival.throughput.value)
+    needed = repetitions_needed([best.value, rival.throughput], reach)
+    line = f"to tell {best.row.label} from {rival.label}: {_asking_for(needed, best.row, rows)}"
+    ratio = speedup_of(rival.records, best.row.records)
+    if ratio.sample_size < FEWEST_PAIRS:
+        return line
+    return f"{line}; run by run the second has {plus_minus(ratio)} × the speed of the first"
+
+
+def _asking_for(needed: int | None, row: Row, rows: Rows) -> str:
+    """Writes "about 12 repetitions (now 5), 2 min: --repetitions 12"."""
+    if needed is None:
+        return f"more than {MOST_ADVISED} repetitions (now {row.repetitions})"
+    records = [record for one in rows for record in one.records]
+    passes = 1 + max(record.trial.repetition for record in records)
+    took = sum(record.duration_seconds for record in records) / passes
+    return (
+        f"about {needed} repetitions (now {row.repetitions}), {units.seconds(needed * took)}: "
+        f"--repetitions {needed}"
+    )
 
 
 def speedup_reference(rows: Rows) -> str:

@@ -1,7 +1,9 @@
 """How a value is written; an estimate to the digits that its interval supports, in one notation.
 
 An interval that is about symmetric is "1.72 ± 0.03", any other "1.9 (0.8–4.4)". Its half-width has
-one significant digit, or, where there is room, two if it starts with a 1: "86.1 ± 1.4 %".
+one significant digit, or, where there is room, two if it starts with a 1: "86.1 ± 1.4 %". Times and
+shares cannot be negative: if their interval includes 0, nothing was found, and only its upper end
+is written: "≤ 8 ms".
 """
 
 from __future__ import annotations
@@ -60,8 +62,21 @@ def plus_minus(
 
 
 def percentage(estimate: Estimate | None) -> str:
-    """Writes a share as "86.1 ± 1.4 %"."""
-    return or_missing(estimate, lambda e: f"{plus_minus(e, scale=100, plain_decimals=1)} %")
+    """Writes a share as "86.1 ± 1.4 %"; "≤ 3 %" if its interval includes 0."""
+    if estimate is None:
+        return MISSING
+    return f"{_at_most(estimate, 100) or plus_minus(estimate, scale=100, plain_decimals=1)} %"
+
+
+def _at_most(estimate: Estimate, scale: float) -> str:
+    """The upper end of an interval that includes 0, rounded up: "≤ 8"; empty for any other."""
+    low, high = estimate.ends
+    if estimate.interval is None or not low <= 0 < high:
+        return ""
+    places = _places(scale * high, 2)
+    size = 10.0**places
+    end = math.ceil(round(scale * high * size, 6)) / size
+    return f"≤ {end:,.{max(places, 0)}f}"
 
 
 def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> str:
@@ -95,15 +110,18 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 def time_text(estimate: Estimate) -> str:
-    """Writes seconds in the unit that fits: "1.23 ± 0.04 ms"; alone, "1.23 ms"."""
-    reach = 0.0 if _is_lopsided(estimate) else estimate.half_width or 0.0
-    largest = max(abs(estimate.value), reach)
-    if largest < CLOCK_SECONDS:
+    """Writes seconds in the unit that fits: "1.23 ± 0.04 ms"; alone, "1.23 ms"; "≤ 8 ms" if the
+    interval includes 0."""
+    low, high = estimate.ends
+    if max(abs(low), abs(high)) < CLOCK_SECONDS:
         return "0 µs"
     if estimate.interval is None:
         return units.seconds(estimate.value)
-    size, unit = time_unit(largest)
-    return f"{plus_minus(estimate, scale=1 / size, two_after_one=False)} {unit}"
+    size, unit = time_unit(high if low <= 0 < high else abs(estimate.value))
+    number = _at_most(estimate, 1 / size) or plus_minus(
+        estimate, scale=1 / size, two_after_one=False
+    )
+    return f"{number} {unit}"
 
 
 def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> int:
@@ -228,7 +246,7 @@ def write(value: Value, style: Style = "plain") -> str:
     if isinstance(value, Estimate):
         return NOISY if style in SPEEDS and value.is_too_noisy else ESTIMATES[style](value)
     if value is None:
-        return "not checked" if style == "check" else MISSING
+        return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):

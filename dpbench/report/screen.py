@@ -10,15 +10,21 @@ from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.environment import SYNTHETIC_NOTE
 from dpbench.records.trial import Status
-from dpbench.report.footnotes import notes, reasons, sources, unavailable, warnings
+from dpbench.report.footnotes import (
+    notes,
+    reasons,
+    sources,
+    ties,
+    too_noisy,
+    unavailable,
+    warnings,
+)
 from dpbench.report.headline import verdict
 from dpbench.report.layout import WIDTH, bullets, filled, side_by_side, table_width
 from dpbench.report.tables import rows_text
 
 MOST_REASONS = 3
 """Reasons of failures, and sources, below the table; --verbose has the others."""
-MOST_LINES = 23
-"""Lines of a small terminal above its prompt; blank ones leave where that makes a screen fit."""
 
 
 def screen(
@@ -27,18 +33,23 @@ def screen(
     columns: str | None = None,
     width: int | None = None,
     page: Path | None = None,
-    folder: Path | None = None,
+    to_explain: Path | str | None = None,
     verbose: bool = False,
 ) -> str:
     """Whether trials are missing, the verdict, at most one warning, the table, why rows failed or
-    who measured them, and below it where the report is, what to do next, and how many notes
-    `verbose` would print.
+    who measured them, how many repetitions would be enough, and below it where the report is, what
+    to explain next, and how many notes `verbose` would print.
 
     Raises UnknownName or UsageError for unknown columns.
     """
     table = rows_text(subject.rows, columns=columns, width=width)
     failed = [row for row in subject.rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
-    ends = (*reasons(failed)[:MOST_REASONS], *sources(subject.rows)[:MOST_REASONS])
+    ends = (
+        *reasons(failed)[:MOST_REASONS],
+        *sources(subject.rows)[:MOST_REASONS],
+        *ties(subject),
+        *too_noisy(subject.rows),
+    )
     said = [one for one in notes(subject) if one not in ends]
     headlines = {} if subject.sweep is None else subject.headlines
     reasons_above = (one.reason for one in headlines.values())
@@ -50,8 +61,8 @@ def screen(
     ]
     narrow = min(width or table_width(), WIDTH)
     parts = [] if page is None else [f"Report: {page}"]
-    if folder is not None and trained_together(not_too_noisy(subject.explanations)):
-        parts.append(f"Next: dpbench explain {folder}")
+    if to_explain is not None and trained_together(not_too_noisy(subject.explanations)):
+        parts.append(f"Next: dpbench explain {to_explain}")
     details: list[str] = []
     if verbose:
         above = {*ends, *unavailable(subject.rows)}
@@ -69,6 +80,4 @@ def screen(
         bullets(details, narrow),
         side_by_side(parts, narrow),
     )
-    loose, tight = (between.join(filter(None, paragraphs)) + "\n" for between in ("\n\n", "\n"))
-    fits_tight_only = tight.count("\n") <= MOST_LINES < loose.count("\n")
-    return tight if fits_tight_only else loose
+    return "\n\n".join(filter(None, paragraphs)) + "\n"

@@ -65,14 +65,14 @@ class Table:
     columns: tuple[TableColumn, ...]
     caption: str = ""
     """Title above it on a page."""
+    footnote: str = ""
+    """A line below it that explains a mark in its cells."""
     has_controls: bool = False
     """Whether readers of a page can filter it and choose its columns."""
     groups: int = 0
     """First columns that a terminal leaves empty where they are those of the row above."""
     statuses: tuple[str, ...] = ()
     """A `Status` value for each row; the page highlights rows that did not complete."""
-    commands: tuple[str, ...] = ()
-    """The command that measures each row again, which a page can copy; "" for none."""
 
     @property
     def lines(self) -> list[tuple[str, ...]]:
@@ -107,14 +107,17 @@ class Table:
         text = _tabulated(kept.columns, headers if any(headers) else [], lines, "simple")
         keys = [one.key for one in kept.columns]
         absent = [one_line(one.header) for one in self.columns if one.key not in keys]
-        return "\n".join(line.rstrip() for line in text.splitlines()), absent
+        notes = [filled(self.footnote, width)] if self.footnote else []
+        return "\n".join([*(line.rstrip() for line in text.splitlines()), *notes]), absent
 
     def document(self, format: str) -> str:
         """The whole table as Markdown, which is readable as plain text too, or as a plain HTML
         element; without a newline at its end."""
         name, write = DOCUMENTS[format]
         headers = [write(one.header) for one in self.columns]
-        return _tabulated(self.columns, headers, [[*map(write, line)] for line in self.lines], name)
+        lines = [[*map(write, line)] for line in self.lines]
+        text = _tabulated(self.columns, headers, lines, name)
+        return f"{text}\n\n{write(self.footnote)}" if self.footnote else text
 
     def _room(self, width: int) -> int:
         """Characters that are left of a line where all columns are as narrow as they can be."""

@@ -20,6 +20,7 @@ from dpbench.report.footnotes import unavailable
 from dpbench.report.layout import filled, not_shown
 from dpbench.report.numbers import NOISY, cell, metric_column, write
 from dpbench.report.table import DOCUMENTS, MISSING, Table, text_column
+from dpbench.specs.traits import INDEPENDENT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +47,8 @@ MOST_IMPORTANT = (
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
 NO_ROWS = "No rows: nothing has been measured.\n"
+UPPER_BOUND = "* copies without communication: an upper bound, not a way to train"
+"""Explains why a row of `independent` is never the fastest."""
 UNLIMITED = 100_000
 """Width of a table that keeps all columns."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -103,13 +106,13 @@ def _for_terminal(rows: Rows, width: int) -> str:
         for column in table.columns
         if column.key in IDENTITY_COLUMNS[1:] and len({*column.cells}) == 1 < len(shown)
     }
-    kept = table.without(common).columns
-    keys = [column.key for column in kept]
+    kept = table.without(common)
+    keys = [column.key for column in kept.columns]
     others = [key for key in keys if key not in (*IDENTITY_COLUMNS, *MOST_IMPORTANT)]
     order = [*reversed(others), *reversed(MOST_IMPORTANT[1:])]
     places = {key: place for place, key in enumerate(order, 1)}
-    ranked = tuple(replace(column, leaves=places.get(column.key, 0)) for column in kept)
-    text, left = Table(columns=ranked).text(width)
+    ranked = tuple(replace(column, leaves=places.get(column.key, 0)) for column in kept.columns)
+    text, left = replace(kept, columns=ranked).text(width)
     said = [f"All {len(shown):,} rows: {', '.join(common.values())}"] if common else []
     above = [filled(line, width) for line in (*without, *said)]
     below = [filled(not_shown(left, width, "--columns"), width)] if left else []
@@ -128,8 +131,9 @@ def configurations(rows: Rows, columns: Sequence[Metric], *, with_reasons: bool 
 
     def text(column: Metric, row: Row) -> str:
         found = cell(column, row)
-        if column.key == "implementation" and "backend" not in keys:
-            return row.series
+        if column.key == "implementation":
+            name = found if "backend" in keys else row.series
+            return f"{name}*" if row.implementation == INDEPENDENT else name
         if column.key == "efficiency" and "speedup" in keys:
             return write(row.efficiency, "share")
         if column.key == "images_per_second" and item == "items":
@@ -141,7 +145,8 @@ def configurations(rows: Rows, columns: Sequence[Metric], *, with_reasons: bool 
     table = [metric_column(one, rows, [text(one, row) for row in rows]) for one in columns]
     name = item[:1].upper() + item[1:]
     return Table(
-        columns=tuple(replace(one, header=one.header.replace("{Item}", name)) for one in table)
+        columns=tuple(replace(one, header=one.header.replace("{Item}", name)) for one in table),
+        footnote=UPPER_BOUND if any(row.implementation == INDEPENDENT for row in rows) else "",
     )
 
 

@@ -9,10 +9,11 @@ from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
-from dpbench.report.footnotes import too_noisy, warming_up
+from dpbench.report.footnotes import ties, too_noisy, warming_up
 from dpbench.report.numbers import cell
 from dpbench.report.table import MISSING
 from tests.analysis.builders import rank, record, runs, steps_of, trial, window
+from tests.report.sample import subject
 
 EVEN = [1.0] * 50
 SLOW_START = [2.0] * 5 + EVEN[5:]
@@ -47,14 +48,30 @@ def test_no_warmup_is_advised_where_other_processes_disturbed_the_steps() -> Non
     assert lines([replace(record, host_load=busy) for record in records]) == []
 
 
-def test_rows_that_are_too_noisy_get_their_advice_once() -> None:
-    wild = [row for size in (1, 2) for row in runs(trial(group_size=size), (100.0, 400.0))]
-    (line,) = too_noisy(summarize(wild))
-    assert line == (
-        "too noisy: ddp/gloo ×1, batch 32; ddp/gloo ×2, batch 32; intervals wider than a factor "
-        "of 3 are not printed; free the machine or add --repetitions"
+def test_rows_that_are_too_noisy_say_what_is_known_and_what_would_be_enough() -> None:
+    """Logarithms of 100, 200 and 400 have a deviation of ln 2; t(8) × ln 2 ÷ √9 is ln 3 ÷ 2."""
+    wild = [row for size in (1, 2) for row in runs(trial(group_size=size), (100.0, 200.0, 400.0))]
+    assert [*too_noisy(summarize(wild))] == [
+        "too noisy: ddp/gloo ×1, batch 32 (100–400 images/s); ddp/gloo ×2, batch 32 "
+        "(100–400 images/s); to state it: about 9 repetitions (now 3), 18 s: --repetitions 9"
+    ]
+    hopeless = runs(trial(), (1.0, 10_000.0))
+    assert "to state it: more than 200 repetitions (now 2)" in "".join(
+        too_noisy(summarize(hopeless))
     )
     assert list(too_noisy(summarize(runs(trial(), (100.0, 101.0))))) == []
+
+
+def test_a_tie_says_what_would_break_it_and_which_ratio_is_known_already() -> None:
+    """Both vary by a fifth from pass to pass, and together."""
+    passes = (100.0, 120.0, 100.0, 120.0, 100.0, 120.0)
+    records = [*runs(trial("ddp"), passes), *runs(trial("torch-ddp"), [0.95 * x for x in passes])]
+    (line,) = ties(subject(records))
+    assert line.startswith("to tell ddp/gloo ×1, batch 32 from torch-ddp/gloo ×1, batch 32: about ")
+    assert " repetitions (now 6), " in line
+    assert line.endswith("; run by run the second has 0.950 ± 0 × the speed of the first")
+    few = [one for one in records if one.trial.repetition < 4]
+    assert "run by run" not in "".join(ties(subject(few)))
 
 
 def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.numbers import plus_minus, significant, time_text
+from dpbench.report.numbers import percentage, plus_minus, significant, time_text
 
 
 def between(value: float, low: float, high: float) -> Estimate:
@@ -51,6 +51,7 @@ def test_plus_minus(estimate: Estimate, scale: float, expected: str) -> None:
         (about(-1.2e-5, 3e-6), "-1.2e-5 ± 0.3e-5"),
         (about(0.1, 1.2), "0 ± 1"),
         (about(0.0, 0.0), "0.0000 ± 0"),
+        (between(-0.04, -5.0, 5.0), "0 ± 5"),  # a zero has no sign
         (single(0.69314718), "0.6931"),
         (between(2.0, 1.5, 40.0), "2.0 (1.5–40.0)"),
     ],
@@ -63,19 +64,27 @@ def test_compact(estimate: Estimate, expected: str) -> None:
     ("estimate", "expected"),
     [
         (about(0.00123, 0.00004), "1.23 ± 0.04 ms"),
-        (about(-0.00002, 0.00013), "-20 ± 130 µs"),
+        (about(-0.00002, 0.00013), "≤ 110 µs"),
+        (about(0.0003, 0.00574), "≤ 6.1 ms"),
+        (about(-0.004, 0.001), "-4 ± 1 ms"),
         (about(2.5, 0.2), "2.5 ± 0.2 s"),
         (about(0.003, 0.0), "3.000 ± 0 ms"),
         (single(0.0014), "1.4 ms"),
         (single(-4e-5), "-40 µs"),
         (single(0.0), "0 µs"),
         (about(1e-18, 1e-17), "0 µs"),
-        (between(-0.0004, -0.05, 0.05), "0 ± 50 ms"),  # a zero has no sign
+        (between(-0.0004, -0.05, 0.05), "≤ 50 ms"),
         (between(0.006, 0.00004, 0.872), "6.0 (0.0–872.0) ms"),
     ],
 )
 def test_compact_time(estimate: Estimate, expected: str) -> None:
     assert time_text(estimate) == expected
+
+
+def test_a_share_whose_interval_includes_0_has_its_upper_end_alone() -> None:
+    shares = (about(0.62, 0.031), about(0.03, 0.0802), about(-0.03, 0.142), single(-0.021), None)
+    written = ["62 ± 3 %", "≤ 12 %", "≤ 12 %", "-2.1 %", "–"]
+    assert [*map(percentage, shares)] == written
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ def written(rows: Rows, **options: Any) -> str:
 
 
 def body(text: str) -> list[str]:
-    """The lines with numbers, below the rule."""
-    return text.split("-\n", 1)[1].splitlines()
+    """The lines with numbers, below the rule and above the footnote."""
+    return text.split("-\n", 1)[1].partition("\n* ")[0].splitlines()
 
 
 def test_eighty_columns_hold_the_four_quantities() -> None:
