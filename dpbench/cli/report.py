@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpbench.cli.show_results import latest, report_folder, show_collectives, show_rows, show_screen
+from dpbench.cli.show_results import latest, show_collectives, show_rows
 from dpbench.errors import UsageError
-from dpbench.messages import say
+from dpbench.files import folder_inside
+from dpbench.messages import print_result, say
 from dpbench.options.bridge import command, read_options
 from dpbench.options.report import ReportOptions
+from dpbench.report.layout import table_limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +30,7 @@ def report(typed: dict[str, Any]) -> None:
     the printed output; the page always has all rows.
     """
     options = read_options(ReportOptions, typed)
-    from dpbench.run.results import is_current, is_table, read_subject, select_rows
+    from dpbench.run.results import is_table, read_subject, select_rows
 
     path = options.path or latest("report", sweeps_only=False)[0]
     if path.is_file() and not is_table(path):
@@ -45,25 +47,28 @@ def report(typed: dict[str, Any]) -> None:
         if options.file is not None:
             say(f"the table is in {options.file}")
         return
-    from dpbench.report.page import PAGE, require_report_folder, write_page
+    from dpbench.report.page import PAGE, REPORT_FOLDER, require_report_folder, write_page
+    from dpbench.report.screen import screen
 
-    folder = options.output or (None if is_table(path) else report_folder(path))
+    folder = options.output or (None if is_table(path) else folder_inside(path, REPORT_FOLDER))
     page = options.page or (folder and folder / PAGE)
     if options.output is not None and options.page is None:
         require_report_folder(options.output)
     if subject.collectives:
         show_collectives(subject.collectives)
     else:
-        show_screen(
-            chosen,
-            page=page,
-            to_explain=None if is_table(path) else path,
-            columns=options.columns,
-            verbose=options.verbose,
+        print_result(
+            screen(
+                chosen,
+                columns=options.columns,
+                width=table_limit(),
+                page=page,
+                to_explain=None if is_table(path) else path,
+                verbose=options.verbose,
+            )
         )
     if page is not None:
-        if options.page or options.charts or not is_current(page, path):  # it may have charts
-            write_page(page, subject, charts=options.charts)
+        write_page(page, subject, charts=options.charts)
         if subject.collectives:
             typer.echo(f"\nReport: {page}")
         if options.open:

@@ -1,4 +1,4 @@
-"""Prints results and writes their report, for `dpbench report` and for commands that measure."""
+"""Prints results, for `dpbench report` and for commands that measure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.files import folder_inside, write_file
+from dpbench.files import write_file
 from dpbench.messages import print_result, say, warn
-from dpbench.report.layout import table_limit
 from dpbench.run.results import latest_folders
 
 if TYPE_CHECKING:
@@ -24,35 +23,6 @@ def latest(command: str, count: int = 1, *, sweeps_only: bool = True) -> list[Pa
     return found
 
 
-def report_folder(results: Path) -> Path:
-    """The report's path for a results folder; raises StoreError if that is no folder."""
-    from dpbench.report.page import REPORT_FOLDER
-
-    return folder_inside(results, REPORT_FOLDER)
-
-
-def show_screen(
-    subject: Subject,
-    *,
-    page: Path | None,
-    to_explain: Path | str | None,
-    columns: str | None = None,
-    verbose: bool,
-) -> None:
-    """Prints the verdict, a warning, the table, and where to read on; notes if `verbose`."""
-    from dpbench.report.screen import screen
-
-    text = screen(
-        subject,
-        columns=columns,
-        width=table_limit(),
-        page=page,
-        to_explain=to_explain,
-        verbose=verbose,
-    )
-    print_result(text)
-
-
 def show_rows(
     subject: Subject, format: str, columns: str | None = None, file: Path | None = None
 ) -> None:
@@ -63,16 +33,11 @@ def show_rows(
 
     warn(*subject.unfinished, *(subject.stored.warnings if subject.stored else ()))
     if subject.collectives:
-        write_text(collectives_text(subject.collectives.records, format, columns), file)
-        return
-    text = rows_text(subject.rows, format=format, columns=columns)
+        text = collectives_text(subject.collectives.records, format, columns)
+    else:
+        text = rows_text(subject.rows, format=format, columns=columns)
     for note in () if format in DATA_FORMATS else footnotes(subject.rows):
         print(note, file=sys.stderr)
-    write_text(text, file)
-
-
-def write_text(text: str, file: Path | None) -> None:
-    """Prints the text, or writes it to a file."""
     if file is None:
         print_result(text)
     else:

@@ -86,15 +86,26 @@ def _sweep(options: SweepOptions, placed: Placement | None) -> int:
 def _show(stored: StoredSweep, options: SweepOptions) -> None:
     """Prints the results to stdout and writes their report; raises StoreError if it cannot."""
     from dpbench.analysis.subject import of_folder
-    from dpbench.cli.show_results import report_folder, show_rows, show_screen
-    from dpbench.report.page import PAGE, write_page
+    from dpbench.cli.show_results import show_rows
+    from dpbench.files import folder_inside
+    from dpbench.report.layout import table_limit
+    from dpbench.report.page import PAGE, REPORT_FOLDER, write_page
+    from dpbench.report.screen import screen
 
-    subject, page = of_folder(stored), report_folder(stored.folder) / PAGE
+    subject, page = of_folder(stored), folder_inside(stored.folder, REPORT_FOLDER) / PAGE
     if options.as_json:
         show_rows(subject, "json")
     else:
         following = OWN_SCRIPT if options.preset == "quick" else stored.folder
-        show_screen(subject, page=page, to_explain=following, verbose=options.verbose)
+        print_result(
+            screen(
+                subject,
+                width=table_limit(),
+                page=page,
+                to_explain=following,
+                verbose=options.verbose,
+            )
+        )
     write_page(page, subject, charts=options.charts)
 
 

@@ -58,15 +58,14 @@ POINTS_PER_INCH = 72
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-    """A chart of the page, or why it was not drawn."""
+    """A chart of the page."""
 
     kind: ChartKind
-    title: str = ""
-    svg: str = ""
+    title: str
+    svg: str
     """Markup, safe to put into a page as it is."""
-    width: int = 0
+    width: int
     """Points."""
-    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,19 +141,14 @@ def build_page(subject: Subject, *, charts: bool = False) -> Page:
 
 
 def _draw(subject: Subject) -> Iterator[Picture]:
-    """Every kind that the subject's records may have; one for each work."""
-    present = {"sweep": subject.rows or subject.sweep, "collectives": subject.collectives}
+    """Every kind that the subject has data for; one for each work."""
     charts = [(kind, of) for kind in CHARTS.values() for of in kind.subjects(subject)]
     with house_style():
         for kind, of in charts:
-            if not present.get(kind.source):
-                continue
             try:
                 figure = kind.draw(of)
-            except NothingToDraw as reason:
-                why = f"{of.work}: {reason}" if of.work else str(reason)
-                yield Picture(kind=kind, reason=one_line(why))
-                continue
+            except NothingToDraw:
+                continue  # dpbench plot says why
             yield Picture(
                 kind=kind,
                 title=visible(figure.get_suptitle()),
@@ -173,7 +167,7 @@ def _sections(subject: Subject, pictures: Sequence[Picture]) -> Iterator[Section
     """Throughput first, then the table; sections without content are left out."""
     for key, title in CHART_SECTIONS.items():
         tables, remarks = _tables_and_notes(subject, key)
-        charts = tuple(one for one in pictures if one.kind.section == key and one.svg)
+        charts = tuple(one for one in pictures if one.kind.section == key)
         if charts or tables or remarks:
             yield Section(
                 key=key,
@@ -192,19 +186,15 @@ def _sections(subject: Subject, pictures: Sequence[Picture]) -> Iterator[Section
             )
     if failed := reasons(subject.rows):
         yield Section(key="failures", title="Failed or skipped", notes=failed)
-    absent: dict[str, list[str]] = {}
-    for one in pictures:
-        if one.reason:
-            absent.setdefault(one.reason, []).append(one.kind.title)
-    if missing := tuple(f"{', '.join(names)}: {why}" for why, names in absent.items()):
-        yield Section(key="not-drawn", title="Charts not drawn", notes=missing, folded=True)
     # Warnings tell how other environments differ from the first.
     for machine in islice(subject.stored.environments.values() if subject.stored else (), 1):
         table = machine_table(machine_lines(machine))
         yield Section(key="environment", title="Environment", tables=(table,), folded=True)
-    if words := _words(subject):
-        command = escaped(shlex.join(["dpbench", *words]))
-        yield Section(key="reproduce", title="Reproduce", code=command, folded=True)
+    command = subject.stored.command if subject.stored else ()
+    if words := [word for word in command if word != "--resume"]:
+        own = [] if words[0].endswith("dpbench") else ["dpbench"]
+        code = escaped(shlex.join([*own, *words]))
+        yield Section(key="reproduce", title="Reproduce", code=code, folded=True)
 
 
 def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...], tuple[str, ...]]:
@@ -275,11 +265,3 @@ def results_table(rows: Sequence[Row]) -> Table:
         columns=tuple(replace(column, shown=column.key in usual) for column in table.columns),
         statuses=tuple(row.status.value for row in rows),
     )
-
-
-def _words(subject: Subject) -> list[str]:
-    """The words of the command that measured, without the program and --resume; none for published
-    numbers."""
-    command = subject.stored.command if subject.stored else ()
-    words = [word for word in command if word != "--resume"]
-    return words[1:] if words and words[0].endswith("dpbench") else words

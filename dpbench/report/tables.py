@@ -51,9 +51,9 @@ UPPER_BOUND = "* copies without communication: an upper bound, not a way to trai
 """Explains why a row of `independent` is never the fastest."""
 UNLIMITED = 100_000
 """Width of a table that keeps all columns."""
+_UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of texts that a spreadsheet would compute; any text may come from a record."""
-_UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
 
 
 def rows_text(

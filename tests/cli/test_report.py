@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -69,19 +68,6 @@ def test_a_sweep_prints_its_table_and_writes_its_report(sweep_folder: Path, repo
     assert 'data-kind="throughput"' in (report_folder / "index.html").read_text()
     assert not list(report_folder.rglob("*.tmp"))
     assert "speedup is relative to" in report(sweep_folder, "--no-charts", "--verbose").out
-
-
-def test_without_charts_a_page_that_has_them_stays_until_something_is_measured(
-    sweep_folder: Path,
-    report: Report,
-) -> None:
-    report(sweep_folder)
-    page = sweep_folder / "report" / "index.html"
-    for charts, measured in ((True, False), (False, True)):
-        if measured:
-            os.utime(sweep_folder / "trials.jsonl", (page.stat().st_mtime + 1,) * 2)
-        assert f"\nReport: {page}" in report(sweep_folder, "--no-charts").out
-        assert ('data-kind="throughput"' in page.read_text()) is charts
 
 
 def test_an_html_file_is_the_page_alone(sweep_folder: Path, tmp_path: Path, report: Report) -> None:

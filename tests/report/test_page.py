@@ -50,7 +50,6 @@ def test_throughput_is_first_and_open() -> None:
         "Where the time goes",
         "Loss curves",
         "Failed or skipped",
-        "Charts not drawn",
         "Environment",
         "Reproduce",
     ]
@@ -136,12 +135,10 @@ def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
     assert section.notes == (f"failed, {labels}: {reason.strip()}",)
 
 
-def test_a_chart_without_data_has_its_reason() -> None:
+def test_charts_without_data_are_left_out() -> None:
     shown = {chart.kind.name for section in whole().sections for chart in section.charts}
     expected = {kind.name for kind in CHARTS.values() if kind.source == "sweep"}
     assert shown == expected - {"step-shares"}  # no phases in the sample
-    (absent,) = (section.notes for section in whole().sections if section.key == "not-drawn")
-    assert absent == ("Phases of a step: no trial measured the phases of a step",)
     collectives = of_folder(stored_collectives(sample_collectives()))
     page = build_page(collectives, charts=True)
     assert [chart.kind.name for chart in page.sections[0].charts] == ["bandwidth"]

@@ -32,8 +32,8 @@ def describe(record: Record, label: Callable[[Any], str]) -> str:
     """Writes "ddp/gloo ×2, batch 32, repetition 1: 3,936 images/s (1.2 s)"; `label` names the
     configuration."""
     spec = record.trial if isinstance(record, TrialRecord) else record.collective
-    took = "" if record.status is Status.SKIPPED else f" ({units.seconds(record.duration_seconds)})"
-    return f"{label(spec)}, repetition {spec.repetition + 1}: {_result(record)}{took}"
+    took = units.seconds(record.duration_seconds)
+    return f"{label(spec)}, repetition {spec.repetition + 1}: {_result(record)} ({took})"
 
 
 def speed(items_per_second: float) -> str:
@@ -71,7 +71,6 @@ class Reporter:
         console = console or Console(stderr=True, highlight=False, quiet=quiet)
         self._draws = can_draw(console)
         self._label: Callable[[Any], str] = attrgetter("label")
-        self._noun = noun
         self._bar = Progress(
             BarColumn(),
             MofNCompleteColumn(),
@@ -86,15 +85,12 @@ class Reporter:
         self._task = self._bar.add_task("", total=None, rest="")
         self._done = self._total = 0
         self._took: list[float] = []
-        self._skipped: list[Record] = []
-        """The last ones, all for one reason, which get one line."""
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._print_skipped()
         self._bar.stop()
 
     note = staticmethod(say)
@@ -113,8 +109,6 @@ class Reporter:
         self._bar.update(self._task, description=escape(self._label(spec)))
 
     def finished(self, record: Record) -> None:
-        if self._skipped and record.reason != self._skipped[0].reason:
-            self._print_skipped()
         self._done += 1
         if record.duration_seconds > 0:  # a skipped trial tells nothing about others
             self._took.append(record.duration_seconds)
@@ -123,19 +117,11 @@ class Reporter:
         rest = f", {left} left" if left else ""
         self._bar.update(self._task, completed=self._done, rest=rest)
         if record.status is Status.SKIPPED:
-            self._skipped.append(record)
-        elif not self._draws:
+            return  # the table has a line for all that are skipped for one reason
+        if not self._draws:
             self._print(f"[{self._done}/{self._total}] {describe(record, self._label)}{rest}")
         elif record.status is not Status.COMPLETED:
             self._print(describe(record, self._label))
-
-    def _print_skipped(self) -> None:
-        found, self._skipped = self._skipped, []
-        if found and not self._draws:
-            line = describe(found[0], self._label)
-            if len(found) > 1:
-                line = f"{units.counted(len(found), self._noun)} {_result(found[0])}"
-            self._print(f"[{self._done}/{self._total}] {line}")
 
     def _print(self, line: str) -> None:
         """Prints a line above the bar, if there is one."""

@@ -38,32 +38,16 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
     return Console(file=Terminal(), width=100, force_terminal=True, highlight=False)
 
 
-def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
+def test_what_is_no_terminal_gets_a_line_per_trial_that_runs_with_the_time_left() -> None:
     out = io.StringIO()
     with Reporter(Console(file=out, width=40)) as progress:
         progress.planned(PALINDROME, plain_label)
         for one in (skipped(A), took(B, 9.0), took(B2, 4.0), took(A2, 2.0)):
             progress.finished(one)
     assert out.getvalue().splitlines() == [
-        "[1/4] dp ×1, batch 8, repetition 1: skipped: nccl needs a GPU",
         "[2/4] ddp/gloo ×2, batch 8, repetition 1: 1,000 images/s (9 s), 18 s left",
         "[3/4] ddp/gloo ×2, batch 8, repetition 2: 1,000 images/s (4 s), 7 s left",
         "[4/4] dp ×1, batch 8, repetition 2: 1,000 images/s (2 s)",
-    ]
-
-
-def test_trials_that_are_skipped_for_one_reason_share_a_line() -> None:
-    out = io.StringIO()
-    failed = record(A, status=Status.FAILED, reason="rank 0 raised", duration_seconds=1.0)
-    other = replace(skipped(A2), reason="no memory")
-    with Reporter(Console(file=out, width=80)) as progress:
-        progress.planned([A, B, B2, A2], plain_label)
-        for one in (failed, skipped(B), skipped(B2), other):
-            progress.finished(one)
-    assert out.getvalue().splitlines() == [
-        "[1/4] dp ×1, batch 8, repetition 1: failed: rank 0 raised (1 s), 3 s left",
-        "[3/4] 2 trials skipped: nccl needs a GPU",
-        "[4/4] dp ×1, batch 8, repetition 2: skipped: no memory",
     ]
 
 
