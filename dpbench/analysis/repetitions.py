@@ -32,6 +32,9 @@ MANY = 0.1
 """Share of disturbed trials from which no figure of the sweep can be trusted."""
 MOST_ADVISED = 200
 """Most repetitions that are advised."""
+AIM = 0.8
+"""Part of the widest interval that is enough which repetitions aim at, since the noise of a few is
+itself uncertain."""
 
 
 def by_configuration(records: Iterable[TrialRecord]) -> dict[TrialSpec, list[TrialRecord]]:
@@ -129,7 +132,8 @@ def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | Non
         half_width = math.log(high / low) / 2
         spread += half_width * math.sqrt(one.sample_size) / t_quantile(one.sample_size - 1)
     counts = range(2, MOST_ADVISED + 1)
-    return next((n for n in counts if t_quantile(n - 1) * spread / math.sqrt(n) <= reach), None)
+    enough = AIM * reach
+    return next((n for n in counts if t_quantile(n - 1) * spread / math.sqrt(n) <= enough), None)
 
 
 def _share(load: HostLoad) -> float:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -18,12 +16,6 @@ from dpbench.options.bridge import command, read_options
 from dpbench.options.plot import ALL, PlotOptions
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.run.results import is_table, read_subject, select_rows
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Drawing = tuple[str, str, "Callable[[], Figure]"]
-"""Name of a chart, its work, and what draws it."""
 
 
 @command(PlotOptions)
@@ -41,6 +33,8 @@ def plot(typed: dict[str, Any]) -> None:
     if _is_place(first) and not _is_place(second):
         typed = {**typed, "kinds": second, "path": first}  # the folder, then charts or none
     options = read_options(PlotOptions, typed)
+    from dpbench.report.charts.files import stem_of, write_figure
+    from dpbench.report.charts.style import house_style
     from dpbench.report.page import CHART_FOLDER, REPORT_FOLDER
 
     path = options.path or latest("plot", sweeps_only=options.kinds != ("bandwidth",))[0]
@@ -51,19 +45,25 @@ def plot(typed: dict[str, Any]) -> None:
     subject = read_subject(path)
     warn(*(subject.stored.warnings if subject.stored else ()))
     subject = select_rows(subject, options)
-    kinds = list(CHARTS.values())
-    if ALL not in options.kinds:
-        kinds = [CHARTS[name] for name in options.kinds]
-    drawings = [
-        (kind.name, one.work, partial(kind.draw, one))
-        for kind in kinds
-        for one in kind.subjects(subject)
-    ]
     folder = options.output or folder_inside(path, REPORT_FOLDER, CHART_FOLDER)
-    paths, empty = _save_charts(drawings, folder, options.format)
-    for written in paths:
-        typer.echo(written)
-    if empty and (ALL not in options.kinds or len(empty) == len(drawings)):
+    kinds = CHARTS if ALL in options.kinds else options.kinds
+    drawn, empty = 0, []
+    with house_style():
+        for kind, one in [(CHARTS[n], one) for n in kinds for one in CHARTS[n].subjects(subject)]:
+            stem = stem_of(kind.name, one.work)
+            try:
+                figure = kind.draw(one)
+            except NothingToDraw as reason:
+                empty.append(f"no chart {stem}: {reason}")
+                continue
+            drawn += 1
+            for target in (folder / f"{stem}.{image}" for image in options.format):
+                try:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    typer.echo(write_figure(figure, target))
+                except OSError as error:
+                    raise StoreError(f"cannot write {target}: {error.strerror}") from None
+    if empty and (ALL not in options.kinds or not drawn):
         raise UsageError(f"{path}: {'; '.join(empty)}")
     say(*empty)
 
@@ -71,32 +71,3 @@ def plot(typed: dict[str, Any]) -> None:
 def _is_place(text: str) -> bool:
     """Whether an argument is a folder or a table, not names of charts."""
     return bool(text) and (os.sep in text or Path(text).is_dir() or is_table(Path(text)))
-
-
-def _save_charts(
-    drawings: Iterable[Drawing], folder: Path, images: Sequence[str]
-) -> tuple[list[Path], list[str]]:
-    """Writes folder/<name>.<image>. Returns the files, and why some charts have nothing to show.
-
-    Raises StoreError.
-    """
-    from dpbench.report.charts.files import stem_of, write_figure
-    from dpbench.report.charts.style import house_style
-
-    paths, empty = [], []
-    with house_style():
-        for name, work, draw in drawings:
-            stem = stem_of(name, work)
-            try:
-                figure = draw()
-            except NothingToDraw as reason:
-                empty.append(f"no chart {stem}: {reason}")
-                continue
-            for target in (folder / f"{stem}.{image}" for image in images):
-                try:
-                    folder.mkdir(parents=True, exist_ok=True)
-                    write_figure(figure, target)
-                except OSError as error:
-                    raise StoreError(f"cannot write {target}: {error.strerror}") from None
-                paths.append(target)
-    return paths, empty

@@ -15,7 +15,7 @@ from dpbench.options.report import ReportOptions
 from dpbench.report.layout import table_limit
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 
 @command(ReportOptions)
@@ -72,13 +72,8 @@ def report(typed: dict[str, Any]) -> None:
         if subject.collectives:
             typer.echo(f"\nReport: {page}")
         if options.open:
-            _open_page(page)
+            import webbrowser
 
-
-def _open_page(page: Path) -> None:
-    """Shows the page in a browser, or says where it is."""
-    import webbrowser
-
-    address = page.resolve().as_uri()
-    if not webbrowser.open(address):
-        say(f"no browser was found; open {address} in one")
+            address = page.resolve().as_uri()
+            if not webbrowser.open(address):
+                say(f"no browser was found; open {address} in one")

@@ -49,11 +49,11 @@ def test_no_warmup_is_advised_where_other_processes_disturbed_the_steps() -> Non
 
 
 def test_rows_that_are_too_noisy_say_what_is_known_and_what_would_be_enough() -> None:
-    """Logarithms of 100, 200 and 400 have a deviation of ln 2; t(8) × ln 2 ÷ √9 is ln 3 ÷ 2."""
+    """Their logarithms deviate by ln 2: t(12) × ln 2 ÷ √13 is below 0.8 × ln 3 ÷ 2 = 0.44."""
     wild = [row for size in (1, 2) for row in runs(trial(group_size=size), (100.0, 200.0, 400.0))]
     assert [*too_noisy(summarize(wild))] == [
         "too noisy: ddp/gloo ×1, batch 32 (100–400 images/s); ddp/gloo ×2, batch 32 "
-        "(100–400 images/s); to state it: about 9 repetitions (now 3), 18 s: --repetitions 9"
+        "(100–400 images/s); to state it: about 13 repetitions (now 3), 26 s: --repetitions 13"
     ]
     hopeless = runs(trial(), (1.0, 10_000.0))
     assert "to state it: more than 200 repetitions (now 2)" in "".join(

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dpbench import units
-from dpbench.analysis.comparisons.change import MOST_ADVISED
 from dpbench.analysis.diagnosis.factors import (
     CONTENDED,
     IDEAL,
@@ -20,7 +19,8 @@ from dpbench.analysis.diagnosis.factors import (
     references_of,
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
-from dpbench.analysis.estimate import TOO_NOISY, Estimate, t_quantile
+from dpbench.analysis.estimate import TOO_NOISY, Estimate
+from dpbench.analysis.repetitions import repetitions_needed
 from dpbench.analysis.row import Row
 from dpbench.analysis.scaling import reference_of
 from dpbench.analysis.steps import SlowSteps, slow_steps
@@ -28,10 +28,6 @@ from dpbench.analysis.throughput import slowest_rank, steps_without_sync
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
-
-AIM = 0.8
-"""Part of the widest interval that can be stated which repetitions aim at, since the noise of a few
-is itself uncertain."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,17 +104,8 @@ class Explanation:
         MOST_ADVISED would not."""
         row = self.row
         found = (row.throughput, row.speedup, row.efficiency, self.breakdown.efficiency)
-        reach, done = max((math.log(e.ends[1] / e.ends[0]) / 2, e.sample_size) for e in found if e)
-        error = reach / t_quantile(done - 1) * math.sqrt(done)
-        enough = AIM * math.log(TOO_NOISY) / 2
-        return next(
-            (
-                count
-                for count in range(done + 1, MOST_ADVISED + 1)
-                if t_quantile(count - 1) * error / math.sqrt(count) <= enough
-            ),
-            None,
-        )
+        widest = max((e for e in found if e), key=lambda e: e.ends[1] / e.ends[0])
+        return repetitions_needed([widest], math.log(TOO_NOISY) / 2)
 
 
 def not_too_noisy(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:

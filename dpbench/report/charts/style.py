@@ -140,13 +140,6 @@ def cases(rows: Iterable[Row]) -> list[list[Row]]:
     return [groups[key] for key in sorted(groups)]
 
 
-def case_title(case: Sequence[Row]) -> str:
-    """Names a case: "2 replicas, batch size 32"."""
-    row = case[0]
-    batch = "" if row.batch_size is None else f", batch size {row.batch_size:,}"
-    return f"{units.counted(row.group_size, 'replica')}{batch}"
-
-
 def case_panels(
     rows: Collection[Row], bars: Callable[[Row], int] = lambda _: 1
 ) -> tuple[Figure, list[tuple[Axes, list[Row]]], list[str]]:
@@ -167,7 +160,9 @@ def case_panels(
     grid = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
     axes: list[Axes] = [line[0] for line in grid]
     for axis, case, height in zip(axes, shown, heights, strict=True):
-        axis.set_title(case_title(case), pad=4)
+        batch = case[0].batch_size
+        title = units.counted(case[0].group_size, "replica")
+        axis.set_title(title if batch is None else f"{title}, batch size {batch:,}", pad=4)
         axis.grid(False, axis="y")
         axis.tick_params(axis="y", length=0)
         axis.spines["left"].set_visible(False)
