@@ -145,7 +145,7 @@ def _usage_message(error: Any, arguments: Sequence[str]) -> str:
     option = str(getattr(error, "option_name", "")).lstrip("-").removesuffix("s")
     declared = known.params if known else ()
     if option in [str(p.metavar).lower() for p in declared if p.param_type_name == "argument"]:
-        return f"No such option: --{option}; write {command} {option.upper()} without a name"
+        return f"No such option: --{option}; it is an argument: {command} {option.upper()}"
     if extra := EXTRA_WORD.match(message):
         message = f"unexpected argument {extra[1]}"
         if extra[1].endswith(".py"):

@@ -41,14 +41,15 @@ def test_a_busy_machine_is_said_once_and_explain_comes_next_all_the_same() -> No
 def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
     """Both explain why the copies, which are faster, are not called the fastest."""
     runs = [
-        run(trial(name, backend, 2, repetition=number), speed + number)
+        run(trial(name, backend, size, 16 * size, repetition=number), speed * size + number)
         for name, backend, speed in (("ddp", "gloo", 100.0), ("independent", "none", 200.0))
+        for size in (1, 2)
         for number in range(3)
     ]
     one = subject(runs)
     (results,) = (s for s in build_page(one).sections if s.key == "results")
     text = screen(one)
-    assert text.startswith("Fastest: ddp/gloo ×2, batch 32 at 101 ± 3 images/s.\n")
+    assert text.startswith("Fastest: ddp/gloo ×2, batch 32 at 201 ± ")
     assert f"({len(results.notes)} notes: --verbose)" in " ".join(text.split())
     header = next(line for line in text.splitlines() if line.startswith("Implementation"))
     (table,) = results.tables

@@ -38,7 +38,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
     return Console(file=Terminal(), width=100, force_terminal=True, highlight=False)
 
 
-def test_what_is_no_terminal_gets_a_line_per_trial_that_runs_with_the_time_left() -> None:
+def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
     out = io.StringIO()
     with Reporter(Console(file=out, width=40)) as progress:
         progress.planned(PALINDROME, plain_label)
