@@ -47,7 +47,11 @@ def test_the_page_sorts_filters_and_fits_its_window(tmp_path: Path) -> None:
         filled = f"(right => {right})(e => e.getBoundingClientRect().right)"
         assert tab.evaluate(filled) > 1280 - 100, "charts leave the right of the page empty"
         tab.set_viewport_size({"width": 390, "height": 800})
-        assert tab.locator("figure.chart svg").first.is_visible()
+        drawn = tab.locator("figure.chart svg").first
+        assert drawn.is_visible()
+        assert drawn.evaluate(
+            "svg => svg.clientWidth >= 1.29 * parseInt(svg.getAttribute('width'))"
+        )
         tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
         boxes = "[...document.querySelectorAll('.scroll, figure')]"

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpbench.analysis.subject import of_published
-from dpbench.records.trial import HostLoad
 from dpbench.report.page import build_page
 from dpbench.report.screen import screen
 from dpbench.shipped import RESULTS
@@ -27,15 +26,6 @@ def test_one_warning_is_shown_and_the_others_are_notes() -> None:
     assert "· another one" in screen(warned, verbose=True)
     alone = subject([run(trial("single", "none", repetition=n), 100.0 + n) for n in (0, 1)])
     assert "Next:" not in screen(alone, to_explain=folder)  # explain has nothing to explain
-
-
-def test_a_busy_machine_is_said_once_and_explain_comes_next_all_the_same() -> None:
-    load = HostLoad(cores=2, during=2.0, stolen=0.0)
-    runs = [run(trial(group_size=n), 100.0 * n, host_load=load) for n in (1, 2)]
-    text = " ".join(screen(subject(runs), to_explain=Path("r"), verbose=True).split())
-    assert text.startswith("No fastest configuration: other processes used 100 %")
-    assert text.count("other processes used") == 1
-    assert "Next: dpbench explain r" in text
 
 
 def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
