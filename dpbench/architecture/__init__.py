@@ -14,7 +14,6 @@ from dpbench.architecture.naming import LONGEST_FOLDER_NAME as LONGEST_FOLDER_NA
 from dpbench.architecture.naming import folder_name as folder_name
 from dpbench.architecture.naming import is_user_code as is_user_code
 from dpbench.architecture.naming import make_importable as make_importable
-from dpbench.architecture.naming import split_names as split_names
 from dpbench.architecture.protocol import Architecture as Architecture
 from dpbench.architecture.protocol import CountsCorrect as CountsCorrect
 from dpbench.architecture.protocol import architecture_notes as architecture_notes

@@ -109,16 +109,11 @@ def is_user_code(text: str) -> bool:
     return parse_name(text).is_user_code
 
 
-def split_names(text: str) -> list[str]:
-    """The names in a comma-separated list; a comma before an option is part of the name."""
-    return [name.strip() for name in NOT_BEFORE_OPTION.split(text)]
-
-
-def make_importable(*named: str | None) -> None:
-    """Add the working directory to the import path if one of the lists of names needs it, as
-    python -m does."""
+def make_importable(*names: str | None) -> None:
+    """Add the working directory to the import path if one of the names needs it, as python -m
+    does."""
     with suppress(UsageError):  # a wrong name is reported when it is loaded
-        theirs = any(is_user_code(one) for name in named if name for one in split_names(name))
+        theirs = any(is_user_code(name) for name in names if name)
         if theirs and str(Path.cwd()) not in sys.path:
             sys.path.append(str(Path.cwd()))
 

@@ -70,7 +70,8 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
 def _names() -> Iterator[tuple[str, str, str | None, str]]:
     """Kind, name, reason why it cannot be used here (None if it can), and description."""
     from dpbench import architecture
-    from dpbench.data.registry import DATASETS, unusable_reason
+    from dpbench.data.mnist import MNIST_PLACE
+    from dpbench.data.registry import DATASETS, MNIST
     from dpbench.launch.machine import inspect_machine, missing_package_reason
     from dpbench.report.charts.kinds import CHARTS
     from dpbench.run import presets
@@ -89,7 +90,8 @@ def _names() -> Iterator[tuple[str, str, str | None, str]]:
     for name, backend in BACKENDS.items():
         yield "backends", name, machine.missing_reason(name), backend.description
     for dataset, description in DATASETS.items():
-        yield "datasets", dataset, unusable_reason(dataset), description
+        reason = f"needs its files {MNIST_PLACE}" if dataset == MNIST else None
+        yield "datasets", dataset, reason, description
     files = presets.SWEEPS | presets.TRAININGS
     for name, path in files.items():
         yield "presets", name, None, presets.purpose(path)

@@ -103,13 +103,6 @@ def prepare_dataset(
     return PreparedData(folder=folder, samples=len(targets))
 
 
-def unusable_reason(name: str) -> str | None:
-    """Why dataset `name` cannot be used here, or None if it can; loads no data."""
-    from dpbench.data import mnist
-
-    return f"needs its files {mnist.MNIST_PLACE}" if name == MNIST else None
-
-
 def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
     """Raise UsageError unless `architecture` accepts the samples; the message calls it `named`.
 

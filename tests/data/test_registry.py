@@ -13,7 +13,6 @@ from tests.data.mnist_folder import put_set
 def test_what_cannot_be_used_here_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"unknown dataset 'mnst'. Did you mean 'mnist'\?"):
         registry.prepare_dataset("mnst", data_dir=None, cache=tmp_path)
-    assert registry.unusable_reason("digits") is None
 
 
 def test_a_data_folder_that_no_dataset_reads_is_told() -> None:
