@@ -60,14 +60,19 @@ def test_divisions_worked_by_hand(
     assert split(total, shares) == sizes
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_a_share_that_cannot_be_is_named(bad: float) -> None:
-    with pytest.raises(UsageError, match=rf"shares: got 1\.0, {bad}; expected a finite number"):
-        split(4, (1.0, bad))
-
-
-def test_no_shares_and_too_few_samples_are_refused() -> None:
-    with pytest.raises(UsageError, match="shares: got none"):
-        split(4, ())
-    with pytest.raises(UsageError, match=r"got 2 samples for 3 ranks; .* or fewer ranks"):
-        split(2, (1, 1, 1))
+@pytest.mark.parametrize(
+    ("total", "shares", "words"),
+    [
+        *(
+            (4, (1.0, bad), rf"shares: got 1\.0, {bad}; expected a finite number above 0")
+            for bad in (0.0, -1.0, math.nan, math.inf)
+        ),
+        (4, (), "shares: got none"),
+        (2, (1, 1, 1), r"got 2 samples for 3 ranks; .* or fewer ranks"),
+    ],
+)
+def test_shares_that_cannot_be_and_too_few_samples_are_refused(
+    total: int, shares: tuple[float, ...], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        split(total, shares)
