@@ -47,7 +47,12 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
     pauses = _pauses(one)
     if one.trial.group_size == 1 and any(other.trial.group_size > 1 for other in others):
         return pauses
-    found = [*pauses, *_warm_up(one), *_sync_batch_norm(one)]
+    found = [*pauses, *_sync_batch_norm(one)]
+    steps, lost = one.breakdown.slow_first_steps, one.breakdown.first_steps
+    if lost is not None and is_large_loss(lost):
+        text = f"slow first steps of the window (the first {steps})"
+        remedy = f"try --warmup {one.trial.warmup_steps + steps}"
+        found.append(Cause(kind="warm-up", share=lost, text=text, remedy=remedy))
     if one.trial.workload.script and one.communicates:
         found += script_causes(one.row.records, one.breakdown)
     contained = {"warm-up", *(CONTAINED.get(cause.kind) for cause in found)}
@@ -57,13 +62,10 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
             continue  # the larger part of it are slow steps
         if is_large_loss(factor.share) and contained.isdisjoint(factor.parts):
             found.append(_of_factor(factor, one, others))
-    share = one.phases and one.phases.data_share
-    if share and is_large_loss(share):
+    if one.phases is not None and is_large_loss(share := one.phases.data_share):
         # A loader that is as slow in `single` costs no efficiency, and still costs time.
-        remedy = _faster_loading(one.trial)
-        found.append(
-            Cause(kind="data", share=share, text="loading data, on every rank", remedy=remedy)
-        )
+        text, remedy = "loading data, on every rank", _faster_loading(one.trial)
+        found.append(Cause(kind="data", share=share, text=text, remedy=remedy))
     return tuple(sorted(found, key=lambda cause: cause.order))
 
 
@@ -79,17 +81,6 @@ def _pauses(one: Explanation) -> tuple[Cause, ...]:
     if one.row.is_disturbed:
         remedy = "other processes ran meanwhile: free the machine and measure again"
     return (Cause(kind="slow steps", share=slow.share, text=slow.text, remedy=remedy),)
-
-
-def _warm_up(one: Explanation) -> Iterator[Cause]:
-    steps, share = one.breakdown.slow_first_steps, one.breakdown.first_steps
-    if share is not None and is_large_loss(share):
-        yield Cause(
-            kind="warm-up",
-            share=share,
-            text=f"slow first steps of the window (the first {steps})",
-            remedy=f"try --warmup {one.trial.warmup_steps + steps}",
-        )
 
 
 def _sync_batch_norm(one: Explanation) -> Iterator[Cause]:
