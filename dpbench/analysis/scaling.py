@@ -18,7 +18,8 @@ from numbers import Integral, Real
 from operator import attrgetter
 from typing import Literal, get_args
 
-from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, paired_ratio, ratio
+from dpbench.analysis.comparisons.change import change_between
+from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.throughput import items_per_second
 from dpbench.records.environment import comparable
 from dpbench.records.trial import TrialRecord
@@ -134,6 +135,7 @@ def speedup_of(own: Sequence[TrialRecord], base: Sequence[TrialRecord]) -> Estim
     """Ratio of the throughputs of usable repetitions; paired by pass of the palindrome if both
     sides have the same ones, and enough."""
     mine, theirs = ({r.trial.repetition: items_per_second(r) for r in side} for side in (own, base))
-    if len(mine) < FEWEST_PAIRS or mine.keys() != theirs.keys():
-        return ratio([*mine.values()], [*theirs.values()])
-    return paired_ratio([mine[n] for n in sorted(mine)], [theirs[n] for n in sorted(mine)])
+    paired = len(mine) >= FEWEST_PAIRS and mine.keys() == theirs.keys()
+    change = change_between(theirs, mine, paired=paired)
+    assert change is not None, "both sides have usable repetitions"
+    return change.estimate

@@ -107,18 +107,14 @@ class CheckOptions(MeasuringOptions, RepeatedOptions, ScriptArguments):
         is_stored = given == ["baseline"]
         if len(given) != 1 or is_stored != (stored is not None):
             words = [f"{option_name(CheckOptions, name)} {getattr(self, name)}" for name in given]
-            got = " ".join([*([stored] if stored else []), *words]) or "nothing"
-            script, against = "", "--against NAME (an implementation)"
-            if self.script_words:
-                script = f" {shlex.join(self.script_words)}"
-                got += f" to compare{script} with"
-                against = f"--against script --implementations ddp{script} (an implementation)"
-            else:
-                got += " to compare"
+            script = f" {shlex.join(self.script_words)}" if self.script_words else ""
+            subject = f"{script or f' {stored}'} with" if script or stored else ""
+            against = "script --implementations ddp" if script else "NAME"
             raise UsageError(
-                f"got {got}; expected one of --against-ref REV{script} (your code at a Git "
-                f"revision), --against-python PATH{script} (another environment), {against} and "
-                "DIR --baseline DIR (stored results)"
+                f"got {' '.join(words) or 'nothing'} to compare{subject}; expected one of "
+                f"--against-ref REV{script} (your code at a Git revision), --against-python "
+                f"PATH{script} (another environment), --against {against}{script} (an "
+                "implementation) and DIR --baseline DIR (stored results)"
             )
         reason = f"{stored} is stored" if is_stored else "both sides are measured here"
         wrong = {*typed} - {*OF_STORED} if is_stored else {*typed} & {"force"}

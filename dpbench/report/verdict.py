@@ -98,11 +98,11 @@ def headline(verdict: Verdict) -> str:
 
 def quantity_of(rows: Sequence[Comparison]) -> str:
     """The quantity that changes; more of it is worse. Throughput is judged by "time per image"."""
-    metric = rows[0].metric
-    items = {row.unit.removesuffix("/s").removesuffix("s") for row in rows}
-    if metric == "images_per_second":
-        return f"time per {items.pop() if len(items) == 1 else 'sample'}"
-    return metric
+    if rows[0].metric != "images_per_second":
+        return rows[0].metric
+    rates = {row.unit for row in rows if row.baseline or row.candidate}
+    rate = rates.pop() if len(rates) == 1 else "samples/s"
+    return f"time per {rate.removesuffix('/s').removesuffix('s')}"
 
 
 def _change(quantity: str, slowdown: Estimate | None, tolerance: float) -> str:
