@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, CollectiveRow, collective_rows
-from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.estimate import TOO_NOISY, Estimate
 from dpbench.analysis.metric import Metric
 from dpbench.messages import one_line
+from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.numbers import NOISY, metric_column, write
@@ -68,7 +68,8 @@ def collective_notes(stored: StoredCollectives) -> Iterator[str]:
         if reason:
             yield f"{label}: retried after {one_line(reason)}"
     yield from _reading(collective_rows(stored.records))
-    yield from environment_notes(stored.records, stored.environments, noun="measurement")
+    if any(one.launcher == SYNTHETIC for one in stored.environments.values()):
+        yield SYNTHETIC_NOTE
 
 
 def _reading(rows: Sequence[CollectiveRow]) -> Iterator[str]:

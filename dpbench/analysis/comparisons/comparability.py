@@ -9,16 +9,13 @@ from dpbench.analysis.comparisons.matching import Matched, Side
 from dpbench.analysis.row import MOST_LISTED
 from dpbench.data.user_code import named_files
 from dpbench.errors import NotComparable
-from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment, comparable
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import Labels, TrialSpec
-
-AnyRecord = TrialRecord | CollectiveRecord
+from dpbench.specs import Labels
 
 
 def environment_notes(
-    records: Sequence[AnyRecord], environments: Mapping[str, Environment], *, noun: str = "trial"
+    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
 ) -> tuple[str, ...]:
     """Notes on the differences between the environments of the records, and on configurations whose
     replicas shared a core or a GPU."""
@@ -31,38 +28,32 @@ def environment_notes(
     if (count := len({*map(comparable, used)})) > 1:
         found = dict.fromkeys(d for one in known[1:] for d in one.differences_from(known[0]))
         listed = "; ".join(found) or "one of them is not stored"
-        notes.append(f"{noun}s ran in {count} environments: {listed}")
+        notes.append(f"trials ran in {count} environments: {listed}")
     commits = dict.fromkeys(one.git_commit or "none" for one in known)
     if len(commits) > 1:
-        notes.append(f"{noun}s come from {len(commits)} git commits: {', '.join(commits)}")
+        notes.append(f"trials come from {len(commits)} git commits: {', '.join(commits)}")
     return tuple(notes)
 
 
 def _oversubscribed(
-    records: Sequence[AnyRecord], environments: Mapping[str, Environment]
+    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
 ) -> list[str]:
     """One line for each resource that is oversubscribed; cores are those of one host."""
-    labels = Labels.among(record.trial for record in records if isinstance(record, TrialRecord))
+    labels = Labels.among(record.trial for record in records)
     found: dict[tuple[str, str], dict[str, int]] = {}
     for record in records:
-        environment = environments.get(record.environment_id)
+        environment, trial = environments.get(record.environment_id), record.trial
         if environment is None or not record.ranks:
             continue
-        spec: TrialSpec | CollectiveSpec
-        if isinstance(record, TrialRecord):
-            spec, name = record.trial, labels.configuration(record.trial)
-            on_one_host = max(spec.nodes, default=spec.group_size)
-            gpus = len({*spec.places})
-        else:
-            spec, name = record.collective, record.collective.label
-            on_one_host, gpus = spec.group_size, len({*spec.devices})
-        if spec.devices[0] == "cpu":
-            needed, there = on_one_host * spec.threads_per_replica, environment.usable_cores
+        if trial.devices[0] == "cpu":
+            on_one_host = max(trial.nodes, default=trial.group_size)
+            needed, there = on_one_host * trial.threads_per_replica, environment.usable_cores
             what, where = "threads", "cores"
         else:
-            needed, there, what, where = spec.group_size, gpus, "replicas", "GPUs"
+            needed, there, what, where = trial.group_size, len({*trial.places}), "replicas", "GPUs"
         if needed > there:
-            found.setdefault((what, f"{there} {where}"), {})[name] = needed
+            named = found.setdefault((what, f"{there} {where}"), {})
+            named[labels.configuration(trial)] = needed
     return [
         f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
         f"{units.some_of([*needs], MOST_LISTED, 'configuration')}"
