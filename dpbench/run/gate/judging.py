@@ -70,9 +70,8 @@ class Check:
 
     def looks(self, sides: Callable[[], Sides]) -> Iterator[int]:
         """Numbers of repetitions to reach, one after the other; `sides` reads what is measured."""
-        options = self.options
-        judge = lambda: self.judge(sides())  # noqa: E731
-        return looks(options.repetitions, options.budget, judge, self.progress.note)
+        options, note = self.options, self.progress.note
+        return looks(options.repetitions, options.budget, lambda: self.judge(sides()), note)
 
     def new_folder(self) -> Path:
         """A folder that does not exist yet; raises StoreError if one of that --name does."""
