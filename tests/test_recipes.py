@@ -34,7 +34,7 @@ def _run_recipes(names: tuple[str, ...], rank: int) -> list[Any]:
     return [main_of(name)() for name in names]
 
 
-average = dp_train.average
+average = dp_train.average_replicas
 
 
 def add_up_without_dividing(models: Sequence[nn.Module]) -> None:
@@ -75,7 +75,7 @@ def test_dp_train_learns_a_regression_with_any_number_of_replicas() -> None:
 
 
 def test_the_regression_says_which_check_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dp_train, "average", forget)
+    monkeypatch.setattr(dp_train, "average_replicas", forget)
     with pytest.raises(SystemExit, match="failed: 1 replicas: a loss that falls; 2 replicas: a"):
         runpy.run_path(str(FOLDER / "minimal_dp_train.py"), run_name="__main__")
 
@@ -98,7 +98,7 @@ def test_replicas_of_one_sample_are_one_model_on_batches_in_all_modes() -> None:
 def test_a_wrong_mean_of_gradients_is_no_longer_one_model(
     monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(dp_train, "average", wrong)
+    monkeypatch.setattr(dp_train, "average_replicas", wrong)
     with pytest.raises(SystemExit, match="1"):
         runpy.run_path(str(FOLDER / "replicas_as_one_model.py"), run_name="__main__")
 

@@ -158,9 +158,7 @@ class CollectiveOperation:
         self()
         largest, wrong = 0.0, None
         for result, start, senders in results:
-            exact = torch.zeros(2 * PERIOD, dtype=torch.float64, device=result.device)
-            for sender in senders:
-                exact += self._thirds(sender)
+            exact = torch.stack([self._thirds(sender).double() for sender in senders]).sum(dim=0)
             for number, values in enumerate(torch.split(result, PERIOD)):
                 expected = exact[start % PERIOD :][: len(values)]
                 errors = (values.double() - expected).abs() / expected

@@ -140,33 +140,29 @@ class Reference:
         samples: Dataset,
     ) -> None:
         traits = IMPLEMENTATIONS[trial.implementation]
-        self._loss, self._samples, self._steps = architecture.loss, samples, 0
+        self._trial, self._loss, self._samples, self._steps = trial, architecture.loss, samples, 0
         # The shards that each copy takes, with the weights of their mean losses.
         shards = [(trial.process_shard(rank), 1.0)]
         if traits.communicates and trial.process_count > 1:
-            weights = [averaging_weight(trial, number) for number in range(trial.process_count)]
-            shards = [(trial.process_shard(n), weight) for n, weight in enumerate(weights)]
+            numbers = range(trial.process_count)
+            shards = [(trial.process_shard(n), averaging_weight(trial, n)) for n in numbers]
         self._shards = [[shard] for shard in shards] if traits.averages_parameters else [shards]
         self._copies = [copy.deepcopy(module) for _ in self._shards]
-        self._optimizers = [_sgd(one, trial) for one in self._copies]
-        self._average_every = trial.sync_every if traits.averages_parameters else None
         self.module = self._copies[rank if len(self._copies) > 1 else 0]
         """The module that has the gradients of this rank."""
 
     def step(self, batches: Sequence[torch.Tensor]) -> None:
         """Take a step on the global batch of each micro-step."""
         self._steps += 1
-        for module, shards, optimizer in zip(
-            self._copies, self._shards, self._optimizers, strict=True
-        ):
-            optimizer.zero_grad()
+        for module, shards in zip(self._copies, self._shards, strict=True):
+            module.zero_grad()
             for shard, weight in shards:
                 for batch in batches:
                     inputs, targets = self._samples.select(batch.narrow(0, *shard))
                     loss = self._loss(call(module, inputs), targets)
                     (loss * (weight / len(shards) / len(batches))).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-        if self._average_every is not None and self._steps % self._average_every == 0:
+            _sgd(module, self._trial).step()  # it has no state
+        if len(self._copies) > 1 and self._steps % self._trial.sync_every == 0:
             with torch.no_grad():
                 for same in zip(*(one.parameters() for one in self._copies), strict=True):
                     mean = torch.stack(same).mean(dim=0)

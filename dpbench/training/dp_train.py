@@ -344,7 +344,7 @@ def all_steps(
         losses[here] = torch.tensor(own, dtype=torch.float64)
         call("backward")
         if rank is None:
-            average(models)
+            average_replicas(models)
         else:
             dist.all_reduce(losses)
             sync_gradients(model)
@@ -414,7 +414,7 @@ def sample_loss(
     return loss_fn(output, sample if target_fn is None else target_fn(sample))
 
 
-def average(models: Sequence[nn.Module]) -> None:
+def average_replicas(models: Sequence[nn.Module]) -> None:
     """Give the first model the mean gradient of all replicas, and clear the others'.
 
     A replica without a gradient counts as zero; the mean is None if no replica has one.

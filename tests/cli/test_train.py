@@ -33,7 +33,7 @@ def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
     assert tiny("--name", "one", "--json-lines", "--json", "--memory") == 0
     out, err = capsys.readouterr()
     kinds = [json.loads(line).get("kind") for line in out.splitlines()]
-    assert kinds == ["note", "started", *("step", "step", "epoch") * 2, "finished", None]
+    assert kinds == ["started", *("step", "step", "epoch") * 2, "finished", None]
     assert "host memory, largest ÷ mean of ranks" in err
     run = RunFolder.open(Path("runs/one"))
     assert run.header.status == "completed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +16,6 @@ from dpbench.measure.step import Trainer, build_optimizer, compile_module, loss_
 from dpbench.specs import OPTIMIZERS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
-from tests.measure.recorded import Recorded
 
 SAMPLES = 24
 RATE = 0.1
@@ -112,6 +113,37 @@ def test_nothing_is_read_back_from_the_device_during_a_step(
     assert [type(loss) for loss in training.losses] == [torch.Tensor] * 2
     assert not any(loss.requires_grad for loss in training.losses)
     assert [type(loss) for loss in training.take_losses()] == [float] * 2
+
+
+class Recorded(Plain):
+    """Notes what a step asks of the plain module, in order, and ")" at the end of a context."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__(module)
+        self.events: list[str] = []
+
+    def forward(self, inputs: Any) -> Any:
+        self.events.append("forward")
+        return super().forward(inputs)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self.events.append("backward")
+        super().backward(loss)
+
+    @contextmanager
+    def _noted(self, name: str) -> Iterator[None]:
+        self.events.append(f"{name}(")
+        yield
+        self.events.append(")")
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self._noted("no_sync")
+
+    def without_sync(self) -> AbstractContextManager[None]:
+        return self._noted("without_sync")
+
+    def after_step(self, steps: int) -> None:
+        self.events.append("after_step")
 
 
 @pytest.mark.parametrize(

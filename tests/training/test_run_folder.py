@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.errors import StoreError
 from dpbench.specs.training import TrainingRun
-from dpbench.training.run_folder import RunFolder
+from dpbench.training.run_folder import RUN_FILE, RunFolder
 from tests.builders import HERE
 from tests.training.jobs import training_spec
 
@@ -56,3 +56,18 @@ def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) 
     assert second.command == ("train", "--resume", "one")
     assert first.started_utc <= second.started_utc
     assert not [*folder.path.glob("*.tmp")]
+
+
+def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
+    tmp_path: Path,
+) -> None:
+    first = made(tmp_path / "one")
+    second = RunFolder.open(first.path)
+    before = (first.path / RUN_FILE).read_bytes()
+    first.open_log()
+    with pytest.raises(StoreError, match="one is in use: another training is writing to it"):
+        second.begin(SPEC, RUN, ["train"], HERE)
+    assert (first.path / RUN_FILE).read_bytes() == before
+    first.close()
+    second.begin(SPEC, RUN, ["train"], HERE)
+    assert len(RunFolder.open(first.path).header.starts) == 2

@@ -116,7 +116,7 @@ class Launch:
 
 
 def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
-    """Trains as the rank that the environment names.
+    """Train as the rank that the environment names.
 
     Every rank returns the run folder and the end when all have trained, or raises DpbenchError.
     """
@@ -129,9 +129,9 @@ def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
     except RuntimeError as error:
         raise TrainingFailed(str(error)) from None
     if launch.rank == 0:
-        return lead(launch, options, output)
+        return train_as_first(launch, options, output)
     with said_to(lambda message: None):
-        return follow(launch, options, output)
+        return train_as_other(launch, options, output)
 
 
 def _describe_rank(variables: LaunchVariables, environ: Mapping[str, str]) -> RankDescription:
@@ -153,8 +153,10 @@ def _describe_rank(variables: LaunchVariables, environ: Mapping[str, str]) -> Ra
     )
 
 
-def lead(launch: Launch, options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
-    """Trains as rank 0, which decides, writes the run folder and shows what happens."""
+def train_as_first(
+    launch: Launch, options: TrainOptions, output: TrainOutput
+) -> tuple[Path, Finished]:
+    """Train as rank 0, which decides, writes the run folder and shows what happens."""
     if output.dry_run:
         raise UsageError("--dry-run trains nothing; run it without the launcher")
     spec = spec_of_world(options, launch.ranks, output)
@@ -171,8 +173,10 @@ def lead(launch: Launch, options: TrainOptions, output: TrainOutput) -> tuple[Pa
     return trained
 
 
-def follow(launch: Launch, options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
-    """Trains as another rank; the first one of each host prepares its samples."""
+def train_as_other(
+    launch: Launch, options: TrainOptions, output: TrainOutput
+) -> tuple[Path, Finished]:
+    """Train as another rank; the first one of each host prepares its samples."""
     spec = spec_of_world(options, launch.ranks, output)
     place = launch.hear("place")
     key = f"samples {launch.rank}"

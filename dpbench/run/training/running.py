@@ -69,7 +69,12 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
             work = partial(train_rank, job)
             finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
         except RanksFailed as failed:
-            raise _error_of(failed, scratch) from None
+            raised, hint = failed.outcome.raised, f"; what the ranks printed is in {scratch}"
+            kind = SAID_BY_RANKS.get(raised.kind) if raised else None
+            if raised is None or kind is None:
+                words = failed.outcome.reason or "the ranks failed"
+                raise TrainingFailed(f"{words}{hint}") from None
+            raise kind(raised.text + ("" if kind in REFUSALS else hint)) from None
         if options.debug:
             output.note(f"--debug: what the ranks printed is in {scratch}")
         else:
@@ -77,15 +82,6 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
         return finished
 
     return run_plan(plan, environment_here(machine), output, train)
-
-
-def _error_of(failed: RanksFailed, printed: Path) -> DpbenchError:
-    """The error of ranks that failed; a refusal of theirs needs nothing of what they `printed`."""
-    raised, hint = failed.outcome.raised, f"; what the ranks printed is in {printed}"
-    kind = SAID_BY_RANKS.get(raised.kind) if raised else None
-    if raised is None or kind is None:
-        return TrainingFailed(f"{failed.outcome.reason or 'the ranks failed'}{hint}")
-    return kind(raised.text + ("" if kind in REFUSALS else hint))
 
 
 def run_plan(
@@ -106,7 +102,12 @@ def run_plan(
         output.introduce(spec, options.run, steps_per_epoch, contents)
         if output.dry_run:
             return None
-        folder = open_folder(plan, environment)
+        start = (spec, options.run, ("train", *options.words()), environment)
+        if plan.existing is None:
+            folder = RunFolder.create(plan.folder, *start)
+        else:
+            folder = plan.existing
+            folder.begin(*start)
         job = TrainingJob(
             spec=spec,
             run=options.run,
@@ -130,16 +131,6 @@ def run_plan(
         )
     output.conclude(finished, spec, plan.folder)
     return plan.folder, finished
-
-
-def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:
-    """The run folder, made or begun again. Raises StoreError if a training runs in it."""
-    command = ["train", *plan.options.words()]
-    start = (plan.spec, plan.options.run, command, environment)
-    if plan.existing is None:
-        return RunFolder.create(plan.folder, *start)
-    plan.existing.begin(*start)
-    return plan.existing
 
 
 @contextmanager

@@ -6,35 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.errors import StoreError
-from dpbench.options.train import TrainOptions
-from dpbench.run.training.plan import TrainPlan
-from dpbench.run.training.running import following, open_folder
+from dpbench.run.training.running import following
 from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Event, Note, to_line
-from dpbench.training.run_folder import RUN_FILE, RunFolder
+from dpbench.training.run_folder import RunFolder
 from tests.builders import HERE
 from tests.training.jobs import training_spec
-
-
-def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
-    tmp_path: Path,
-) -> None:
-    folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
-    second = TrainPlan(
-        options=TrainOptions(),
-        spec=training_spec(),
-        folder=folder.path,
-        existing=RunFolder.open(folder.path),
-    )
-    before = (folder.path / RUN_FILE).read_bytes()
-    folder.open_log()
-    with pytest.raises(StoreError, match="one is in use: another training is writing to it"):
-        open_folder(second, HERE)
-    assert (folder.path / RUN_FILE).read_bytes() == before
-    folder.close()
-    open_folder(second, HERE)
-    assert len(RunFolder.open(folder.path).header.starts) == 2
 
 
 @pytest.fixture
