@@ -36,6 +36,7 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.implementations import wrap
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
+from dpbench.measure.nccl_log import nccl_transports
 from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.step import LoadBatch, Trainer, build_optimizer, compile_module, loss_of
@@ -84,6 +85,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankRep
     verification = None
     with (
         loading_batches(trial, rank, source, device) as load,
+        nccl_transports(trial.backend) as transports,
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
         run = _Run(trial, rank, architecture, load, batches, devices, ranks)
@@ -94,6 +96,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankRep
         with unused_parameters_named(run.module):
             run.warm_up(warmup)
             measurement = run.time_windows(setup_seconds)
+        measurement = replace(measurement, transports=transports())
         measurement = run.add_phases_and_gradients(measurement)
         del run
         if trial.repetition == 0:

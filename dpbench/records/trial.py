@@ -55,6 +55,9 @@ class Verification:
     ranks average nothing."""
 
 
+INFINIBAND_UNUSED = "NET/Socket beside InfiniBand"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuState:
     """State of a GPU at one moment, from NVML."""
@@ -202,6 +205,9 @@ class RankMeasurement:
     group_class: str | None = None
     """torch's class of the process group: "ProcessGroupNCCL", or "ProcessGroupNCCL2", which the
     backend "nccl" is from torch 2.15 on; None without a group."""
+    transports: tuple[str, ...] = ()
+    """Ways by which NCCL sends to other ranks, from its log: P2P, SHM, NET/IB, NET/Socket; or
+    INFINIBAND_UNUSED, on a host with an adapter."""
     warmup_steps: int = 0
     timed_steps: int = 0
     sample_checksum: str | None = None

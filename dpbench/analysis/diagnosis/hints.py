@@ -13,6 +13,7 @@ from dpbench.analysis.resources import gpu_names
 from dpbench.analysis.row import Row
 from dpbench.analysis.throughput import rank_step_seconds, steps_without_sync
 from dpbench.records.environment import Environment
+from dpbench.records.trial import INFINIBAND_UNUSED
 
 NCCL_GPUS = 4
 """Fewest GPUs for which gloo, which stages gradients through the host, is called the wrong
@@ -86,6 +87,11 @@ def _gpus_and_network(row: Row) -> Iterator[str]:
     }
     if shared:
         yield (f"{row.label}: other processes use {', '.join(shared)}; stop them and measure again")
+    if any(INFINIBAND_UNUSED in rank.transports for rank in ranks):
+        yield (
+            f"{row.label}: NCCL sends through sockets, although there is InfiniBand; look at "
+            "NCCL_IB_DISABLE, NCCL_IB_HCA and whether libibverbs is installed"
+        )
 
 
 def _uneven_shards(rows: Sequence[Row]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dpbench.analysis.repetitions import is_disturbed, load_notes
 from dpbench.analysis.rows import summarize
 from dpbench.records import environment
 from dpbench.records.environment import Accelerator, Environment
-from dpbench.records.trial import GpuState, HostLoad, TrialRecord
+from dpbench.records.trial import INFINIBAND_UNUSED, GpuState, HostLoad, TrialRecord
 from tests.analysis.builders import rank, record, run, trial, window
 
 
@@ -124,9 +124,9 @@ def gpu_state(clock: int = 1755, processes: int = 1, *slowdowns: str) -> GpuStat
     return GpuState(sm_clock_mhz=clock, power_watts=300.0, slowdowns=slowdowns, processes=processes)
 
 
-def on_two_gpus(devices: tuple[str, ...], processes: int) -> TrialRecord:
+def on_two_gpus(devices: tuple[str, ...], processes: int, *transports: str) -> TrialRecord:
     timed = replace(window([0.1] * 4, 32), gpu=(gpu_state(processes=processes),))
-    ranks = [rank(number, timed) for number in range(2)]
+    ranks = [rank(number, timed, transports=transports) for number in range(2)]
     return record(trial(backend="nccl", group_size=2, devices=devices), ranks)
 
 
@@ -136,3 +136,9 @@ def test_other_processes_on_the_gpus_are_noted() -> None:
     assert found([on_two_gpus(own, 2)]) == (
         "ddp/nccl ×2, batch 32: other processes use cuda:0, cuda:1; stop them and measure again",
     )
+
+
+def test_sockets_beside_infiniband_are_warned_of() -> None:
+    (hint,) = found([on_two_gpus(CUDA_DEVICES[:2], 1, "P2P", INFINIBAND_UNUSED)])
+    assert "NCCL sends through sockets, although there is InfiniBand" in hint
+    assert found([on_two_gpus(CUDA_DEVICES[:2], 1, "NET/IB")]) == ()
