@@ -10,7 +10,7 @@ several, steps take longer than any law through one node says; those errors are 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -39,7 +39,6 @@ class Error:
     """The error of one prediction of a withheld group size."""
 
     curve: PublishedCurve
-    crosses: bool
     log_ratio: float
     """ln(measured ÷ predicted step time)."""
     scaled: float
@@ -73,25 +72,26 @@ def published_curves() -> tuple[PublishedCurve, ...]:
 def errors(*, across: bool) -> tuple[Error, ...]:
     """The errors of all predictions on the published series, within a node or across its
     boundary."""
-    every = (error for curve in published_curves() for error in _errors(curve))
-    return tuple(error for error in every if error.crosses is across)
-
-
-def _errors(curve: PublishedCurve) -> Iterator[Error]:
-    for place, n in enumerate(curve.sizes):
-        for count in range(2, place + 1):
-            sizes, seconds = curve.sizes[:count], curve.seconds[:count]
-            if n > LARGEST_MULTIPLE * sizes[-1]:
+    found = []
+    for curve in published_curves():
+        ends = (
+            (count, place) for place in range(len(curve.sizes)) for count in range(2, place + 1)
+        )
+        for count, place in ends:
+            sizes, seconds, n = curve.sizes[:count], curve.seconds[:count], curve.sizes[place]
+            if n > LARGEST_MULTIPLE * sizes[-1] or crosses(sizes, n, curve.per_node) is not across:
                 continue
             predicted = continued(sizes, seconds, n)
             log_ratio = math.log(curve.seconds[place]) - predicted.log_seconds
-            yield Error(
-                curve=curve,
-                crosses=crosses(sizes, n, curve.per_node),
-                log_ratio=log_ratio,
-                scaled=log_ratio / predicted.scale,
-                log_ratio_if_kept=math.log(curve.seconds[place] / seconds[-1]),
+            found.append(
+                Error(
+                    curve=curve,
+                    log_ratio=log_ratio,
+                    scaled=log_ratio / predicted.scale,
+                    log_ratio_if_kept=math.log(curve.seconds[place] / seconds[-1]),
+                )
             )
+    return tuple(found)
 
 
 def conformal(scaled: Sequence[float], *, middle: float = 0.0) -> tuple[float, float, float]:
@@ -109,20 +109,20 @@ def conformal(scaled: Sequence[float], *, middle: float = 0.0) -> tuple[float, f
     return min(middle, ordered[below - 1]), middle, max(middle, ordered[above - 1])
 
 
-def _ends(found: Sequence[Error]) -> tuple[float, float, float]:
-    scaled = [error.scaled for error in found]
-    return conformal(scaled, middle=median(scaled) if found[0].crosses else 0.0)
-
-
 def calibrated(*, across: bool) -> Band:
     """The band from all published series, within a node or across its boundary, and how many
     predictions lie in a band from all other series."""
+
+    def band(found: Sequence[Error]) -> tuple[float, float, float]:
+        scaled = [error.scaled for error in found]
+        return conformal(scaled, middle=median(scaled) if across else 0.0)
+
     found = errors(across=across)
     inside = 0
     for curve in {error.curve for error in found}:
-        low, _, high = _ends([error for error in found if error.curve != curve])
+        low, _, high = band([error for error in found if error.curve != curve])
         inside += sum(low <= one.scaled <= high for one in found if one.curve == curve)
-    low, middle, high = _ends(found)
+    low, middle, high = band(found)
     return Band(low=low, middle=middle, high=high, inside=inside, predictions=len(found))
 
 

@@ -43,11 +43,9 @@ class Headline:
     """The highest efficiency at the largest number of replicas."""
     reason: str = ""
     """Why there is no fastest configuration."""
-    synthetic: bool = False
-    """Whether the numbers come from a cost model."""
 
 
-def headline_of(rows: Sequence[Row], *, synthetic: bool = False, load: str = "") -> Headline:
+def headline_of(rows: Sequence[Row], *, load: str = "") -> Headline:
     """The headline of all rows of one table.
 
     Nothing is named if the machine was too busy for the figures to be trusted, which `load` says,
@@ -61,12 +59,12 @@ def headline_of(rows: Sequence[Row], *, synthetic: bool = False, load: str = "")
         and row.implementation != INDEPENDENT
     ]
     if load and any(row.throughput for row in usable):
-        return Headline(reason=load, synthetic=synthetic)
+        return Headline(reason=load)
     # Published times have no throughput; the least is the fastest.
     fastest = _best(usable, "images_per_second") or _best(usable, "duration_seconds", least=True)
     reason = _why_no_speed(rows, usable)
     if not reason and fastest is not None and fastest.value.is_too_noisy:
-        return Headline(reason=NOISE, synthetic=synthetic)
+        return Headline(reason=NOISE)
     scaled = [row for row in usable if row.efficiency and row.group_size > 1]
     largest = max((row.group_size for row in scaled), default=0)
     scaling = _best([row for row in scaled if row.group_size == largest], "efficiency")
@@ -74,7 +72,6 @@ def headline_of(rows: Sequence[Row], *, synthetic: bool = False, load: str = "")
         fastest=None if reason else fastest,
         scaling=None if scaling is None or scaling.value.is_too_noisy else scaling,
         reason=reason,
-        synthetic=synthetic,
     )
 
 

@@ -31,10 +31,10 @@ Style = Literal[
     "error",
 ]
 """Style in which a value is printed; `report.numbers` has the writer of each."""
-Scale = Literal["", "linear", "log", "loss", "largest"]
+Scale = Literal["", "linear", "log", "loss", "largest", "smallest"]
 """How the values of repetitions become the value of a row: the arithmetic or the geometric mean
 with a t interval; for losses, which repetitions of one seed share, without an interval; the largest
-value; "" where `rows` computes it, or rows do not have it."""
+or smallest value; "" where `rows` computes it, or rows do not have it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +57,7 @@ class Metric:
     trial: Callable[[TrialRecord], PlainValue] | None = None
     """Reads it from one trial; None if trials do not have it."""
     setting: Callable[[TrialSpec], PlainValue] | None = None
-    """Reads it from the specification of a trial or of a row."""
+    """Reads it from the specification of a trial or of a row, unless the row is a published one."""
     row: Callable[[Any], Value] | None = None
     """Reads it from a row, where that is not its value under `key`."""
     in_rows: bool = True
@@ -92,10 +92,10 @@ class Metric:
         """Read its value in a row; None if that does not have it."""
         if self.row is not None:
             return self.row(row)
-        if self.setting is None:
-            value: Value = row[self.key]
-            return value
-        return None if row.trial is None else self.setting(row.trial)
+        if self.setting is not None and row.trial is not None:
+            return self.setting(row.trial)
+        value: Value = row[self.key]
+        return value
 
     def average(self, values: Sequence[float], unit: str) -> Estimate:
         """The mean over runs; on logarithms for positive values that are compared by ratio."""
@@ -111,7 +111,7 @@ class Metric:
         values: list[Any] = [value for r in usable if (value := self.of_trial(r)) is not None]
         if not values:
             return None
-        if self.scale == "largest":
-            largest: PlainValue = max(values)
-            return largest
+        if self.scale in ("largest", "smallest"):
+            end: PlainValue = max(values) if self.scale == "largest" else min(values)
+            return end
         return self.average(values, self.unit.replace("items", usable[0].item))

@@ -126,7 +126,7 @@ DECLARED: tuple[Metric, ...] = (
         kind="integer",
         meaning="Samples of all replicas together in a micro-step.",
         header="Global batch",
-        trial=lambda record: record.trial.global_batch_size or None,
+        setting=lambda trial: trial.global_batch_size or None,
     ),
     Metric(
         key="learning_rate",
@@ -403,6 +403,7 @@ DECLARED: tuple[Metric, ...] = (
         meaning="Steps of the timed window of each repetition.",
         header="Timed steps",
         trial=timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
+        scale="smallest",
     ),
     Metric(
         key="verified",

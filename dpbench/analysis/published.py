@@ -166,12 +166,21 @@ def from_csv(path: Path) -> tuple[Row, ...]:
         own = ones.get((line.implementation, line.backend, line.batch_size))
         base = singles.get(line.batch_size) if singles else own
         speedup, relative = _speedup(line, base), _speedup(line, own)
+        values: dict[str, Any] = {"speedup": speedup, "speedup_relative": relative}
         notes: tuple[str, ...] = ()
-        if line.speedup is not None:
-            speedup = relative = single_value(line.speedup, "×")
-        elif speedup is None:
+        if speedup is None:
             missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
             notes = (f"no speedup, no {missing}",)
+        else:
+            values["efficiency"] = efficiency_of(speedup, line.group_size)
+            if line.group_size > 1:
+                values["serial_fraction"] = serial_fraction(speedup.value, line.group_size)
+        if (speed := line.throughput) is not None:
+            values["images_per_second"] = single_value(speed, f"{line.item}/s")
+            # For times and speedups it is unknown whether the batch was per replica.
+            values["global_batch_size"] = (line.batch_size or 0) * line.group_size or None
+        if (duration := line.duration_seconds) is not None:
+            values["duration_seconds"] = single_value(duration, "s")
         rows.append(
             Row(
                 implementation=line.implementation,
@@ -179,7 +188,7 @@ def from_csv(path: Path) -> tuple[Row, ...]:
                 group_size=line.group_size,
                 batch_size=line.batch_size,
                 item=line.item,
-                values={**_values(line, speedup), "speedup_relative": relative},
+                values=values,
                 repetitions=1,
                 reference="" if speedup is None else SINGLE if singles else OWN,
                 notes=notes,
@@ -191,25 +200,10 @@ def from_csv(path: Path) -> tuple[Row, ...]:
     return in_order(rows)
 
 
-def _values(line: PublishedRow, speedup: Estimate | None) -> dict[str, Any]:
-    values: dict[str, Any] = {"speedup": speedup}
-    if speedup is not None:
-        values["efficiency"] = efficiency_of(speedup, line.group_size)
-        if line.group_size > 1:
-            values["serial_fraction"] = serial_fraction(speedup.value, line.group_size)
-    if (speed := line.throughput) is not None:
-        values["images_per_second"] = single_value(speed, f"{line.item}/s")
-        # For times and speedups it is unknown whether the batch was per replica.
-        values["global_batch_size"] = (line.batch_size or 0) * line.group_size or None
-    if (duration := line.duration_seconds) is not None:
-        values["duration_seconds"] = single_value(duration, "s")
-    return values
-
-
 def _speedup(line: PublishedRow, base: PublishedRow | None) -> Estimate | None:
-    """Over the base; None without one, or if the table states its own."""
-    if line is base and line.speed is not None:
-        return UNITY
+    """As the table states it, or over the base; None without one."""
+    if line.speedup is not None:
+        return single_value(line.speedup, "×")
     if base is None or line.speed is None or base.speed is None:
         return None
-    return single_value(line.speed / base.speed, "×")
+    return UNITY if line is base else single_value(line.speed / base.speed, "×")

@@ -68,36 +68,31 @@ def utilization(
     speed: Estimate,
     flops_per_item: float | None,
     trial: TrialSpec,
-    found: Sequence[Environment | None],
+    machines: Sequence[Environment | None],
 ) -> tuple[Estimate | None, list[str]]:
-    """Share of the devices' peak; with accelerators also the source of the peak, or why there is no
-    share.
+    """Share of the GPUs' peak, with the source of the peak or why there is no share; (None, []) on
+    CPUs.
 
     Args:
-        speed: items/s of all replicas; those that share a device share its peak.
+        speed: items/s of all replicas; those that share a GPU share its peak.
         flops_per_item: None if no trial of the workload counted its operations.
-        found: the environments of all hosts, None where one is not stored.
+        machines: the environments of all hosts, None where one is not stored.
     """
-    machines = [machine for machine in found if machine is not None]
-    if len(machines) < len(found):
+    gpus, dtype = gpu_names(machines), trial.workload.dtype
+    if not gpus or not all(place in gpus for place in trial.places):
         return None, []
-    accelerated = any(machine.accelerators for machine in machines)
     if flops_per_item is None:
-        missing = "no MFU: no trial of this workload counted its operations"
-        return None, [missing] if accelerated else []
-    dtype, total, gpus = trial.workload.dtype, 0.0, gpu_names(machines)
-    sources: dict[str, None] = {}
-    for place in dict.fromkeys(trial.places):
-        name = gpus.get(place, machines[place[0]].cpu)
+        return None, ["no MFU: no trial of this workload counted its operations"]
+    peaks = []
+    for name in map(gpus.__getitem__, dict.fromkeys(trial.places)):
         if (peak := peak_of(name, dtype)) is None:
             table = _table()["dated"]
-            missing = f"no MFU: the {dtype} peak of {name} is not in the table of {table}"
-            return None, [missing] if accelerated else []
-        total += peak[0]
-        sources[peak[1]] = None
-    source = f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({'; '.join(sources)})"
+            return None, [f"no MFU: the {dtype} peak of {name} is not in the table of {table}"]
+        peaks.append(peak)
+    total = sum(flops for flops, _ in peaks)
+    sources = "; ".join(dict.fromkeys(source for _, source in peaks))
     mfu = speed.scaled(flops_per_item / total, unit="of peak")
-    return mfu, [source] if accelerated else []
+    return mfu, [f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({sources})"]
 
 
 def peak_of(name: str, dtype: str = "f32") -> tuple[float, str] | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.repetitions import is_disturbed
-from dpbench.analysis.steps import WarmUp
+from dpbench.analysis.steps import WarmUp, warm_up
+from dpbench.analysis.throughput import step_seconds
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import Labels, TrialSpec, series_name
 from dpbench.specs.shares import on_hosts
@@ -43,15 +44,13 @@ class Row:
     repetitions: int = 0
     """Number of completed repetitions."""
     reference: str = ""
-    """Baseline of the speedup, in words: "single", or `scaling.OWN`; empty without one."""
+    """Baseline of the speedup, in words: "single", or `scaling.OWN`."""
     trial: TrialSpec | None = None
     """The specification that its repetitions share."""
     labels: Labels = field(default_factory=Labels)
     """Names that distinguish it among the rows of its sweep."""
     records: tuple[TrialRecord, ...] = ()
     """The repetitions behind its values, see `repetitions.usable_repetitions`."""
-    warm_up: WarmUp | None = None
-    """Slow steps at the start of its windows."""
     notes: tuple[str, ...] = ()
     """Remarks on this row."""
     remarks: tuple[str, ...] = ()
@@ -96,6 +95,11 @@ class Row:
         return any(map(is_disturbed, self.records))
 
     @property
+    def warm_up(self) -> WarmUp | None:
+        """Slow steps at the start of its windows."""
+        return warm_up([step_seconds(record) for record in self.records]) if self.records else None
+
+    @property
     def nodes(self) -> tuple[int, ...]:
         """Number of replicas on each host; () if all are on one."""
         return () if self.trial is None else self.trial.nodes
@@ -121,19 +125,6 @@ class Row:
         size across hosts."""
         batch = "" if self.batch_size is None else f", batch {self.batch_size}"
         return f"{self.series} ×{self.group_size}{on_hosts(self.nodes)}{batch}"
-
-    @property
-    def named_within_work(self) -> Row:
-        """The row without the name of its work in its own, for where that is said already."""
-        return replace(self, labels=self.labels.within_work)
-
-
-def by_work(rows: Iterable[Row]) -> dict[str, tuple[Row, ...]]:
-    """Rows by their work, in the order of the first ones."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row.work, []).append(row)
-    return {work: tuple(group) for work, group in groups.items()}
 
 
 def noise_note(rows: Iterable[Row], purpose: str) -> str:

@@ -18,16 +18,7 @@ from dpbench.analysis.resources import (
     utilization,
 )
 from dpbench.analysis.row import Row, in_order
-from dpbench.analysis.scaling import (
-    OWN,
-    UNITY,
-    efficiency_of,
-    environments_of,
-    reference_of,
-    speedup_of,
-)
-from dpbench.analysis.steps import warm_up
-from dpbench.analysis.throughput import step_seconds
+from dpbench.analysis.scaling import OWN, UNITY, efficiency_of, reference_of, speedup_of
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import Labels, TrialSpec, plain_label
@@ -49,28 +40,25 @@ def summarize(
     labels = Labels.among(final)
     rows = []
     for spec, group in final.items():
-        own = usable[spec]
-        values: dict[str, Any] = {
-            "global_batch_size": spec.global_batch_size or None,
-            "timed_steps": spec.fixed_steps,
-        }
-        notes: list[str] = []
+        own, reference = usable[spec], reference_to(spec)
+        values: dict[str, Any] = {}
         remarks: list[str] = []
-        reference = ""
+        notes: list[str] = []
         if run_again := counts[spec] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
         if own:
-            values |= _values(own)
+            values = {metric.key: metric.combined(own) for metric in DECLARED if metric.scale}
+            speed: Estimate = values["images_per_second"]
             machines = [(environments or {}).get(name) for name in own[-1].environment_ids]
-            speed = values["images_per_second"]
             counted = flops.get(spec.workload)
             values["mfu"], remarks = utilization(speed, counted, spec, machines)
+            values["loss_slope_per_second"] = loss_slope_per_second(own, speed)
+            values |= {f"step_seconds_p{p}": percentile(p, *own) for p in (50, 95)}
+            values |= _scaling(spec, reference, usable)
             notes += loss_notes(own)
         notes += _notes(group, own)
-        if own:
-            gains, reference, missing = _scaling(spec, reference_to(spec), usable)
-            values |= gains
-            notes += missing
+        if own and values["speedup"] is None:
+            notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
         status, reason = outcome(group)
         is_compared = any(record.verification is not None for record in group) or None
         is_wrong = any(record.status is Status.WRONG_GRADIENTS for record in group)
@@ -86,11 +74,10 @@ def summarize(
                 verified=False if is_wrong else is_compared,
                 values=values,
                 repetitions=sum(record.status is Status.COMPLETED for record in group),
-                reference=reference,
+                reference=SINGLE if reference.implementation == SINGLE else OWN,
                 trial=spec,
                 labels=labels,
                 records=own,
-                warm_up=warm_up([step_seconds(record) for record in own]) if own else None,
                 notes=tuple(notes),
                 remarks=tuple(remarks),
             )
@@ -98,48 +85,23 @@ def summarize(
     return in_order(rows)
 
 
-def _values(usable: Sequence[TrialRecord]) -> dict[str, Any]:
-    """What the usable repetitions of a configuration say without other ones."""
-    values: dict[str, Any] = {
-        metric.key: metric.combined(usable) for metric in DECLARED if metric.scale
-    }
-    speed: Estimate = values["images_per_second"]
-    fewest = min(len(rank.timed.step_seconds) for record in usable for rank in record.ranks)
-    return {
-        **values,
-        "loss_slope_per_second": loss_slope_per_second(usable, speed),
-        "step_seconds_p50": percentile(50, *usable),
-        "step_seconds_p95": percentile(95, *usable),
-        "timed_steps": usable[0].trial.fixed_steps or fewest,
-    }
-
-
 def _scaling(
     spec: TrialSpec, reference: TrialSpec, usable: Mapping[TrialSpec, Sequence[TrialRecord]]
-) -> tuple[dict[str, Estimate | None], str, list[str]]:
-    """Speedups and efficiency against `reference`, its name in words, and what is wrong with it."""
+) -> dict[str, Estimate | None]:
+    """Speedups over `reference` and over one replica, and the efficiency; None without the runs."""
 
-    def against(baseline: TrialSpec) -> Estimate | None:
+    def over(baseline: TrialSpec) -> Estimate | None:
         if baseline == spec:
             return UNITY
         base = usable.get(baseline)
         return speedup_of(usable[spec], base) if base else None
 
-    speedup, relative = against(reference), against(spec.of_one_replica)
-    if speedup is None:
-        missing = f"no speedup, because {plain_label(reference)} has no completed run"
-        return {"speedup_relative": relative}, "", [missing]
-    gains = {
+    speedup = over(reference)
+    return {
         "speedup": speedup,
-        "efficiency": efficiency_of(speedup, spec.group_size),
-        "speedup_relative": relative,
+        "efficiency": speedup and efficiency_of(speedup, spec.group_size),
+        "speedup_relative": over(spec.of_one_replica),
     }
-    base = environments_of(usable[reference])
-    notes = []
-    if base != environments_of(usable[spec]):
-        names = ", ".join(sorted(base))
-        notes = [f"compared with {plain_label(reference)} from another environment ({names})"]
-    return gains, SINGLE if reference.implementation == SINGLE else OWN, notes
 
 
 def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Iterator[str]:

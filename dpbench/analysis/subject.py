@@ -12,9 +12,8 @@ from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.headline import Headline, headline_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.repetitions import is_untrustworthy, load_notes
-from dpbench.analysis.row import Row, by_work
+from dpbench.analysis.row import Row
 from dpbench.analysis.rows import summarize
-from dpbench.records.environment import SYNTHETIC
 from dpbench.records.trial import NOT_A_MEAN
 from dpbench.store import StoredCollectives, StoredSweep
 from dpbench.store.unfinished import unfinished_warning
@@ -51,29 +50,19 @@ class Subject:
     @property
     def works(self) -> tuple[Subject, ...]:
         """The subject for each work of its rows, of which a sweep of one architecture has one."""
-        groups = by_work(self.rows)
-        if not any(groups):
-            return (self,)
-        return tuple(
-            replace(self, rows=tuple(row.named_within_work for row in rows), work=work)
-            for work, rows in groups.items()
-        )
+        groups: dict[str, list[Row]] = {}
+        for row in self.rows:
+            named = replace(row, labels=row.labels.within_work) if row.work else row
+            groups.setdefault(row.work, []).append(named)
+        found = (replace(self, rows=tuple(rows), work=work) for work, rows in groups.items())
+        return tuple(found) or (self,)
 
     @property
     def headlines(self) -> dict[str, Headline]:
         """The main results of each work, of which a sweep of one architecture has one: ""."""
         is_busy = self.sweep is not None and is_untrustworthy(self.sweep.records)
         load = self.load_notes[0] if is_busy else ""
-        return {
-            work: headline_of(rows, synthetic=self.synthetic, load=load)
-            for work, rows in (by_work(self.rows) or {"": ()}).items()
-        }
-
-    @property
-    def synthetic(self) -> bool:
-        """Whether its trials come from a cost model: nothing was run or compared."""
-        environments = self.sweep.environments.values() if self.sweep else ()
-        return any(environment.launcher == SYNTHETIC for environment in environments)
+        return {one.work: headline_of(one.rows, load=load) for one in self.works}
 
 
 def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:

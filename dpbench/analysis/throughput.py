@@ -13,7 +13,6 @@ import numpy as np
 
 from dpbench.analysis.estimate import Floats
 from dpbench.records.trial import TrialRecord, Window
-from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 SHORTEST_SECONDS = 1e-9
@@ -90,32 +89,20 @@ def free_communication_seconds(record: TrialRecord, skipped: int = 0) -> float |
     """
     if (without := steps_without_sync(record)) is None:
         return None
-    spans = seconds_between_synchronizations(record)
-    slowest = float(spans.mean(axis=1).max())
-    if slowest < SHORTEST_SECONDS:
-        return max(without)
-    first = min(skipped // steps_between_synchronizations(record.trial), spans.shape[1] - 1)
-    # As a ratio, because on CUDA the host times the window and the device its steps.
-    return float(spans[:, first:].max(axis=0).mean()) * (max(without) / slowest)
-
-
-def seconds_between_synchronizations(record: TrialRecord) -> Floats:
-    """(ranks, synchronizations): seconds of each rank between two synchronizations, if it had none.
-
-    All ranks of the record must have steps without synchronization.
-    """
     windows = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
     # Ranks take the same number of steps; if one stopped early, the others' last have no partner.
     common = min(len(window.step_seconds) for window in windows)
     steps = np.array([window.step_seconds[:common] for window in windows])
     # Between two averages of parameters fast steps make up for slow ones.
-    starts = np.arange(0, common, steps_between_synchronizations(record.trial))
-    spans: Floats = np.add.reduceat(steps, starts, axis=1)
-    return spans
-
-
-def steps_between_synchronizations(trial: TrialSpec) -> int:
-    return trial.sync_every if IMPLEMENTATIONS[trial.implementation].averages_parameters else 1
+    trial = record.trial
+    period = trial.sync_every if IMPLEMENTATIONS[trial.implementation].averages_parameters else 1
+    spans = np.add.reduceat(steps, np.arange(0, common, period), axis=1)
+    slowest = float(spans.mean(axis=1).max())
+    if slowest < SHORTEST_SECONDS:
+        return max(without)
+    first = min(skipped // period, spans.shape[1] - 1)
+    # As a ratio, because on CUDA the host times the window and the device its steps.
+    return float(spans[:, first:].max(axis=0).mean()) * (max(without) / slowest)
 
 
 def mean_step_seconds(window: Window) -> float:

@@ -19,19 +19,18 @@ def verdict(headlines: Mapping[str, Headline]) -> Iterator[str]:
     for work, headline in headlines.items():
         prefix = f"{one_line(work)}: " if work else ""
         said = _sentence(headline)
-        synthetic = " (synthetic: nothing was run)" if headline.synthetic else ""
-        yield f"{prefix}{said if work else said[:1].upper() + said[1:]}{synthetic}."
+        yield f"{prefix}{said if work else said[:1].upper() + said[1:]}."
 
 
 def _sentence(headline: Headline) -> str:
     best, scaling = headline.fastest, headline.scaling
     if best is None:
         return f"no fastest configuration: {headline.reason}"
-    label = one_line(best.row.named_within_work.label)
+    label = one_line(best.row.label)
     speed = f"{label} at {quantity(best.value)}"
     if best.rivals:
         count = len(best.rivals)
-        nearest = one_line(best.rivals[0].named_within_work.label)
+        nearest = one_line(best.rivals[0].label)
         others = nearest if count == 1 else f"{count:,} others"
         if all(row.throughput and row.throughput.is_too_noisy for row in best.rivals):
             are = "is" if count == 1 else "are"
@@ -63,6 +62,6 @@ def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
 
 def _who(best: Best) -> str:
     """Names the configuration, and those that tie with it."""
-    name, *rivals = (one_line(row.named_within_work.label) for row in (best.row, *best.rivals))
+    name, *rivals = (one_line(row.label) for row in (best.row, *best.rivals))
     more = f" and {len(rivals) - 1:,} more" if len(rivals) > 1 else ""
     return f"{name}; statistically tied with {rivals[0]}{more}" if rivals else name

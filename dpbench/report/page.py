@@ -239,7 +239,7 @@ def _about(subject: Subject) -> Iterator[str]:
 def _gradients(subject: Subject) -> Iterator[Tile]:
     """How many configurations have the gradients of one process; nothing if none was checked."""
     judged = [row for row in subject.rows if row.verified is not None]
-    if subject.sweep is None or not judged or subject.synthetic:
+    if subject.sweep is None or not judged:
         return
     right = sum(row.verified is True for row in judged)
     every = sum(row.throughput is not None or row.verified is not None for row in subject.rows)

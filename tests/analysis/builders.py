@@ -6,10 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.signal import lfilter
-
 from dpbench.analysis.comparisons.matching import Matched, Side, match
 from dpbench.analysis.comparisons.verdict import Verdict, assess
 from dpbench.analysis.estimate import Estimate
@@ -26,15 +22,10 @@ WRONG = Verification(
     tensors_compared=8,
     worst_parameter="conv1.weight",
 )
-
-
-BURN_IN = 100
 STEPS = 4
 BACKENDS = {"single": "none", "independent": "none", "dp": "threads", "torch-dp": "threads"}
 QUIET = (1000.0, 1010.0, 990.0, 1005.0, 995.0)
 NOISY = (1000.0, 1300.0, 700.0, 1200.0, 800.0)
-
-
 H100 = "NVIDIA H100 80GB HBM3"
 SPEED = Estimate(
     value=6.7e12, low=6.03e12, high=7.37e12, unit="FLOP/s", sample_size=5, basis="repetitions"
@@ -137,15 +128,6 @@ def loss_run(losses: Sequence[float], *, step_seconds: float = 0.1, **spec: Any)
     steps = len(losses)
     timed = window([step_seconds] * steps, 32 * steps, losses)
     return record(trial(timed_steps=steps, **spec), [rank(0, timed)])
-
-
-def correlated(
-    rng: np.random.Generator, rows: int, length: int, phi: float = 0.0
-) -> NDArray[np.float64]:
-    """Rows of a stationary first-order autoregression with unit variance."""
-    shocks = rng.normal(size=(rows, BURN_IN + length))
-    series = lfilter([1.0], [1.0, -phi], shocks, axis=1)[:, BURN_IN:]
-    return np.asarray(series * np.sqrt(1 - phi**2))
 
 
 def runs(spec: TrialSpec, throughputs: Sequence[float], **changes: Any) -> list[TrialRecord]:

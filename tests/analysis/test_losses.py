@@ -35,14 +35,6 @@ def test_per_second_is_per_step_times_steps_per_second() -> None:
     assert (found.unit, loss_notes([line])) == ("per s", [])
 
 
-def test_losses_that_are_not_finite_are_left_out_and_told() -> None:
-    diverged = run(trial(), 100.0, losses=(2.0, 1.0, math.nan, math.inf))
-    assert loss_slope_per_second([diverged], SPEED) is None
-    assert loss_notes([diverged, loss_run([1.0])]) == [
-        "losses of 1 completed repetition are not finite and left out"
-    ]
-
-
 def test_the_loss_per_second_covers_its_truth() -> None:
     """Four repetitions of one seed, whose times vary by 3 %; 400 steps with noisy batches."""
     noise, spread = 0.3, 0.03
@@ -86,7 +78,12 @@ def test_seconds_are_those_of_the_slowest_rank() -> None:
     assert curve.seconds == pytest.approx([0.3, 0.4])
 
 
-def test_losses_that_are_missing_or_not_finite_have_no_curve() -> None:
-    assert loss_curve(loss_run([1.0, math.nan])) is None
-    without = rank(0, window([0.1], 32))
-    assert loss_curve(record(trial(), [without])) is None
+def test_losses_that_are_missing_or_not_finite_are_left_out_and_told() -> None:
+    diverged = run(trial(), 100.0, losses=(2.0, 1.0, math.nan, math.inf))
+    missing = record(trial(), [rank(0, window([0.1], 32))])
+    for one in (diverged, missing):
+        assert loss_slope_per_second([one], SPEED) is None
+        assert loss_curve(one) is None
+    assert loss_notes([diverged, missing, loss_run([1.0])]) == [
+        "losses of 1 completed repetition are not finite and left out"
+    ]

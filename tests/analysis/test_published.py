@@ -46,13 +46,14 @@ def test_every_published_efficiency_is_reproduced() -> None:
 
 
 def test_other_columns(tmp_path: Path) -> None:
-    header = "implementation,backend,gpus,batch_size,images_per_second,item,mood\n"
-    (row,) = read(tmp_path, header + "ddp,gloo,2,32,10,tokens,fine\n")
-    assert (row.implementation, row.item) == ("ddp", "tokens")
+    header = "implementation,backend,gpus,batch_size,seconds_per_step,item,mood\n"
+    (row,) = read(tmp_path, header + "Horovod (NCCL),gloo,2,32,+2.e-1,tokens,fine\n")
     assert row.throughput is not None
-    assert row.throughput.unit == "tokens/s"
+    assert (row.throughput.value, row.throughput.unit) == (320, "tokens/s")
     assert row.remarks == ("columns not read: mood",)
     assert row.notes == ("no speedup, no row at group size 1",)
+    assert RowFilter(implementations="Horovod (NCCL)").passes(row)
+    assert not RowFilter(implementations="Horovod").passes(row)
 
 
 @pytest.mark.parametrize(
@@ -70,14 +71,8 @@ def test_other_columns(tmp_path: Path) -> None:
         ),
         (HEADER + "gloo,1,32\n", "line 2, column 'images_per_second': expected a number, got"),
         (HEADER + "gloo,1,32,5,6\n", "not a CSV file .* line 2"),
-        (
-            HEADER + "gloo,1,32,fast\n",
-            "line 2, column 'images_per_second': expected a valid",
-        ),
-        (
-            HEADER + "gloo,0,32,5\n",
-            "'group_size': expected greater than or equal to 1, got '0'",
-        ),
+        (HEADER + "gloo,1,32,fast\n", "line 2, column 'images_per_second': expected a valid"),
+        (HEADER + "gloo,0,32,5\n", "expected greater than or equal to 1, got '0'"),
         ("gpus,seconds_per_step\n1,0.1\n", "column 'batch_size': expected a number, got ''"),
         (HEADER + "gloo,1,32,5\n\ngloo,1,32,6\n", "line 4.*each configuration once.*line 2"),
         (HEADER + '"gloo,1,32,5\n', "not a CSV file"),
@@ -122,17 +117,3 @@ def test_a_table_with_single_has_speedups_over_it(tmp_path: Path) -> None:
     found = {row.label: row.speedup.value for row in rows if row.speedup}
     assert found == pytest.approx({"ddp ×1": 0.9, "ddp ×2": 1.5, "single ×1": 1.0})
     assert {row.reference for row in rows} == {"single"}
-
-
-def test_a_name_with_parentheses_can_be_chosen(tmp_path: Path) -> None:
-    (row,) = read(tmp_path, "implementation,gpus,images_per_second\nHorovod (NCCL),1,100\n")
-    assert RowFilter(implementations="Horovod (NCCL)").passes(row)
-    assert not RowFilter(implementations="Horovod").passes(row)
-
-
-def test_seconds_per_step_are_a_throughput(tmp_path: Path) -> None:
-    header = "batch_per_gpu,gpus,seconds_per_step\n"
-    one, two = read(tmp_path, header + "32,1,.1\n32,2,+2.e-1\n")
-    assert one.throughput is not None
-    assert two.throughput is not None
-    assert (one.throughput.value, two.throughput.value) == pytest.approx((320, 320))

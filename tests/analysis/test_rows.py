@@ -106,10 +106,8 @@ def test_the_worst_repetition_decides_and_the_others_are_still_shown() -> None:
 
 
 def test_skipped_only_if_all_are_skipped() -> None:
-    skipped = [
-        record(trial(repetition=r), status=Status.SKIPPED, reason="no CUDA device")
-        for r in range(2)
-    ]
+    ended = {"status": Status.SKIPPED, "reason": "no CUDA device"}
+    skipped = [record(trial(repetition=r), **ended) for r in range(2)]
     (row,) = summarize(skipped)
     assert (row.status, row.reason) == (Status.SKIPPED, "no CUDA device")
     (row,) = summarize([skipped[0], run(trial(repetition=1), 100.0)])
@@ -138,18 +136,6 @@ def test_wrong_gradients_never_have_a_speed() -> None:
     assert not frame_row(row).keys() & speeds
 
 
-def test_different_environments_are_noted() -> None:
-    rows = summarize(
-        [
-            run(trial(repetition=0), 100.0, environment_id="e0"),
-            run(trial(repetition=1), 101.0, environment_id="e1"),
-            run(trial(group_size=2), 180.0, environment_id="e2"),
-            run(trial("single", "none"), 90.0, environment_id="e3"),
-        ]
-    )
-    assert rows[1].notes == ("compared with single ×1, batch 32 from another environment (e3)",)
-
-
 def test_a_trial_that_was_run_again_counts_once() -> None:
     (row,) = summarize(
         [record(trial(), status=Status.FAILED, reason="killed"), run(trial(), 100.0)]
@@ -165,5 +151,3 @@ def test_windows_that_fill_a_time_count_the_steps_they_took() -> None:
         [record(replace(spec, repetition=n), [rank(0, w)]) for n, w in enumerate(windows)]
     )
     assert row["timed_steps"] == 100
-    (row,) = summarize([record(spec)])
-    assert row["timed_steps"] is None

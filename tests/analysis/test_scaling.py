@@ -24,11 +24,14 @@ def test_times_of_a_fixed_amount_of_work() -> None:
     assert [p.group_size for p in points] == [2, 4, 8]
     assert [round(p.speedup, 3) for p in points] == [1.846, 3.429, 6.0]
     assert [round(100 * p.efficiency, 1) for p in points] == [92.3, 85.7, 75.0]
+    fractions = [p.karp_flatt for p in points if p.karp_flatt is not None]
+    assert [round(value, 3) for value in fractions] == [0.083, 0.056, 0.048]
 
 
-def test_throughputs() -> None:
-    (point,) = analyze_scaling(1724.4, {2: 2261.0}, kind="throughput")
-    assert (round(point.speedup, 3), round(point.efficiency, 3)) == (1.311, 0.656)
+def test_throughputs_also_faster_than_linear() -> None:
+    points = analyze_scaling(1.0, {1: 1.0, 2: 2.5, 4: 3.5}, kind="throughput")
+    assert [(p.speedup, p.efficiency) for p in points] == [(1.0, 1.0), (2.5, 1.25), (3.5, 0.875)]
+    assert [p.karp_flatt for p in points] == [None, pytest.approx(-0.2), pytest.approx(1 / 21)]
 
 
 def test_a_baseline_of_several_replicas_is_labeled() -> None:
@@ -41,23 +44,6 @@ def test_a_baseline_of_several_replicas_is_labeled() -> None:
     assert (two.efficiency, two.karp_flatt) == (1.0, None)
     with pytest.raises(ValueError, match="whole number >= 1"):
         analyze_scaling(65.0, {4: 35.0}, baseline_group_size=0)
-
-
-def test_faster_than_linear_is_an_efficiency_above_one() -> None:
-    (point,) = analyze_scaling(100.0, {2: 40.0})
-    assert point.efficiency == pytest.approx(1.25)
-
-
-def test_published_times_and_their_serial_fraction() -> None:
-    points = analyze_scaling(120.0, {2: 65.0, 4: 35.0, 8: 20.0})
-    fractions = [p.karp_flatt for p in points if p.karp_flatt is not None]
-    assert [round(value, 3) for value in fractions] == [0.083, 0.056, 0.048]
-    speedups = analyze_scaling(1.0, {1: 1.0, 2: 1.8, 4: 3.5, 8: 6.5}, kind="throughput")
-    assert [p.efficiency for p in speedups] == [1.0, 0.9, 0.875, 0.8125]
-    assert [p.karp_flatt and round(p.karp_flatt, 3) for p in speedups] == [
-        None,
-        *(0.111, 0.048, 0.033),
-    ]
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, math.nan, math.inf, None, "120", True])

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from dpbench.records.environment import SYNTHETIC, capture
 from dpbench.records.trial import HostLoad
 from dpbench.report.headline import verdict
 from dpbench.report.page import build_page
 from dpbench.report.screen import screen
 from tests.analysis.builders import run, trial
-from tests.report.sample import measured, sample_records, subject
+from tests.report.sample import measured, subject
 
 
 def test_the_fastest_configuration_is_named_with_its_interval_and_scaling() -> None:
@@ -35,12 +32,6 @@ def test_a_steady_row_whose_rivals_are_too_noisy_is_no_tie() -> None:
     (line,) = verdict(subject(records).headlines)
     assert line.startswith("No clear winner: ddp/gloo ×1, batch 32 at 999 ± 2 ")
     assert line.endswith(", but torch-ddp/gloo ×1, batch 32 is too noisy to compare with it.")
-
-
-def test_numbers_of_a_cost_model_are_called_synthetic() -> None:
-    model = {"e0": replace(capture(), launcher=SYNTHETIC)}
-    (line,) = verdict(subject(sample_records(), environments=model).headlines)
-    assert line.endswith("(synthetic: nothing was run).")
 
 
 def test_names_from_records_stay_on_one_line() -> None:

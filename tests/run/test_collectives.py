@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dpbench.errors import UsageError
@@ -52,7 +54,9 @@ def test_what_cannot_be_measured_is_named(options: dict[str, str], message: str)
     assert message in str(error.value)
 
 
-def test_one_rank_alone_is_refused() -> None:
+def test_what_cannot_run_here_is_refused() -> None:
     machine = Machine(cores=1, gpus=(), cuda=None, missing_backends=())
     with pytest.raises(UsageError, match="a collective takes at least 2 ranks"):
         build_collective_specs(CommOptions(), machine)
+    with pytest.raises(UsageError, match="--backends nccl: nccl reduces CUDA tensors only"):
+        build_collective_specs(CommOptions(backends="gloo,nccl"), replace(machine, cores=2))

@@ -1,8 +1,8 @@
-"""A law through measured step times: what a few group sizes say about others.
+"""A law through measured step times: what a few group sizes say about larger ones.
 
 Beyond the data, the logarithm of the step time goes on rising: in the first doubling by a third of
 the mean rise per doubling that was measured, in each further one by half of that. A step that
-became shorter is not expected to become still shorter. Between two sizes it is interpolated.
+became shorter is not expected to become still shorter.
 
 On published series this errs less than a least-squares fit of latency and bandwidth terms and less
 than keeping the last efficiency (`tools/law_errors.py`, docs/scaling.md).
@@ -11,11 +11,8 @@ than keeping the last efficiency (`tools/law_errors.py`, docs/scaling.md).
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 LARGEST_MULTIPLE = 4
 """Largest multiple of the largest measured group size that is predicted."""
@@ -45,12 +42,12 @@ class Band:
 
 # `python -m tools.law_errors` computes both.
 WITHIN_NODE = Band(
-    low=-0.1480466941720107, middle=0.0, high=0.548478502299771, inside=201, predictions=224
+    low=-0.1480466941720107, middle=0.0, high=0.5484785022997777, inside=201, predictions=224
 )
 ACROSS_NODES = Band(
-    low=-0.13038579716866272,
-    middle=0.2181110427208617,
-    high=1.3433858113696049,
+    low=-0.13038579716866439,
+    middle=0.21811104272085852,
+    high=1.343385811369599,
     inside=59,
     predictions=65,
 )
@@ -58,45 +55,33 @@ ACROSS_NODES = Band(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """The logarithm of a step time, as a weighted sum of those of the measured group sizes."""
+    """The logarithm of a step time: the last measured one, and a part of the measured rise."""
 
     log_seconds: float
-    weights: tuple[float, ...]
-    """One weight for each measured group size; their sum is 1."""
+    part: float
+    """Rise beyond the last measured group size ÷ the whole measured rise."""
     scale: float
     """Scale of its error: the steeper the curve and the farther away, the larger."""
 
-    def noise(self, deviations: Sequence[float]) -> float:
-        """How far it may be off because the measured logarithms may be, independently."""
-        return math.hypot(*(w * d for w, d in zip(self.weights, deviations, strict=True)))
+    def noise(self, first: float, last: float) -> float:
+        """How far it may be off because the logarithms of the first and last measured step may be,
+        independently."""
+        return math.hypot(self.part * first, (1 + self.part) * last)
 
 
 def continued(sizes: Sequence[int], seconds: Sequence[float], group_size: int) -> Prediction:
-    """The step time at a group size from those at two others or more, in ascending order.
-
-    `group_size` is at least the smallest of `sizes`; `seconds` may have any unit.
-    """
-    logs = np.log(seconds)
-    doublings = math.log2(sizes[-1] / sizes[0])
-    rise = max(0.0, float(logs[-1] - logs[0]) / doublings)
-    weights = np.zeros(len(sizes))
-    if group_size <= sizes[-1]:
-        after = max(1, bisect_left(sizes, group_size))
-        before = after - 1
-        share = math.log(group_size / sizes[before]) / math.log(sizes[after] / sizes[before])
-        weights[before], weights[after] = 1 - share, share
-    else:
-        weights[-1] = 1
-        if rise > 0:
-            octaves = math.log2(group_size / sizes[-1])
-            whole = GOES_ON * (1 - DAMPING**octaves) / (1 - DAMPING) / doublings
-            weights[-1] += whole
-            weights[0] -= whole
-    nearest = min(abs(math.log2(group_size / size)) for size in sizes)
+    """The step time at a larger group size than the two or more measured ones, which ascend;
+    `seconds` may have any unit."""
+    first, last = math.log(seconds[0]), math.log(seconds[-1])
+    measured, beyond = math.log2(sizes[-1] / sizes[0]), math.log2(group_size / sizes[-1])
+    part = 0.0
+    if last > first:
+        part = GOES_ON * (1 - DAMPING**beyond) / (1 - DAMPING) / measured
+    rise = max(0.0, last - first)
     return Prediction(
-        log_seconds=float(weights @ logs),
-        weights=tuple(weights.tolist()),
-        scale=error_scale(rise, nearest),
+        log_seconds=last + part * rise,
+        part=part,
+        scale=error_scale(rise / measured, beyond),
     )
 
 
@@ -107,9 +92,9 @@ def error_scale(rise: float, doublings: float) -> float:
 
 
 def refusal(sizes: Sequence[int], n: int) -> str | None:
-    """Why the law says nothing about n replicas; None if it does."""
-    if n < sizes[0]:
-        return f"below the smallest measured group size ({sizes[0]})"
+    """Why the law says nothing about n replicas, which were not measured; None if it does."""
+    if n < sizes[-1]:
+        return f"below the largest measured group size ({sizes[-1]}); measure it"
     if n > LARGEST_MULTIPLE * sizes[-1]:
         return (
             f"more than {LARGEST_MULTIPLE} × the largest measured group size ({sizes[-1]}); "

@@ -91,7 +91,7 @@ class Topology(BaseModel):
         return None
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def factors(self) -> tuple[float, float]:
         """Factors on the time of a collective at the ends of its 90 % interval."""
         factor = self.uncertainty or 1.0
         return 1 / factor, factor

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.projection.law import (
     ACROSS_NODES,
     LARGEST_MULTIPLE,
@@ -23,7 +23,6 @@ from dpbench.analysis.projection.law import (
     refusal,
 )
 from dpbench.analysis.row import Row, noise_note
-from dpbench.analysis.scaling import UNITY
 from dpbench.errors import UsageError
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
@@ -32,7 +31,7 @@ STRONG = (
     "project needs weak scaling (a fixed batch per replica), and here the batch of the whole group "
     "is fixed; measure with --scaling weak"
 )
-Origin = Literal["measured", "interpolated", "extrapolated", "next node", "projected", "refused"]
+Origin = Literal["measured", "extrapolated", "next node", "projected", "refused"]
 """Where the numbers of a row come from; the strongest first."""
 
 
@@ -45,6 +44,7 @@ class ProjectedRow:
     reason: str | None = None
     """Why there are no numbers."""
     step_seconds: Estimate | None = None
+    """None also if the batch size is not known."""
     throughput: Estimate | None = None
     efficiency: Estimate | None = None
 
@@ -54,7 +54,7 @@ class Series:
     """One implementation on one backend at a fixed batch per replica."""
 
     rows: tuple[Row, ...]
-    """Measured rows by ascending group size; each has a throughput, or a speedup."""
+    """Measured rows by ascending group size, each with a throughput."""
     single: Estimate | None = None
     """Throughput of `single`, which efficiencies are against; None if there is no such row."""
     items_per_replica: float | None = None
@@ -65,16 +65,6 @@ class Series:
         """Such as "ddp/gloo, batch 32"."""
         first = self.rows[0]
         return first.series + ("" if first.batch_size is None else f", batch {first.batch_size}")
-
-    @property
-    def item(self) -> str:
-        """Items that are counted: "images"; "" for a table of speedups."""
-        return self.rows[-1].item if self.rows[-1].throughput else ""
-
-    @property
-    def unit(self) -> str:
-        """Unit of its throughput."""
-        return f"{self.item}/s" if self.item else "×"
 
     @property
     def trial(self) -> TrialSpec | None:
@@ -88,15 +78,15 @@ class Series:
 
     @property
     def speeds(self) -> tuple[Estimate, ...]:
-        """Throughputs, or speedups."""
-        found = (row.throughput or row.speedup for row in self.rows)
-        return tuple(speed for speed in found if speed is not None)
+        """The throughputs of all replicas."""
+        return tuple(row.throughput for row in self.rows if row.throughput is not None)
 
     @property
     def base(self) -> Estimate:
-        """Speed of one replica that scales linearly: `single`, or an equal share of the smallest
-        measured group."""
-        return self.single or self.speeds[0].scaled(1 / self.group_sizes[0], unit=self.unit)
+        """Throughput of one replica that scales linearly: `single`, or an equal share of the
+        smallest measured group."""
+        first = self.speeds[0]
+        return self.single or first.scaled(1 / self.group_sizes[0], unit=first.unit)
 
     @property
     def reference(self) -> str:
@@ -117,17 +107,14 @@ class Series:
         """The row of a measured group size."""
         place = self.group_sizes.index(n)
         speed, efficiency = self.speeds[place], self.rows[place].efficiency
-        if self.single is None and place == 0:
-            efficiency = replace(UNITY, unit="of linear")
-        elif efficiency is None:
-            alone = replace(speed, low=None, high=None, basis="single value")
-            efficiency = alone.scaled(1 / self.base.value / n, unit="of linear")
+        if efficiency is None:  # without single and group size 1 it has no speedup
+            efficiency = single_value(speed.value / (n * self.base.value), "of linear")
         return self._row(n, "measured", speed, efficiency)
 
     def predicted_row(
         self, n: int, kind: Origin, value: float, reach: tuple[float, float], sample_size: int
     ) -> ProjectedRow:
-        """A group size with a predicted speed, whose logarithm may be off by `reach` (below,
+        """A group size with a predicted throughput, whose logarithm may be off by `reach` (below,
         above); the efficiency has the noise of its base, too."""
 
         def banded(value: float, below: float, above: float, unit: str) -> Estimate:
@@ -143,19 +130,14 @@ class Series:
         noise = noise_of(self.base)
         below, above = (math.hypot(side, noise) for side in reach)
         efficiency = banded(value / (n * self.base.value), below, above, "of linear")
-        return self._row(n, kind, banded(value, *reach, self.unit), efficiency)
+        return self._row(n, kind, banded(value, *reach, self.base.unit), efficiency)
 
     def _row(self, n: int, kind: Origin, speed: Estimate, efficiency: Estimate) -> ProjectedRow:
         """The row with its step time, if the batch size is known."""
-        step, items = None, (self.items_per_replica or 0) * n
-        if items:
-            step = speed.mapped(lambda rate: items / rate, unit="s")
+        items = (self.items_per_replica or 0) * n
+        step = speed.mapped(lambda rate: items / rate, unit="s") if items else None
         return ProjectedRow(
-            group_size=n,
-            kind=kind,
-            throughput=replace(speed, unit=self.unit),
-            efficiency=efficiency,
-            step_seconds=step,
+            group_size=n, kind=kind, throughput=speed, efficiency=efficiency, step_seconds=step
         )
 
 
@@ -187,8 +169,7 @@ def reach(cases: Sequence[float], *more: float) -> tuple[float, float]:
 
 
 def sweep_series(
-    rows: Sequence[Row],
-    wanted: Callable[[Row], bool] = lambda _: True,
+    rows: Sequence[Row], wanted: Callable[[Row], bool]
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
     """The series of the `wanted` rows of a results folder, and a note on each curve that is left
     out.
@@ -200,9 +181,8 @@ def sweep_series(
     by_trial = {row.trial: row for row in rows if row.trial}
     groups: dict[TrialSpec, list[Row]] = {}
     for spec, row in by_trial.items():
-        if row.throughput is None or not wanted(row):
-            continue
-        if IMPLEMENTATIONS[spec.implementation].communicates:
+        communicates = IMPLEMENTATIONS[spec.implementation].communicates
+        if row.throughput is not None and communicates and wanted(row):
             groups.setdefault(spec.of_one_replica, []).append(row)
     series: list[Series] = []
     notes: list[str] = []
@@ -233,31 +213,30 @@ def sweep_series(
 
 
 def published_series(path: Path) -> tuple[Series, ...]:
-    """The series of a published table; raises UsageError for strong scaling."""
+    """The series of a published table; raises UsageError for one without throughputs."""
     from dpbench.analysis.published import from_csv
 
     groups: dict[tuple[str, int | None], list[Row]] = {}
     singles: dict[int | None, Estimate | None] = {}
     for row in from_csv(path):
-        if row.duration is not None:
+        if row.throughput is None:
             raise UsageError(
-                f"{path}: times of a fixed amount of work are strong scaling; {STRONG}"
+                f"{path}: expected a throughput at a fixed batch per replica "
+                "(images_per_second or seconds_per_step), got times of a fixed amount of work or "
+                "speedups"
             )
         if row.implementation == SINGLE:
             singles[row.batch_size] = row.throughput
         else:
             groups.setdefault((row.series, row.batch_size), []).append(row)
-    found = []
-    for (_, batch), group in groups.items():
-        ordered = sorted(group, key=lambda row: row.group_size)
-        first = ordered[0]
-        if first.throughput is None and first.group_size > 1:
-            # One replica has the speedup 1, whether or not the table has a row for it.
-            ordered.insert(0, replace(first, group_size=1, values={"speedup": UNITY}))
-        items = None if first.throughput is None else batch
-        one = Series(rows=tuple(ordered), single=singles.get(batch), items_per_replica=items)
-        found.append(one)
-    return tuple(found)
+    return tuple(
+        Series(
+            rows=tuple(sorted(group, key=lambda row: row.group_size)),
+            single=singles.get(batch),
+            items_per_replica=batch,
+        )
+        for (_, batch), group in groups.items()
+    )
 
 
 def project_by_law(
@@ -268,14 +247,13 @@ def project_by_law(
     `per_node` is how many replicas a node has; None if that is not known, which no row then
     crosses. Raises UsageError for a series of a single group size.
     """
-    if len(series.rows) < 2:
-        sizes = ", ".join(map(str, series.group_sizes))
+    sizes = series.group_sizes
+    if len(sizes) < 2:
         raise UsageError(
-            f"{series.label}: a projection needs at least two group sizes, got {sizes}; measure "
+            f"{series.label}: a projection needs at least two group sizes, got {sizes[0]}; measure "
             "more, for example with dpbench sweep --group-sizes 1,2,4"
         )
-    last = series.group_sizes[-1]
-    wanted = group_sizes or (*series.group_sizes, 2 * last, LARGEST_MULTIPLE * last)
+    wanted = group_sizes or (*sizes, 2 * sizes[-1], LARGEST_MULTIPLE * sizes[-1])
     rows = (_predicted(series, n, per_node) for n in sorted(set(wanted)))
     return Projection(series=series, rows=tuple(rows))
 
@@ -292,10 +270,9 @@ def _predicted(series: Series, n: int, per_node: int | None) -> ProjectedRow:
     across = crosses(sizes, n, per_node)
     errors = ACROSS_NODES if across else WITHIN_NODE
     shift = errors.middle * predicted.scale
-    parts = [(end - errors.middle) * predicted.scale for end in (errors.low, errors.high)]
-    faster, slower = reach(parts, predicted.noise([*map(noise_of, speeds)]))
-    kind: Origin = "interpolated"
-    if n > sizes[-1]:
-        kind = "next node" if across else "extrapolated"
+    ends = [(end - errors.middle) * predicted.scale for end in (errors.low, errors.high)]
+    noise = predicted.noise(noise_of(speeds[0]), noise_of(speeds[-1]))
+    faster, slower = reach(ends, noise)
     speed = n * math.exp(-predicted.log_seconds - shift)
+    kind: Origin = "next node" if across else "extrapolated"
     return series.predicted_row(n, kind, speed, (slower, faster), len(sizes))

@@ -150,7 +150,7 @@ class Simulation:
 
     def contention_at(self, n: int) -> Estimate:
         """Contention at the nearest measured number of replicas on one machine; 1 if unknown."""
-        together = min(n, self.network.ranks_per_node or n)
+        together = min(n, self.network.ranks_per_node)
         if together == 1 or not self.contention:
             return single_value(1.0, "×")
         return self.contention[min(self.contention, key=lambda n: abs(math.log(n / together)))]
@@ -163,13 +163,14 @@ class Simulation:
         if (reason := beyond or self.network.refusal(n)) is not None:
             return ProjectedRow(group_size=n, kind="refused", reason=reason)
         seconds = self.step_seconds(n)
+        compute, contention = self.series.speeds[0], self.contention_at(n)
         moved = [
-            *(self.step_seconds(n, compute=end) for end in _ends(self.series.speeds[0])),
-            *(self.step_seconds(n, contention=end) for end in _ends(self.contention_at(n))),
-            *(self.step_seconds(n, network=end) for end in self.network.ends),
+            *(self.step_seconds(n, compute=end / compute.value) for end in compute.ends),
+            *(self.step_seconds(n, contention=end / contention.value) for end in contention.ends),
+            *(self.step_seconds(n, network=factor) for factor in self.network.factors),
         ]
         octaves = max(0.0, math.log2(n / self.series.group_sizes[-1]))
-        rise = max(0.0, math.log(seconds / self.step_seconds(1))) / max(1.0, math.log2(n))
+        rise = max(0.0, math.log(seconds / self.step_seconds(1))) / math.log2(n)
         scale = error_scale(rise, octaves)
         swings = [math.log(one / seconds) for one in moved]
         faster, slower = reach([*swings, WITHIN_NODE.low * scale, WITHIN_NODE.high * scale])
@@ -178,41 +179,28 @@ class Simulation:
         speed = n * items / seconds
         return self.series.predicted_row(n, "projected", speed, (slower, faster), self.traces)
 
-    def assumptions(self) -> tuple[str, ...]:
-        """The assumptions behind the numbers, in sentences."""
-        found = buckets(self.trace, self.trial.bucket_cap_mb)
-        total = units.bytes_binary(int(sum(nbytes for _, nbytes in found)))
-        contention = "replicas on one machine do not slow each other down (not measured)"
-        if self.contention:
-            contention = (
-                "replicas on one machine slow each other down as in steps without synchronization"
-            )
-        return (
-            f"gradients ({total}) are reduced in {units.counted(len(found), 'bucket')}",
-            self.network.assumption,
-            contention,
-            "larger groups have no slower stragglers than the measured ones",
-            "computation and communication do not slow each other down",
-            "the input pipeline is fast enough, and no replica fails",
-        )
-
 
 def project_by_simulation(
     series: Series, network: Topology, group_sizes: Sequence[int]
 ) -> Projection:
     """A row for each group size, ascending; raises UsageError if the series cannot be simulated."""
     simulation = simulation_of(series, network)
+    found = buckets(simulation.trace, simulation.trial.bucket_cap_mb)
+    total = units.bytes_binary(int(sum(nbytes for _, nbytes in found)))
+    contention = "as in steps without synchronization" if simulation.contention else "not at all"
     return Projection(
         series=series,
         rows=tuple(simulation.row(n) for n in sorted(set(group_sizes))),
         network=network.name,
-        assumptions=simulation.assumptions(),
+        assumptions=(
+            f"gradients ({total}) are reduced in {units.counted(len(found), 'bucket')}",
+            network.assumption,
+            f"replicas on one machine slow each other down {contention}",
+            "larger groups have no slower stragglers than the measured ones",
+            "computation and communication do not slow each other down",
+            "the input pipeline is fast enough, and no replica fails",
+        ),
     )
-
-
-def _ends(value: Estimate) -> tuple[float, float]:
-    """Factors at the ends of an interval; 1 and 1 without one."""
-    return value.ends[0] / value.value, value.ends[1] / value.value
 
 
 def simulation_of(series: Series, network: Topology) -> Simulation:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
-from dpbench.analysis.projection.series import Series, published_series, sweep_series
+from dpbench.analysis.estimate import single_value
+from dpbench.analysis.projection.series import Series, sweep_series
+from dpbench.analysis.row import Row
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import GradientTrace, TrialRecord
 from dpbench.shipped import RESULTS
@@ -57,27 +58,21 @@ def _traced(record: TrialRecord, batch_size: int, changes: dict[str, Any]) -> Tr
 
 def ddp_series(records: Sequence[TrialRecord]) -> tuple[Series, ...]:
     """The series of ddp on gloo in the sweep, one for each batch size."""
-    found, _ = sweep_series(summarize(records))
+    found, _ = sweep_series(summarize(records), lambda row: True)
     return found
-
-
-@cache
-def published() -> tuple[Series, ...]:
-    """The published tables that ship with dpbench, which are read once."""
-    return published_series(PUBLISHED / "weak_scaling.csv")
 
 
 def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
     """A series of single values with these step times, and one item in a replica's step."""
-    first = published()[0]
-    speed = first.rows[0].throughput
-    assert speed is not None
-    rows = tuple(
-        replace(
-            first.rows[0],
+    rows = (
+        Row(
+            implementation="ddp",
+            backend="gloo",
             group_size=n,
-            values={"images_per_second": replace(speed, value=n / seconds(n))},
+            batch_size=1,
+            item="images",
+            values={"images_per_second": single_value(n / seconds(n), "images/s")},
         )
         for n in sizes
     )
-    return replace(first, rows=rows, items_per_replica=1.0)
+    return Series(rows=tuple(rows), items_per_replica=1.0)

@@ -53,15 +53,13 @@ def simulation(on: Topology = FREE, **changes: float) -> Simulation:
     return simulation_of(series, on)
 
 
-def test_one_replica_takes_its_measured_mean_step() -> None:
-    """The trace of 10 ms is scaled to the 11 ms of the timed window."""
-    assert simulation().step_seconds(1) == pytest.approx(0.011)
-
-
-def test_contention_is_that_of_the_slowest_replica_without_synchronization() -> None:
-    """13 and 14 ms beside the other replica instead of 11 ms alone."""
-    assert simulation().contention_at(2).value == pytest.approx(14 / 11)
-    assert simulation().step_seconds(2) == pytest.approx(0.014)
+def test_computing_is_as_traced_times_contention() -> None:
+    """The trace of 10 ms is scaled to the 11 ms of the timed window; the slowest of two replicas
+    takes 14 ms without synchronization."""
+    found = simulation()
+    assert found.step_seconds(1) == pytest.approx(0.011)
+    assert found.contention_at(2).value == pytest.approx(14 / 11)
+    assert found.step_seconds(2) == pytest.approx(0.014)
     # On nodes of one rank a replica computes as if it were alone.
     assert simulation(flat_network(1e6, 0)).contention_at(2).value == 1
 
