@@ -50,7 +50,7 @@ class Answer:
         written = []
         for one in self.paragraphs:
             if isinstance(one, Table):
-                written.append(one.document("markdown"))
+                written.append(one.markdown)
             elif isinstance(one, str):
                 written.append("\n\n".join(map(escape, one.splitlines())))
             elif one:

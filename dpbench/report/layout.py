@@ -1,4 +1,4 @@
-"""Lays out sentences: for a terminal, in Markdown, in HTML."""
+"""Lays out sentences: for a terminal, in Markdown."""
 
 from __future__ import annotations
 
@@ -69,8 +69,3 @@ def escape(text: str) -> str:
     """The text on one line, without Markdown markup, mentions or cell separators."""
     plain = _MARKUP.sub(lambda found: f"\\{found[0]}", one_line(text))
     return _REFERENCE.sub(lambda found: found[0] + _ZERO_WIDTH, plain)
-
-
-def unbroken(text: str) -> str:
-    """The text on one line; numbers do not break at their ±."""
-    return one_line(text).replace(" ± ", f"{NO_BREAK}±{NO_BREAK}")

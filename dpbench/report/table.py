@@ -1,25 +1,20 @@
-"""A table as values, and how each format lays it out: terminal, Markdown, HTML, page."""
+"""A table as values, and how each format lays it out: terminal, Markdown, page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tabulate
 
 from dpbench.messages import one_line
-from dpbench.report.layout import NO_BREAK, TOGETHER, escape, filled, unbroken
+from dpbench.report.layout import NO_BREAK, TOGETHER, escape, filled
 
 SortValue = float | str | None
 MISSING = "–"
 GAP = 2
 """Spaces between columns on a terminal."""
-DOCUMENTS: dict[str, tuple[str, Callable[[str], str]]] = {
-    "html": ("html", unbroken),
-    "markdown": ("pipe", escape),
-}
-"""Formats of documents: tabulate's name of each, and what makes a text one of its cells."""
 tabulate.MIN_PADDING = 0  # headers as wide as their words; it has no argument for it
 
 
@@ -110,14 +105,14 @@ class Table:
         notes = [filled(self.footnote, width)] if self.footnote else []
         return "\n".join([*(line.rstrip() for line in text.splitlines()), *notes]), absent
 
-    def document(self, format: str) -> str:
-        """The whole table as Markdown, which is readable as plain text too, or as a plain HTML
-        element; without a newline at its end."""
-        name, write = DOCUMENTS[format]
-        headers = [write(one.header) for one in self.columns]
-        lines = [[*map(write, line)] for line in self.lines]
-        text = _tabulated(self.columns, headers, lines, name)
-        return f"{text}\n\n{write(self.footnote)}" if self.footnote else text
+    @property
+    def markdown(self) -> str:
+        """The whole table as Markdown, which is readable as plain text too, without a newline at
+        its end."""
+        lines = [[*map(escape, line)] for line in self.lines]
+        headers = [escape(one.header) for one in self.columns]
+        text = _tabulated(self.columns, headers, lines, "pipe")
+        return f"{text}\n\n{escape(self.footnote)}" if self.footnote else text
 
     def _room(self, width: int) -> int:
         """Characters that are left of a line where all columns are as narrow as they can be."""

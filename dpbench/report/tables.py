@@ -19,7 +19,7 @@ from dpbench.report.answer import json_text
 from dpbench.report.footnotes import unavailable
 from dpbench.report.layout import filled, not_shown
 from dpbench.report.numbers import NOISY, cell, metric_column, write
-from dpbench.report.table import DOCUMENTS, MISSING, Table, text_column
+from dpbench.report.table import MISSING, Table, text_column
 from dpbench.specs.traits import INDEPENDENT
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ TEXT = "text"
 """The format for terminals."""
 DATA_FORMATS = ("csv", "json")
 """Plain values for programs, under all keys."""
-FORMATS = (TEXT, *DOCUMENTS, *DATA_FORMATS)
-"""All but HTML, which notebooks show, are offered on the command line."""
+FORMATS = (TEXT, "markdown", *DATA_FORMATS)
 SEED = "seed"
 """The value of --columns for the columns of torch-ddp's README, from which dpbench grew."""
 SEED_KEYS = ("backend", "group_size", "batch_size", "images_per_second")
@@ -89,7 +88,7 @@ def rows_text(
         chosen = parse_columns(columns) if columns else usual_columns(rows)
         table = configurations(rows, chosen, with_reasons=name != TEXT)
     if name != TEXT:
-        return f"{table.document(name)}\n"
+        return f"{table.markdown}\n"
     return f"{table.text(UNLIMITED)[0]}\n" if rows else NO_ROWS
 
 
