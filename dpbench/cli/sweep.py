@@ -40,10 +40,11 @@ def sweep(typed: dict[str, Any]) -> int:
         typed = {"gpus": str(placed.local_size), **typed}
     if placed or "nnodes" in typed:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
-    return _sweep(read_options(SweepOptions, typed, presets.find), placed)
+    following = OWN_SCRIPT if typed.get("preset") == "quick" else None
+    return _sweep(read_options(SweepOptions, typed, presets.find), placed, following)
 
 
-def _sweep(options: SweepOptions, placed: Placement | None) -> int:
+def _sweep(options: SweepOptions, placed: Placement | None, following: str | None) -> int:
     from dpbench.launch.exchange import VARIABLE
     from dpbench.report.inventory import plan_answer
     from dpbench.report.progress.trials import Reporter
@@ -74,7 +75,7 @@ def _sweep(options: SweepOptions, placed: Placement | None) -> int:
             return 0
         stored = measure(job, progress)
     if options.summary:
-        _show(stored, options)
+        _show(stored, options, following)
     logs = stored.folder / LOGS_FOLDER
     if logs.is_dir() and any(record.status in FAILURES for record in stored.records):
         say(f"the output of trials that failed is in {logs}")
@@ -83,8 +84,9 @@ def _sweep(options: SweepOptions, placed: Placement | None) -> int:
     return exit_status(stored.records, stored.spec.implementations)
 
 
-def _show(stored: StoredSweep, options: SweepOptions) -> None:
-    """Prints the results to stdout and writes their report; raises StoreError if it cannot."""
+def _show(stored: StoredSweep, options: SweepOptions, following: str | None) -> None:
+    """Prints the results to stdout, with what to explain next, and writes their report; raises
+    StoreError if it cannot."""
     from dpbench.analysis.subject import of_folder
     from dpbench.cli.show_results import show_rows
     from dpbench.files import folder_inside
@@ -96,13 +98,12 @@ def _show(stored: StoredSweep, options: SweepOptions) -> None:
     if options.as_json:
         show_rows(subject, "json")
     else:
-        following = OWN_SCRIPT if options.preset == "quick" else stored.folder
         print_result(
             screen(
                 subject,
                 width=table_limit(),
                 page=page,
-                to_explain=following,
+                to_explain=following or stored.folder,
                 verbose=options.verbose,
             )
         )

@@ -120,8 +120,8 @@ def test_list_results_has_a_row_for_each_folder_the_latest_first(
     os.utime(folders / "zero" / "trials.jsonl")  # as --resume does
     assert run(["list", "results", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["folder"] == "results/zero"
-    assert run(["list", "results", "--results-dir", "elsewhere"]) == 0
-    assert "elsewhere/ has no results folders" in capsys.readouterr().err
+    assert run(["list", "results", "--results-dir", "results/notes"]) == 0
+    assert "results/notes/ has no results folders" in capsys.readouterr().err
 
 
 def test_a_sweep_that_ended_early_is_shown_as_such_and_a_broken_one_is_listed(
