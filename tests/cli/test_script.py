@@ -147,7 +147,7 @@ def test_a_script_that_fails_ends_the_command_with_its_reason(tmp_path: Path) ->
     words = ("sweep", "--gpus", "2", "--repetitions", "3", "--no-charts", "--name", "own")
     swept = dpbench(*words, str(SCRIPT), "--fault", "raise", cwd=tmp_path)
     assert swept.returncode == 1
-    assert swept.stderr.count("skipped") == 1
+    assert swept.stderr.count("repetition") == 1
     assert "the output of trials that failed is in results/own/logs" in swept.stderr
 
 
