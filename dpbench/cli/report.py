@@ -30,7 +30,7 @@ def report(typed: dict[str, Any]) -> None:
     the printed output; the page always has all rows.
     """
     options = read_options(ReportOptions, typed)
-    from dpbench.run.results import is_table, read_subject, select_rows
+    from dpbench.run.results import is_current, is_table, read_subject, select_rows
 
     path = options.path or latest("report", sweeps_only=False)[0]
     if path.is_file() and not is_table(path):
@@ -68,7 +68,8 @@ def report(typed: dict[str, Any]) -> None:
             )
         )
     if page is not None:
-        write_page(page, subject, charts=options.charts)
+        if options.page or options.charts or not is_current(page, path):  # it may have charts
+            write_page(page, subject, charts=options.charts)
         if subject.collectives:
             typer.echo(f"\nReport: {page}")
         if options.open:

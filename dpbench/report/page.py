@@ -33,6 +33,8 @@ from dpbench.report.inventory import machine_lines, machine_table
 from dpbench.report.markup import render_template, visible
 from dpbench.report.table import Table
 from dpbench.report.tables import claim_columns, configurations, usual_columns
+from dpbench.specs import AXES, TrialSpec
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 REPORT_FOLDER = "report"
 """Name of the folder in a results folder."""
@@ -181,7 +183,7 @@ def _sections(subject: Subject, pictures: Sequence[Picture]) -> Iterator[Section
             yield Section(
                 key="results",
                 title="Results",
-                tables=(results_table(subject.rows),),
+                tables=(results_table(subject.rows, _words(subject)),),
                 notes=tuple(map(one_line, notes(subject))),
             )
     if failed := reasons(subject.rows):
@@ -190,11 +192,9 @@ def _sections(subject: Subject, pictures: Sequence[Picture]) -> Iterator[Section
     for machine in islice(subject.stored.environments.values() if subject.stored else (), 1):
         table = machine_table(machine_lines(machine))
         yield Section(key="environment", title="Environment", tables=(table,), folded=True)
-    command = subject.stored.command if subject.stored else ()
-    if words := [word for word in command if word != "--resume"]:
-        own = [] if words[0].endswith("dpbench") else ["dpbench"]
-        code = escaped(shlex.join([*own, *words]))
-        yield Section(key="reproduce", title="Reproduce", code=code, folded=True)
+    if words := _words(subject):
+        command = escaped(shlex.join(["dpbench", *words]))
+        yield Section(key="reproduce", title="Reproduce", code=command, folded=True)
 
 
 def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...], tuple[str, ...]]:
@@ -247,10 +247,11 @@ def _gradients(subject: Subject) -> Iterator[Tile]:
     yield "Gradients verified", f"{right:,} of {every:,}", about
 
 
-def results_table(rows: Sequence[Row]) -> Table:
+def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     """One row per configuration; cells have the text of the printed table, and are sorted by the
     values of the JSON rows. Settings and rarely used columns are hidden until a reader shows them.
-    Rows of backends that this machine does not have are only in the table of failures.
+    Rows of backends that this machine does not have are only in the table of failures. With the
+    `command` that measured, each row has the one that measures it alone.
     """
     skipped = [row for found in unavailable(rows).values() for row in found]
     rows = [row for row in rows if row not in skipped]
@@ -258,10 +259,54 @@ def results_table(rows: Sequence[Row]) -> Table:
     fields = (*own, *claim_columns(rows))
     usual = {field.key for field in usual_columns(rows)}
     table = configurations(rows, fields)
+    commands = [command_of_row(command, row.trial) for row in rows]
     return replace(
         table,
         caption="Configurations",
         has_controls=True,
         columns=tuple(replace(column, shown=column.key in usual) for column in table.columns),
         statuses=tuple(row.status.value for row in rows),
+        commands=tuple(commands) if any(commands) else (),
     )
+
+
+def _words(subject: Subject) -> list[str]:
+    """The words of the command that measured, without the program and --resume; none for published
+    numbers."""
+    command = subject.stored.command if subject.stored else ()
+    words = [word for word in command if word != "--resume"]
+    return words[1:] if words and words[0].endswith("dpbench") else words
+
+
+def command_of_row(command: Sequence[str], trial: TrialSpec | None) -> str:
+    """The command that measures one row of a sweep again; empty for rows of other commands, which
+    do not measure rows alone.
+
+    It is the `command` of the sweep with the values of the row in place of lists, and without the
+    name of its folder and options that the row's implementation does not have.
+    """
+    if trial is None or not command or command[0] != "sweep":
+        return ""
+    options: dict[str, str | None] = {}
+    script = trial.workload.positional_words
+    left = [*command[1 : len(command) - len(script)]]
+    while left:
+        name = left.pop(0)
+        options[name] = None if not left or left[0].startswith("--") else left.pop(0)
+    traits = IMPLEMENTATIONS[trial.implementation]
+    for field, axis in AXES.items():
+        if not traits.has_setting(field):
+            options.pop(axis.option, None)
+        elif "," in (options.get(axis.option) or ""):
+            options[axis.option] = axis.text(trial.setting(field))
+    options.pop("--name", None)
+    options.pop("--backends", None)
+    options |= {
+        "--implementations": trial.implementation,
+        **({"--backends": trial.backend} if BACKENDS[trial.backend].process_group else {}),
+        "--group-sizes": str(trial.group_size),
+        **({"--batch-sizes": str(trial.batch_size)} if trial.batch_size else {}),
+        "--threads": str(trial.threads_per_replica),
+    }
+    words = [word for pair in options.items() for word in pair if word is not None]
+    return escaped(shlex.join(["dpbench", "sweep", *words, *script]))

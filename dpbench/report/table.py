@@ -68,6 +68,8 @@ class Table:
     """First columns that a terminal leaves empty where they are those of the row above."""
     statuses: tuple[str, ...] = ()
     """A `Status` value for each row; the page highlights rows that did not complete."""
+    commands: tuple[str, ...] = ()
+    """The command that measures each row again, which a page can copy; "" for none."""
 
     @property
     def lines(self) -> list[tuple[str, ...]]:

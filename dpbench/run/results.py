@@ -140,6 +140,12 @@ def select_rows(subject: Subject, wanted: RowFilter) -> Subject:
     )
 
 
+def is_current(page: Path, results: Path) -> bool:
+    """Whether the page of a report was written after the last measurement that it shows."""
+    last = results.stat().st_mtime if results.is_file() else _written(results)
+    return page.is_file() and not page.is_symlink() and page.stat().st_mtime >= last
+
+
 def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
     """Load the sides of a comparison, each DIR or DIR:key=value,…, and what could not be read.
 

@@ -46,6 +46,11 @@ def test_the_page_sorts_filters_and_fits_its_window(tmp_path: Path) -> None:
         right = f"Math.max(...{charts}.map(right))"
         filled = f"(right => {right})(e => e.getBoundingClientRect().right)"
         assert tab.evaluate(filled) > 1280 - 100, "charts leave the right of the page empty"
+        tab.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+        tab.locator("#results tr:not([hidden]) button").first.click()
+        assert tab.evaluate("window.copied").startswith(
+            "dpbench sweep --implementations torch-ddp "
+        )
         tab.set_viewport_size({"width": 390, "height": 800})
         drawn = tab.locator("figure.chart svg").first
         assert drawn.is_visible()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -142,3 +143,16 @@ def test_a_last_line_that_is_cut_off_is_a_warning(
     run_command(command.format(sweep_folder).split())
     warning = "trials.jsonl: the last line is cut off"
     assert warning in " ".join("".join(capsys.readouterr()).split())
+
+
+def test_without_charts_a_page_that_has_them_stays_until_something_is_measured(
+    sweep_folder: Path,
+    report: Report,
+) -> None:
+    report(sweep_folder)
+    page = sweep_folder / "report" / "index.html"
+    for charts, measured in ((True, False), (False, True)):
+        if measured:
+            os.utime(sweep_folder / "trials.jsonl", (page.stat().st_mtime + 1,) * 2)
+        assert f"\nReport: {page}" in report(sweep_folder, "--no-charts").out
+        assert ('data-kind="throughput"' in page.read_text()) is charts

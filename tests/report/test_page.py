@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,6 +16,10 @@ from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.subject import of_folder, of_published
 from dpbench.errors import StoreError
+from dpbench.launch.machine import Machine
+from dpbench.launch.nodes import Node
+from dpbench.options.bridge import read_options
+from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.charts.files import inline_svg
 from dpbench.report.charts.kinds import CHARTS
@@ -21,14 +27,18 @@ from dpbench.report.charts.style import house_style
 from dpbench.report.page import (
     Page,
     build_page,
+    command_of_row,
     results_table,
     write_page,
 )
 from dpbench.report.tables import rows_text
-from dpbench.specs.sweep import plan_trials
+from dpbench.run.sweep.spec import build_sweep_spec
+from dpbench.specs import TrialSpec
+from dpbench.specs.sweep import plan_trials, rows
 from tests.analysis.builders import record, run, trial
 from tests.analysis.collective_records import sample_collectives
 from tests.builders import sweep_spec
+from tests.cli.stored import HERE
 from tests.report.charts.pictured import figure
 from tests.report.pages import Seen, to_html, whole
 from tests.report.sample import sample_records, stored, stored_collectives, subject
@@ -133,6 +143,42 @@ def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
     (section,) = (one for one in page.sections if one.key == "failures")
     labels = "ddp/gloo ×1, batch 32; ddp/gloo ×2, batch 32"
     assert section.notes == (f"failed, {labels}: {reason.strip()}",)
+
+
+def planned(words: Sequence[str]) -> set[TrialSpec]:
+    """The rows that a command measures on two cores."""
+    pairs = zip(words[1::2], words[2::2], strict=True)
+    typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
+    machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+    devices = ("cpu",) * machine.cores
+    host = Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
+    spec = build_sweep_spec(read_options(SweepOptions, typed), [host], [])
+    return {row.configuration for row in rows(spec)}
+
+
+def test_the_command_of_a_row_measures_that_row_alone() -> None:
+    """Beside it only `single`, which its speedup is against."""
+    command = shlex.split(
+        "sweep --name x --gpus 2 --arch mlp,mnist_cnn --implementations ddp,dp,local-sgd"
+        " --backends gloo,shm --batch-sizes 8,16 --dtypes f32,bf16 --sync-every 1,4"
+        " --bucket-cap-mb auto,5 --scaling weak,strong --lr 0.1,0.01 --warmup 1 --steps 4"
+    )
+    every = planned(command)
+    assert len(every) > 300
+    for row in sorted(every, key=lambda row: row.trial_id)[:40]:
+        program, *words = shlex.split(command_of_row(command, row))
+        assert program == "dpbench"
+        assert planned(words) == {row, row.baseline}
+    assert command_of_row(command, None) == ""
+    assert command_of_row(["check", "--against", "ddp"], sample_records()[0].trial) == ""
+
+
+def test_a_page_copies_the_command_of_each_row() -> None:
+    buttons = re.findall(r'data-command="([^"]+)"', to_html(whole()))
+    assert len(buttons) == len(results_table(summarize(sample_records(repetitions=2))).lines)
+    assert all(one.startswith("dpbench sweep ") for one in buttons)
+    published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"))
+    assert "data-command" not in to_html(published).partition("<script>")[0]
 
 
 def test_charts_without_data_are_left_out() -> None:

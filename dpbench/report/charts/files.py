@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 import warnings
@@ -23,7 +24,13 @@ _UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationD
 
 def stem_of(name: str, work: str) -> str:
     """Name of a chart's file before its suffix: "speedup", "speedup-gpt"."""
-    return f"{name}-{re.sub('[^A-Za-z0-9_.=]+', '-', work).strip('-.')}" if work else name
+    if not work:
+        return name
+    stem = f"{name}-{re.sub('[^A-Za-z0-9_.=]+', '-', work).strip('-.')}"
+    if re.fullmatch("[A-Za-z0-9_.=:, ]+", work):
+        return stem
+    # Paths that differ in a slash or a dash would have one file.
+    return f"{stem}-{hashlib.sha256(work.encode()).hexdigest()[:6]}"
 
 
 def write_figure(figure: Figure, path: Path) -> Path:

@@ -1,4 +1,5 @@
-// Tables are sorted and filtered, and their columns are chosen; points of charts show their values.
+// Tables are sorted and filtered, their columns are chosen, and the commands of rows copied; points
+// of charts show their values.
 "use strict";
 const order = new Intl.Collator("en", { numeric: true });
 
@@ -51,3 +52,15 @@ for (const point of document.querySelectorAll('.chart [id^="tip:"]')) {
   title.textContent = point.id.slice("tip:".length);
   point.prepend(title);
 }
+
+document.addEventListener("click", async ({ target }) => {
+  const command = target.dataset.command;
+  if (!command) return;
+  try {
+    await navigator.clipboard.writeText(command);
+    target.textContent = "copied";
+    setTimeout(() => { target.textContent = "copy command"; }, 1500);
+  } catch {
+    window.prompt("Command of this row", command);
+  }
+});
