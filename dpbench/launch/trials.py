@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
+from dpbench.errors import LaunchError
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.launcher import Outcome, judge_trial
 from dpbench.launch.load_meter import host_load, read_cores
@@ -18,7 +19,8 @@ from dpbench.launch.script import measure_script
 from dpbench.measure.trial import RankReport, measure_trial
 from dpbench.specs import TrialSpec, plain_label
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
+"""Python and torch start in seconds, but on a machine that is short of memory in minutes."""
 
 
 class HostLauncher:
@@ -32,7 +34,13 @@ class HostLauncher:
         self._machine = machine
         self._prepared = prepared or {}
         self.logs = logs
-        run_in_rank(int, START_SECONDS)  # the first trial would pay for the server's start
+        try:
+            run_in_rank(int, START_SECONDS)  # the first trial would pay for the server's start
+        except RanksFailed as failed:
+            raise LaunchError(
+                f"no process could be started for the ranks: {failed.outcome.reason}; end other "
+                "programs that use this machine's cores or memory"
+            ) from None
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         """Why this machine cannot run the trial; None if it can."""

@@ -102,11 +102,11 @@ def reasons(rows: Rows) -> tuple[str, ...]:
 
 def intervals(rows: Rows) -> Iterator[str]:
     """The meaning of ±, and which numbers have no interval."""
-    speeds = [e for row in rows for e in (row.throughput, row.duration) if e is not None]
-    repeated, single = (
-        [speed for speed in speeds if speed.basis == basis]
-        for basis in ("repetitions", "single value")
-    )
+    estimates = [
+        [e for e in (row.throughput, row.duration, row.speedup) if e is not None] for row in rows
+    ]
+    repeated = [e for own in estimates for e in own if e.basis == "repetitions"]
+    single = [own for own in estimates if any(e.basis == "single value" for e in own)]
     if repeated:
         yield (
             f"± is the {units.percent(repeated[0].confidence)} interval over "
@@ -114,8 +114,8 @@ def intervals(rows: Rows) -> Iterator[str]:
             "and speedups, of their logarithms), or (low–high) where it is not symmetric"
         )
     if single:
-        which = "numbers" if len(single) == len(speeds) else f"speeds of {len(single)} of the rows"
-        yield f"{which} without ± are single values (n = 1) without an interval"
+        which = units.counted(len(single), "row") if repeated else "all rows"
+        yield f"numbers without ± are single values (n = 1) without an interval: {which}"
 
 
 def warming_up(rows: Rows) -> Iterator[str]:

@@ -3,7 +3,7 @@
 An interval that is about symmetric is "1.72 ± 0.03", any other "1.9 (0.8–4.4)". Its half-width has
 one significant digit, or, where there is room, two if it starts with a 1: "86.1 ± 1.4 %". Times and
 shares cannot be negative: if their interval includes 0, nothing was found, and only its upper end
-is written: "≤ 8 ms".
+is written: "≤ 8 ms". A time whose whole interval lies below 0 is too noisy.
 """
 
 from __future__ import annotations
@@ -117,6 +117,8 @@ def time_text(estimate: Estimate) -> str:
         return "0 µs"
     if estimate.interval is None:
         return units.seconds(estimate.value)
+    if high < 0:
+        return NOISY
     size, unit = time_unit(high if low <= 0 < high else abs(estimate.value))
     number = _at_most(estimate, 1 / size) or plus_minus(
         estimate, scale=1 / size, two_after_one=False
@@ -236,7 +238,12 @@ def cell(metric: Metric, source: Any) -> str:
     if isinstance(source, Row) and value is not None:
         if metric.key in WORDS:
             return WORDS[metric.key](source)
-        if metric.follows_throughput and source.throughput and source.throughput.is_too_noisy:
+        # A ratio without an interval would look the most exact of all beside a speed without one.
+        is_bare = (
+            isinstance(value, Estimate) and metric.style in SPEEDS and value.basis == "single value"
+        )
+        noisy = source.throughput is not None and source.throughput.is_too_noisy
+        if noisy and (metric.follows_throughput or is_bare):
             return NOISY
     return write(value, metric.style)
 

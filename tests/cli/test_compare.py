@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import dpbench
 from dpbench.cli.app import run
-from dpbench.errors import UsageError
 from dpbench.records.trial import Status
 from tests.analysis.builders import record, runs, trial
 from tests.cli.stored import stored
@@ -55,10 +53,6 @@ def test_metrics_and_limit_are_options(sweep: Sweeps, capsys: Capture) -> None:
     out, _ = compare(capsys, "a", "b", "--json", "--metric", "images_per_second,step_seconds_p50")
     metrics = [row["metric"] for row in json.loads(out)["rows"]]
     assert metrics == 2 * ["images_per_second"] + 2 * ["step_seconds_p50"]
-    frame = dpbench.load("a").compare(dpbench.load("b"), "step_seconds_p50")
-    assert frame.to_dict("records") == json.loads(out)["rows"][2:]
-    with pytest.raises(UsageError, match=r"^other: got 'b'; expected a sweep"):
-        dpbench.load("a").compare("b")  # type: ignore[arg-type]
     assert "same within 3 % in 2" in compare(capsys, "a", "b")[0]
     assert "same within" not in compare(capsys, "a", "b", "--within", "0.5%")[0]
 
@@ -72,9 +66,3 @@ def test_rows_that_ran_on_neither_side_are_named_below_the_table(
     out, _ = compare(capsys, "a", "b")
     assert "the same within 3 % in 1 of 1 row." in out
     assert "images_per_second was measured on neither side: ddp/nccl" in " ".join(out.split())
-
-
-def test_one_folder_loaded_twice_is_not_compared_with_itself(sweep: Sweeps) -> None:
-    sweep("a")
-    with pytest.raises(UsageError, match="have trials in common; compare two folders"):
-        dpbench.load("a").compare(dpbench.load("a"))

@@ -9,10 +9,10 @@ from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
-from dpbench.report.footnotes import ties, too_noisy, warming_up
+from dpbench.report.footnotes import intervals, ties, too_noisy, warming_up
 from dpbench.report.numbers import cell
 from dpbench.report.table import MISSING
-from tests.analysis.builders import rank, record, runs, steps_of, trial, window
+from tests.analysis.builders import rank, record, run, runs, steps_of, trial, window
 from tests.report.sample import subject
 
 EVEN = [1.0] * 50
@@ -85,3 +85,18 @@ def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either()
         assert cell(TABLE_METRICS[name], wild) == "too noisy"
         assert cell(TABLE_METRICS[name], calm) not in ("too noisy", MISSING)
     assert to_frame([wild])["exposed_communication_seconds"].notna().all()
+
+
+def test_a_ratio_without_an_interval_is_not_printed_beside_a_speed_that_is_too_noisy() -> None:
+    """As if one run of the baseline made it the most exact number of the row."""
+    alone = run(trial("single", "none"), 100.0)
+    wild = runs(trial("ddp", "gloo", 2), (100.0, 400.0))
+    row = next(one for one in summarize([alone, *wild]) if one.implementation == "ddp")
+    assert row.speedup is not None
+    assert row.speedup.basis == "single value"
+    assert (
+        cell(TABLE_METRICS["speedup"], row) == cell(TABLE_METRICS["efficiency"], row) == "too noisy"
+    )
+    steady = summarize([alone, *runs(trial("ddp", "gloo", 2), (190.0, 191.0))])
+    line = next(one for one in intervals(steady) if "single values" in one)
+    assert line.endswith("without an interval: 2 rows")

@@ -66,7 +66,7 @@ def test_compact(estimate: Estimate, expected: str) -> None:
         (about(0.00123, 0.00004), "1.23 ± 0.04 ms"),
         (about(-0.00002, 0.00013), "≤ 110 µs"),
         (about(0.0003, 0.00574), "≤ 6.1 ms"),
-        (about(-0.004, 0.001), "-4 ± 1 ms"),
+        (about(-0.004, 0.001), "too noisy"),
         (about(2.5, 0.2), "2.5 ± 0.2 s"),
         (about(0.003, 0.0), "3.000 ± 0 ms"),
         (single(0.0014), "1.4 ms"),

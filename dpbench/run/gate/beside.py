@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
-from dpbench import shipped, store
+from dpbench import shipped, store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
-from dpbench.errors import LaunchError, UsageError
+from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.git import without_git_variables
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import TrialRecord
@@ -137,16 +137,22 @@ def measure_versions(check: Check) -> Sides:
             return f"{version.label}: {names.configuration(trial)}"
 
         done = 0
-        for goal in check.looks(lambda: [(then.side(), now.side())]):
-            progress.planned(trials * 2 * (goal - done), title)
-            for number in range(done, goal):
-                for version in (then, now) if number % 2 == 0 else (now, then):
-                    started = monotonic()
-                    records = version.measure(asked.words(), command, number)
-                    each = (monotonic() - started) / len(records)
-                    for record in records:
-                        progress.finished(replace(record, duration_seconds=each))
-            done = goal
+        try:
+            for goal in check.looks(lambda: [(then.side(), now.side())]):
+                progress.planned(trials * 2 * (goal - done), title)
+                for number in range(done, goal):
+                    for version in (then, now) if number % 2 == 0 else (now, then):
+                        started = monotonic()
+                        records = version.measure(asked.words(), command, number)
+                        each = (monotonic() - started) / len(records)
+                        for record in records:
+                            progress.finished(replace(record, duration_seconds=each))
+                    done = number + 1
+        except (KeyboardInterrupt, Interrupted) as error:
+            words = f"interrupted after {units.counted(done, 'repetition')}, without a verdict"
+            if then.folder.exists():
+                words += f"; records are in {now.folder} and {then.folder}"
+            raise Interrupted(getattr(error, "signal_number", signal.SIGINT), words) from None
     progress.note(f"records are in {now.folder} and {then.folder}")
     return [(then.side(), now.side())]
 
