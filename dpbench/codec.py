@@ -130,6 +130,8 @@ def _misfit(kind: Any, error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return f"{name}: not JSON: {error}"
     first = error.errors(include_url=False)[0]
+    if first["type"] == "json_invalid":
+        return f"not JSON: {first['ctx']['error']}"
     where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in first["loc"])
     place = f"{name}{printable(where, LONGEST_VALUE_SHOWN)}"
     if first["type"] == "missing":

@@ -87,7 +87,7 @@ def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path: Path) ->
     path = folder / store.TRIALS_FILE
     lines = path.read_text().split("\n")
     path.write_text("\n".join([lines[0], lines[1][:50], *lines[2:]]))
-    with pytest.raises(StoreError, match=r"trials.jsonl:2: TrialRecord: invalid JSON"):
+    with pytest.raises(StoreError, match=r"trials.jsonl:2: not JSON: "):
         store.load_sweep(folder)
 
 
