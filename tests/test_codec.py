@@ -75,7 +75,7 @@ def test_a_misfit_is_an_error_that_names_the_place(
 
 def test_text_that_is_no_json_is_an_error() -> None:
     for text in ("{", b'{"a": "\xff"}', '{"a": "\\u001b"'):
-        with pytest.raises(StoreError, match="Window: "):
+        with pytest.raises(StoreError, match="not JSON: "):
             from_json(Window, text)
 
 
