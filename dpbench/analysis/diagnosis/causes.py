@@ -19,6 +19,9 @@ HALF = 0.5
 """Share of a loss from which slow steps are its cause."""
 SLOW_CLOCK = 0.95
 """Share of the other ranks' clock up to which a GPU's own is the cause that they wait."""
+ORDINARY_WAITING = 0.1
+"""Share of a script's step up to which waiting, now for this rank and now for that, is no symptom:
+ranks without a fault have 4 to 6 % of steps of 20 ms on shared cores."""
 ACCUMULATE_TIMES = 4
 ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
@@ -60,6 +63,8 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
         paused = sum(cause.share.value for cause in pauses if cause.share)
         if HIDDEN_BY_PAUSES.issuperset(factor.parts) and paused >= HALF * factor.share.value > 0:
             continue  # the larger part of it are slow steps
+        if "waiting" in factor.parts and _is_ordinary_waiting(one, factor):
+            continue
         if is_large_loss(factor.share) and contained.isdisjoint(factor.parts):
             found.append(_of_factor(factor, one, others))
     if one.phases is not None and is_large_loss(share := one.phases.data_share):
@@ -190,6 +195,14 @@ def _communication(one: Explanation, others: Sequence[Explanation]) -> Words:
         is_faster = mine and theirs and theirs.value.ends[0] > mine.value.ends[1]
         words = f"{name}, which hides more of it in this sweep, or " if is_faster else ""
     return f"exposed communication on {trial.backend}", f"try {words}{_accumulate(trial)}"
+
+
+def _is_ordinary_waiting(one: Explanation, factor: Factor) -> bool:
+    """Whether a script's ranks wait for each other no longer than those of any script."""
+    slowest = one.slowest_rank
+    if not one.trial.workload.script or (slowest is not None and slowest.always):
+        return False
+    return factor.share.value < ORDINARY_WAITING
 
 
 def _waiting(one: Explanation) -> Words:

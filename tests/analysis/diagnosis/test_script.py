@@ -13,7 +13,7 @@ from dpbench.analysis.rows import summarize
 from dpbench.records.trial import RankMeasurement, TrialRecord, Window
 from dpbench.report.explanation import answer
 from tests.analysis.builders import window
-from tests.analysis.diagnosis.scripts import SAMPLES, script_sweep
+from tests.analysis.diagnosis.scripts import SAMPLES, STEPS, script_sweep
 
 
 def sweep(**more: Any) -> list[TrialRecord]:
@@ -143,3 +143,32 @@ def test_a_script_that_does_not_run_alone_has_no_factors_of_one_rank() -> None:
 def test_without_distributed_data_parallel_communication_is_not_separated() -> None:
     found = of_group(sweep(without_sync=None))
     assert any("has no DistributedDataParallel" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("slow", "is_named"), [(0.056, False), (0.080, True)])
+def test_ranks_that_wait_now_and_then_are_named_where_it_costs_a_tenth(
+    slow: float, is_named: bool
+) -> None:
+    """A few percent are lost in any script whose steps are short."""
+
+    def alone(number: int, repetition: int) -> Window:
+        own = 0.0005 * (number == repetition % 2)  # now one rank is the slowest, now the other
+        seconds = (0.050, slow) * 2 if number else (slow, 0.050) * 2
+        return window([one + own for one in seconds], STEPS * SAMPLES)
+
+    records = [
+        replace(
+            one,
+            ranks=tuple(
+                replace(rank, without_sync=alone(rank.rank, one.trial.repetition))
+                for rank in one.ranks
+            ),
+        )
+        if one.trial.implementation == "script"
+        else one
+        for one in sweep(as_is=slow + 0.001, cached=None)
+    ]
+    found = of_group(records)
+    waiting = next(one for one in found.breakdown.factors if "waiting" in one.parts)
+    assert waiting.share.value > 0.05
+    assert ("waiting" in {cause.kind for cause in found.causes}) is is_named
