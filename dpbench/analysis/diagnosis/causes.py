@@ -20,8 +20,10 @@ HALF = 0.5
 SLOW_CLOCK = 0.95
 """Share of the other ranks' clock up to which a GPU's own is the cause that they wait."""
 ORDINARY_WAITING = 0.1
-"""Share of a script's step up to which waiting, now for this rank and now for that, is no symptom:
+"""Share of a script's step up to which waiting, unless always for the same rank, is no symptom:
 ranks without a fault have 4 to 6 % of steps of 20 ms on shared cores."""
+CHANCE = 0.05
+"""Probability from which one rank may be the slowest of all repetitions without being slower."""
 ACCUMULATE_TIMES = 4
 ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
@@ -198,11 +200,14 @@ def _communication(one: Explanation, others: Sequence[Explanation]) -> Words:
 
 
 def _is_ordinary_waiting(one: Explanation, factor: Factor) -> bool:
-    """Whether a script's ranks wait for each other no longer than those of any script."""
-    slowest = one.slowest_rank
-    if not one.trial.workload.script or (slowest is not None and slowest.always):
+    """Whether a script's ranks wait for each other no longer than those of any script, and not
+    always for the same one, or so by chance."""
+    if not one.trial.workload.script or factor.share.value >= ORDINARY_WAITING:
         return False
-    return factor.share.value < ORDINARY_WAITING
+    slowest = one.slowest_rank
+    if slowest is None or not slowest.always:
+        return True
+    return one.trial.group_size ** (1 - slowest.repetitions) > CHANCE
 
 
 def _waiting(one: Explanation) -> Words:
