@@ -207,7 +207,8 @@ def _is_ordinary_waiting(one: Explanation, factor: Factor) -> bool:
     slowest = one.slowest_rank
     if slowest is None or not slowest.always:
         return True
-    return one.trial.group_size ** (1 - slowest.repetitions) > CHANCE
+    by_chance: float = one.trial.group_size ** (1 - slowest.repetitions)
+    return by_chance > CHANCE
 
 
 def _waiting(one: Explanation) -> Words:
