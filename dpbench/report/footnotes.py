@@ -144,7 +144,7 @@ def too_noisy(rows: Rows) -> Iterator[str]:
     noisy = [row for row in rows if row.is_too_noisy]
     if not noisy:
         return
-    found = [one for row in noisy for one in (row.throughput, row.speedup) if one]
+    found = [one for row in noisy for one in (row.throughput, row.speedup, row.efficiency) if one]
     wide = [one for one in found if one.is_too_noisy]
     needed = [repetitions_needed([one], math.log(TOO_NOISY) / 2) for one in wide]
     enough = None if None in needed else max(filter(None, needed))

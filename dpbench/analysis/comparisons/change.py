@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from scipy.special import bdtrc, nctdtrinc, stdtr, stdtrit
 
 from dpbench.analysis.estimate import LARGEST_REACH, Estimate, LogMean
+from dpbench.analysis.repetitions import MOST_ADVISED
 
 ALPHA = 0.05
 """Level of a test of data that is looked at once."""
 POWER = 0.8
 """Probability with which a detectable change is detected."""
-MOST_ADVISED = 200
-"""Most repetitions that are advised."""
 EQUAL_LOGARITHMS = 1e-12
 """Logarithms that differ by less are equal."""
 Costs = Mapping[int, float]

@@ -31,8 +31,7 @@ HIDDEN_BY_PAUSES: set[Part] = {"contention", "wrapper", "waiting"}
 """Parts that slow steps enlarge, whatever causes them."""
 CONTAINED: dict[str, Part] = {"reductions": "communication", "sync batch norm": "wrapper"}
 """Causes that say more of a loss than its factor does."""
-Words = tuple[str, str]
-"""Text and remedy of a cause."""
+TextAndRemedy = tuple[str, str]
 
 
 def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
@@ -132,7 +131,7 @@ def _of_factor(factor: Factor, one: Explanation, others: Sequence[Explanation]) 
     return Cause(kind=part, share=factor.share, text=text, remedy=remedy)
 
 
-def _wrapper(one: Explanation) -> Words:
+def _wrapper(one: Explanation) -> TextAndRemedy:
     trial = one.trial
     traits = IMPLEMENTATIONS[trial.implementation]
     if trial.workload.script:
@@ -165,7 +164,7 @@ def _faster_loading(trial: TrialSpec) -> str:
     return f"try {tries}, or a faster source of samples"
 
 
-def _communication(one: Explanation, others: Sequence[Explanation]) -> Words:
+def _communication(one: Explanation, others: Sequence[Explanation]) -> TextAndRemedy:
     """Advises a backend that is known to be faster here, or that may be and was not measured."""
     trial = one.trial
     traits = IMPLEMENTATIONS[trial.implementation]
@@ -211,7 +210,7 @@ def _is_ordinary_waiting(one: Explanation, factor: Factor) -> bool:
     return by_chance > CHANCE
 
 
-def _waiting(one: Explanation) -> Words:
+def _waiting(one: Explanation) -> TextAndRemedy:
     slowest = one.slowest_rank
     if not one.communicates:
         return (
