@@ -37,6 +37,8 @@ class WarmUp:
     steps: int
     change: float
     """Median of these steps ÷ median of the rest - 1."""
+    share: Estimate
+    """Share of all steps' seconds that would be saved if they were like the rest."""
 
 
 def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
@@ -75,7 +77,9 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
     # Further steps that are nearer to these than to the rest belong to them.
     ratios = np.median([one[:length] / np.median(one[first:]) for one in windows], axis=0)
     steps = max(first, int(np.argmin(ratios > np.exp(change / 2))))
-    return WarmUp(steps=steps, change=float(np.expm1(change)))
+    lost = [1 - float(one[steps:].mean() / one.mean()) for one in windows]
+    share = mean(lost, unit="of the step")
+    return WarmUp(steps=steps, change=float(np.expm1(change)), share=share)
 
 
 def outlier_limit(steps: Floats) -> float:

@@ -58,34 +58,33 @@ def exposed_communication_seconds(record: TrialRecord) -> float | None:
     timed window begins with synchronization, so if segments alternate, the first pair of them is
     left out. Noise can make it negative; it is not clipped.
     """
-    record = _after_first_segments(record)
-    free = free_communication_seconds(record)
-    return None if free is None else slowest_rank_step_seconds(record) - free
-
-
-def _after_first_segments(record: TrialRecord) -> TrialRecord:
-    """The record without the first segment of each window; unchanged if there is only one."""
-
-    def later(window: Window) -> Window:
-        if len(window.segment_steps) < 2:
-            return window
-        steps = window.step_seconds[window.segment_steps[0] :]
-        seconds = window.seconds * sum(steps) / sum(window.step_seconds)
-        return replace(window, step_seconds=steps, seconds=seconds)
-
-    ranks = tuple(
-        replace(rank, timed=later(rank.timed), without_sync=later(rank.without_sync))
+    ranks = (
+        replace(
+            rank,
+            timed=after_first_segment(rank.timed),
+            without_sync=rank.without_sync and after_first_segment(rank.without_sync),
+        )
         for rank in record.ranks
-        if rank.without_sync is not None
     )
-    return replace(record, ranks=ranks) if len(ranks) == len(record.ranks) else record
+    later = replace(record, ranks=tuple(ranks))
+    free = free_communication_seconds(later)
+    return None if free is None else slowest_rank_step_seconds(later) - free
 
 
-def free_communication_seconds(record: TrialRecord, skipped: int = 0) -> float | None:
+def after_first_segment(window: Window) -> Window:
+    """The window without its first segment; unchanged if it has only one."""
+    if len(window.segment_steps) < 2:
+        return window
+    steps = window.step_seconds[window.segment_steps[0] :]
+    seconds = window.seconds * sum(steps) / sum(window.step_seconds)
+    return replace(window, step_seconds=steps, seconds=seconds)
+
+
+def free_communication_seconds(record: TrialRecord) -> float | None:
     """Mean step of ranks that wait for each other but whose communication takes no time.
 
-    From the window without synchronization, without its `skipped` first steps: the mean of the
-    rank that happens to be slowest in each step there. None if not measured.
+    From the window without synchronization: the mean of the rank that happens to be slowest in
+    each step there. None if not measured.
     """
     if (without := steps_without_sync(record)) is None:
         return None
@@ -100,9 +99,8 @@ def free_communication_seconds(record: TrialRecord, skipped: int = 0) -> float |
     slowest = float(spans.mean(axis=1).max())
     if slowest < SHORTEST_SECONDS:
         return max(without)
-    first = min(skipped // period, spans.shape[1] - 1)
     # As a ratio, because on CUDA the host times the window and the device its steps.
-    return float(spans[:, first:].max(axis=0).mean()) * (max(without) / slowest)
+    return float(spans.max(axis=0).mean()) * (max(without) / slowest)
 
 
 def mean_step_seconds(window: Window) -> float:
@@ -145,9 +143,3 @@ def rank_skew(record: TrialRecord) -> float | None:
     if len(steps) < 2 or not (middle := median(steps)):
         return None
     return (max(steps) - min(steps)) / middle
-
-
-def slowest_rank(record: TrialRecord) -> int | None:
-    """The rank with the longest of the steps that `rank_skew` compares."""
-    steps = rank_step_seconds(record)
-    return record.ranks[steps.index(max(steps))].rank if len(steps) > 1 else None

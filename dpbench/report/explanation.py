@@ -24,7 +24,6 @@ COSTS: dict[Part, str] = {
     "wrapper": "hooks and buckets",
     "waiting": "all wait for the rank that is slowest in each step",
     "communication": "communication not hidden by overlap",
-    "warm-up": "slow first steps",
 }
 NOTHING_LARGE = f"no loss is both large ({units.percent(LARGE)} of a step) and beyond the noise"
 READING = (

@@ -49,7 +49,7 @@ def test_a_training_script_is_measured_without_a_word_and_signals_stay(
     explained = dpbench.explain(
         "train.py", gpus=2, oversubscribe=True, repetitions=1, steps=20, name="mine", progress=False
     )
-    assert explained.data["configurations"][0]["factors"][-1]["parts"] == ["warm-up"]
+    assert explained.data["configurations"][0]["factors"][-1]["parts"] == ["communication"]
     assert dpbench.load("results/mine").rows.group_size.max() == 2
     assert capfd.readouterr() == ("", "")
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers

@@ -66,7 +66,7 @@ def test_json_holds_every_number_with_its_interval() -> None:
     assert content["notes"] == ["a note"]
     two = content["configurations"][1]
     assert (two["implementation"], two["group_size"], two["repetitions"]) == ("ddp", 2, 3)
-    assert [factor["parts"] for factor in two["factors"]][-2:] == [["communication"], ["warm-up"]]
+    assert [factor["parts"] for factor in two["factors"]][-1:] == [["communication"]]
     assert two["factors"][-2]["sample_size"] == 3
     assert two["advice"][0]["kind"] == "communication"
     assert (two["slowest_rank"]["rank"], two["slowest_rank"]["slowest_in"]) == (1, 3)

@@ -20,10 +20,8 @@ HALF = 0.5
 SLOW_CLOCK = 0.95
 """Share of the other ranks' clock up to which a GPU's own is the cause that they wait."""
 ORDINARY_WAITING = 0.1
-"""Share of a script's step up to which waiting, unless always for the same rank, is no symptom:
+"""Share of a script's step up to which waiting, unless for one slow rank, is no symptom:
 ranks without a fault have 4 to 6 % of steps of 20 ms on shared cores."""
-CHANCE = 0.05
-"""Probability from which one rank may be the slowest of all repetitions without being slower."""
 ACCUMULATE_TIMES = 4
 ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
@@ -45,27 +43,31 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
 
     A factor is blamed if the whole interval of its share lies above 0 and it costs 5 % of the step
     or more, even where the speed is too noisy to state; with a single repetition none is blamed, as
-    there is no interval. What the sweep already tried is not advised. Of one replica in a sweep of
+    there is no interval, and none with slow first steps, which are in all of them. What the sweep
+    already tried is not advised. Of one replica in a sweep of
     several, only slow steps are named.
     """
     pauses = _pauses(one)
     if one.trial.group_size == 1 and any(other.trial.group_size > 1 for other in others):
         return pauses
     found = [*pauses, *_sync_batch_norm(one)]
-    steps, lost = one.breakdown.slow_first_steps, one.breakdown.first_steps
-    if lost is not None and is_large_loss(lost):
-        text = f"slow first steps of the window (the first {steps})"
-        remedy = f"try --warmup {one.trial.warmup_steps + steps}"
-        found.append(Cause(kind="warm-up", share=lost, text=text, remedy=remedy))
+    first = one.warm_up
+    is_warm = first is None or not is_large_loss(first.share)
+    if first is not None and not is_warm:
+        text = f"slow first steps of the window (the first {first.steps})"
+        remedy = f"try --warmup {one.trial.warmup_steps + first.steps}"
+        found.append(Cause(kind="warm-up", share=first.share, text=text, remedy=remedy))
     if one.trial.workload.script and one.communicates:
-        found += script_causes(one.row.records, one.breakdown)
-    contained = {"warm-up", *(CONTAINED.get(cause.kind) for cause in found)}
-    for factor in one.breakdown.factors:
+        found += script_causes(one.row.records, one.breakdown, is_warm=is_warm)
+    contained = {CONTAINED.get(cause.kind) for cause in found}
+    for factor in one.breakdown.factors if is_warm else ():
         paused = sum(cause.share.value for cause in pauses if cause.share)
         if HIDDEN_BY_PAUSES.issuperset(factor.parts) and paused >= HALF * factor.share.value > 0:
             continue  # the larger part of it are slow steps
-        if "waiting" in factor.parts and _is_ordinary_waiting(one, factor):
-            continue
+        if "waiting" in factor.parts and one.trial.workload.script:
+            is_named = one.slowest_rank is not None and one.slowest_rank.is_slow
+            if factor.share.value < ORDINARY_WAITING and not is_named:
+                continue
         if is_large_loss(factor.share) and contained.isdisjoint(factor.parts):
             found.append(_of_factor(factor, one, others))
     if one.phases is not None and is_large_loss(share := one.phases.data_share):
@@ -198,18 +200,6 @@ def _communication(one: Explanation, others: Sequence[Explanation]) -> TextAndRe
     return f"exposed communication on {trial.backend}", f"try {words}{_accumulate(trial)}"
 
 
-def _is_ordinary_waiting(one: Explanation, factor: Factor) -> bool:
-    """Whether a script's ranks wait for each other no longer than those of any script, and not
-    always for the same one, or so by chance."""
-    if not one.trial.workload.script or factor.share.value >= ORDINARY_WAITING:
-        return False
-    slowest = one.slowest_rank
-    if slowest is None or not slowest.always:
-        return True
-    by_chance: float = one.trial.group_size ** (1 - slowest.repetitions)
-    return by_chance > CHANCE
-
-
 def _waiting(one: Explanation) -> TextAndRemedy:
     slowest = one.slowest_rank
     if not one.communicates:
@@ -217,7 +207,7 @@ def _waiting(one: Explanation) -> TextAndRemedy:
             "copies that are slower than the typical one",
             "look for other work on their devices",
         )
-    if slowest is None or not slowest.always:
+    if slowest is None or not slowest.is_slow:
         return (
             "waiting for the rank that is slowest in each step, not always the same one",
             "look for other work on the devices (dpbench.load(DIR).steps has all steps), pin ranks "

@@ -4,9 +4,10 @@ be separated, and what to try."""
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from dpbench import units
 from dpbench.analysis.diagnosis.factors import (
@@ -16,15 +17,16 @@ from dpbench.analysis.diagnosis.factors import (
     SHARDED,
     Breakdown,
     break_down,
+    is_large_loss,
     references_of,
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
-from dpbench.analysis.estimate import TOO_NOISY, Estimate
+from dpbench.analysis.estimate import TOO_NOISY, Estimate, mean
 from dpbench.analysis.repetitions import repetitions_needed
 from dpbench.analysis.row import Row
 from dpbench.analysis.scaling import reference_of
-from dpbench.analysis.steps import SlowSteps, slow_steps
-from dpbench.analysis.throughput import slowest_rank, steps_without_sync
+from dpbench.analysis.steps import SlowSteps, WarmUp, slow_steps
+from dpbench.analysis.throughput import rank_step_seconds, steps_without_sync
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -40,10 +42,14 @@ class SlowestRank:
     slowest_in: int
     """Number of repetitions in which it was the slowest."""
     repetitions: int
+    behind: Estimate
+    """Share of its step by which it is slower than the mean of the others."""
 
     @property
-    def always(self) -> bool:
-        return self.slowest_in == self.repetitions
+    def is_slow(self) -> bool:
+        """Whether it is the slowest in all repetitions, and by more than chance or a trifle: among
+        two equal ranks one is the slowest in all of four repetitions in one case of eight."""
+        return self.slowest_in == self.repetitions and is_large_loss(self.behind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +87,8 @@ class Explanation:
     breakdown: Breakdown
     slowest_rank: SlowestRank | None
     phases: StepPhases | None
+    warm_up: WarmUp | None
+    """The first steps of its windows, if they are slow."""
     slow_steps: SlowSteps | None
     notes: tuple[str, ...]
     """Effects that could not be separated, and what to measure for that."""
@@ -140,7 +148,7 @@ def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
             continue
         if row.group_size == 1 and not IMPLEMENTATIONS[row.implementation].communicates:
             continue
-        breakdown = break_down(row.records, references)
+        breakdown, warming = break_down(row.records, references), row.warm_up
         found.append(
             Explanation(
                 row=row,
@@ -149,7 +157,8 @@ def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
                 breakdown=breakdown,
                 slowest_rank=slowest_of(row.records),
                 phases=step_phases(row.records),
-                slow_steps=slow_steps(row.records, breakdown.slow_first_steps),
+                warm_up=warming,
+                slow_steps=slow_steps(row.records, warming.steps if warming else 0),
                 notes=tuple(_notes(row, trial, breakdown)),
             )
         )
@@ -165,15 +174,19 @@ def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
     traits = IMPLEMENTATIONS[records[0].trial.implementation]
     if traits.communicates and any(steps_without_sync(record) is None for record in records):
         return None
-    ranks = [rank for record in records if (rank := slowest_rank(record)) is not None]
-    if not ranks:
+    steps = np.array([rank_step_seconds(record) for record in records])
+    if steps.shape[1] < 2:
         return None
-    (rank, count), *_ = Counter(ranks).most_common(1)
+    slowest = steps.argmax(axis=1)
+    place = int(np.bincount(slowest).argmax())
+    others = np.delete(steps, place, axis=1).mean(axis=1)
+    rank = records[0].ranks[place].rank
     return SlowestRank(
         rank=rank,
         device=records[0].trial.place_of(rank),
-        slowest_in=count,
-        repetitions=len(ranks),
+        slowest_in=int((slowest == place).sum()),
+        repetitions=len(records),
+        behind=mean((1 - others / steps[:, place]).tolist(), unit="of the step"),
     )
 
 

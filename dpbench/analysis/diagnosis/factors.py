@@ -7,18 +7,16 @@ A step is followed from the ideal to what was reached, in seconds:
     contended    typical T_i        `independent` copies at once, without communication
     wrapped      typical c_i        the implementation without synchronization
     waiting      mean_k max c_ik    the rank that is slowest in each step k
-    settled                         with synchronization, without slow first steps
     reached                         with synchronization, the slowest rank's mean
 
 Each quotient of neighbors is a factor, so their product is ideal / reached, the efficiency against
 `single` (absolute), exactly. It follows the multiplicative hierarchy of the POP Centre of
 Excellence, with copies that share a machine in the place of its computation scalability.
 
-Three choices keep one cause out of another's factor. The typical copy and the typical rank are the
+Two choices keep one cause out of another's factor. The typical copy and the typical rank are the
 low median (the faster of two): a mean would call a part of every straggler contention. Their step
 is the median + (mean − median) of the steps of `single`, so that further pauses in some steps
-count as waiting. And where the first steps are slow (`warm_up`), the stages *waiting* and *settled*
-have those of `single` in their place, so that the last factor is what they cost beyond that.
+count as waiting.
 
 If a time was not measured, its two neighbors still have a quotient: one factor with two parts. All
 quotients are computed within one repetition (one pass of the palindrome), then averaged on
@@ -33,23 +31,21 @@ from itertools import pairwise
 from statistics import fmean, median, median_low
 from typing import Literal, get_args
 
-from dpbench.analysis.estimate import Estimate, Floats, geometric_mean, mean
+from dpbench.analysis.estimate import Estimate, geometric_mean, mean
 from dpbench.analysis.scaling import UNITY
-from dpbench.analysis.steps import warm_up
 from dpbench.analysis.throughput import (
     free_communication_seconds,
     mean_rank_step_seconds,
     mean_step_seconds,
     slowest_rank_step_seconds,
-    step_seconds,
 )
 from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
-Part = Literal["granularity", "contention", "wrapper", "waiting", "communication", "warm-up"]
+Part = Literal["granularity", "contention", "wrapper", "waiting", "communication"]
 PARTS: tuple[Part, ...] = get_args(Part)
-IDEAL, SHARDED, CONTENDED, WRAPPED, WAITING, SETTLED, REACHED = range(7)
+IDEAL, SHARDED, CONTENDED, WRAPPED, WAITING, REACHED = range(6)
 """Stages of a step; part k lies between stage k and stage k + 1."""
 
 LARGE = 0.05
@@ -84,10 +80,6 @@ class Breakdown:
     """Repetitions in which all times behind the factors were measured."""
     missing: tuple[int, ...]
     """Stages whose seconds were not measured."""
-    slow_first_steps: int = 0
-    """Steps at the start of the window that are slower than the rest."""
-    first_steps: Estimate | None = None
-    """Share of the step's seconds that they cost."""
 
     def of(self, part: Part) -> Factor | None:
         """The factor that a part belongs to, alone or with others."""
@@ -113,19 +105,15 @@ def references_of(records: Iterable[TrialRecord]) -> References:
 
 def break_down(records: Sequence[TrialRecord], references: References) -> Breakdown:
     """Break down the step of the usable repetitions of one configuration; at least one record."""
-    slow = warm_up([step_seconds(record) for record in records])
-    skipped = slow.steps if slow else 0
-    measured = {r.trial.repetition: stages(r, references, skipped) for r in records}
+    measured = {r.trial.repetition: stages(r, references) for r in records}
     places, repetitions = _comparable(measured)
     trial = records[0].trial
     chosen = [[measured[repetition][place] for place in places] for repetition in repetitions]
     reached = [seconds[-1] for seconds in chosen]
     # Parts that are 1 by definition, because such a trial does not have them.
-    known: set[Part] = set() if skipped else {"warm-up"}
-    if trial.scaling == "weak":
-        known.add("granularity")
+    known: set[Part] = {"granularity"} if trial.scaling == "weak" else set()
     if trial.group_size == 1:
-        known |= set(PARTS) - {"wrapper", "warm-up"}
+        known = {*PARTS} - {"wrapper"}
     elif trial.implementation == INDEPENDENT:
         known |= {"wrapper", "communication"}
     factors = []
@@ -143,36 +131,28 @@ def break_down(records: Sequence[TrialRecord], references: References) -> Breakd
         step_seconds=geometric_mean(reached, unit="s"),
         repetitions=tuple(repetitions),
         missing=tuple(place for place in range(len(PARTS) + 1) if place not in places),
-        slow_first_steps=skipped,
-        first_steps=mean(
-            [1 - _later_share(step_seconds(r), skipped) for r in records], unit="of the step"
-        )
-        if skipped
-        else None,
     )
 
 
-def stages(record: TrialRecord, references: References, skipped: int = 0) -> Stages:
-    """Seconds of a step at all stages from ideal to reached, in one repetition; the `skipped` first
-    steps count as those of `single`, but for the last stage."""
+def stages(record: TrialRecord, references: References) -> Stages:
+    """Seconds of a step at all stages from ideal to reached, in one repetition."""
     trial = record.trial
-    found, pauses, start = _alone(trial, references, skipped)
+    found, pauses = _alone(trial, references)
     reached = slowest_rank_step_seconds(record)
-    settled = reached * _later_share(step_seconds(record), skipped) + start
-    found |= {SETTLED: settled, REACHED: reached}
+    found[REACHED] = reached
     if trial.group_size == 1:
         # Nothing is sharded or contended; any extra cost of the step is the wrapper's.
         found |= {place: found[IDEAL] for place in (SHARDED, CONTENDED) if IDEAL in found}
-        return {**found, WRAPPED: settled, WAITING: settled}
+        return {**found, WRAPPED: reached, WAITING: reached}
     if trial.implementation == INDEPENDENT:
         copies = median_low([mean_step_seconds(rank.timed) for rank in record.ranks])
-        return {**found, CONTENDED: copies, WRAPPED: copies, WAITING: settled}
+        return {**found, CONTENDED: copies, WRAPPED: copies, WAITING: reached}
     as_copies = _work(replace(trial, implementation=INDEPENDENT, backend="none"))
     if (at_once := references.get(as_copies)) is not None:
         found[CONTENDED] = median_low([_median(rank.timed) for rank in at_once.ranks]) + pauses
-    if (free := free_communication_seconds(record, skipped)) is None:
+    if (free := free_communication_seconds(record)) is None:
         return found
-    found[WAITING] = free + start
+    found[WAITING] = free
     if trial.process_count > 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.
         bare = [_median(rank.without_sync) for rank in record.ranks if rank.without_sync]
@@ -188,15 +168,9 @@ def _median(window: Window) -> float:
     return median(window.step_seconds) * scale
 
 
-def _later_share(steps: Sequence[float] | Floats, skipped: int) -> float:
-    """Mean of the steps without the `skipped` first ones ÷ mean of all."""
-    return fmean(steps[skipped:]) / fmean(steps) if skipped < len(steps) else 1.0
-
-
-def _alone(trial: TrialSpec, references: References, skipped: int) -> tuple[Stages, float, float]:
+def _alone(trial: TrialSpec, references: References) -> tuple[Stages, float]:
     """The stages of `single`: an equal share of its step at the global batch, and at the actual
-    shards; its mean − median step, which is what pauses in some steps cost it, at least 0; and what
-    its `skipped` first steps add to the mean.
+    shards; and its mean − median step, which is what pauses in some steps cost it, at least 0.
 
     Shards of strong scaling may differ by one sample; then their mean counts, and the slower rank
     with the larger shard is waited for.
@@ -216,12 +190,8 @@ def _alone(trial: TrialSpec, references: References, skipped: int) -> tuple[Stag
             stages[IDEAL] = stages[SHARDED]
     if trial.scaling == "strong" and trial.batch_size in means:
         stages[IDEAL] = means[trial.batch_size] / trial.group_size
-    shards = [(means[size], known[size].ranks[0].timed) for size in {*sizes} & known.keys()]
-    if not shards:
-        return stages, 0.0, 0.0
-    pauses = fmean(whole - _median(window) for whole, window in shards)
-    start = fmean(whole * (1 - _later_share(one.step_seconds, skipped)) for whole, one in shards)
-    return stages, max(0.0, pauses), start
+    pauses = [means[size] - _median(known[size].ranks[0].timed) for size in {*sizes} & known.keys()]
+    return stages, max(0.0, fmean(pauses or [0.0]))
 
 
 def _comparable(measured: Mapping[int, Stages]) -> tuple[list[int], list[int]]:
@@ -230,7 +200,7 @@ def _comparable(measured: Mapping[int, Stages]) -> tuple[list[int], list[int]]:
     If some repetitions lack a stage, the others are kept; a stage that would leave none is dropped.
     """
     repetitions, places = set(measured), []
-    for place in (REACHED, SETTLED, IDEAL, WAITING, WRAPPED, CONTENDED, SHARDED):
+    for place in (REACHED, IDEAL, WAITING, WRAPPED, CONTENDED, SHARDED):
         having = {one for one in repetitions if place in measured[one]}
         if having:
             repetitions = having

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from statistics import fmean
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Cause
 from dpbench.analysis.diagnosis.factors import Breakdown, is_large_loss
 from dpbench.analysis.estimate import mean
-from dpbench.analysis.throughput import mean_step_seconds
-from dpbench.records.trial import ScriptFacts, TrialRecord, Window
+from dpbench.analysis.throughput import after_first_segment, mean_step_seconds
+from dpbench.records.trial import ScriptFacts, TrialRecord
 
 SLOW_INPUT = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process
@@ -20,11 +19,15 @@ SEVERAL = 1.5
 """Forward passes per optimizer step from which a script is said to take several."""
 
 
-def script_causes(records: Sequence[TrialRecord], breakdown: Breakdown) -> Iterator[Cause]:
-    """What is wrong or slow in a script, from the usable repetitions of its ranks together."""
+def script_causes(
+    records: Sequence[TrialRecord], breakdown: Breakdown, *, is_warm: bool
+) -> Iterator[Cause]:
+    """What is wrong or slow in a script, from the usable repetitions of its ranks together; if they
+    are not warm, nothing that its first steps could explain."""
     facts = [rank.script for record in records for rank in record.ranks if rank.script]
     yield from _wrong(facts)
-    yield from _input_pipeline(records, facts[0], breakdown.slow_first_steps)
+    if is_warm:
+        yield from _input_pipeline(records, facts[0])
     yield from _averaging(facts, breakdown)
     yield from _devices_and_threads(records[0])
 
@@ -66,29 +69,16 @@ def _wrong(facts: Sequence[ScriptFacts]) -> Iterator[Cause]:
         )
 
 
-def _input_pipeline(
-    records: Sequence[TrialRecord], facts: ScriptFacts, slow_first_steps: int
-) -> Iterator[Cause]:
-    """Steps as they are against those on a batch that stays in memory. A slow input pipeline costs
-    one rank as much, so it is a loss of time and not one of scaling."""
-
-    def later(windows: Sequence[Window]) -> float:
-        """Mean step of the slowest rank, without the first segment and others with slow first
-        steps: of those, the segments on a kept batch have fewer, as they come later."""
-        means = []
-        for one in windows:
-            ends = [0, *accumulate(one.segment_steps[:-1])]
-            first = next((end for end in ends if end >= max(slow_first_steps, 1)), ends[-1])
-            share = fmean(one.step_seconds[first:]) / fmean(one.step_seconds)
-            means.append(mean_step_seconds(one) * share)
-        return max(means)
-
-    as_is, kept = [], []
+def _input_pipeline(records: Sequence[TrialRecord], facts: ScriptFacts) -> Iterator[Cause]:
+    """Steps as they are against those on a batch that stays in memory, from the second segment on.
+    A slow input pipeline costs one rank as much, so it is a loss of time and not one of scaling."""
+    as_is, kept = list[float](), list[float]()
     for record in records:
         cached = [rank.cached for rank in record.ranks if rank.cached]
         if len(cached) == len(record.ranks):
-            as_is.append(later([rank.timed for rank in record.ranks]))
-            kept.append(later(cached))
+            timed = [rank.timed for rank in record.ranks]
+            for found, windows in ((as_is, timed), (kept, cached)):
+                found.append(max(mean_step_seconds(after_first_segment(one)) for one in windows))
     if not kept:
         return
     share = mean([1 - a / b for a, b in zip(kept, as_is, strict=True)], unit="of the step")

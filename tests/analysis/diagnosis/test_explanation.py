@@ -109,13 +109,34 @@ def test_every_row_with_a_speed_is_explained_except_plain_single_copies() -> Non
 
 def test_the_slowest_rank_is_found_without_synchronization() -> None:
     """With it all ranks take equally long, as here."""
-    slowest = slowest_of([weak_sweep(i)[-1] for i in range(3)])
-    assert slowest is not None
-    assert (slowest.rank, slowest.slowest_in, slowest.always) == (1, 3, True)
+    found = slowest_of([weak_sweep(i)[-1] for i in range(3)])
+    assert found is not None
+    assert (found.rank, found.slowest_in, found.is_slow) == (1, 3, True)
     other = steps_of("ddp", [0.02, 0.02], [0.015, 0.014], repetition=3)
     changing = slowest_of([*[weak_sweep(i)[-1] for i in range(3)], other])
     assert changing is not None
-    assert (changing.rank, changing.slowest_in, changing.always) == (1, 3, False)
+    assert (changing.rank, changing.slowest_in, changing.is_slow) == (1, 3, False)
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_slow"),
+    [
+        ([0.0110, 0.0111, 0.0112], True),
+        ([0.0101, 0.0101, 0.0101], False),  # always, but by a trifle
+        ([0.0101, 0.0120, 0.0150], False),  # so wildly that it may be chance
+        ([0.0150], False),
+    ],
+)
+def test_a_rank_is_slow_if_it_is_always_the_slowest_beyond_chance(
+    steps: list[float], is_slow: bool
+) -> None:
+    records = [
+        steps_of("ddp", [0.02, 0.02], [0.01, step], repetition=repetition)
+        for repetition, step in enumerate(steps)
+    ]
+    found = slowest_of(records)
+    assert found is not None
+    assert (found.rank, found.slowest_in, found.is_slow) == (1, len(steps), is_slow)
 
 
 def test_notes_say_what_to_measure() -> None:
