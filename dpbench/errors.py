@@ -18,7 +18,7 @@ A trial that fails is a record with a status and a reason, never an exception.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 
 class DpbenchError(Exception):
@@ -66,16 +66,23 @@ MOST_KNOWN_LISTED = 30
 
 
 class UnknownName(UsageError):
-    """A name outside its registry; the message has the nearest name and lists the known ones."""
+    """A name outside its registry, given as `what`."""
 
-    def __init__(self, kind: str, got: str, known: Iterable[str]) -> None:
-        names = list(known)
-        message = f"unknown {kind} {got!r}."
-        if near := nearest_name(got, names):
-            message += f" Did you mean {near!r}?"
-        if not near or len(names) <= MOST_KNOWN_LISTED:
-            message += f" Known: {', '.join(names)}."
-        super().__init__(message)
+    def __init__(self, what: str, got: str, known: Iterable[str]) -> None:
+        super().__init__(f"{what}: got {got!r}; {expected_name(got, [*known])}")
+
+
+def expected_name(name: str, known: Collection[str] | Mapping[str, str]) -> str:
+    """The end of an error on a name that is not known: the nearest one that is, and all of them
+    unless they are many. A mapping gives several spellings of a name."""
+    near = nearest_name(name, known)
+    spellings = known if isinstance(known, Mapping) else {one: one for one in known}
+    offered = dict.fromkeys(spellings.values())
+    listed = f"{'one of ' if len(offered) > 1 else ''}{', '.join(offered)}"
+    if near is None:
+        return f"expected {listed}"
+    guess = f"did you mean {spellings[near]!r}?"
+    return f"{guess} Expected {listed}" if len(offered) <= MOST_KNOWN_LISTED else guess
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:

@@ -85,8 +85,7 @@ def is_disturbed(record: TrialRecord) -> bool:
     load = record.host_load
     if load is None or not record.ranks:
         return False
-    limit = BUSY if record.trial.devices[0] == "cpu" else BUSY_BESIDE_GPUS
-    return _share(load) >= limit
+    return _share(load) >= _limit(record.trial)
 
 
 def is_untrustworthy(records: Sequence[TrialRecord]) -> bool:
@@ -99,6 +98,17 @@ def is_heavy(records: Sequence[TrialRecord]) -> bool:
     """Whether the load was so heavy that no difference between rows can be trusted either."""
     busy = [one.host_load for one in records if one.host_load and is_disturbed(one)]
     return is_untrustworthy(records) and fmean(map(_share, busy)) > HEAVY
+
+
+def load_warning(load: HostLoad | None, trial: TrialSpec) -> tuple[str, ...]:
+    """What to say before the first trial, if others use the machine; () if they do not."""
+    if load is None or _share(load) < _limit(trial):
+        return ()
+    used, cores = units.percent(min(1.0, _share(load))), units.counted(load.cores, "core")
+    return (
+        f"other processes are using {used} of {cores}, which makes the speeds noisy; end them, or "
+        "measure later",
+    )
 
 
 def load_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
@@ -134,6 +144,11 @@ def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | Non
     counts = range(2, MOST_ADVISED + 1)
     enough = AIM * reach
     return next((n for n in counts if t_quantile(n - 1) * spread / math.sqrt(n) <= enough), None)
+
+
+def _limit(trial: TrialSpec) -> float:
+    """Share of the cores from which the work of others disturbs the trial."""
+    return BUSY if trial.devices[0] == "cpu" else BUSY_BESIDE_GPUS
 
 
 def _share(load: HostLoad) -> float:

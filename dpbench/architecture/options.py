@@ -52,7 +52,7 @@ def convert(given: Mapping[str, str], factory: Callable[..., Any], title: str) -
         if option not in known and not takes_others:
             if not known:
                 raise UsageError(f"{title}: got the option {option}, but it takes none")
-            raise UnknownName(f"option of {title}:", option, known)
+            raise UnknownName(f"option of {title}", option, known)
     for option, parameter in known.items():
         if parameter.default is inspect.Parameter.empty and option not in given:
             raise UsageError(f"{title}: {option} has no default; expected the option {option}=…")

@@ -38,7 +38,7 @@ def inventory(
     dpbench list architectures
     """
     if kind is not None and kind not in KINDS:
-        raise UnknownName("kind", kind, KINDS)
+        raise UnknownName("KIND", kind, KINDS)
     if results_dir is not None and kind != "results":
         raise UsageError("--results-dir is for 'dpbench list results'; leave it out")
     if kind == "results":

@@ -17,6 +17,7 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import RanksFailed, run_in_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import RankReport, measure_trial
+from dpbench.records.trial import HostLoad
 from dpbench.specs import TrialSpec, plain_label
 
 START_SECONDS = 180.0
@@ -26,6 +27,9 @@ START_SECONDS = 180.0
 class HostLauncher:
     """Runs trials on this host, one at a time; failures of a trial never raise."""
 
+    load: HostLoad | None = None
+    """The load of other processes before the first trial; None if it cannot be read."""
+
     def __init__(
         self, machine: Machine, logs: Path, prepared: Mapping[str, Path | None] | None = None
     ) -> None:
@@ -34,6 +38,7 @@ class HostLauncher:
         self._machine = machine
         self._prepared = prepared or {}
         self.logs = logs
+        start = read_cores(fork_server_process())
         try:
             run_in_rank(int, START_SECONDS)  # the first trial would pay for the server's start
         except RanksFailed as failed:
@@ -41,6 +46,7 @@ class HostLauncher:
                 f"no process could be started for the ranks: {failed.outcome.reason}; end other "
                 "programs that use this machine's cores or memory"
             ) from None
+        self.load = host_load(start, read_cores(fork_server_process()))
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         """Why this machine cannot run the trial; None if it can."""

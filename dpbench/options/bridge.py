@@ -197,7 +197,7 @@ def keyed(
         if key not in known:
             what, between = ("argument of", "_") if of_python else ("key in", "-")
             raise UnknownName(
-                f"{what} {source.rstrip()}", name, [k.replace("_", between) for k in known]
+                f"{what} {source.rstrip(': ')}", name, [k.replace("_", between) for k in known]
             )
         if value is not None and fields[key] in found:
             raise UsageError(f"{source}{name} is given twice, under two names; name it once")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from dpbench.data.registry import DATASETS, is_function
-from dpbench.errors import UsageError
+from dpbench.errors import UsageError, expected_name
 from dpbench.options.bridge import Options, Scope, option
 from dpbench.options.types import (
     Code,
@@ -19,7 +19,6 @@ from dpbench.options.types import (
     Count,
     FilePath,
     Gpus,
-    expected_name,
     one_of,
 )
 from dpbench.specs import MOST_REPETITIONS, OPTIMIZERS

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo
 
 from dpbench.architecture.naming import NOT_BEFORE_OPTION
-from dpbench.errors import nearest_name
+from dpbench.errors import expected_name
 from dpbench.messages import say
 
 T = TypeVar("T")
@@ -45,15 +45,6 @@ def one_of(names: Collection[str] | Mapping[str, str]) -> AfterValidator:
         return names[name] if isinstance(names, Mapping) else name
 
     return AfterValidator(find)
-
-
-def expected_name(name: str, names: Collection[str] | Mapping[str, str]) -> str:
-    """What an error says of a name that is not known, with the nearest one that is."""
-    near = nearest_name(name, names)
-    spellings = names if isinstance(names, Mapping) else {one: one for one in names}
-    guess = f"did you mean {spellings[near]!r}? Expected" if near else "expected"
-    offered = dict.fromkeys(spellings.values())
-    return f"{guess} {'one of ' if len(offered) > 1 else ''}{', '.join(offered)}"
 
 
 def word_for_none(word: str) -> tuple[BeforeValidator, PlainSerializer]:

@@ -172,7 +172,7 @@ def machine_lines(here: Environment) -> Iterator[tuple[str, str]]:
     yield "cpu", f"{here.cpu}, {cores}, {memory}"
     if here.quota_cores is not None:
         yield "quota", f"{here.quota_cores:g} cores' worth of time (cgroup)"
-    yield "governor", here.governor or "not readable"
+    yield "governor", here.governor or "unknown: this machine does not show it, as usual in a VM"
     for gpu in here.accelerators:
         size = units.bytes_binary(gpu.memory_bytes)
         yield f"gpu {gpu.index}", f"{gpu.name}, {size}, {gpu.uuid or 'no uuid'}"

@@ -71,7 +71,7 @@ def rows_text(
     """
     name = format or TEXT
     if name not in FORMATS:
-        raise UnknownName("format", name, FORMATS)
+        raise UnknownName("--format", name, FORMATS)
     if name in DATA_FORMATS:
         from dpbench.analysis.frames import to_frame
 
@@ -213,7 +213,7 @@ def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) 
     names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
     for name in names:
         if name not in keys:
-            raise UnknownName("column", name, [*keys, *layouts])
+            raise UnknownName("--columns", name, [*keys, *layouts])
         if names.count(name) > 1:
             raise UsageError(f"--columns {text!r}: expected each column once, got {name} twice")
     return names

@@ -57,6 +57,6 @@ def test_errors_name_arguments_and_what_no_rank_can_import(here: Path) -> None:
         dpbench.check(against="dp", tolerance=0.05)
     with pytest.raises(UsageError, match="put it into a file"):
         dpbench.check("__main__:Net", against="torch-ddp")
-    with pytest.raises(UsageError, match=r"argument of dpbench.check: 'against_rev'. Did you"):
+    with pytest.raises(UsageError, match=r"argument of dpbench.check: got 'against_rev'; did you"):
         dpbench.check(against_rev="HEAD")
     assert not any(here.iterdir())

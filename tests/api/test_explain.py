@@ -56,7 +56,7 @@ def test_a_training_script_is_measured_without_a_word_and_signals_stay(
 
 
 def test_errors_name_arguments(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"argument of dpbench.explain: 'group'. Did you mean"):
+    with pytest.raises(UsageError, match=r"argument of dpbench.explain: got 'group'; did you mean"):
         dpbench.explain(EXAMPLE, group=2)
     with pytest.raises(UsageError, match=r"no such row; there are --implementations dp"):
         dpbench.explain(EXAMPLE, group_sizes=99)

@@ -62,7 +62,7 @@ def test_a_table_is_that_of_the_report(
 
 def test_a_chart_is_a_figure(measured: Results) -> None:
     assert isinstance(measured.plot("speedup"), Figure)
-    with pytest.raises(UnknownName, match="Did you mean 'throughput'"):
+    with pytest.raises(UnknownName, match="did you mean 'throughput'"):
         measured.plot("throughputs")
     with pytest.raises(UsageError, match="nothing to draw as 'bandwidth' in "):
         measured.plot("bandwidth")

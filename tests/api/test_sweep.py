@@ -51,7 +51,7 @@ def test_help_has_a_short_signature_and_describes_all_options_of_the_command() -
         ({"batch_sizes": []}, "batch_sizes: got []; expected at least one value"),
         ({"arch": dict}, "arch: got <class 'dict'>; expected a name that ranks can import"),
         ({"arch": "__main__:Net"}, "put it into a file"),
-        ({"optimiser": "sgd"}, "'optimiser'. Did you mean 'optimizer'?"),
+        ({"optimiser": "sgd"}, "got 'optimiser'; did you mean 'optimizer'?"),
         ({"batch_size": 8}, "batch_size is given twice, under two names"),
         ({"dry_run": True}, "dpbench.sweep: dry_run is an option of the command line only"),
     ],

@@ -92,7 +92,7 @@ def test_a_call_asks_for_what_the_command_asks_for(
         ({"download": "maybe"}, "download: got 'maybe'; expected a valid boolean"),
         ({"arch": "__main__:Net"}, "put it into a file"),
         ({"runs_dir": ""}, "runs_dir: got ''; expected the name of a file or folder"),
-        ({"epoch": 3}, "'epoch'. Did you mean 'epochs'?"),
+        ({"epoch": 3}, "got 'epoch'; did you mean 'epochs'?"),
     ],
 )
 def test_a_wrong_argument_is_an_error_and_makes_nothing(

@@ -58,7 +58,7 @@ def needs(classes: int) -> None: ...
     [
         (factory, {"depth": "x"}, "it: depth: got 'x', expected int$"),
         (factory, {"size": "medium"}, "it: size: got 'medium', expected small or large"),
-        (factory, {"dept": "3"}, "unknown option of it: 'dept'. Did you mean 'depth'"),
+        (factory, {"dept": "3"}, "option of it: got 'dept'; did you mean 'depth'"),
         (needs, {}, "it: classes has no default; expected the option classes=…"),
         (Path.cwd, {"depth": "3"}, "it: got the option depth, but it takes none"),
     ],
@@ -142,7 +142,7 @@ def test_every_shipped_architecture_loads_under_its_own_name(name: str) -> None:
 
 
 def test_an_unknown_name_gets_the_nearest_one_suggested() -> None:
-    with pytest.raises(UnknownName, match=r"'mnist_cn'. Did you mean 'mnist_cnn'\?.*mlp"):
+    with pytest.raises(UnknownName, match=r"'mnist_cn'; did you mean 'mnist_cnn'\?.*mlp"):
         architecture.load_architecture("mnist_cn:width=3")
 
 

@@ -11,7 +11,7 @@ from tests.data.mnist_folder import put_set
 
 
 def test_what_cannot_be_used_here_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match=r"unknown dataset 'mnst'. Did you mean 'mnist'\?"):
+    with pytest.raises(UnknownName, match=r"dataset: got 'mnst'; did you mean 'mnist'\?"):
         registry.prepare_dataset("mnst", data_dir=None, cache=tmp_path)
 
 

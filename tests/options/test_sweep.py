@@ -70,7 +70,7 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("batch-siz = 5", "unknown key in {}: 'batch-siz'. Did you mean 'batch-sizes'?"),
+        ("batch-siz = 5", "key in {}: got 'batch-siz'; did you mean 'batch-sizes'?"),
         ("batch-size = 5\nbatch-sizes = 6", "{}: batch-sizes is given twice, under two names"),
         ("name = 'mine'", "{}: name is an option of the command line only"),
         ("batch-sizes = []", "{}: --batch-sizes: got []; expected at least one value"),

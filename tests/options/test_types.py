@@ -123,5 +123,5 @@ def test_a_call_takes_every_spelling() -> None:
     assert Some(**found) == Some(sizes=(8, 9), time=8.0)
     with pytest.raises(UsageError, match="given twice"):
         keyed(Some, "call: ", {"size": 1, "sizes": 2}, of_python=True)
-    with pytest.raises(UsageError, match=r"argument of call: 'seizes'\. Did you mean 'sizes'"):
+    with pytest.raises(UsageError, match=r"argument of call: got 'seizes'; did you mean 'sizes'"):
         keyed(Some, "call: ", {"seizes": 1}, of_python=True)

@@ -67,7 +67,7 @@ class Side:
         chosen = self.records
         for key, text in self.where.items():
             if key not in IDENTITY:
-                raise UnknownName(f"key in {self.label}:", key, IDENTITY)
+                raise UnknownName(f"key in {self.label}", key, IDENTITY)
             known = {str(IDENTITY[key](record.trial)) for record in chosen}
             chosen = tuple(one for one in chosen if str(IDENTITY[key](one.trial)) == text)
             if not chosen:

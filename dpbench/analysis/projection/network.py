@@ -125,7 +125,7 @@ def load_topology(name_or_path: str) -> Topology:
         shipped = tomllib.loads(text)
         if name_or_path not in shipped:
             known = [*shipped, "or a path to a .toml file"]
-            raise UnknownName("topology", name_or_path, known)
+            raise UnknownName("--topology", name_or_path, known)
         return Topology(name=name_or_path, **shipped[name_or_path])
     try:
         return Topology(**{"name": path.stem, **tomllib.loads(path.read_text(encoding="utf-8"))})

@@ -19,7 +19,7 @@ TRAININGS = {"torch-ddp": FOLDER / "train-torch-ddp.toml"}
 def find(name: str, presets: Mapping[str, Path] = SWEEPS) -> Path:
     """The file of a preset for this machine; raises UsageError for an unknown name."""
     if name not in presets:
-        raise UnknownName("value for --preset:", name, [*presets])
+        raise UnknownName("--preset", name, [*presets])
     if name in ON_GPUS:
         import torch
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from dpbench import store, units
-from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.repetitions import by_configuration, load_warning
 from dpbench.codec import content_hash
 from dpbench.data.registry import PreparedData, is_function, prepare_dataset
 from dpbench.data.user_code import files_sha256, named_files
@@ -21,7 +21,7 @@ from dpbench.launch.launcher import Outcome, attempt
 from dpbench.launch.nodes import NodesLauncher, follow_orders
 from dpbench.launch.preflight import in_rank
 from dpbench.launch.trials import HostLauncher
-from dpbench.messages import say
+from dpbench.messages import say, warn
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter
@@ -55,6 +55,7 @@ def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) ->
     with launcher_for(job) as launcher:
         unusable = unusable_rows(job.trials, launcher)
         say(*job.notes, *_skipped(unusable))
+        warn(*load_warning(launcher.load, job.trials[0]))
         names = Labels.among(trial.configuration for trial in job.trials)
         records = lasting(job.earlier.records, unusable) if job.earlier else []
         wanted = [*job.trials]
@@ -285,7 +286,7 @@ def launcher_for(job: Job, logs: Path | None = None) -> Iterator[HostLauncher]:
 def _prepared(job: Job, cache: Path) -> dict[str, Path | None]:
     """The folder of each dataset, in a form that ranks load in milliseconds.
 
-    Raises DataError for a dataset that is smaller than a batch.
+    Raises DataError for a dataset that is smaller than a step of all replicas.
     """
     prepared: dict[str, PreparedData] = {}
     datasets = dict.fromkeys(one.dataset for one in job.spec.workloads if not one.script)
@@ -297,10 +298,9 @@ def _prepared(job: Job, cache: Path) -> dict[str, Path | None]:
         samples = prepared[trial.workload.dataset].samples
         if samples is not None and trial.global_batch_size > samples:
             raise DataError(
-                f"--batch-sizes: a global batch of {trial.global_batch_size} for "
-                f"{units.counted(trial.group_size, 'replica')} is more than the {samples} samples "
-                f"of {trial.workload.dataset}; use smaller batches, fewer --gpus, or --data "
-                "synthetic"
+                f"{units.counted(trial.group_size, 'replica')} take {trial.global_batch_size:,} "
+                f"samples in one step, and {trial.workload.dataset} has {samples:,}; expected "
+                "fewer --gpus, smaller --batch-sizes or --data synthetic"
             )
     return {dataset: one.folder for dataset, one in prepared.items()}
 

@@ -15,7 +15,7 @@ from dpbench.launch.launcher import Outcome
 from dpbench.launch.nodes import Node
 from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
-from dpbench.records.trial import Status
+from dpbench.records.trial import HostLoad, Status
 from dpbench.run.sweep.job import Job, host_here
 from dpbench.run.sweep.measuring import launcher_for, run_trials
 from dpbench.specs import TrialSpec, WorkloadSpec, plain_label
@@ -42,7 +42,9 @@ def test_a_batch_that_the_dataset_has_no_samples_for_is_refused(tmp_path: Path) 
         workload=WorkloadSpec(architecture="mlp", dataset="digits"), batch_sizes=(900,)
     )
     job = Job(spec=spec, hosts=[here()], folder=tmp_path, command=())
-    message = "a global batch of 1800 for 2 replicas is more than the 1797 samples of digits"
+    message = (
+        "2 replicas take 1,800 samples in one step, and digits has 1,797; expected fewer --gpus"
+    )
     with pytest.raises(DataError, match=message), launcher_for(job):
         pass
 
@@ -58,7 +60,7 @@ def test_threads_of_the_users_dataset_end_before_the_sweep(
     with launcher_for(job):
         assert "spinning" not in {thread.name for thread in threading.enumerate()}
     few = replace(job, spec=replace(spec, batch_sizes=(16,)))
-    message = "a global batch of 32 for 2 replicas is more than the 20 samples of items.py:items"
+    message = "2 replicas take 32 samples in one step, and items.py:items has 20; expected fewer"
     with pytest.raises(DataError, match=message), launcher_for(few):
         pass
 
@@ -84,6 +86,20 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
     assert single != ddp
     assert (ddp_again, single_again) == (ddp, single)
     assert {one.trial.window_seconds for one in records} == {1.0}
+
+
+@pytest.mark.usefixtures("synthetic", "here")
+def test_a_busy_machine_is_named_once_before_the_first_trial(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(SyntheticLauncher, "load", HostLoad(cores=2, during=1.8, stolen=0.0))
+    options = ("--arch", "mlp", "--gpus", 1, "--repetitions", 2, "--no-charts")
+    assert dpbench("sweep", *options) == 0
+    said = capsys.readouterr().err
+    before, _, after = said.partition("warning: other processes are using 90 % of 2 cores")
+    assert "[1/" not in before
+    assert after.count("[1/") == 1
+    assert "other processes" not in after
 
 
 class Refusing(SyntheticLauncher):
