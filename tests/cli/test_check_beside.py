@@ -219,7 +219,7 @@ def test_a_check_that_is_ended_takes_its_sweep_and_all_ranks_along(
         PYTHONPATH=f"{ROOT}{os.pathsep}{project / 'src'}",
         TMPDIR=str(temporary),
     )
-    wait_until(lambda: bool([*temporary.rglob("pass/logs/*/rank0.stack")]))
+    wait_until(lambda: bool([*project.glob("results/now*/logs/*/rank0.stack")]))
     measuring = [child.pid for child in psutil.Process(running.pid).children(recursive=True)]
     assert len(measuring) >= 4, "the sweep, two helpers of its server of ranks, and a rank"
     os.kill(running.pid, number)

@@ -1,37 +1,40 @@
 """`dpbench check` of two versions, measured in turn: of the user's code, or of Python's packages.
 
-A repetition runs `dpbench sweep` once for either version, in its own process; which of them goes
-first alternates. What disturbs the machine disturbs both, and the runs are compared repetition by
+Each version is measured by a process of its own (`passes`), a repetition at a time; which of them
+goes first alternates. What disturbs the machine disturbs both, and they are compared repetition by
 repetition.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from tempfile import TemporaryFile
+from typing import IO
 
 from dpbench import shipped, store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.git import without_git_variables
+from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import TrialRecord
+from dpbench.run.gate import passes
 from dpbench.run.gate.judging import Check, Sides
 from dpbench.run.gate.revision import checked_out, find_commit
 from dpbench.run.interrupts import as_exceptions
 from dpbench.specs import Labels, TrialSpec, WorkloadSpec
 from dpbench.specs.sweep import plan_trials
-from dpbench.store import ResultsStore
 from dpbench.temporary import temporary_folder
 
 END_SECONDS = 10.0
@@ -40,7 +43,7 @@ END_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Version:
-    """How the sweeps of one version are started, and the folder that keeps what they measure."""
+    """How one version is measured, and the folder that keeps what was."""
 
     label: str
     folder: Path
@@ -49,64 +52,69 @@ class Version:
     paths: Sequence[str] = ()
     """Folders where its Python looks for packages before those of PYTHONPATH."""
 
-    def measure(
-        self, words: Sequence[str], command: Sequence[str], number: int
-    ) -> list[TrialRecord]:
-        """Measure the sweep of these words as repetition `number` of a check, whose `command` is
-        stored.
+    @contextmanager
+    def measuring(
+        self, options: SweepOptions, command: Sequence[str]
+    ) -> Iterator[Callable[[int], list[TrialRecord]]]:
+        """Start the process that measures the sweep of these options, whose `command` is stored.
 
-        Raises UsageError or LaunchError, in the sweep's words, if it measured nothing.
+        Gives a function that measures repetition `number` and returns its records; it raises
+        UsageError or LaunchError, in that process's words, if nothing can be measured.
         """
-        with temporary_folder() as results:
-            place = ("--results-dir", str(results), "--name", "pass", "--quiet", "--no-summary")
-            status, said = self.run("-m", "dpbench", "sweep", "--repetitions", "1", *place, *words)
-            found = results / "pass"
-            stored = store.load_sweep(found) if store.holds_sweep(found) else None
-        if stored is None or not stored.records:
-            kind = UsageError if status == UsageError.exit_status else LaunchError
-            raise kind(f"{self.label}: {said or f'exit status {status}'}")
-        records = [
-            replace(one, trial=replace(one.trial, repetition=number)) for one in stored.records
-        ]
+        sweep = {
+            "options": options.model_dump(mode="json", exclude_unset=True),
+            "folder": str(self.folder.absolute()),
+            "command": [*command],
+        }
         with (
-            ResultsStore(self.folder)
-            if number
-            else ResultsStore.create(self.folder, command, stored.spec)
-        ) as kept:
-            for environment in stored.environments.values():
-                kept.add_environment(environment)
-            for record in records:
-                kept.append(record)
-        return records
+            TemporaryFile("w+", errors="backslashreplace") as said,
+            self.start("-m", passes.__name__, stderr=said) as process,
+        ):
+            asks, answers = process.stdin, process.stdout
+            assert asks is not None
+            assert answers is not None
 
-    def run(self, *words: str) -> tuple[int, str]:
-        """Run its Python in a process that ends with this one; the exit status and the last
-        message."""
-        environ = without_git_variables()
-        paths = [*map(str, self.paths), *filter(None, [environ.get("PYTHONPATH")])]
-        process = subprocess.Popen(
-            # SIGTERM lets it end its ranks and remove its temporary files.
-            tied_to_this_process([self.python, *words], signal.SIGTERM),
-            cwd=self.directory,
-            env=environ | ({"PYTHONPATH": os.pathsep.join(paths)} if self.paths else {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            process_group=0,  # Ctrl-C reaches this process alone, which ends the other once
-            text=True,
-            errors="backslashreplace",
-        )
-        with process:
+            def ask(line: str) -> None:
+                with suppress(BrokenPipeError):  # why it has ended is read from what it said
+                    print(line, file=asks, flush=True)
+
+            def measure(number: int) -> list[TrialRecord]:
+                ask(str(number + 1))
+                if answers.readline().strip() != passes.DONE:
+                    status = process.wait()
+                    said.seek(0)
+                    kind = UsageError if status == UsageError.exit_status else LaunchError
+                    raise kind(
+                        f"{self.label}: {_last_line(said.read()) or f'exit status {status}'}"
+                    )
+                records = store.load_sweep(self.folder).records
+                return [one for one in records if one.trial.repetition == number]
+
+            ask(json.dumps(sweep))
             try:
-                _, said = process.communicate()
-            except BaseException:
+                yield measure
+            finally:
                 process.terminate()
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(END_SECONDS)
                 process.kill()
-                raise
-        lines = said.strip().splitlines() or [""]
-        return process.returncode, lines[-1].removeprefix("dpbench: ")
+
+    def start(self, *words: str, stderr: IO[str] | int) -> subprocess.Popen[str]:
+        """Start its Python in a process that ends with this one."""
+        environ = without_git_variables()
+        paths = [*map(str, self.paths), *filter(None, [environ.get("PYTHONPATH")])]
+        return subprocess.Popen(
+            # SIGTERM lets it end its ranks and remove its temporary files.
+            tied_to_this_process([self.python, *words], signal.SIGTERM),
+            cwd=self.directory,
+            env=environ | ({"PYTHONPATH": os.pathsep.join(paths)} if self.paths else {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            process_group=0,  # Ctrl-C reaches this process alone, which ends the other once
+            text=True,
+            errors="backslashreplace",
+        )
 
     def side(self) -> Side:
         """The measurements as a side of one sweep, so that they are compared by repetition."""
@@ -129,24 +137,29 @@ def measure_versions(check: Check) -> Sides:
     names = Labels.among(trials)
     folder = check.new_folder()
     before = folder.with_name(f"{folder.name}-baseline")
-    with as_exceptions(), _baseline(check, spec.trial.workload, before) as then, progress:
-        label = "the working directory" if options.against_python is None else "this Python"
-        now = version = Version(label=label, folder=folder)
+    label = "the working directory" if options.against_python is None else "this Python"
+    now = Version(label=label, folder=folder)
+    turn, done = now, 0
 
-        def title(trial: TrialSpec) -> str:
-            return f"{version.label}: {names.configuration(trial)}"
+    def title(trial: TrialSpec) -> str:
+        return f"{turn.label}: {names.configuration(trial)}"
 
-        done = 0
+    with (
+        as_exceptions(),
+        _baseline(check, spec.trial.workload, before) as then,
+        then.measuring(asked, command) as measure_then,
+        now.measuring(asked, command) as measure_now,
+        progress,
+    ):
+        turns = [(then, measure_then), (now, measure_now)]
         try:
             for goal in check.looks(lambda: [(then.side(), now.side())]):
                 progress.planned(trials * 2 * (goal - done), title)
                 for number in range(done, goal):
-                    for version in (then, now) if number % 2 == 0 else (now, then):
-                        started = monotonic()
-                        records = version.measure(asked.words(), command, number)
-                        each = (monotonic() - started) / len(records)
-                        for record in records:
-                            progress.finished(replace(record, duration_seconds=each))
+                    for version, measure in turns if number % 2 == 0 else reversed(turns):
+                        turn = version
+                        for record in measure(number):
+                            progress.finished(record)
                     done = number + 1
         except (KeyboardInterrupt, Interrupted) as error:
             words = f"interrupted after {units.counted(done, 'repetition')}, without a verdict"
@@ -177,11 +190,12 @@ def _baseline(check: Check, workload: WorkloadSpec, folder: Path) -> Iterator[Ve
         # Not resolved: a link is how a Python knows its virtual environment.
         python = str(Path(python).absolute())
         version = Version(label=typed, folder=folder, python=python, paths=[str(place)])
-        status, said = version.run("-c", "import dpbench.cli.app, torch")
-        if status:
+        with version.start("-c", "import dpbench.cli.app, torch", stderr=subprocess.PIPE) as trial:
+            _, said = trial.communicate()
+        if trial.returncode:
             raise UsageError(
-                f"--against-python {shlex.quote(typed)}: {said}; expected a Python that has torch "
-                "and what dpbench needs: pip install dpbench"
+                f"--against-python {shlex.quote(typed)}: {_last_line(said)}; "
+                "expected a Python that has torch and what dpbench needs: pip install dpbench"
             )
         yield version
 
@@ -205,3 +219,7 @@ def _own_files(workload: WorkloadSpec) -> list[str]:
     if workload.script:
         return theirs
     return [name.origin for name in map(parse_name, theirs) if name.source == "file"]
+
+
+def _last_line(said: str) -> str:
+    return said.strip().rpartition("\n")[2].removeprefix("dpbench: ")

@@ -1,0 +1,67 @@
+"""The program that measures one version for a check, one repetition each time it is asked.
+
+It keeps its Python, its torch and the server that its ranks are forked from, so that a repetition
+takes little more than its steps. stdin has one line of JSON about the sweep, then a line with each
+number of repetitions to reach; stdout has a line when that many are stored. Like `__main__` it
+imports nothing heavy at the top, as ranks import their main module again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+DONE = "done"
+"""What it answers."""
+
+
+def main() -> int:
+    """Measure until stdin ends; the exit status. What else would be printed goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    from dpbench.errors import DpbenchError
+    from dpbench.messages import say
+    from dpbench.run.interrupts import end_at_once
+
+    end_at_once()
+    try:
+        _measure(answers)
+    except DpbenchError as error:
+        say(str(error))
+        return error.exit_status
+    return 0
+
+
+def _measure(answers: TextIO) -> None:
+    from pathlib import Path
+
+    from dpbench.options.bridge import read_options
+    from dpbench.options.sweep import SweepOptions
+    from dpbench.report.progress.trials import Reporter
+    from dpbench.run.sweep.job import Job, host_here
+    from dpbench.run.sweep.measuring import measure
+    from dpbench.run.sweep.spec import build_sweep_spec
+
+    def goals() -> Iterator[int]:
+        for line in sys.stdin:
+            yield int(line)
+            print(DONE, file=answers, flush=True)
+
+    asked = json.loads(sys.stdin.readline())
+    options, notes = read_options(SweepOptions, asked["options"]), list[str]()
+    here = host_here(options, notes)
+    job = Job(
+        spec=build_sweep_spec(options, [here], notes),
+        hosts=[here],
+        folder=Path(asked["folder"]),
+        command=asked["command"],
+        data_dir=options.data_dir,
+    )
+    measure(job, Reporter(quiet=True), goals())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
