@@ -15,7 +15,6 @@ from dpbench import store, units
 from dpbench.analysis import frames
 from dpbench.analysis.subject import Subject, of_folder
 from dpbench.errors import UnknownName, UsageError
-from dpbench.files import folder_inside
 from dpbench.options.bridge import read_value
 from dpbench.options.types import FilePath
 from dpbench.records.environment import Environment
@@ -120,10 +119,9 @@ class Results:
 
         Raises StoreError if it cannot be written.
         """
-        from dpbench.report.page import PAGE, REPORT_FOLDER, write_page
+        from dpbench.report.page import page_of, write_page
 
-        folder = folder_inside(self.folder, REPORT_FOLDER)
-        return write_page(folder / PAGE, self._subject, charts=charts)
+        return write_page(page_of(self.folder), self._subject, charts=charts)
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -24,17 +24,15 @@ def comm(typed: dict[str, Any]) -> int:
     options = read_options(CommOptions, typed)
     from dpbench.analysis.subject import of_folder
     from dpbench.cli.show_results import show_collectives
-    from dpbench.files import folder_inside
     from dpbench.records.trial import Status
-    from dpbench.report.page import PAGE, REPORT_FOLDER, write_page
+    from dpbench.report.page import page_of, write_page
     from dpbench.report.progress.trials import Reporter
     from dpbench.run.collectives import measure_collectives
 
     progress = Reporter(quiet=options.quiet, noun="measurement")
     stored = measure_collectives(options, progress)
     show_collectives(stored, as_json=options.as_json)
-    page = folder_inside(stored.folder, REPORT_FOLDER) / PAGE
-    write_page(page, of_folder(stored), charts=options.charts)
+    page = write_page(page_of(stored.folder), of_folder(stored), charts=options.charts)
     if options.as_json:
         say(f"records are in {stored.folder}")
     else:

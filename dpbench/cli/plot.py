@@ -10,7 +10,6 @@ import typer
 
 from dpbench.cli.show_results import latest
 from dpbench.errors import StoreError, UsageError
-from dpbench.files import folder_inside
 from dpbench.messages import say, warn
 from dpbench.options.bridge import command, read_options
 from dpbench.options.plot import ALL, PlotOptions
@@ -35,7 +34,7 @@ def plot(typed: dict[str, Any]) -> None:
     options = read_options(PlotOptions, typed)
     from dpbench.report.charts.files import stem_of, write_figure
     from dpbench.report.charts.style import house_style
-    from dpbench.report.page import CHART_FOLDER, REPORT_FOLDER
+    from dpbench.report.page import charts_of
 
     path = options.path or latest("plot", sweeps_only=options.kinds != ("bandwidth",))[0]
     if options.output is None and is_table(path):
@@ -45,7 +44,7 @@ def plot(typed: dict[str, Any]) -> None:
     subject = read_subject(path)
     warn(*(subject.stored.warnings if subject.stored else ()))
     subject = select_rows(subject, options)
-    folder = options.output or folder_inside(path, REPORT_FOLDER, CHART_FOLDER)
+    folder = options.output or charts_of(path)
     kinds = CHARTS if ALL in options.kinds else options.kinds
     drawn, empty = 0, []
     with house_style():

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from dpbench.cli.show_results import latest, show_collectives, show_rows
 from dpbench.errors import UsageError
-from dpbench.files import folder_inside
 from dpbench.messages import print_result, say
 from dpbench.options.bridge import command, read_options
 from dpbench.options.report import ReportOptions
 from dpbench.report.layout import table_limit
-
-if TYPE_CHECKING:
-    pass
 
 
 @command(ReportOptions)
@@ -47,13 +43,14 @@ def report(typed: dict[str, Any]) -> None:
         if options.file is not None:
             say(f"the table is in {options.file}")
         return
-    from dpbench.report.page import PAGE, REPORT_FOLDER, require_report_folder, write_page
+    from dpbench.report.page import page_in, page_of, write_page
     from dpbench.report.screen import screen
 
-    folder = options.output or (None if is_table(path) else folder_inside(path, REPORT_FOLDER))
-    page = options.page or (folder and folder / PAGE)
-    if options.output is not None and options.page is None:
-        require_report_folder(options.output)
+    page = options.page
+    if page is None and options.output is not None:
+        page = page_in(options.output)
+    elif page is None and not is_table(path):
+        page = page_of(path)
     if subject.collectives:
         show_collectives(subject.collectives)
     else:

@@ -89,12 +89,11 @@ def _show(stored: StoredSweep, options: SweepOptions, following: str | None) -> 
     StoreError if it cannot."""
     from dpbench.analysis.subject import of_folder
     from dpbench.cli.show_results import show_rows
-    from dpbench.files import folder_inside
     from dpbench.report.layout import table_limit
-    from dpbench.report.page import PAGE, REPORT_FOLDER, write_page
+    from dpbench.report.page import page_of, write_page
     from dpbench.report.screen import screen
 
-    subject, page = of_folder(stored), folder_inside(stored.folder, REPORT_FOLDER) / PAGE
+    subject, page = of_folder(stored), page_of(stored.folder)
     if options.as_json:
         show_rows(subject, "json")
     else:

@@ -16,7 +16,12 @@ from dpbench.report.table import MISSING, Table, column, text_column
 from dpbench.requirements import PYTHON, TORCH, untried_torch, version_words
 from dpbench.specs import Labels, TrialSpec
 from dpbench.specs.shares import on_hosts
+from dpbench.specs.traits import IMPLEMENTATIONS
 
+ALONE = (
+    "size 1 of each implementation shows what it costs one replica; --group-sizes without 1 leaves "
+    "it out"
+)
 Listed = tuple[str, str, str | None, str]
 """Kind and name that commands take; why it cannot be used here, None if it can; description."""
 ListedFolder = tuple[Path, str, int, str, str]
@@ -92,6 +97,7 @@ def plan_answer(planned: Sequence[tuple[TrialSpec, int, str | None]], summary: s
     specs = [spec for spec, _, _ in planned]
     labels = Labels.among(specs)
     reasons = Counter(reason for _, _, reason in planned if reason)
+    sizes = {one.group_size for one in specs if IMPLEMENTATIONS[one.implementation].communicates}
     return Answer(
         paragraphs=(
             Table(
@@ -109,7 +115,8 @@ def plan_answer(planned: Sequence[tuple[TrialSpec, int, str | None]], summary: s
                     column("Runs", ["skip" if why else str(runs) for _, runs, why in planned]),
                 )
             ),
-            [f"{units.counted(count, 'row')} skipped: {why}" for why, count in reasons.items()],
+            [f"{units.counted(count, 'row')} skipped: {why}" for why, count in reasons.items()]
+            + [ALONE] * (1 in sizes and len(sizes) > 1),
             summary,
         ),
         data=[

@@ -15,7 +15,7 @@ from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.row import Row
 from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
-from dpbench.files import is_free, write_whole
+from dpbench.files import folder_inside, is_free, write_whole
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
@@ -36,12 +36,9 @@ from dpbench.report.tables import claim_columns, configurations, usual_columns
 from dpbench.specs import AXES, TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
-REPORT_FOLDER = "report"
-"""Name of the folder in a results folder."""
-PAGE = "index.html"
-"""Name of the page in it."""
-CHART_FOLDER = "charts"
-"""Name of the folder in it with the files of `dpbench plot`."""
+REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
+"""Names of the folder in a results folder, and in it of the page and of the folder with the files
+of `dpbench plot`."""
 GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpbench ', 2000
 """What the beginning of each page holds."""
 MOST_ADVICE = 3
@@ -115,14 +112,26 @@ def write_page(path: Path, subject: Subject, *, charts: bool = True) -> Path:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
 
 
-def require_report_folder(folder: Path) -> None:
-    """Raise StoreError if a folder that the user names holds files, but no report."""
+def page_of(results: Path) -> Path:
+    """The path of the page in a results folder; raises StoreError if its folder is a link."""
+    return folder_inside(results, REPORT_FOLDER) / PAGE
+
+
+def charts_of(results: Path) -> Path:
+    """The folder of charts in a results folder; raises StoreError if it is a link."""
+    return folder_inside(results, REPORT_FOLDER, CHART_FOLDER)
+
+
+def page_in(folder: Path) -> Path:
+    """The path of the page in a folder that the user names; raises StoreError if that holds files,
+    but no report."""
     page = folder / PAGE
     is_report = page.is_file() and GENERATOR in page.read_bytes()[:HEAD_BYTES]
     if not (is_report or is_free(folder)):
         raise StoreError(
             f"{folder} holds other files; expected an empty folder, or one with a report of dpbench"
         )
+    return page
 
 
 def build_page(subject: Subject, *, charts: bool = False) -> Page:

@@ -14,7 +14,6 @@ from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
     MOST_SERIES,
     MUTED,
-    SPREAD,
     Drawn,
     SeriesName,
     category_axis,
@@ -28,6 +27,10 @@ from dpbench.report.charts.style import (
 from dpbench.report.footnotes import speedup_reference
 from dpbench.report.numbers import quantity
 from dpbench.specs.traits import SINGLE
+
+SPREAD, BAND = 0.36, 0.26
+"""Width of a group size over which series stand side by side; half the width of its band."""
+BESIDE = "gray bands: one group size each, its points side by side"
 
 
 def throughput(subject: Subject) -> Drawn:
@@ -95,12 +98,18 @@ def _draw(
                 for row, value in line
                 if row.batch_size == batch_size
             ]
+            look = styles[series]
+            if len({row.group_size for row, _ in line}) == 1:
+                look = {**look, "linestyle": "none"}  # nor has its key in the legend one
             if marks:
-                draw_points(axis, marks, label=label, **styles[series])
+                draw_points(axis, marks, label=label, **look)
         if reference := linear(batch_size, sizes):
             axis.plot(
                 range(len(sizes)), reference, label="linear", color=MUTED, linewidth=1.0, zorder=1
             )
+        for place in range(len(sizes)) if len(lines) > 1 else ():
+            axis.axvspan(place - BAND, place + BAND, color=MUTED, alpha=0.1, linewidth=0, zorder=0)
+        axis.grid(len(lines) == 1, axis="x")
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
         scaled_axis(axis, "" if name == "speedup" else points[0][1].unit, name)
@@ -113,6 +122,7 @@ def _draw(
         [value for row, value in points if row.batch_size in drawn],
         [
             *reference_words,
+            *([BESIDE] if len(lines) > 1 else []),
             *left_out,
             *first_of(len(lines), len(every), "series"),
             *remarks,

@@ -57,8 +57,6 @@ MOST_PANELS = 6
 MOST_SERIES = 8
 MOST_BARS = 14
 MOST_LABELS = 6
-SPREAD = 0.36
-"""Width within a category over which series stand side by side."""
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
 TIP = "tip:"
 """Begins the id of a point; the rest is what a page shows when the pointer is over it."""
