@@ -22,6 +22,7 @@ from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_group import RankGroup
 from dpbench.records.trial import Window
 from dpbench.specs.shares import split_evenly
+from dpbench.specs.trial import SHORTEST_SEGMENT
 from dpbench.temporary import no_garbage_collection
 
 T = TypeVar("T")
@@ -88,8 +89,6 @@ def between_barriers(devices: Sequence[torch.device], ranks: RankGroup) -> Itera
 
 
 SEGMENTS = 4
-SHORTEST_SEGMENT = 5
-"""Least steps of a segment, as the first step of each finds an idle device and cold caches."""
 
 
 def segment_sizes(timed_steps: int) -> tuple[int, ...]:

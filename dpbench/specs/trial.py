@@ -24,7 +24,9 @@ BASELINE = SINGLE
 MOST_REPETITIONS = 10_000
 """A plan of more would fill the memory."""
 MOST_FILLING_STEPS = 1000
-"""Most steps of a window with `window_seconds`: more would only make records larger."""
+"""Most steps of a window that fills a time: more would only make records larger."""
+SHORTEST_SEGMENT = 5
+"""Least steps of a segment of a window, as its first step finds an idle device and cold caches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dpbench.codec import Float, decode, encode
 from dpbench.errors import StoreError, UsageError
-from dpbench.files import folder_inside, remove_leftovers, write_named, write_whole
+from dpbench.files import write_named, write_whole
 from dpbench.messages import printable
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 
@@ -127,45 +127,29 @@ def _by_steps(folder: Path) -> list[Path]:
     )
 
 
-class CheckpointFolder:
-    """Keeps the `keep` latest checkpoints and the best one; only one process at a time may use it.
+def save_checkpoint(
+    folder: Path, checkpoint: Checkpoint, *, keep: int, best: bool, also: Path | None = None
+) -> Path:
+    """Write the checkpoint into a folder, of which the `keep` latest stay and the best one.
 
-    A process that is killed leaves whole checkpoints.
+    It is also written to the user's file `also`. A process that is killed leaves whole checkpoints.
+    Returns the file; raises StoreError if it cannot be written.
     """
-
-    def __init__(self, folder: Path, keep: int, also: Path | None = None) -> None:
-        """Make the folder, and remove half-written files of a writer that died.
-
-        Each checkpoint is also written to the user's file `also`. Raises StoreError if the folder
-        cannot be made.
-        """
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            folder_inside(folder.parent, folder.name)
-            remove_leftovers(folder)
-        except OSError as error:
-            raise StoreError(f"cannot keep checkpoints in {folder}: {error.strerror}") from None
-        self.folder = folder
-        self._keep = keep
-        self._also = also
-
-    def save(self, checkpoint: Checkpoint, *, best: bool) -> Path:
-        """Write the checkpoint; returns its file. Raises StoreError if it cannot be written."""
-        data = to_bytes(checkpoint)
-        path = self.folder / f"step-{checkpoint.progress.step:08}.pt"
-        # The best first: if it were lost, this step would never be the best again.
-        targets = [path.with_name(BEST), path] if best else [path]
-        try:
-            for target in targets:
-                write_whole(target, data)
-            others = [other for other in _by_steps(self.folder) if other != path]
-            for old in others[: max(0, len(others) + 1 - self._keep)]:
-                old.unlink(missing_ok=True)
-            if (target := self._also or path) != path:
-                write_named(target, data)
-        except OSError as error:
-            raise StoreError(
-                f"cannot write {target}: {error.strerror or error}; the checkpoints in "
-                f"{self.folder} are whole, and --resume {RESUME_LATEST} goes on from the latest"
-            ) from error
-        return path
+    data = to_bytes(checkpoint)
+    path = folder / f"step-{checkpoint.progress.step:08}.pt"
+    # The best first: if it were lost, this step would never be the best again.
+    targets = [path.with_name(BEST), path] if best else [path]
+    try:
+        for target in targets:
+            write_whole(target, data)
+        others = [other for other in _by_steps(folder) if other != path]
+        for old in others[: max(0, len(others) + 1 - keep)]:
+            old.unlink(missing_ok=True)
+        if (target := also or path) != path:
+            write_named(target, data)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {target}: {error.strerror or error}; the checkpoints in {folder} are "
+            f"whole, and --resume {RESUME_LATEST} goes on from the latest"
+        ) from error
+    return path

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from pydantic import ConfigDict, Field, validate_call
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grad_norm_
 
 from dpbench.launch.fork_world import fork_world
 from dpbench.measure.device import gpu_count
@@ -46,7 +46,7 @@ SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LR
 
 LONGEST_TRAINING = timedelta(days=1)
 """Time limit of the processes."""
-REMEDY = 'lower the learning rate, check these samples, or pass on_nonfinite="record"'
+REMEDY = "lower the learning rate, or check these samples"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,13 +58,11 @@ class TrainingResult:
     params: dict[str, Tensor]
     """Parameters of the model by name, without graph; they share its memory."""
     loss_history: tuple[float, ...]
-    """Mean loss over the replicas at each step; NaN if a replica's loss was not finite."""
+    """Mean loss over the replicas at each step."""
     norm_history: tuple[float, ...]
     """Norm of the mean gradient over all parameters at each step, before clipping."""
     indices: tuple[Indices, ...]
     """Samples used, by step and replica."""
-    skipped_steps: int
-    """Steps without an update, because a loss or the gradient was not finite."""
     elapsed_seconds: float
     """Seconds of all steps; with processes, including their start."""
 
@@ -97,7 +95,6 @@ def dp_train(
     forward_fn: Callable[[nn.Module, Any], Any] | None = None,
     target_fn: Callable[[Any], Any] | None = None,
     seed: AtLeastZero = 0,
-    on_nonfinite: Literal["raise", "record"] = "raise",
     verbose: AtLeastZero | bool | None = 10,
     on_backward: Callback | None = None,
     on_reduce: Callback | None = None,
@@ -128,7 +125,6 @@ def dp_train(
         loss_fn, forward_fn, target_fn: the loss is loss_fn(forward_fn(model, sample),
             target_fn(sample)); None: the output itself, model(sample), the sample itself.
         seed: seed of the samples' order, shuffled for each pass, and of the replicas' generators.
-        on_nonfinite: "raise", or "record": NaN in the history, and the step is skipped.
         verbose: log to "dpbench.training" every so many iterations, the first and the last; True
             means every tenth part. With processes the lines come at the end.
         on_backward, on_reduce, on_step, on_broadcast: called after that part of each step with the
@@ -153,11 +149,12 @@ def dp_train(
         data=data,
         indices=deal(len(data), len(chosen), batch_per_replica, n_iter, seed=order_seed),
         seeds=seeds,
-        loss=partial(sample_loss, forward_fn, loss_fn, target_fn),
+        forward_fn=forward_fn,
+        loss_fn=loss_fn,
+        target_fn=target_fn,
         optimizer=partial(optimizer, lr=lr),
         scheduler=scheduler,
         max_norm=max_norm,
-        stops=on_nonfinite == "raise",
         callbacks=callbacks,
     )
     log_every = max(1, n_iter // 10) if verbose is True else int(verbose or 0)
@@ -166,8 +163,6 @@ def dp_train(
         models = make_models(make_model, chosen)
         start = time.perf_counter()
         for iteration, step in enumerate(steps_in_mode(mode, models, task), start=1):
-            if step.failure is not None and task.stops:
-                raise NonFinite(step.failure)
             steps.append(step)
             if log_every and (iteration in (1, n_iter) or iteration % log_every == 0):
                 log.info("iteration %d/%d  loss %.6f", iteration, n_iter, step.loss)
@@ -178,7 +173,6 @@ def dp_train(
         loss_history=tuple(step.loss for step in steps),
         norm_history=tuple(step.norm for step in steps),
         indices=task.indices,
-        skipped_steps=sum(step.failure is not None for step in steps),
         elapsed_seconds=seconds,
     )
 
@@ -191,24 +185,21 @@ class Task:
     indices: tuple[Indices, ...]
     seeds: list[int]
     """Seed of each replica's random numbers."""
-    loss: Callable[[nn.Module, Any], Any]
-    """The user's loss of a model for a sample."""
+    forward_fn: Callable[[nn.Module, Any], Any] | None
+    loss_fn: Callable[[Any, Any], Any] | None
+    target_fn: Callable[[Any], Any] | None
     optimizer: Callable[..., torch.optim.Optimizer]
     scheduler: SchedulerFactory | None
     max_norm: float
-    stops: bool
-    """Whether a step that is not finite is the last; otherwise it is skipped."""
     callbacks: Mapping[str, Callback]
     """The user's, by the part of the step that they follow."""
 
 
 class Step(NamedTuple):
-    """The results of one step."""
+    """The results of one step: the mean loss, and the norm of the mean gradient."""
 
     loss: float
     norm: float
-    failure: str | None
-    """What is not finite, and where; the step was skipped."""
 
 
 def replica_devices(n_gpu: int | None, devices: Sequence[Any] | None) -> list[torch.device]:
@@ -294,7 +285,10 @@ def steps_in_mode(mode: str, models: Sequence[nn.Module], task: Task) -> Iterato
         devices = [next(model.parameters()).device for model in models]
         # As bytes, since tensors would be sent to the ranks in shared memory.
         work = partial(train_replica, pickle.dumps((models[0], devices, task, threads)))
-        (steps, values), *_ = fork_world(work, len(models), timeout=LONGEST_TRAINING)
+        trained, *_ = fork_world(work, len(models), timeout=LONGEST_TRAINING)
+        if isinstance(trained, NonFinite):
+            raise trained
+        steps, values = trained
         copy_state(values, models[0])
         yield from steps
     elif mode == "threads":
@@ -306,13 +300,16 @@ def steps_in_mode(mode: str, models: Sequence[nn.Module], task: Task) -> Iterato
         yield from all_steps(models, task)
 
 
-def train_replica(content: bytes, rank: int) -> tuple[list[Step], list[Tensor]]:
+def train_replica(content: bytes, rank: int) -> tuple[list[Step], list[Tensor]] | NonFinite:
     """The steps of this rank, and on rank 0 the parameters and buffers after them."""
     model, devices, task, threads = pickle.loads(content)
     torch.set_num_threads(threads)
     model.to(devices[rank])
     with process_group("gloo", timeout=LONGEST_TRAINING, device="cpu"):
-        steps = list(all_steps([model], task, rank=rank))
+        try:
+            steps = list(all_steps([model], task, rank=rank))
+        except NonFinite as error:  # on every rank
+            return error
     return steps, [tensor.detach().cpu() for tensor in state(model)] if rank == 0 else []
 
 
@@ -349,13 +346,17 @@ def all_steps(
             dist.all_reduce(losses)
             sync_gradients(model)
         call("reduce")
-        norm = get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
-        failure = find_failure(losses.tolist(), norm.item(), iteration, indices)
-        if failure is None:
-            clip_grads_with_norm_(model.parameters(), task.max_norm, norm)
-            optimizer.step()
-            if scheduler is not None:
-                scheduler.step()
+        norm = clip_grad_norm_(model.parameters(), task.max_norm).item()
+        for replica, loss in enumerate(losses.tolist()):
+            if not math.isfinite(loss):
+                where = f"replica {replica}, samples {list(indices[replica])}"
+                raise NonFinite(f"the loss is {loss} in iteration {iteration}, {where}; {REMEDY}")
+        if not math.isfinite(norm):
+            where = f"iteration {iteration}, samples {[*chain(*indices)]}"
+            raise NonFinite(f"the norm of the mean gradient is {norm} in {where}; {REMEDY}")
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
         call("step")
         optimizer.zero_grad()
         for other in models[1:]:
@@ -363,10 +364,7 @@ def all_steps(
         if rank is not None and dist.group.WORLD is not None:  # parameters are equal
             broadcast_coalesced(model.buffers(), dist.group.WORLD)
         call("broadcast")
-        loss = losses.mean().item() if losses.isfinite().all() else math.nan
-        yield Step(loss, norm.item(), failure)
-        if failure is not None and task.stops:
-            return
+        yield Step(losses.mean().item(), norm)
 
 
 def backward(
@@ -386,8 +384,11 @@ def backward(
     """
     device, total = next(model.parameters()).device, 0.0
     for index in samples:
+        sample = move(task.data[index], device)
         with OwnStream(generator) if device.type == "cpu" else nullcontext():
-            loss = task.loss(model, move(task.data[index], device))
+            loss = task.forward_fn(model, sample) if task.forward_fn else model(sample)
+            if task.loss_fn:
+                loss = task.loss_fn(loss, task.target_fn(sample) if task.target_fn else sample)
         where = f"in iteration {iteration}, replica {replica}, sample {index}"
         if not isinstance(loss, Tensor):
             raise TypeError(f"got the loss {loss!r} {where}, expected a tensor; pass loss_fn?")
@@ -398,20 +399,6 @@ def backward(
         (loss / len(samples)).backward()  # type: ignore[no-untyped-call]
         total += loss.item()
     return total / len(samples)
-
-
-def sample_loss(
-    forward_fn: Callable[[nn.Module, Any], Any] | None,
-    loss_fn: Callable[[Any, Any], Tensor] | None,
-    target_fn: Callable[[Any], Any] | None,
-    model: nn.Module,
-    sample: Any,
-) -> Any:
-    """The loss of the user's functions, see `dp_train`."""
-    output = model(sample) if forward_fn is None else forward_fn(model, sample)
-    if loss_fn is None:
-        return output
-    return loss_fn(output, sample if target_fn is None else target_fn(sample))
 
 
 def average_replicas(models: Sequence[nn.Module]) -> None:
@@ -426,21 +413,6 @@ def average_replicas(models: Sequence[nn.Module]) -> None:
             parameter.grad = None
         if grads:
             first.grad = sum(grads[1:], grads[0]) / len(models)
-
-
-def find_failure(
-    losses: Sequence[float], norm: float, iteration: int, indices: Indices
-) -> str | None:
-    """The first loss that is not finite, or else the norm of the mean gradient, with the iteration
-    and the samples; None if all are finite."""
-    for replica, loss in enumerate(losses):
-        if not math.isfinite(loss):
-            where = f"replica {replica}, samples {list(indices[replica])}"
-            return f"the loss is {loss} in iteration {iteration}, {where}; {REMEDY}"
-    if math.isfinite(norm):
-        return None
-    where = f"iteration {iteration}, samples {[*chain(*indices)]}"
-    return f"the norm of the mean gradient is {norm} in {where}; {REMEDY}"
 
 
 def deal(

@@ -6,7 +6,6 @@ Names contain the units; values that were not measured are left out. Epochs and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpbench.codec import Float, encode, json_bytes
@@ -174,15 +173,3 @@ def from_line(where: str, line: str | bytes) -> Event:
     if kind is None:
         raise StoreError(f"{where}: kind {name!r}; expected one of {', '.join(EVENT_KINDS)}")
     return decode_at(kind, where, json_bytes(content))
-
-
-def current_events(events: Iterable[Event]) -> tuple[Event, ...]:
-    """The events without the steps and epochs that a resumption repeated from an earlier
-    checkpoint."""
-    kept: list[Event] = []
-    for event in events:
-        if isinstance(event, Started):
-            done = event.step
-            kept = [e for e in kept if not (isinstance(e, StepLine | EpochLine) and e.step > done)]
-        kept.append(event)
-    return tuple(kept)

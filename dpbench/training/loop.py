@@ -22,7 +22,7 @@ from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
-from dpbench.training.checkpoint import Checkpoint, CheckpointFolder, Progress
+from dpbench.training.checkpoint import Checkpoint, Progress, save_checkpoint
 from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
@@ -75,10 +75,7 @@ class TrainingLoop:
         """The run folder, on rank 0."""
         if ranks.rank == 0:
             self.folder = RunFolder.open(job.folder)
-            self.folder.open_log()  # first, as another training may be writing checkpoints
-            also = None if job.run.checkpoint is None else Path(job.run.checkpoint)
-            kept = self.folder.checkpoints
-            self._checkpoints = CheckpointFolder(kept, job.run.max_checkpoints, also)
+            self.folder.open_log()
         self.job, self.ranks, self.architecture = job, ranks, architecture
         self.splits, self.devices = splits, devices
         self.at = Progress()
@@ -285,6 +282,7 @@ class TrainingLoop:
 
         def save() -> str:
             assert state is not None
+            assert self.folder is not None
             checkpoint = Checkpoint(
                 spec=self.job.spec,
                 progress=self.at,
@@ -292,7 +290,10 @@ class TrainingLoop:
                 samples_sha256=self._samples_sha256,
                 **state,
             )
-            return self._checkpoints.save(checkpoint, best=best).name
+            run, kept = self.job.run, self.folder.checkpoints
+            also = None if run.checkpoint is None else Path(run.checkpoint)
+            keep = run.max_checkpoints
+            return save_checkpoint(kept, checkpoint, keep=keep, best=best, also=also).name
 
         return self.ranks.on_first(save)
 

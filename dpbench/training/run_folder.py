@@ -93,7 +93,7 @@ class RunFolder:
         """Make the folder; raises StoreError if it exists or cannot be made."""
         require_new_run(path)
         try:
-            (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
             flush_folder(path.parent)
             create_empty(path / LOG_FILE)
         except OSError as error:
@@ -124,8 +124,13 @@ class RunFolder:
         """Write the specification of a training that starts or resumes; raises StoreError while
         another training writes to the log."""
         self.open_log()
-        self.close()  # rank 0 opens it again, which may be another process
-        remove_leftovers(self.path)
+        try:
+            for folder in (self.path, folder_inside(self.path, CHECKPOINTS, make=True)):
+                remove_leftovers(folder)
+        except OSError as error:
+            raise StoreError(f"cannot write into {self.path}: {error.strerror}") from None
+        finally:
+            self.close()  # rank 0 opens it again, which may be another process
         start = Start(
             command=tuple(command),
             environment=environment,

@@ -37,8 +37,7 @@ PARALLEL_ALONE = {
 
 OTHERS = {
     "BalancedSampler": "dataset_size * rank world_size shuffle seed",
-    "TrainingResult": "* model params loss_history norm_history indices skipped_steps"
-    " elapsed_seconds",
+    "TrainingResult": "* model params loss_history norm_history indices elapsed_seconds",
     "all_reduce": "tensor op group",
     "analyze_scaling": "baseline values kind * baseline_group_size",
     "available_backends": "",
@@ -49,7 +48,7 @@ OTHERS = {
     " repetitions budget oversubscribe config name results_dir junit markdown progress",
     "destroy_process_group": "",
     "dp_train": "make_model data * n_gpu devices mode n_iter batch_per_replica lr max_norm"
-    " optimizer scheduler loss_fn forward_fn target_fn seed on_nonfinite verbose on_backward"
+    " optimizer scheduler loss_fn forward_fn target_fn seed verbose on_backward"
     " on_reduce on_step on_broadcast",
     "explain": "folder * arguments module gpus implementations backends group_sizes batch_sizes"
     " oversubscribe results_dir repetitions warmup steps threads time_limit name progress",

@@ -21,9 +21,9 @@ from dpbench.launch.fork_server import fork_server
 from dpbench.training import checkpoint as checkpoints
 from dpbench.training.checkpoint import (
     Checkpoint,
-    CheckpointFolder,
     from_bytes,
     latest_checkpoint,
+    save_checkpoint,
     to_bytes,
 )
 from tests.training.checkpoint_samples import checkpoint, trained
@@ -116,13 +116,12 @@ def test_code_in_a_file_is_not_executed(tmp_path: Path) -> None:
 
 def test_the_latest_and_the_best_are_kept(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    folder = CheckpointFolder(tmp_path, keep=2)
     for step in (1, 2, 30, 4000):
-        path = folder.save(checkpoint(step), best=step == 2)
+        path = save_checkpoint(tmp_path, checkpoint(step), keep=2, best=step == 2)
     assert path == tmp_path / "step-00004000.pt"
     assert names(tmp_path) == ["best.pt", "notes.txt", "step-00000030.pt", "step-00004000.pt"]
     assert (step_of(tmp_path / "best.pt"), step_of(path)) == (2, 4000)
-    CheckpointFolder(tmp_path, keep=10).save(checkpoint(4001), best=False)
+    save_checkpoint(tmp_path, checkpoint(4001), keep=10, best=False)
     assert len(names(tmp_path)) == 5
 
 
@@ -142,15 +141,14 @@ def test_each_checkpoint_is_also_written_whole_to_the_file_that_the_user_named(
     named.parent.mkdir()
     link = tmp_path / "link.pt"
     link.symlink_to(named)
-    folder = CheckpointFolder(tmp_path / "checkpoints", keep=1, also=link)
     for step in (1, 2):
-        path = folder.save(checkpoint(step), best=False)
+        path = save_checkpoint(tmp_path, checkpoint(step), keep=1, best=False, also=link)
         assert named.read_bytes() == path.read_bytes()
     assert link.is_symlink()
     shutil.rmtree(named.parent)
     with pytest.raises(StoreError, match=r"cannot write .*link.pt: No such "):
-        folder.save(checkpoint(3), best=False)
-    assert step_of(tmp_path / "checkpoints" / "step-00000003.pt") == 3
+        save_checkpoint(tmp_path, checkpoint(3), keep=1, best=False, also=link)
+    assert step_of(tmp_path / "step-00000003.pt") == 3
 
 
 def kill_at(owner: Any, name: str, call: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,15 +186,15 @@ def die_everywhere(folder: Path) -> None:
     for where, (owner, name, call, _) in AFTER_A_KILL.items():
         if not (copy := os.fork()):
             kill_at(owner, name, call, pytest.MonkeyPatch())
-            CheckpointFolder(folder / where, keep=2).save(checkpoint(3), best=True)
+            save_checkpoint(folder / where, checkpoint(3), keep=2, best=True)
             os._exit(0)
         assert os.WTERMSIG(os.waitpid(copy, 0)[1]) == signal.SIGKILL, where
 
 
 def test_kill_9_at_any_point_leaves_whole_checkpoints(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path / "before", keep=2)
-    folder.save(checkpoint(1), best=True)
-    folder.save(checkpoint(2), best=False)
+    (tmp_path / "before").mkdir()
+    save_checkpoint(tmp_path / "before", checkpoint(1), keep=2, best=True)
+    save_checkpoint(tmp_path / "before", checkpoint(2), keep=2, best=False)
     for where in AFTER_A_KILL:
         shutil.copytree(tmp_path / "before", tmp_path / where)
     process = fork_server().Process(target=die_everywhere, args=(tmp_path,))
@@ -208,7 +206,7 @@ def test_kill_9_at_any_point_leaves_whole_checkpoints(tmp_path: Path) -> None:
         assert found is not None
         assert (step_of(found), step_of(tmp_path / where / "best.pt")) == steps, where
         # The next start clears up, and trains on as if nothing had been.
-        again = CheckpointFolder(tmp_path / where, keep=2)
-        again.save(checkpoint(3), best=True)
-        assert names(again.folder) == ["best.pt", "step-00000002.pt", "step-00000003.pt"]
-        assert step_of(again.folder / "best.pt") == 3
+        files.remove_leftovers(tmp_path / where)
+        save_checkpoint(tmp_path / where, checkpoint(3), keep=2, best=True)
+        assert names(tmp_path / where) == ["best.pt", "step-00000002.pt", "step-00000003.pt"]
+        assert step_of(tmp_path / where / "best.pt") == 3

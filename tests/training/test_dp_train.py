@@ -164,7 +164,6 @@ def test_the_result_holds_what_happened() -> None:
     assert list(result.params) == [name for name, _ in result.model.named_parameters()]
     assert not any(value.requires_grad for value in result.params.values())
     assert result.elapsed_seconds > 0
-    assert result.skipped_steps == 0
 
 
 def test_no_iterations_leave_the_weights_alone() -> None:
@@ -181,26 +180,12 @@ def test_the_same_seed_repeats_the_history_and_another_one_does_not() -> None:
     assert one.indices != three.indices
 
 
-def test_infinite_losses_can_be_recorded_instead() -> None:
-    options: dict[str, Any] = {"forward_fn": tasks.infinite_on_third, "loss_fn": None, "n_iter": 12}
-    result = run(on_nonfinite="record", **options)
-    hit = [any(3 in replica for replica in step) for step in result.indices]
-    assert [math.isnan(loss) for loss in result.loss_history] == hit
-    assert result.skipped_steps == sum(hit) == 2
-    assert all(value.isfinite().all() for value in result.params.values())
-    where = rf"in iteration {hit.index(True) + 1}, replica [01], samples \[3\]; lower the learning"
-    with pytest.raises(NonFinite, match=where):
-        run(**options)
-
-
 def test_a_gradient_that_is_not_finite_is_found_too() -> None:
     def root(model: nn.Module, sample: tasks.Sample) -> Tensor:
         return (0 * model(sample[0]).sum()).abs().sqrt()
 
     with pytest.raises(NonFinite, match="norm of the mean gradient is nan in iteration 1, samples"):
         run(forward_fn=root, loss_fn=None)
-    result = run(forward_fn=root, loss_fn=None, on_nonfinite="record", n_iter=4)
-    assert (result.skipped_steps, result.loss) == (4, 0)
 
 
 def test_a_scheduler_follows_the_steps() -> None:
@@ -258,7 +243,6 @@ def test_progress_is_logged(
         ("lr", (0, -0.1, math.nan, math.inf, "1")),
         ("max_norm", (0, -5.0, math.nan, None)),
         ("mode", ("process",)),
-        ("on_nonfinite", ("ignore",)),
         ("verbose", (-1, 1.5)),
         ("seed", (-1, None)),
         ("loss_fn", (3,)),

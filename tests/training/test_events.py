@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -16,7 +15,6 @@ from dpbench.training.events import (
     Note,
     Started,
     StepLine,
-    current_events,
     from_line,
     to_line,
 )
@@ -75,13 +73,3 @@ def test_an_event_is_a_line_of_json_and_comes_back(event: Event) -> None:
 def test_a_line_of_another_kind_is_an_error_with_its_place() -> None:
     with pytest.raises(StoreError, match=r"log\.jsonl:7: kind None; expected one of started, step"):
         from_line("log.jsonl:7", "{}")
-
-
-def test_what_a_resumption_begins_again_stands_once() -> None:
-    first = [STARTED, *(replace(STEP, step=step) for step in (5, 10, 15)), EPOCH]
-    resumed = replace(STARTED, step=10)
-    second = [resumed, *(replace(STEP, step=step) for step in (15, 20)), EPOCH]
-    stands = current_events([*first, *second])
-    assert [event.step for event in stands if isinstance(event, StepLine)] == [5, 10, 15, 20]
-    assert sum(isinstance(event, EpochLine) for event in stands) == 1
-    assert sum(isinstance(event, Started) for event in stands) == 2

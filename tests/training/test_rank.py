@@ -16,7 +16,7 @@ from dpbench.data import datasets
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.specs.training import TrainingRun, TrainingSpec
-from dpbench.training.checkpoint import Checkpoint, CheckpointFolder, from_bytes, to_bytes
+from dpbench.training.checkpoint import Checkpoint, from_bytes, save_checkpoint, to_bytes
 from dpbench.training.events import EpochLine, Event, Finished, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import agreed_checkpoint, train_in_group
@@ -342,8 +342,9 @@ def job(folder: Path, resume: str | None = "auto", spec: TrainingSpec = SPEC) ->
 
 def save(folder: Path, *checkpoints: Checkpoint) -> list[Path]:
     """Save into the checkpoints of a run folder."""
-    kept = CheckpointFolder(folder / "checkpoints", keep=99)
-    return [kept.save(each, best=False) for each in checkpoints]
+    kept = folder / "checkpoints"
+    kept.mkdir(parents=True)
+    return [save_checkpoint(kept, each, keep=99, best=False) for each in checkpoints]
 
 
 def refusal(asked: TrainingJob, ranks: Any = ALONE) -> str:

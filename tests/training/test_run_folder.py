@@ -47,7 +47,8 @@ def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) 
     assert (header.status, header.reason) == ("failed", "rank 1 was killed")
     longer = replace(SPEC, epochs=9)
     there = replace(HERE, hostname="there")
-    (folder.path / "run.json.01234567.tmp").touch()  # of one that was killed
+    for place in (folder.path, folder.checkpoints):
+        (place / "file.01234567.tmp").touch()  # of one that was killed
     folder.begin(longer, RUN, ["train", "--resume", "one"], there)
     header = RunFolder.open(folder.path).header
     assert (header.status, header.reason, header.spec) == ("running", None, longer)
@@ -55,7 +56,7 @@ def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) 
     assert (first.environment, second.environment) == (HERE, there)
     assert second.command == ("train", "--resume", "one")
     assert first.started_utc <= second.started_utc
-    assert not [*folder.path.glob("*.tmp")]
+    assert not [*folder.path.rglob("*.tmp")]
 
 
 def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(

@@ -29,13 +29,10 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from dpbench.measure.device import clock_of, seconds_between, synchronize
 from dpbench.measure.nvml import gpu_states
 from dpbench.records.trial import GpuState
+from dpbench.specs.trial import MOST_FILLING_STEPS, SHORTEST_SEGMENT
 
 Mode = Literal["as-is", "no-sync", "cached"]
-SHORTEST_SEGMENT = 5
-"""Least steps of a segment, as its first step finds an idle device and cold caches."""
 SEGMENT_SECONDS = 0.1
-MOST_STEPS = 1000
-"""Most steps as they are: more would only make records larger."""
 FOREVER = timedelta(days=7)
 """The trial's time limit ends a wait, and says what for."""
 
@@ -220,7 +217,7 @@ class StepClock:
             modes += ["no-sync"] * (self.peers.size > 1 and all(one["syncs"] for one in found))
             modes += ["cached"] * all(one["loads"] for one in found)
         done, seconds = 0, 0.0
-        while done < steps or (seconds < self.plan["seconds"] and done < MOST_STEPS):
+        while done < steps or (seconds < self.plan["seconds"] and done < MOST_FILLING_STEPS):
             ahead: list[Segment] = []
             for mode in (*modes, *reversed(modes)):
                 if ahead and ahead[-1].mode == "cached" != mode and self.queued:
