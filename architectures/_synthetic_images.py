@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import torch
 
-CLASSES = 10
-DIGIT = (1, 28, 28)
-"""Channels, height and width of an MNIST image."""
 NOISE = 0.5
 """Standard deviation of the noise; the templates have standard deviation 1."""
 
@@ -17,10 +14,7 @@ _BLOCKS = 8
 
 
 def batch(
-    n: int,
-    generator: torch.Generator,
-    shape: tuple[int, int, int] = DIGIT,
-    classes: int = CLASSES,
+    n: int, generator: torch.Generator, shape: tuple[int, int, int], classes: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`n` images, float32 (n, *shape), and their classes, int64 (n,), on generator's device.
 

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from . import _attention, _synthetic_text
+from ._classifiers import Classifier
 from ._text_size import TextSize, chosen
 
 MLP_RATIO = 4
@@ -107,12 +108,11 @@ class MaskedLanguageModel(nn.Module):
         return F.linear(self.head(chosen_states), self.encoder.tokens.weight, self.bias)
 
 
-class Architecture:
+class Architecture(Classifier):
     """BERT in two sizes; each number of a size can be overridden."""
 
     name: str = "bert"
     item: str = "tokens"
-    default_dataset: str = "synthetic"
 
     def __init__(
         self,
@@ -167,11 +167,3 @@ class Architecture:
         shown = torch.where(fate < MASKED + EXCHANGED, others, targets)
         shown = torch.where(fate < MASKED, self.mask, shown)
         return (text.scatter(1, places, shown), places), targets
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean cross-entropy over the predicted tokens of all sequences."""
-        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
-
-    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Number of correct top-1 predictions of tokens; int64, 0-dimensional."""
-        return (outputs.argmax(dim=-1) == targets).sum()

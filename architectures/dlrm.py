@@ -61,7 +61,6 @@ class Architecture:
     name: str = "dlrm"
     item: str = "rows"
     default_dataset: str = "synthetic"
-    items_per_sample: int = 1
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from . import _attention, _synthetic_text
+from ._classifiers import Classifier
 from ._text_size import TextSize, chosen
 
 MLP_RATIO = 4
@@ -73,12 +74,11 @@ class Decoder(nn.Module):
         return F.linear(states, self.tokens.weight)  # tied: one matrix reads and writes tokens
 
 
-class Architecture:
+class Architecture(Classifier):
     """GPT-2 in three sizes; each number of a size can be overridden."""
 
     name: str = "gpt"
     item: str = "tokens"
-    default_dataset: str = "synthetic"
 
     def __init__(
         self,
@@ -114,11 +114,3 @@ class Architecture:
         """A learnable batch: tokens and those that follow each, both int64 (n, context)."""
         text = _synthetic_text.chain(n, self.size.context + 1, generator)
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean cross-entropy over all tokens of all sequences."""
-        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
-
-    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Number of correct top-1 predictions of tokens; int64, 0-dimensional."""
-        return (outputs.argmax(dim=-1) == targets).sum()

@@ -31,7 +31,6 @@ class Architecture:
 
     name: str = "linear"
     item: str = "rows"
-    items_per_sample: int = 1
     default_dataset: str = "synthetic"
 
     def __init__(self, *, inputs: int = 4, outputs: int = 2, bias: bool = True) -> None:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from . import _options
-from ._image_classifier import ImageClassifier
+from ._classifiers import ImageClassifier
 
 BLOCKS = {
     18: (2, 2, 2, 2),

@@ -91,7 +91,6 @@ class Architecture:
 
     name: str = "tabular"
     item: str = "rows"
-    items_per_sample: int = 1
     default_dataset: str = "synthetic"
 
     def __init__(

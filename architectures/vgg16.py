@@ -16,7 +16,7 @@ from collections import OrderedDict
 from torch import nn
 
 from . import _options
-from ._image_classifier import ImageClassifier
+from ._classifiers import ImageClassifier
 
 STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 """Channels and 3×3 convolutions of each stage; a pooling that halves the side ends each."""

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from . import _attention, _options
-from ._image_classifier import ImageClassifier
+from ._classifiers import ImageClassifier
 
 
 class Size(NamedTuple):

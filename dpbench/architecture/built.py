@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from dpbench.architecture.user_errors import code_place, described, seeded
-from dpbench.architectures._image_classifier import ImageClassifier
+from dpbench.architectures._classifiers import ImageClassifier
 from dpbench.errors import UsageError
 
 IMAGENET_SIDE = 224

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -92,24 +92,6 @@ def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture
     return architecture
 
 
-def _require(name: Name) -> None:
-    if name.source == "shipped":
-        if name.origin not in names():
-            raise UnknownName("architecture", name.origin, (*names(), f"{TORCHVISION}:NAME"))
-    elif name.source == "file":
-        if not Path(name.origin).is_file():
-            raise UsageError(f"{name.title}: no file {name.origin} here ({Path.cwd()})")
-    elif name.source == "torchvision":
-        if reason := torchvision_reason():
-            raise UsageError(f"{name.title}: {reason}")
-    elif not _module_exists(name.origin):
-        known = f"one of {', '.join(names())}, " if name.what == "architecture" else ""
-        raise UsageError(
-            f"{name.title}: no module {name.origin!r} found; expected {known}"
-            "package.module:function with the package on PYTHONPATH, or path/to/file.py:function"
-        )
-
-
 def torchvision_reason() -> str | None:
     """Why the models of torchvision cannot be used here; None if they can."""
     if _module_exists(TORCHVISION):
@@ -130,21 +112,32 @@ def _function_of(name: Name) -> Callable[..., Any]:
 
     Raises UsageError if it does not exist, or its module cannot be imported.
     """
-    _require(name)
-    with user_errors_in(name.title, "loading it"):
-        if name.source == "torchvision":
-            from dpbench.architecture.built import TorchvisionClassifier
+    origin, module = name.origin, name.origin
+    if name.source == "torchvision":
+        if reason := torchvision_reason():
+            raise UsageError(f"{name.title}: {reason}")
+        from dpbench.architecture.built import TorchvisionClassifier
 
-            return functools.partial(TorchvisionClassifier, name.factory)
-        if name.source == "file":
-            found = _module_of_file(Path(name.origin).resolve())
-        elif name.source == "shipped":
-            found = importlib.import_module(f"dpbench.architectures.{name.origin}")
-        else:
-            found = importlib.import_module(name.origin)
+        return functools.partial(TorchvisionClassifier, name.factory)
+    if name.source == "shipped":
+        module = f"dpbench.architectures.{origin}"
+        if origin not in names():
+            raise UnknownName("architecture", origin, (*names(), f"{TORCHVISION}:NAME"))
+    elif name.source == "file":
+        if not Path(origin).is_file():
+            raise UsageError(f"{name.title}: no file {origin} here ({Path.cwd()})")
+    elif not _module_exists(origin):
+        known = f"one of {', '.join(names())}, " if name.what == "architecture" else ""
+        raise UsageError(
+            f"{name.title}: no module {origin!r} found; expected {known}"
+            "package.module:function with the package on PYTHONPATH, or path/to/file.py:function"
+        )
+    with user_errors_in(name.title, "loading it"):
+        is_file = name.source == "file"
+        found = _module_of_file(Path(origin).resolve()) if is_file else import_module(module)
         function: Callable[..., Any] | None = getattr(found, name.factory, None)
     if not callable(function):
-        raise UsageError(f"{name.title}: {name.origin} has no {name.factory}()")
+        raise UsageError(f"{name.title}: {origin} has no {name.factory}()")
     return function
 
 

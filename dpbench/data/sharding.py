@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
-from dpbench import units
-from dpbench.errors import DataError, UsageError
+from dpbench.errors import DataError
 from dpbench.specs.shares import split
 from dpbench.specs.training import TrainingSpec
 
@@ -147,15 +146,11 @@ class EpochPlan:
     `accumulation_steps`. A rest with fewer samples than replicas joins the last micro-step.
     """
 
-    def __init__(
-        self, spec: TrainingSpec, samples: int, *, shares: Sequence[float] | None = None
-    ) -> None:
-        """`shares` are the relative shares of the processes in every micro-step; None means equal.
+    def __init__(self, spec: TrainingSpec, samples: int, *, shares: Sequence[float] = ()) -> None:
+        """`shares` are the relative shares of the processes in every micro-step; () means equal.
 
-        Raises:
-            UsageError: the shares do not fit the processes.
-            DataError: there are too few samples for one micro-step, or "drop" would leave no
-                window.
+        Raises DataError: there are too few samples for one micro-step, or "drop" would leave no
+        window.
         """
         if samples < spec.group_size:
             raise DataError(
@@ -164,12 +159,7 @@ class EpochPlan:
             )
         self._order = SampleOrder(samples, seed=spec.workload.seed)
         self._accumulation = spec.accumulation_steps
-        self._shares = (1.0,) * spec.process_count if shares is None else tuple(shares)
-        if len(self._shares) != spec.process_count:
-            raise UsageError(
-                f"shares: got {len(self._shares)} for {units.counted(spec.process_count, 'rank')}; "
-                "expected one for each"
-            )
+        self._shares = tuple(shares) or (1.0,) * spec.process_count
         full, rest = divmod(samples, spec.global_batch_size)
         count = max(1, full + (rest >= spec.group_size)) if full else 1
         firsts = [step * spec.global_batch_size for step in range(count)]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -42,6 +42,8 @@ Callback = Callable[[int, Sequence[nn.Module]], None]
 """Called with the iteration, from 1, and all replicas."""
 Indices = tuple[tuple[int, ...], ...]
 """The samples of one step: for each replica their indices in the data."""
+Step = tuple[float, float]
+"""The mean loss of a step, and the norm of the mean gradient."""
 SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
 
 LONGEST_TRAINING = timedelta(days=1)
@@ -158,20 +160,22 @@ def dp_train(
         callbacks=callbacks,
     )
     log_every = max(1, n_iter // 10) if verbose is True else int(verbose or 0)
-    steps: list[Step] = []
+    losses: list[float] = []
+    norms: list[float] = []
     with torch.inference_mode(False), torch.enable_grad():
         models = make_models(make_model, chosen)
         start = time.perf_counter()
-        for iteration, step in enumerate(steps_in_mode(mode, models, task), start=1):
-            steps.append(step)
+        for iteration, (loss, norm) in enumerate(steps_in_mode(mode, models, task), start=1):
+            losses.append(loss)
+            norms.append(norm)
             if log_every and (iteration in (1, n_iter) or iteration % log_every == 0):
-                log.info("iteration %d/%d  loss %.6f", iteration, n_iter, step.loss)
+                log.info("iteration %d/%d  loss %.6f", iteration, n_iter, loss)
         seconds = time.perf_counter() - start
     return TrainingResult(
         model=models[0],
         params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
-        loss_history=tuple(step.loss for step in steps),
-        norm_history=tuple(step.norm for step in steps),
+        loss_history=tuple(losses),
+        norm_history=tuple(norms),
         indices=task.indices,
         elapsed_seconds=seconds,
     )
@@ -193,13 +197,6 @@ class Task:
     max_norm: float
     callbacks: Mapping[str, Callback]
     """The user's, by the part of the step that they follow."""
-
-
-class Step(NamedTuple):
-    """The results of one step: the mean loss, and the norm of the mean gradient."""
-
-    loss: float
-    norm: float
 
 
 def replica_devices(n_gpu: int | None, devices: Sequence[Any] | None) -> list[torch.device]:
@@ -245,18 +242,18 @@ def make_models(
             "lambda: copy.deepcopy(model)"
         )
     models = [make_model() for _ in devices]
-    owners: dict[Tensor, int] = {}
+    seen: set[Tensor] = set()
     for index, model in enumerate(models):
         if not isinstance(model, nn.Module):
             raise TypeError(f"make_model made {model!r}, expected a torch.nn.Module")
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError("the model has no parameters to train")
-        for name, parameter in model.named_parameters():
-            if (owner := owners.setdefault(parameter, index)) != index:
-                raise ValueError(
-                    f"replicas {owner} and {index} share the parameter {name!r}; make_model must "
-                    "make a new model in each call"
-                )
+        if seen & {*model.parameters()}:
+            raise ValueError(
+                f"replica {index} has parameters of an earlier one; make_model must make a new "
+                "model in each call"
+            )
+        seen |= {*model.parameters()}
         try:
             model.to(devices[index]).load_state_dict(models[0].state_dict())
         except RuntimeError as error:
@@ -364,7 +361,7 @@ def all_steps(
         if rank is not None and dist.group.WORLD is not None:  # parameters are equal
             broadcast_coalesced(model.buffers(), dist.group.WORLD)
         call("broadcast")
-        yield Step(losses.mean().item(), norm)
+        yield losses.mean().item(), norm
 
 
 def backward(

@@ -44,17 +44,13 @@ class Score:
 
     @property
     def metric(self) -> float:
-        """Metric that selects the best model: the accuracy (higher is better), or else the loss
-        (lower is better)."""
-        return self.loss if self.accuracy is None else self.accuracy
+        """Metric that selects the best model, which has the highest: the accuracy, or else the loss
+        times -1."""
+        return -self.loss if self.accuracy is None else self.accuracy
 
     def improves(self, best: float | None) -> bool:
         """Whether this is better than the best metric so far; never if the loss is not finite."""
-        if not math.isfinite(self.loss):
-            return False
-        if best is None:
-            return True
-        return self.metric < best if self.accuracy is None else self.metric > best
+        return math.isfinite(self.loss) and (best is None or self.metric > best)
 
 
 def evaluate(

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import torch
@@ -27,7 +28,7 @@ from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
-from dpbench.training.state import ForwardTimer, StepOutcome, TrainState
+from dpbench.training.state import StepOutcome, TrainState, time_forward
 
 
 class OutOfSync(DpbenchError):
@@ -92,14 +93,15 @@ class TrainingLoop:
         """Outcomes of the steps since the last reading, on the device."""
         self._divide(())
         self.state = TrainState(job.spec, ranks, architecture, devices, self.plan.steps)
-        self._timer: ForwardTimer | None = None
+        self._speeds: list[float] | None = None
+        """Samples per second of this rank's forward passes in the epoch, for `--balance speed`."""
         if job.spec.balance == "speed":
-            self._timer = ForwardTimer(self.state.module, devices[0])
+            self._speeds = time_forward(self.state.module, devices[0])
 
     def _divide(self, shares: Sequence[float]) -> None:
         """Set each process's share of every batch; () means equal shares."""
         self.shares = tuple(shares)
-        self.plan = EpochPlan(self.job.spec, len(self.splits.train), shares=self.shares or None)
+        self.plan = EpochPlan(self.job.spec, len(self.splits.train), shares=self.shares)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from `checkpoint`, which has the same spec; raises UsageError if it does not
@@ -113,13 +115,6 @@ class TrainingLoop:
         self.state.restore(checkpoint)
         self.at = checkpoint.progress
         self._divide(checkpoint.shares)
-
-    @property
-    def loss(self) -> float:
-        """Mean training loss of the epoch so far; at its start that of the previous one."""
-        if self.at.window == 0 and self.at.final_loss is not None:
-            return self.at.final_loss
-        return self.at.epoch_loss_sum / self.plan.samples_before(self.at.window)
 
     @property
     def _is_stopped(self) -> bool:
@@ -240,8 +235,10 @@ class TrainingLoop:
         if score is not None and best:
             at.best_metric = score.metric
         loss = at.epoch_loss_sum / self.plan.samples_before(self.plan.steps)
-        if self._timer is not None:
-            speeds = self.ranks.gather(self._timer.samples_per_second())
+        if self._speeds is not None:
+            # The median leaves out the first passes, which include set-up.
+            speeds = self.ranks.gather(median(self._speeds))
+            self._speeds.clear()
             self._divide([speed / sum(speeds) for speed in speeds])
         at.epoch, at.window = at.epoch + 1, 0
         at.final_loss, at.epoch_loss_sum = loss, 0.0

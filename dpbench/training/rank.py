@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -78,8 +78,8 @@ def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.d
         checkpoint = agreed_checkpoint(job, ranks)
         if checkpoint is not None:
             loop.restore(checkpoint)
-        for text in _notes(loop, checkpoint):
-            loop.log(Note(text=text))
+        if job.resume is not None:
+            loop.log(Note(text=_resumption(job, checkpoint)))
         loop.log(_started(loop))
         with unused_parameters_named(loop.state.module):
             loop.train()
@@ -110,14 +110,14 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
     This is a collective. Only rank 0 looks for the file, and sends its bytes to the others: if each
     rank looked for itself and some found nothing, they would diverge.
 
-    Raises UsageError, in one line with file and reason, on every rank: the file cannot be read, or
-    is no checkpoint of dpbench, or belongs to another training.
+    Raises UsageError on rank 0, and RuntimeError with its words on the others: the file cannot be
+    read, is no checkpoint of dpbench, or belongs to another training.
     """
     if job.resume is None:
         return None
 
-    def find() -> tuple[str, bytes] | str | None:
-        """Path and content of the file, words of an error, or None if there is no checkpoint."""
+    def find() -> tuple[str, bytes] | None:
+        """Path and content of the file; None if there is no checkpoint."""
         path: Path | None = Path(str(job.resume))
         if job.resume == RESUME_LATEST:
             path = latest_checkpoint(job.folder / CHECKPOINTS)
@@ -125,40 +125,30 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
             return None
         try:
             data = read_bytes(path)
-            # The number of epochs may differ, and so may the content of the user's files.
-            earlier = from_bytes(data, str(path)).spec.with_files_of(job.spec)
-            differences = differing_fields(job.spec, replace(earlier, epochs=job.spec.epochs))
         except OSError as error:
-            return f"cannot read {path}: {error.strerror or error}"
-        except UsageError as error:
-            return str(error)
-        if differences:
-            return (
+            raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+        # The number of epochs may differ, and so may the content of the user's files.
+        earlier = from_bytes(data, str(path)).spec.with_files_of(job.spec)
+        if differences := differing_fields(job.spec, replace(earlier, epochs=job.spec.epochs)):
+            raise UsageError(
                 f"{path} belongs to another training: {', '.join(differences)}; use the options "
                 "that it was made with, or train without --resume"
             )
         return str(path), data
 
     found = ranks.on_first(find)
-    if isinstance(found, str):
-        raise UsageError(found)
     return None if found is None else from_bytes(found[1], found[0])
 
 
-def _notes(loop: TrainingLoop, checkpoint: Checkpoint | None) -> Iterator[str]:
-    """Notes on a resumption, and on options that are ignored or have no effect."""
-    job, samples, plan = loop.job, len(loop.splits.train), loop.plan
-    if checkpoint is not None:
-        at, epochs, most = checkpoint.progress, job.spec.epochs, job.run.max_steps
-        after = f"{checkpoint.source}, after {units.counted(at.step, 'optimizer step')}"
-        if at.epoch >= epochs or (most is not None and at.step >= most):
-            yield f"nothing is left to train: resumed from {after}"
-        else:
-            yield f"resuming from {after}, in epoch {at.epoch + 1} of {epochs}"
-    elif job.resume is not None:
-        yield f"no checkpoint in {job.folder / CHECKPOINTS}: training starts from the beginning"
-    if left_out := samples - plan.samples_before(plan.steps):
-        yield f"{left_out} of {samples} samples are left out of every epoch, with its last window"
+def _resumption(job: TrainingJob, checkpoint: Checkpoint | None) -> str:
+    """What a training that was asked to resume begins with, in words."""
+    if checkpoint is None:
+        return f"no checkpoint in {job.folder / CHECKPOINTS}: training starts from the beginning"
+    at, epochs, most = checkpoint.progress, job.spec.epochs, job.run.max_steps
+    after = f"{checkpoint.source}, after {units.counted(at.step, 'optimizer step')}"
+    if at.epoch >= epochs or (most is not None and at.step >= most):
+        return f"nothing is left to train: resumed from {after}"
+    return f"resuming from {after}, in epoch {at.epoch + 1} of {epochs}"
 
 
 def _started(loop: TrainingLoop) -> Started:
@@ -203,8 +193,11 @@ def _finished(loop: TrainingLoop) -> Finished:
                 f"the models of the ranks are not the same at the end: that of rank {rank} is not "
                 "rank 0's; --check-sync-every finds the step"
             )
+    loss = at.final_loss
+    if loss is None or at.window:  # stopped within an epoch
+        loss = at.epoch_loss_sum / loop.plan.samples_before(at.window)
     mine = Finished(
-        final_loss=loop.loss,
+        final_loss=loss,
         epochs=at.epoch,
         steps=at.step,
         world_size=ranks.size,

@@ -82,15 +82,9 @@ class RunFolder:
         self._log: IO[bytes] | None = None
 
     @classmethod
-    def create(
-        cls,
-        path: Path,
-        spec: TrainingSpec,
-        run: TrainingRun,
-        command: Sequence[str],
-        environment: Environment,
-    ) -> RunFolder:
-        """Make the folder; raises StoreError if it exists or cannot be made."""
+    def create(cls, path: Path, spec: TrainingSpec, run: TrainingRun) -> RunFolder:
+        """Make the folder, for a training to begin in; raises StoreError if it exists or cannot be
+        made."""
         require_new_run(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -98,9 +92,7 @@ class RunFolder:
             create_empty(path / LOG_FILE)
         except OSError as error:
             raise StoreError(f"cannot make {path}: {error.strerror}") from None
-        folder = cls(path, RunHeader(spec=spec, run=run, starts=(), status="running"))
-        folder.begin(spec, run, command, environment)
-        return folder
+        return cls(path, RunHeader(spec=spec, run=run, starts=(), status="running"))
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -154,32 +153,22 @@ def learning_rate(spec: TrainingSpec, step: int, steps_per_epoch: int) -> float:
     return rate * spec.gamma ** (step // steps_per_epoch)
 
 
-class ForwardTimer:
-    """Times the forward passes of a module in training, for `--balance speed`.
+def time_forward(module: torch.nn.Module, device: torch.device) -> list[float]:
+    """Let each forward pass in training add its samples per second to the list that is returned.
 
     On a CUDA device each pass waits until the device is idle.
     """
+    forward, speeds = module.forward, list[float]()
 
-    def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
-        self._device = device
-        self._begun = 0.0
-        self._seconds_per_sample: list[float] = []
-        module.register_forward_pre_hook(self._begin)
-        module.register_forward_hook(self._end, with_kwargs=True)
+    def timed(*inputs: Any, **keywords: Any) -> Any:
+        if not module.training:
+            return forward(*inputs, **keywords)
+        synchronize(device)
+        begun = perf_counter()
+        outputs = forward(*inputs, **keywords)
+        synchronize(device)
+        speeds.append(sample_count(inputs=(inputs, keywords)) / (perf_counter() - begun))
+        return outputs
 
-    def samples_per_second(self) -> float:
-        """Speed in the median pass since the last call, of which there is at least one; first
-        passes, which include set-up, do not affect it."""
-        seconds, self._seconds_per_sample = self._seconds_per_sample, []
-        return 1.0 / median(seconds)
-
-    def _begin(self, module: torch.nn.Module, _: Any) -> None:
-        if module.training:
-            synchronize(self._device)
-            self._begun = perf_counter()
-
-    def _end(self, module: torch.nn.Module, inputs: Any, keywords: Any, _: Any) -> None:
-        if module.training:
-            synchronize(self._device)
-            seconds = perf_counter() - self._begun
-            self._seconds_per_sample.append(seconds / sample_count(inputs=(inputs, keywords)))
+    module.forward = timed
+    return speeds

@@ -139,7 +139,8 @@ def test_a_run_folder_is_opened_without_running_anything(
 
 
 def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
+    folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun())
+    folder.begin(training_spec(), TrainingRun(), [], HERE)
     folder.open_log()
     folder.append(Note(text="begun"))
     folder.close()

@@ -107,6 +107,8 @@ def test_it_turns_inputs_into_outputs_and_every_parameter_is_trained(name: str) 
     inputs, targets = batch(made, 3)
     torch.manual_seed(7)
     model = made.build_model()
+    if dataset == "digits":
+        assert (inputs.shape, inputs.dtype) == ((3, 1, 28, 28), torch.float32)
     outputs = call(model, inputs)
     assert (outputs.shape, targets.shape) == ((3, *output), (3, *target))
     loss = made.loss(outputs, targets)

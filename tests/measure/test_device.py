@@ -40,29 +40,19 @@ def test_the_peak_follows_what_is_held_and_stays() -> None:
     assert during <= after < during + 5 * MIB
 
 
-def test_memory_of_a_gpu_is_what_its_tensors_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_peak_is_that_of_the_fullest_gpu_and_a_cpu_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cpu, other = torch.device("cpu"), torch.device("cuda:2")
     cuda = RecordingCuda(allocated=100, peak={GPU: 900})
-    monkeypatch.setattr(device, "cuda", cuda)
-    reset_peak_device_memory(GPU)
-    assert peak_device_memory(GPU) == (100, 200)
-    assert cuda.calls == ["reset_peak cuda:1", "read_peak cuda:1"]
-
-
-def test_the_peak_of_several_gpus_is_that_of_the_fullest(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = torch.device("cuda:2")
-    cuda = RecordingCuda(allocated=100)
-    monkeypatch.setattr(device, "cuda", cuda)
-    reset_peak_device_memory(GPU, other)
-    cuda.peak[other] = 700
-    assert peak_device_memory(GPU, other) == (700, 1400)
-
-
-def test_a_cpu_has_no_counter_of_its_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu, cuda = torch.device("cpu"), RecordingCuda()
     monkeypatch.setattr(device, "cuda", cuda)
     reset_peak_device_memory(cpu)
     assert peak_device_memory(cpu) == (None, None)
     assert cuda.calls == []
+    reset_peak_device_memory(GPU, other)
+    assert peak_device_memory(GPU) == (100, 200)
+    cuda.peak[other] = 700
+    assert peak_device_memory(GPU, other) == (700, 1400)
 
 
 def test_every_call_of_cuda_is_in_one_module() -> None:

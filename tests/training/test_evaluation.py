@@ -102,8 +102,8 @@ def test_the_best_has_the_highest_accuracy_or_else_the_lowest_loss() -> None:
     assert counted.metric == 0.75
     assert [counted.improves(best) for best in (None, 0.7, 0.75, 0.8)] == [True, True, False, False]
     lossy = Score(loss=2.0, correct=None, total=4)
-    assert lossy.metric == 2.0
-    assert [lossy.improves(best) for best in (None, 2.1, 2.0, 1.9)] == [True, True, False, False]
+    assert lossy.metric == -2.0
+    assert [lossy.improves(best) for best in (None, -2.1, -2.0, -1.9)] == [True, True, False, False]
 
 
 def test_a_loss_that_is_no_number_is_never_the_best() -> None:

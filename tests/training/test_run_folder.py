@@ -18,7 +18,9 @@ RUN = TrainingRun(log_interval=7)
 
 
 def made(path: Path) -> RunFolder:
-    return RunFolder.create(path, SPEC, RUN, ["train", "--epochs", "2"], HERE)
+    folder = RunFolder.create(path, SPEC, RUN)
+    folder.begin(SPEC, RUN, ["train", "--epochs", "2"], HERE)
+    return folder
 
 
 def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:

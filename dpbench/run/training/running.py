@@ -102,12 +102,8 @@ def run_plan(
         output.introduce(spec, options.run, steps_per_epoch, contents)
         if output.dry_run:
             return None
-        start = (spec, options.run, ("train", *options.words()), environment)
-        if plan.existing is None:
-            folder = RunFolder.create(plan.folder, *start)
-        else:
-            folder = plan.existing
-            folder.begin(*start)
+        folder = plan.existing or RunFolder.create(plan.folder, spec, options.run)
+        folder.begin(spec, options.run, ("train", *options.words()), environment)
         job = TrainingJob(
             spec=spec,
             run=options.run,

@@ -40,10 +40,6 @@ def all_runs(rank: int) -> dict[Run, list[list[float]]]:
     runs: dict[Run, list[Tensor]] = {
         (name, hook): gradients(name, hook, rank) for name in NAMES for hook in ("none", "powersgd")
     }
-    runs["ddp", "bf16"] = gradients("ddp", "bf16", rank)
-    if torch.version.cuda is None:
-        with pytest.raises(TypeError, match="BF16"):
-            gradients("torch-ddp", "bf16", rank)
     return {run: [step.tolist() for step in steps] for run, steps in runs.items()}
 
 
@@ -58,11 +54,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[Run, list[Tensor]]:
 def errors(runs: dict[Run, list[Tensor]], name: str, hook: str) -> list[float]:
     pairs = zip(runs[name, hook], runs[name, "none"], strict=True)
     return [float((lossy - exact).norm() / exact.norm()) for lossy, exact in pairs]
-
-
-def test_bf16_rounds_each_number(runs: dict[Run, list[Tensor]]) -> None:
-    for error in errors(runs, "ddp", "bf16"):
-        assert 1e-4 < error < 1e-2  # 8 bits of mantissa
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -26,7 +26,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def made(runs: Path, name: str, spec: object = SPEC, *checkpoints: str) -> RunFolder:
-    run = RunFolder.create(runs / name, spec, TrainingRun(), ["train"], HERE)
+    run = RunFolder.create(runs / name, spec, TrainingRun())
+    run.begin(spec, TrainingRun(), ["train"], HERE)
     for checkpoint in checkpoints:
         (run.checkpoints / checkpoint).touch()
     return run

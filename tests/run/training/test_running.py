@@ -16,7 +16,9 @@ from tests.training.jobs import training_spec
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
+    folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun())
+    folder.begin(training_spec(), TrainingRun(), [], HERE)
+    return folder
 
 
 def write(folder: RunFolder, *texts: str) -> None:
