@@ -106,8 +106,8 @@ def load_warning(load: HostLoad | None, trial: TrialSpec) -> tuple[str, ...]:
         return ()
     used, cores = units.percent(min(1.0, _share(load))), units.counted(load.cores, "core")
     return (
-        f"other processes are using {used} of {cores}, which makes the speeds noisy; end them, or "
-        "measure later",
+        f"warning: other processes are using {used} of {cores}, which makes the speeds noisy; end "
+        "them, or measure later",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpbench.messages import print_result, warn
+from dpbench.messages import print_result
 from dpbench.options.bridge import command, read_options
 from dpbench.options.project import ProjectOptions
 
@@ -21,10 +21,6 @@ def project(typed: dict[str, Any]) -> None:
     With a network, steps are simulated.
     """
     options = read_options(ProjectOptions, typed)
-    from dpbench.report.projection import answer
-    from dpbench.run.projection import project as projected
+    from dpbench.run.projection import project
 
-    found = projected(options)
-    warn(*found.warnings)
-    text = answer(found.projections, notes=found.notes, verbose=options.verbose)
-    print_result(text.render(as_json=options.as_json))
+    print_result(project(options).render(as_json=options.as_json))

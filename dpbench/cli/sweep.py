@@ -71,7 +71,7 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
                 to_stderr(summary)
             return 0
         if job.here.number:
-            follow(job)
+            follow(job, progress)
             return 0
         stored = measure(job, progress)
     if options.summary:

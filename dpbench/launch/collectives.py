@@ -3,7 +3,7 @@ of a backend by the smallest of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,28 +39,20 @@ def run_collective(spec: CollectiveSpec, *, time_limit_seconds: float, logs: Pat
     return Outcome(status=Status.FAILED, reason=f"wrong result: {wrong}")
 
 
-def run_collectives(
-    specs: Iterable[CollectiveSpec],
-    run: Callable[[CollectiveSpec], Outcome],
-    *,
-    environment_id: str,
-    on_start: Callable[[CollectiveSpec], None] = lambda _: None,
-) -> Iterator[CollectiveRecord]:
-    """Run one measurement after the other; `on_start` is called before each.
-
-    A measurement ended from outside, such as by the kernel's out-of-memory killer, is retried once.
-    """
-    for spec in specs:
-        on_start(spec)
-        outcome, timing = attempt(spec.label, partial(run, spec))
-        yield CollectiveRecord(
-            collective=spec,
-            environment_id=environment_id,
-            status=outcome.status,
-            reason=outcome.reason,
-            ranks=outcome.ranks,
-            **timing,
-        )
+def collective_record(
+    spec: CollectiveSpec, run: Callable[[], Outcome], environment_id: str
+) -> CollectiveRecord:
+    """The record of one measurement, which `run` makes; it is retried once if something outside
+    ended it, such as the kernel's out-of-memory killer."""
+    outcome, timing = attempt(spec.label, run)
+    return CollectiveRecord(
+        collective=spec,
+        environment_id=environment_id,
+        status=outcome.status,
+        reason=outcome.reason,
+        ranks=outcome.ranks,
+        **timing,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

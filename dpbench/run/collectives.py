@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
 from functools import partial
 from typing import cast
 
 from dpbench import store, units
-from dpbench.errors import Interrupted, UsageError
+from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.launch import collectives as launch_collectives
 from dpbench.launch.machine import Machine
 from dpbench.options.comm import ELEMENT_BYTES, CommOptions
 from dpbench.records.collectives import Collective, CollectiveSpec
 from dpbench.report.progress.trials import Reporter
-from dpbench.run.interrupts import as_exceptions
+from dpbench.run.interrupts import interruptible
 from dpbench.run.results import results_folder
 from dpbench.run.this_machine import (
     default_group_sizes,
@@ -39,31 +38,26 @@ def measure_collectives(options: CommOptions, progress: Reporter) -> StoredColle
     store.require_free(folder)
     machine = machine_here()
     specs, notes = build_collective_specs(options, machine)
-    run = partial(
-        (test_launchers() or launch_collectives).run_collective,
-        time_limit_seconds=options.time_limit,
-        logs=folder_inside(folder, LOGS_FOLDER),
-    )
-    for note in notes:
-        progress.note(note)
+    run = (test_launchers() or launch_collectives).run_collective
+    logs = folder_inside(folder, LOGS_FOLDER)
+    progress.note(*notes)
     environment = environment_here(machine)
     opened = ResultsStore.create(folder, ["comm", *options.words()])
-    with opened as results, as_exceptions(), progress:
+    done = 0
+
+    def stored_words() -> str:
+        return f"{done} of {units.counted(len(specs), 'measurement')} are stored in {folder}"
+
+    with opened as results, interruptible(stored_words), progress:
         results.add_environment(environment)
         progress.planned(specs)
-        done = 0
-        try:
-            for record in launch_collectives.run_collectives(
-                specs, run, environment_id=environment.environment_id, on_start=progress.started
-            ):
-                results.append(record)
-                progress.finished(record)
-                done += 1
-        except (KeyboardInterrupt, Interrupted) as error:
-            number = getattr(error, "signal_number", signal.SIGINT)
-            total = units.counted(len(specs), "measurement")
-            stored = f"interrupted; stored in {folder}: {done} of {total}"
-            raise Interrupted(number, stored) from None
+        for spec in specs:
+            progress.started(spec)
+            work = partial(run, spec, time_limit_seconds=options.time_limit, logs=logs)
+            record = launch_collectives.collective_record(spec, work, environment.environment_id)
+            results.append(record)
+            progress.finished(record)
+            done += 1
     return store.load_collectives(folder)
 
 

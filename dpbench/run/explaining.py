@@ -111,7 +111,6 @@ def _measure(options: ExplainOptions) -> Path:
         arguments=options.arguments,
         module=options.module,
         group_sizes=(LARGEST,),
-        stop_after_failure=True,
         **{name: getattr(options, name) for name in given},
     )
     progress = Reporter(quiet=options.quiet)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -40,6 +40,17 @@ def as_exceptions() -> Iterator[None]:
     finally:
         for number in ours:
             signal.signal(number, _end)
+
+
+@contextmanager
+def interruptible(stored_words: Callable[[], str]) -> Iterator[None]:
+    """The same, and a signal that ends the block is Interrupted, which says what is stored."""
+    try:
+        with as_exceptions():
+            yield
+    except (KeyboardInterrupt, Interrupted) as error:
+        number = getattr(error, "signal_number", signal.SIGINT)
+        raise Interrupted(number, f"interrupted: {stored_words()}") from None
 
 
 def _end(number: int, _: FrameType | None) -> None:

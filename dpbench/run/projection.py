@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
@@ -14,28 +13,20 @@ from dpbench.run.results import filter_choices, is_table
 
 if TYPE_CHECKING:
     from dpbench.analysis.projection.series import Projection, Series
+    from dpbench.report.answer import Answer
     from dpbench.store import StoredSweep
 
 FURTHER = (8, 64, 1000)
 """Simulated group sizes besides the measured ones, unless others are asked for."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Projected:
-    """The answer for each series."""
-
-    projections: tuple[Projection, ...]
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    """What could not be read."""
-
-
-def project(options: ProjectOptions) -> Projected:
+def project(options: ProjectOptions) -> Answer:
     """Project every series; raises UsageError or StoreError if no series has an answer."""
     from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.analysis.projection.network import flat_network, load_topology
     from dpbench.analysis.projection.series import project_by_law
     from dpbench.analysis.projection.simulation import project_by_simulation
+    from dpbench.report.projection import answer
 
     sweep, series, left_out = _measured(options)
     network = None
@@ -59,12 +50,10 @@ def project(options: ProjectOptions) -> Projected:
     rows = [row for one in found for row in one.rows]
     if all(row.kind == "refused" for row in rows):
         raise UsageError(f"nothing to show: {rows[0].reason}")
-    machines = environment_notes(sweep.records, sweep.environments) if sweep else ()
-    return Projected(
-        projections=tuple(found),
-        notes=tuple(dict.fromkeys((*left_out, *machines))),
-        warnings=sweep.warnings if sweep else (),
-    )
+    notes = [*left_out]
+    if sweep is not None:
+        notes += (*sweep.warnings, *environment_notes(sweep.records, sweep.environments))
+    return answer(found, notes=[*dict.fromkeys(notes)], verbose=options.verbose)
 
 
 def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Series], list[str]]:

@@ -95,5 +95,5 @@ def test_ctrl_c_keeps_what_is_measured(
     monkeypatch.setattr(synthetic, "run_collective", interrupted)
     assert comm(tmp_path, "--backends", "gloo,shm") == 130
     said = capsys.readouterr().err
-    assert f"interrupted; stored in {tmp_path / 'c'}: 2 of 8 measurements" in said
+    assert f"interrupted: 2 of 8 measurements are stored in {tmp_path / 'c'}" in said
     assert ran(tmp_path) == IN_TURN[:2]

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch import collectives
-from dpbench.launch.collectives import run_collective, run_collectives, self_test
+from dpbench.launch.collectives import collective_record, run_collective, self_test
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks
 from dpbench.measure.collectives import CollectiveOperation, measure_collective
@@ -30,9 +30,8 @@ MANY = 8 * 9001
 
 
 def measured(spec: CollectiveSpec, folder: Path) -> CollectiveRecord:
-    run = partial(run_collective, time_limit_seconds=20, logs=folder / "logs")
-    (record,) = run_collectives([spec], run, environment_id="e")
-    return record
+    run = partial(run_collective, spec, time_limit_seconds=20, logs=folder / "logs")
+    return collective_record(spec, run, "e")
 
 
 @pytest.mark.parametrize("backend", ["gloo", "shm"])

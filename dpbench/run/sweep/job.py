@@ -101,7 +101,7 @@ def planned(options: SweepOptions, request: NodeRequest | None) -> Iterator[Job]
         elif options.searches_batch:
             from dpbench.run.sweep.largest_batch import with_largest
 
-            options = with_largest(options, here)
+            options = with_largest(options, here, notes)
         hosts = team.nodes if team else (here,)
         spec = build_sweep_spec(options, hosts, notes)
         if earlier is not None:

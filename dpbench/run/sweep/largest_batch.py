@@ -18,7 +18,6 @@ from dpbench.data.registry import prepare_dataset
 from dpbench.errors import UsageError
 from dpbench.launch.nodes import Node
 from dpbench.launch.trials import HostLauncher
-from dpbench.messages import say
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -43,8 +42,8 @@ NOISE_BYTES = 16 * 2**20
 """Smallest growth that is assumed, so that noise predicts no batch that is too large."""
 
 
-def with_largest(options: SweepOptions, host: Node) -> SweepOptions:
-    """The options with the largest batch as a plain number; the user reads what is tried.
+def with_largest(options: SweepOptions, host: Node, notes: list[str]) -> SweepOptions:
+    """The options with the largest batch as a plain number; notes say what was tried.
 
     Raises UsageError if no batch fits, or if the largest differs between rows of the sweep.
     """
@@ -71,15 +70,17 @@ def with_largest(options: SweepOptions, host: Node) -> SweepOptions:
         else:
             memory = SHARE_OF_MEMORY["cpu"] * psutil.virtual_memory().available
             sharing = largest_group
-        found = by_predicting(partial(_peak, launcher, trial), memory / sharing, most)
+        found = by_predicting(partial(_peak, launcher, trial, notes), memory / sharing, most)
     if found is None:
         raise UsageError(f"{OPTION}: not even the smallest batch fits; expected a number")
-    say(f"{OPTION}: {found} for {Labels().series(trial)}")
+    notes.append(f"{OPTION}: {found} for {Labels().series(trial)}")
     every = tuple(dict.fromkeys((*options.known_batch_sizes, found)))
     return options.model_copy(update={"batch_sizes": every})
 
 
-def _peak(launcher: HostLauncher, trial: TrialSpec, batch_size: int) -> int | None:
+def _peak(
+    launcher: HostLauncher, trial: TrialSpec, notes: list[str], batch_size: int
+) -> int | None:
     """Peak memory in bytes; None for a batch that does not fit.
 
     Raises UsageError for a failure that is not of memory or time.
@@ -89,12 +90,12 @@ def _peak(launcher: HostLauncher, trial: TrialSpec, batch_size: int) -> int | No
         words = f"{OPTION}: batch {batch_size} {outcome.status.words}: {outcome.reason}"
         if outcome.status not in (Status.OUT_OF_MEMORY, Status.TIMED_OUT):
             raise UsageError(words)
-        say(words)
+        notes.append(words)
         return None
     peak = max(
         rank.peak_device_memory_bytes or rank.peak_host_memory_bytes or 0 for rank in outcome.ranks
     )
-    say(f"{OPTION}: {batch_size} takes {units.bytes_binary(peak)}")
+    notes.append(f"{OPTION}: {batch_size} takes {units.bytes_binary(peak)}")
     return peak
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,17 +14,16 @@ from dpbench.analysis.repetitions import by_configuration, load_warning
 from dpbench.codec import content_hash
 from dpbench.data.registry import PreparedData, is_function, prepare_dataset
 from dpbench.data.user_code import files_sha256, named_files
-from dpbench.errors import DataError, Interrupted, UsageError
+from dpbench.errors import DataError, UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.launcher import Outcome, attempt
 from dpbench.launch.nodes import NodesLauncher, follow_orders
 from dpbench.launch.preflight import in_rank
 from dpbench.launch.trials import HostLauncher
-from dpbench.messages import say, warn
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter
-from dpbench.run.interrupts import as_exceptions
+from dpbench.run.interrupts import interruptible
 from dpbench.run.sweep.job import Job, planned
 from dpbench.run.this_machine import test_launchers
 from dpbench.specs import Labels, TrialSpec, plain_label
@@ -54,8 +52,8 @@ def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) ->
     """
     with launcher_for(job) as launcher:
         unusable = unusable_rows(job.trials, launcher)
-        say(*job.notes, *_skipped(unusable))
-        warn(*load_warning(launcher.load, job.trials[0]))
+        busy = load_warning(launcher.load, job.trials[0])
+        progress.note(*job.notes, *_skipped(unusable), *busy)
         names = Labels.among(trial.configuration for trial in job.trials)
         records = lasting(job.earlier.records, unusable) if job.earlier else []
         wanted = [*job.trials]
@@ -67,53 +65,50 @@ def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) ->
             _require_same_code(job, stored_words)
             progress.started(trial)
 
+        def interrupted_words() -> str:
+            rest = f"; to finish: {job.to_finish}" if job.to_finish else ""
+            return f"{stored_words()} in {job.folder}{rest}"
+
         opened = (
             ResultsStore(job.folder)
             if job.earlier
             else ResultsStore.create(job.folder, job.command, job.spec)
         )
-        with opened as results, as_exceptions(), progress:
+        with opened as results, interruptible(interrupted_words), progress:
             for host in job.hosts:
                 results.add_environment(host.environment)
-            environment_ids = [host.environment.environment_id for host in job.hosts]
-            try:
-                for goal in goals or (job.spec.repetitions,):
-                    every = plan_trials(job.spec, goal)
-                    wanted = [one for one in every if one.configuration not in unusable]
-                    left = missing(every, records)
-                    waiting = [one for one in left if one.configuration not in unusable]
-                    if job.earlier and len(waiting) < len(wanted):
-                        say(f"resuming: {stored_words()}")
-                    progress.planned(waiting, names.configuration)
-                    # Rows that cannot run are stored before the others take minutes.
-                    idle = [one for one in left if one.configuration in unusable]
-                    for record in run_trials(
-                        (*idle, *waiting),
-                        launcher,
-                        environment_ids=environment_ids,
-                        time_limit_seconds=job.spec.time_limit_seconds,
-                        earlier=records,
-                        stop_after_failure=job.stop_after_failure,
-                        on_start=start,
-                    ):
-                        results.append(record)
-                        records.append(record)
-                        if record.trial.configuration not in unusable:
-                            progress.finished(record)
-            except (KeyboardInterrupt, Interrupted) as error:
-                number = getattr(error, "signal_number", signal.SIGINT)
-                rest = f"; to finish: {job.to_finish}" if job.to_finish else ""
-                words = f"interrupted: {stored_words()} in {job.folder}{rest}"
-                raise Interrupted(number, words) from None
+            for goal in goals or (job.spec.repetitions,):
+                every = plan_trials(job.spec, goal)
+                wanted = [one for one in every if one.configuration not in unusable]
+                left = missing(every, records)
+                waiting = [one for one in left if one.configuration not in unusable]
+                if job.earlier and len(waiting) < len(wanted):
+                    progress.note(f"resuming: {stored_words()}")
+                progress.planned(waiting, names.configuration)
+                # Rows that cannot run are stored before the others take minutes.
+                idle = [one for one in left if one.configuration in unusable]
+                for record in run_trials(
+                    (*idle, *waiting),
+                    launcher,
+                    environment_ids=[host.environment.environment_id for host in job.hosts],
+                    time_limit_seconds=job.spec.time_limit_seconds,
+                    earlier=records,
+                    stop_after_failure=job.stop_after_failure,
+                    on_start=start,
+                ):
+                    results.append(record)
+                    records.append(record)
+                    if record.trial.configuration not in unusable:
+                        progress.finished(record)
     return store.load_sweep(job.folder)
 
 
-def follow(job: Job) -> None:
+def follow(job: Job, progress: Reporter) -> None:
     """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
     NodeLost."""
     team = job.team
     assert team is not None, "only a node follows"
-    say(*job.notes)
+    progress.note(*job.notes)
     try:
         with launcher_for(job) as here:
             follow_orders(team, here, job.trials, job.spec.time_limit_seconds)
@@ -137,16 +132,15 @@ def run_trials(
     `environment_ids` are those of the hosts, `earlier` are the records of the sweep so far, and
     `on_start` is called before each trial. A trial that something outside killed is retried once.
     With `stop_after_failure`, once a row has failed at one group size, its further repetitions and
-    its larger groups are skipped with that reason. A training script that has failed in its
-    largest group before any of its runs completed is not run again with the same arguments; with
-    `stop_after_failure` not even if some completed.
+    its larger groups are skipped with that reason. A training script that has failed is not run
+    again in the same way, and after a failure in the largest group not at all with the same
+    arguments.
     """
     trials, records = [*trials], [*earlier]
     largest = max((trial.group_size for trial in trials), default=1)
 
     def run(trial: TrialSpec) -> Outcome:
-        reason = _script_failed(trial, records, largest, in_any_run=stop_after_failure)
-        reason = reason or (_failed_before(trial, records) if stop_after_failure else None)
+        reason = _failed_before(trial, records, largest, stops=stop_after_failure)
         if reason := reason or launcher.unusable_reason(trial):
             return Outcome(status=Status.SKIPPED, reason=reason)
         return launcher.run(_with_chosen_steps(trial, records), time_limit_seconds)
@@ -172,33 +166,27 @@ def run_trials(
         yield record
 
 
-def _failed_before(trial: TrialSpec, records: Iterable[TrialRecord]) -> str | None:
-    """Why `trial` is not worth running: the same row has failed with as many replicas or fewer."""
-    row = trial.configuration.of_one_replica
-    failed = [
-        record.trial
-        for record in records
-        if record.status not in (Status.COMPLETED, Status.SKIPPED)
-        and record.trial.group_size <= trial.group_size
-        and record.trial.configuration.of_one_replica == row
-    ]
-    if not failed:
-        return None
-    first = min(failed, key=lambda one: one.group_size)
-    return f"{plain_label(first)} failed"
-
-
-def _script_failed(
-    trial: TrialSpec, records: Iterable[TrialRecord], largest: int, *, in_any_run: bool
+def _failed_before(
+    trial: TrialSpec, records: Iterable[TrialRecord], largest: int, *, stops: bool
 ) -> str | None:
-    """Why a script is not worth running again with these arguments: it has failed in the largest
-    group, `in_any_run` or before any completed. On one rank alone it may fail, as some do."""
-    same = [one for one in records if one.trial.script and one.trial.script == trial.script]
-    failed = [one for one in same if one.status in FAILURES and one.trial.group_size == largest]
-    together = [one for one in failed if IMPLEMENTATIONS[one.trial.implementation].communicates]
-    if not together or (not in_any_run and any(one.status is Status.COMPLETED for one in same)):
-        return None
-    return f"{plain_label(together[0].trial)} failed"
+    """Why `trial` is not worth running: its script has failed in the same way, or in the `largest`
+    group (on one rank alone some cannot run); or, if failure `stops` rows, the same row has failed
+    with as many replicas or fewer."""
+    for record in records:
+        failed = record.trial
+        if record.status in (Status.COMPLETED, Status.SKIPPED):
+            continue
+        if trial.script and trial.script == failed.script:
+            whole = IMPLEMENTATIONS[failed.implementation].communicates
+            again = whole and failed.group_size == largest
+            again = again or failed.configuration == trial.configuration
+        else:
+            row = trial.configuration.of_one_replica
+            again = stops and failed.configuration.of_one_replica == row
+            again = again and failed.group_size <= trial.group_size
+        if again:
+            return f"{plain_label(failed)} failed"
+    return None
 
 
 def _with_chosen_steps(trial: TrialSpec, records: Iterable[TrialRecord]) -> TrialSpec:

@@ -28,6 +28,7 @@ MIB = 2**20
 CPUS = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
 OPTIONS = {"arch": "mlp", "data": "synthetic", "group_sizes": "1,2"}
 Found = Callable[..., tuple[int | str, ...]]
+NOTES: list[str] = []
 
 
 class Filling(SyntheticLauncher):
@@ -58,18 +59,18 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Found:
     def search(machine: Machine = CPUS, **typed: str) -> tuple[int | str, ...]:
         devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus) or ("cpu", "cpu")
         host = Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
-        return with_largest(SweepOptions(**OPTIONS | typed), host).batch_sizes
+        NOTES.clear()
+        return with_largest(SweepOptions(**OPTIONS | typed), host, NOTES).batch_sizes
 
     return search
 
 
 def test_the_replicas_of_the_largest_group_share_half_of_the_free_memory(
-    found: Found, capsys: pytest.CaptureFixture[str]
+    found: Found,
 ) -> None:
     assert found(batch_sizes="8,max") == (8, 400)  # 100 + 400 MiB of 2000 × 50 % ÷ 2
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == "dpbench: --batch-sizes max: 2 takes 102 MiB"
-    assert said[-1] == "dpbench: --batch-sizes max: 400 for dp"
+    assert NOTES[0] == "--batch-sizes max: 2 takes 102 MiB"
+    assert NOTES[-1] == "--batch-sizes max: 400 for dp"
     assert found(batch_sizes="max", group_sizes="1") == (900,)
 
 

@@ -162,13 +162,7 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
     assert reason == "ddp/gloo ×2, batch 4 failed"
 
 
-@pytest.mark.parametrize(
-    ("fails_in", "stops", "left_out"), [(0, False, True), (1, True, True), (1, False, False)]
-)
-def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all(
-    fails_in: int, stops: bool, left_out: bool
-) -> None:
-    """After other runs have completed, it does so only where failures end rows."""
+def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all() -> None:
     workload = WorkloadSpec(architecture="train.py", dataset="", script=("train.py", "--wrong"))
     spec = sweep_spec(
         workload=workload,
@@ -178,27 +172,32 @@ def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all(
         batch_sizes=(0,),
         repetitions=3,
     )
+    ran: list[str] = []
 
-    class Failing(FailingAt):
+    class Failing(SyntheticLauncher):
+        """Runs fail of one implementation only."""
+
+        fails: str
+
         def run(self, trial: TrialSpec, *_: object) -> Outcome:
-            self.ran.append(trial)
-            fails = trial.implementation == "script" and trial.repetition == fails_in
-            return Outcome(status=Status.FAILED if fails else Status.COMPLETED, reason="status 2")
+            ran.append(trial.implementation)
+            status = Status.FAILED if trial.implementation == self.fails else Status.COMPLETED
+            return Outcome(status=status, reason="status 2")
 
-    launcher = Failing(1)
-    trials = plan_trials(spec)
-    ending = run_trials(
-        trials, launcher, environment_ids=[""], time_limit_seconds=1, stop_after_failure=stops
-    )
-    reasons = {one.reason for one in ending if one.status is Status.SKIPPED}
-    failed = next(
-        n
-        for n, one in enumerate(trials)
-        if (one.implementation, one.repetition) == ("script", fails_in)
-    )
-    assert trials[0].implementation == "script"
-    assert launcher.ran == [*trials[: failed + 1 if left_out else None]]
-    assert reasons == ({"script ×2 failed"} if left_out else set())
+    def reasons(fails: str) -> set[str | None]:
+        ran.clear()
+        launcher = Failing()
+        launcher.fails = fails
+        records = run_trials(
+            plan_trials(spec), launcher, environment_ids=[""], time_limit_seconds=1
+        )
+        return {one.reason for one in records if one.status is Status.SKIPPED}
+
+    assert reasons("script") == {"script ×2 failed"}
+    assert ran == ["script"]
+    assert reasons("independent") == {"independent ×2 failed"}
+    assert ran.count("script") == 3
+    assert ran.count("independent") == 1
 
 
 def test_what_something_outside_has_ended_is_tried_again_once() -> None:
