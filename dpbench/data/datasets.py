@@ -110,7 +110,8 @@ def load_dataset(
     """
     if name == registry.SYNTHETIC:
         return _generate(architecture, seed=seed, samples=samples)
-    return _read(prepared)
+    assert prepared is not None
+    return _read(prepared / name)
 
 
 def load_splits(
@@ -123,7 +124,7 @@ def load_splits(
 ) -> Splits:
     """Both splits of dataset `name`, on the CPU, the same in every process.
 
-    A stored dataset comes from the folder `prepared`, where `registry.prepare_splits` put it; only
+    A stored dataset comes from the folder `prepared`, where `registry.prepare_dataset` put it; only
     its first `train_samples` training samples are taken, if that is given. The synthetic one has
     that many, or `synthetic_samples`, and a quarter as many test samples; both are generated
     together from `seed`, so that they belong to the same task.
@@ -133,7 +134,8 @@ def load_splits(
         test_count = max(1, count // TRAIN_PER_TEST_SAMPLE)
         both = _generate(architecture, seed=seed, samples=count + test_count)
         return Splits(train=both.part(0, count), test=both.part(count, len(both)))
-    train, test = (_read(prepared and prepared / split) for split in registry.SPLITS)
+    assert prepared is not None
+    train, test = (_read(prepared / name / split) for split in registry.SPLITS)
     return Splits(train=train.part(0, train_samples or len(train)), test=test)
 
 
@@ -145,13 +147,12 @@ def synthetic_samples(architecture: Architecture) -> int:
     return max(1, min(SYNTHETIC_SAMPLES, SYNTHETIC_BYTES // nbytes))
 
 
-def _read(folder: Path | None) -> Dataset:
+def _read(folder: Path) -> Dataset:
     """The dataset in a folder.
 
     The arrays are memory-mapped: the ranks of a host share one copy, and a write changes only the
     writer's.
     """
-    assert folder is not None  # only synthetic samples have none
     arrays = [
         np.load(folder / name, mmap_mode="c", allow_pickle=False) for name in (INPUTS, TARGETS)
     ]

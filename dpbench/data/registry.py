@@ -8,7 +8,6 @@ dataset fits an architecture does not read it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -31,17 +30,6 @@ DIGIT = "1×28×28 float32 with one int64"
 """Inputs and target of a sample of the stored datasets, in the words of `datasets.sample_words`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PreparedData:
-    """A dataset that is ready to be loaded by the ranks."""
-
-    folder: Path | None
-    """Folder of its arrays, with a subfolder for each split if it is divided; None if each rank
-    generates or loads the samples."""
-    samples: int | None
-    """Number of training samples; None if as many as asked for are generated."""
-
-
 def is_function(name: str) -> bool:
     """Whether it is a user's function: "path/to/file.py:dataset", "package.module:dataset"."""
     return ":" in name or name.endswith(".py")
@@ -61,22 +49,18 @@ def unread_notes(data_dir: str | Path | None, names: Iterable[str]) -> tuple[str
     )
 
 
-def prepare_splits(name: str, *, data_dir: Path | None, cache: Path) -> PreparedData:
-    """Write both splits of dataset `name` into folders inside `cache`; see `prepare_dataset`."""
-    train, _ = (prepare_dataset(name, split, data_dir=data_dir, cache=cache) for split in SPLITS)
-    return PreparedData(folder=train.folder and cache / name, samples=train.samples)
-
-
 def prepare_dataset(
-    name: str, split: Split | None = None, *, data_dir: Path | None, cache: Path
-) -> PreparedData:
-    """Write the arrays of dataset `name` into a new folder inside `cache`.
+    name: str, *, data_dir: Path | None, cache: Path, held_out: bool = False
+) -> int | None:
+    """Write the arrays of dataset `name` into the folder `cache`, from which ranks load them.
 
-    A user's dataset is only loaded and counted: ranks load it themselves.
+    A user's dataset is only loaded and counted: ranks load it themselves. Returns the number of
+    training samples; None if as many as asked for are generated.
 
     Args:
-        split: None means a sweep's samples, all except the test set of mnist.
         data_dir: folder with the MNIST files.
+        held_out: write the training samples and the test samples; otherwise those of a sweep, which
+            are all except the test set of mnist.
 
     Raises:
         UnknownName: there is no such dataset.
@@ -86,21 +70,23 @@ def prepare_dataset(
     if is_function(name):
         from dpbench.data.items import load_items
 
-        return PreparedData(folder=None, samples=len(load_items(name, seed=0)))
+        return len(load_items(name, seed=0))
     if name not in DATASETS:
         raise UnknownName("dataset", name, DATASETS)
     if name == SYNTHETIC:
-        return PreparedData(folder=None, samples=None)
+        return None
     from dpbench.data import bundled, mnist
     from dpbench.data.datasets import write_arrays
 
-    folder = cache / name / (split or "")
-    if name == MNIST:
-        inputs, targets = mnist.read_mnist(data_dir, split or "train")
-    else:
-        inputs, targets = bundled.read_digits(split)
-    write_arrays(folder, inputs, targets)
-    return PreparedData(folder=folder, samples=len(targets))
+    counts = []
+    for split in SPLITS if held_out else (None,):
+        if name == MNIST:
+            inputs, targets = mnist.read_mnist(data_dir, split or "train")
+        else:
+            inputs, targets = bundled.read_digits(split)
+        write_arrays(cache / name / (split or ""), inputs, targets)
+        counts.append(len(targets))
+    return counts[0]
 
 
 def check_fits(name: str, architecture: Architecture, *, named: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -307,7 +307,7 @@ class NodesLauncher(HostLauncher):
         team: Team,
         plan: Sequence[TrialSpec],
         logs: Path,
-        prepared: Mapping[str, Path | None] | None = None,
+        prepared: Path | None = None,
     ) -> None:
         """All nodes have the same `plan`."""
         super().__init__(team.me.machine, logs, prepared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,13 +30,11 @@ class HostLauncher:
     load: HostLoad | None = None
     """The load of other processes before the first trial; None if it cannot be read."""
 
-    def __init__(
-        self, machine: Machine, logs: Path, prepared: Mapping[str, Path | None] | None = None
-    ) -> None:
-        """Failed trials leave their ranks' output in `logs`; `prepared` has the folders of
-        datasets, None for one without."""
+    def __init__(self, machine: Machine, logs: Path, prepared: Path | None = None) -> None:
+        """Failed trials leave their ranks' output in `logs`; the folder `prepared` has the
+        datasets of `registry.prepare_dataset`."""
         self._machine = machine
-        self._prepared = prepared or {}
+        self._prepared = prepared
         self.logs = logs
         start = read_cores(fork_server_process())
         try:
@@ -56,7 +54,7 @@ class HostLauncher:
 
     def work(self, trial: TrialSpec) -> Callable[[int], RankReport]:
         """The function that each rank of the trial on this host runs."""
-        return partial(measure_trial, trial, self._prepared.get(trial.workload.dataset))
+        return partial(measure_trial, trial, self._prepared)
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         """Run the trial in separate processes, and leave none behind."""

@@ -73,7 +73,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankRep
     operations: another repetition would find the same.
 
     Args:
-        prepared: the folder of the dataset, None if synthetic.
+        prepared: the folder of the prepared datasets; None if the samples are generated.
     """
     started = perf_counter()
     devices = set_devices_and_threads(trial, rank)

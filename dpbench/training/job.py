@@ -19,7 +19,7 @@ class TrainingJob:
     folder: Path
     """The run folder, which exists. Only rank 0 writes into it; others may be on another host."""
     prepared: Path | None
-    """The folder of `registry.prepare_splits` on this host; None for synthetic samples."""
+    """Folder of the prepared datasets on this host; None if the samples are generated."""
     resume: str | None = None
     """None starts from the beginning; RESUME_LATEST continues from the latest checkpoint of the run
     folder, if there is one; otherwise the path of a checkpoint."""

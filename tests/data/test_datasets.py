@@ -20,12 +20,12 @@ def write(folder: Path, count: int) -> None:
 
 
 def test_prepared_samples_are_loaded_as_tensors(tmp_path: Path) -> None:
-    write(tmp_path, 3)
+    write(tmp_path / "digits", 3)
     dataset = datasets.load_dataset("digits", tmp_path, MLP, seed=0, samples=1)
     assert (dataset.inputs.tolist(), dataset.targets.tolist()) == ([[3, 3]] * 3, [0, 1, 2])
     assert (dataset.inputs.dtype, dataset.targets.dtype) == (torch.float32, torch.int64)
     for split, count in (("train", 5), ("test", 2)):
-        write(tmp_path / split, count)
+        write(tmp_path / "digits" / split, count)
     splits = datasets.load_splits("digits", tmp_path, MLP, seed=0)
     assert (len(splits.train), len(splits.test)) == (5, 2)
 

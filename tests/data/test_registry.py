@@ -24,23 +24,22 @@ def test_a_data_folder_that_no_dataset_reads_is_told() -> None:
     assert registry.unread_notes(None, ["digits"]) == ()
 
 
-def samples_to_test(splits: registry.PreparedData) -> int:
-    assert splits.folder is not None
-    return len(np.load(splits.folder / "test" / "targets.npy"))
+def targets(folder: Path) -> int:
+    return len(np.load(folder / "targets.npy"))
 
 
 def test_digits_are_prepared_whole_and_in_splits(tmp_path: Path) -> None:
-    whole = registry.prepare_dataset("digits", data_dir=None, cache=tmp_path)
-    splits = registry.prepare_splits("digits", data_dir=None, cache=tmp_path)
-    assert (whole.samples, splits.samples, samples_to_test(splits)) == (1797, 1442, 355)
-    assert whole.folder is not None
-    assert np.load(whole.folder / "targets.npy").dtype == np.int64
+    assert registry.prepare_dataset("digits", data_dir=None, cache=tmp_path) == 1797
+    assert np.load(tmp_path / "digits" / "targets.npy").dtype == np.int64
+    count = registry.prepare_dataset("digits", data_dir=None, cache=tmp_path, held_out=True)
+    assert (count, targets(tmp_path / "digits" / "test")) == (1442, 355)
 
 
 def test_the_splits_of_mnist_are_its_two_pairs_of_files(tmp_path: Path) -> None:
     put_set(tmp_path, "train", 12)
+    cache = tmp_path / "cache"
     with pytest.raises(DataError, match=r"expected t10k-images.* and t10k-labels"):
-        registry.prepare_splits("mnist", data_dir=tmp_path, cache=tmp_path / "cache")
+        registry.prepare_dataset("mnist", data_dir=tmp_path, cache=cache, held_out=True)
     put_set(tmp_path, "test", 4)
-    splits = registry.prepare_splits("mnist", data_dir=tmp_path, cache=tmp_path / "cache")
-    assert (splits.samples, samples_to_test(splits)) == (12, 4)
+    count = registry.prepare_dataset("mnist", data_dir=tmp_path, cache=cache, held_out=True)
+    assert (count, targets(cache / "mnist" / "test")) == (12, 4)

@@ -35,8 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def launcher(folder: Path) -> HostLauncher:
-    prepared = prepare_dataset("digits", data_dir=None, cache=folder)
-    return HostLauncher(inspect_machine(), folder / "logs", {"digits": prepared.folder})
+    prepare_dataset("digits", data_dir=None, cache=folder)
+    return HostLauncher(inspect_machine(), folder / "logs", folder)
 
 
 @pytest.fixture(scope="module")

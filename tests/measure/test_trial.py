@@ -89,8 +89,8 @@ def _counted_from_here() -> None:
 @pytest.fixture
 def ten_samples(tmp_path: Path) -> Path:
     inputs = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
-    write_arrays(tmp_path / "ten", inputs, np.arange(10, dtype=np.int64) % 2)
-    return tmp_path / "ten"
+    write_arrays(tmp_path / "digits", inputs, np.arange(10, dtype=np.int64) % 2)
+    return tmp_path
 
 
 def single(architecture: str = "Counting", **changes: Any) -> TrialSpec:

@@ -29,9 +29,9 @@ ROOT = Path(__file__).parents[2]
 def run(cases: str = "") -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="dpbench-bench-") as name:
         folder = Path(name)
-        prepared = prepare_dataset("digits", data_dir=None, cache=folder).folder
+        prepare_dataset("digits", data_dir=None, cache=folder)
         data = datasets.load_dataset(
-            "digits", prepared, load_architecture("mnist_cnn"), seed=0, samples=1
+            "digits", folder, load_architecture("mnist_cnn"), seed=0, samples=1
         )
         samples = folder / "samples.npz"
         np.savez(samples, inputs=data.inputs.numpy(), targets=data.targets.numpy())

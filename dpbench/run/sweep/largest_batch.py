@@ -59,9 +59,9 @@ def with_largest(options: SweepOptions, host: Node, notes: list[str]) -> SweepOp
     trial = replace(row, warmup_steps=1, timed_steps=2 * row.sync_every, window_seconds=None)
     with temporary_folder() as scratch:
         dataset = spec.trial.workload.dataset
-        data = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
-        most = LARGEST_SAMPLES if data.samples is None else max(1, data.samples // largest_group)
-        launcher = HostLauncher(host.machine, scratch / "logs", {dataset: data.folder})
+        samples = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
+        most = LARGEST_SAMPLES if samples is None else max(1, samples // largest_group)
+        launcher = HostLauncher(host.machine, scratch / "logs", scratch)
         if reason := launcher.unusable_reason(trial):
             raise UsageError(f"{OPTION}: {plain_label(trial)} cannot be tried: {reason}")
         if gpus := host.machine.gpus:

@@ -12,7 +12,7 @@ from pathlib import Path
 from dpbench import store, units
 from dpbench.analysis.repetitions import by_configuration, load_warning
 from dpbench.codec import content_hash
-from dpbench.data.registry import PreparedData, is_function, prepare_dataset
+from dpbench.data.registry import is_function, prepare_dataset
 from dpbench.data.user_code import files_sha256, named_files
 from dpbench.errors import DataError, UsageError
 from dpbench.files import folder_inside
@@ -261,36 +261,35 @@ def launcher_for(job: Job, logs: Path | None = None) -> Iterator[HostLauncher]:
         return
     with temporary_folder() as scratch:
         logs = logs or folder_inside(job.folder, LOGS_FOLDER)
-        prepared = _prepared(job, scratch)
+        _prepare_datasets(job, scratch)
         if job.team is None or job.here.number:
-            launcher = HostLauncher(job.here.machine, logs, prepared)
+            launcher = HostLauncher(job.here.machine, logs, scratch)
         else:
-            launcher = NodesLauncher(job.team, job.trials, logs, prepared)
+            launcher = NodesLauncher(job.team, job.trials, logs, scratch)
         if job.team is not None:
             job.team.agree(content_hash([trial.trial_id for trial in job.trials]))
         yield launcher
 
 
-def _prepared(job: Job, cache: Path) -> dict[str, Path | None]:
-    """The folder of each dataset, in a form that ranks load in milliseconds.
+def _prepare_datasets(job: Job, cache: Path) -> None:
+    """Write the datasets in a form that ranks load in milliseconds.
 
     Raises DataError for a dataset that is smaller than a step of all replicas.
     """
-    prepared: dict[str, PreparedData] = {}
+    counts: dict[str, int | None] = {}
     datasets = dict.fromkeys(one.dataset for one in job.spec.workloads if not one.script)
     for dataset in datasets:
         work = partial(prepare_dataset, dataset, data_dir=job.data_dir, cache=cache)
         theirs = is_function(dataset)
-        prepared[dataset] = in_rank(f"dataset {dataset!r}", work) if theirs else work()
+        counts[dataset] = in_rank(f"dataset {dataset!r}", work) if theirs else work()
     for trial in job.trials if datasets else ():
-        samples = prepared[trial.workload.dataset].samples
+        samples = counts[trial.workload.dataset]
         if samples is not None and trial.global_batch_size > samples:
             raise DataError(
                 f"{units.counted(trial.group_size, 'replica')} take {trial.global_batch_size:,} "
                 f"samples in one step, and {trial.workload.dataset} has {samples:,}; expected "
                 "fewer --gpus, smaller --batch-sizes or --data synthetic"
             )
-    return {dataset: one.folder for dataset, one in prepared.items()}
 
 
 def exit_status(records: Sequence[TrialRecord], asked: Collection[str] | None = None) -> int:

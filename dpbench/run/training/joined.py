@@ -107,12 +107,11 @@ class Launch:
             raise SAID_BY_RANKS.get(found["kind"], TrainingFailed)(found["error"])
         return found["value"]
 
-    def prepared(self) -> Path | None:
+    def prepared(self) -> Path:
         """The folder with the samples of this host, once every host has its own: a download there
         may take longer than the timeout of a process group. Raises what `hear` raises."""
         folders = {rank: self.hear(f"samples {rank}") for rank in self._preparers}
-        folder = folders[self.preparer]
-        return None if folder is None else Path(folder)
+        return Path(folders[self.preparer])
 
 
 def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
@@ -164,7 +163,7 @@ def train_as_first(
     launch.say("place", {"folder": str(plan.folder.absolute()), "resume": plan.resume})
 
     def train(job: TrainingJob) -> Finished:
-        launch.say("samples 0", None if job.prepared is None else str(job.prepared))
+        launch.say("samples 0", str(job.prepared))
         return _train(launch, job)
 
     environment = capture(cuda=torch.version.cuda)
@@ -187,7 +186,7 @@ def train_as_other(
             except DpbenchError as error:
                 launch.say_error(key, error)
                 raise
-            launch.say(key, None if folder is None else str(folder))
+            launch.say(key, str(folder))
         job = TrainingJob(
             spec=spec,
             run=options.run,

@@ -16,7 +16,7 @@ from dpbench import architecture, units
 from dpbench.codec import differing_fields
 from dpbench.data import mnist
 from dpbench.data.datasets import synthetic_samples
-from dpbench.data.registry import prepare_splits, unread_notes
+from dpbench.data.registry import prepare_dataset, unread_notes
 from dpbench.data.sharding import EpochPlan
 from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
@@ -198,7 +198,7 @@ def resume_words(options: TrainOptions, run: Path) -> str:
 @contextmanager
 def prepared_samples(
     options: TrainOptions, spec: TrainingSpec, note: Callable[[str], None]
-) -> Iterator[tuple[Path | None, int]]:
+) -> Iterator[tuple[Path, int]]:
     """A context in which the ranks of this host may read the prepared samples: their folder, as in
     TrainingJob.prepared, and the steps of an epoch.
 
@@ -210,8 +210,7 @@ def prepared_samples(
     with temporary_folder() as cache:
         if options.download and options.data_dir is not None:
             mnist.fetch(options.data_dir, note)
-        prepared = prepare_splits(dataset, data_dir=options.data_dir, cache=cache)
-        available = prepared.samples
+        available = prepare_dataset(dataset, data_dir=options.data_dir, cache=cache, held_out=True)
         if count is None:
             count = available or synthetic_samples(
                 architecture.load_architecture(spec.workload.architecture)
@@ -228,4 +227,4 @@ def prepared_samples(
                 f"a micro-step, more than the {count:,} training samples of {dataset}; take a "
                 "smaller batch or fewer replicas"
             )
-        yield prepared.folder, EpochPlan(spec, count).steps
+        yield cache, EpochPlan(spec, count).steps
