@@ -54,8 +54,9 @@ class Architecture(ImageClassifier):
                 inputs = channels
             layers[f"pool{stage}"] = nn.MaxPool2d(2)
         layers["flatten"] = nn.Flatten()
+        features = inputs * (self.image // SHRINKING) ** 2
         for i in (6, 7):
-            layers[f"fc{i}"] = nn.Linear(self._features if i == 6 else self.hidden, self.hidden)
+            layers[f"fc{i}"] = nn.Linear(features if i == 6 else self.hidden, self.hidden)
             layers[f"relu{i}"] = nn.ReLU()
             layers[f"dropout{i}"] = nn.Dropout(0.5)
         layers["fc8"] = nn.Linear(self.hidden, self.classes)
@@ -68,9 +69,3 @@ class Architecture(ImageClassifier):
             else:
                 nn.init.kaiming_normal_(parameter, nonlinearity="relu")
         return model
-
-    @property
-    def _features(self) -> int:
-        """Number of values per image after the last pooling."""
-        channels, _ = STAGES[-1]
-        return channels * (self.image // SHRINKING) ** 2

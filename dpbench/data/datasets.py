@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,13 +87,14 @@ class Dataset:
         return Dataset(inputs=inputs, targets=targets)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Splits:
     """Training samples, and held-out test samples."""
 
     train: Dataset
     test: Dataset
 
+    @cached_property
     def sha256(self) -> str:
         """Hash of all tensors, in hexadecimal. In a tree their places count as well."""
         train, test = self.train.named_tensors("train"), self.test.named_tensors("test")

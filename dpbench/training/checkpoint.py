@@ -22,8 +22,7 @@ from dpbench.files import write_named, write_whole
 from dpbench.messages import printable
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 
-KIND = "dpbench training checkpoint"
-FORMAT_VERSION = 2
+HEADER = {"kind": "dpbench training checkpoint", "format_version": 3}
 LONGEST_REASON = 160
 BEST = "best.pt"
 
@@ -45,6 +44,8 @@ class Progress:
     """Mean loss over the last whole epoch."""
     best_metric: float | None = None
     """`Score.metric` of the best epoch so far."""
+    shares: tuple[float, ...] = ()
+    """Shares of the processes in this epoch's batches; () if they are equal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -65,8 +66,6 @@ class Checkpoint:
     """State of the loss scaler; None if the loss is not scaled."""
     random_states: list[dict[str, Any]]
     """States of torch's random number generators, by process."""
-    shares: tuple[float, ...]
-    """Shares of the processes in this epoch's batches; () if they are equal."""
     samples_sha256: str
     """`Splits.sha256` of the training and test samples."""
     source: str | None = None
@@ -80,9 +79,8 @@ def to_bytes(checkpoint: Checkpoint) -> bytes:
     """The content of the checkpoint's file."""
     content = {name: getattr(checkpoint, name) for name in _PLAIN}
     spec, progress = encode(checkpoint.spec), encode(checkpoint.progress)
-    header = {"kind": KIND, "format_version": FORMAT_VERSION, "spec": spec, "progress": progress}
     file = io.BytesIO()
-    torch.save({**header, **content}, file)
+    torch.save({**HEADER, "spec": spec, "progress": progress, **content}, file)
     return file.getvalue()
 
 
@@ -102,8 +100,7 @@ def from_bytes(data: bytes, where: str) -> Checkpoint:
         raise UsageError(
             f"{where}: it is damaged, or no checkpoint ({type(error).__name__}: {reason})"
         ) from None
-    header = {"kind": KIND, "format_version": FORMAT_VERSION}
-    if not isinstance(content, dict) or any(content.get(k) != v for k, v in header.items()):
+    if not isinstance(content, dict) or any(content.get(k) != v for k, v in HEADER.items()):
         raise UsageError(f"{where}: this is no checkpoint of dpbench train, or of another version")
     try:
         return Checkpoint(
@@ -128,7 +125,7 @@ def _by_steps(folder: Path) -> list[Path]:
 
 
 def save_checkpoint(
-    folder: Path, checkpoint: Checkpoint, *, keep: int, best: bool, also: Path | None = None
+    folder: Path, checkpoint: Checkpoint, *, keep: int, best: bool, also: str | None = None
 ) -> Path:
     """Write the checkpoint into a folder, of which the `keep` latest stay and the best one.
 
@@ -145,7 +142,8 @@ def save_checkpoint(
         others = [other for other in _by_steps(folder) if other != path]
         for old in others[: max(0, len(others) + 1 - keep)]:
             old.unlink(missing_ok=True)
-        if (target := also or path) != path:
+        if also is not None:
+            target = Path(also)
             write_named(target, data)
     except OSError as error:
         raise StoreError(

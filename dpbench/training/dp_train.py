@@ -140,8 +140,8 @@ def dp_train(
     """
     chosen = replica_devices(n_gpu, devices)
     require_steps(data, len(chosen) * batch_per_replica)
-    parts = (("backward", on_backward), ("reduce", on_reduce), ("step", on_step))
-    callbacks = {name: one for name, one in (*parts, ("broadcast", on_broadcast)) if one}
+    parts = {"backward": on_backward, "reduce": on_reduce, "step": on_step}
+    callbacks = {name: one for name, one in {**parts, "broadcast": on_broadcast}.items() if one}
     if mode == "processes" and callbacks:
         got = ", ".join(f"on_{part}" for part in callbacks)
         raise ValueError(f"got {got} with mode='processes'; use mode='threads'")
@@ -160,22 +160,20 @@ def dp_train(
         callbacks=callbacks,
     )
     log_every = max(1, n_iter // 10) if verbose is True else int(verbose or 0)
-    losses: list[float] = []
-    norms: list[float] = []
+    steps: list[Step] = []
     with torch.inference_mode(False), torch.enable_grad():
         models = make_models(make_model, chosen)
         start = time.perf_counter()
-        for iteration, (loss, norm) in enumerate(steps_in_mode(mode, models, task), start=1):
-            losses.append(loss)
-            norms.append(norm)
+        for iteration, step in enumerate(steps_in_mode(mode, models, task), start=1):
+            steps.append(step)
             if log_every and (iteration in (1, n_iter) or iteration % log_every == 0):
-                log.info("iteration %d/%d  loss %.6f", iteration, n_iter, loss)
+                log.info("iteration %d/%d  loss %.6f", iteration, n_iter, step[0])
         seconds = time.perf_counter() - start
     return TrainingResult(
         model=models[0],
         params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
-        loss_history=tuple(losses),
-        norm_history=tuple(norms),
+        loss_history=tuple(loss for loss, _ in steps),
+        norm_history=tuple(norm for _, norm in steps),
         indices=task.indices,
         elapsed_seconds=seconds,
     )
@@ -427,9 +425,8 @@ def deal(
     for _ in range(steps):
         if len(waiting) < size:
             order = torch.randperm(samples, generator=generator).tolist()
-            # The next pass begins with samples that are not yet in this step.
-            first = [index for index in order if index not in waiting][: size - len(waiting)]
-            waiting += first + [index for index in order if index not in first]
+            # Samples that are in this step already come last in the next pass.
+            waiting += sorted(order, key=waiting.__contains__)
         step, waiting = waiting[:size], waiting[size:]
         dealt.append(tuple(tuple(step[replica::replicas]) for replica in range(replicas)))
     return tuple(dealt)

@@ -102,8 +102,7 @@ def evaluate(
             dist.all_reduce(sums, group=ranks.control)  # all but one add zero to a block
     losses, correct = sums.t().tolist()
     counted = int(sum(correct)) if isinstance(architecture, CountsCorrect) else None
-    single = isinstance(test.targets, Tensor)  # otherwise a tree
-    total = test.targets.numel() if single else len(test)
+    total = test.targets.numel() if isinstance(test.targets, Tensor) else len(test)
     return Score(loss=sum(losses) / len(test), correct=counted, total=total)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -69,7 +68,6 @@ class TrainingLoop:
         ranks: RankGroup,
         architecture: Architecture,
         splits: Splits,
-        samples_sha256: str,
         devices: Sequence[torch.device],
     ) -> None:
         self.folder: RunFolder | None = None
@@ -85,7 +83,6 @@ class TrainingLoop:
         self.score: Score | None = None
         """Score of the last evaluation."""
         self.began = perf_counter()
-        self._samples_sha256 = samples_sha256
         self._line_pace = Pace()
         """Pace since the last line of the log."""
         self._gradient_norm: float | None = None
@@ -100,21 +97,21 @@ class TrainingLoop:
 
     def _divide(self, shares: Sequence[float]) -> None:
         """Set each process's share of every batch; () means equal shares."""
-        self.shares = tuple(shares)
-        self.plan = EpochPlan(self.job.spec, len(self.splits.train), shares=self.shares)
+        self.at.shares = tuple(shares)
+        self.plan = EpochPlan(self.job.spec, len(self.splits.train), shares=shares)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from `checkpoint`, which has the same spec; raises UsageError if it does not
         fit."""
-        if checkpoint.samples_sha256 != self._samples_sha256:
+        if checkpoint.samples_sha256 != self.splits.sha256:
             raise UsageError(
                 f"{checkpoint.source}: it does not fit this training: it was trained on other "
                 f"samples, with hash {checkpoint.samples_sha256[:12]}; those here have "
-                f"{self._samples_sha256[:12]}; use the data that it was trained on"
+                f"{self.splits.sha256[:12]}; use the data that it was trained on"
             )
         self.state.restore(checkpoint)
         self.at = checkpoint.progress
-        self._divide(checkpoint.shares)
+        self._divide(self.at.shares)
 
     @property
     def _is_stopped(self) -> bool:
@@ -203,8 +200,7 @@ class TrainingLoop:
             self._line_pace.loss_sum += sum(loss_sums)
         # A finite loss may have gradients that are not.
         require_finite("a parameter", parameters, at.epoch, at.step)
-        is_clipped = norm is not None and math.isfinite(norms[0])
-        self._gradient_norm = norms[0] if is_clipped else None
+        self._gradient_norm = None if norm is None or not math.isfinite(norms[0]) else norms[0]
 
     def _log_line(self) -> None:
         at, plan = self.at, self.plan
@@ -228,7 +224,7 @@ class TrainingLoop:
 
     def _end_epoch(self, seconds: float) -> None:
         """Evaluate, move on to the next epoch, and save a checkpoint."""
-        at, shares, begun = self.at, self.shares, perf_counter()
+        at, shares, begun = self.at, self.at.shares, perf_counter()
         self.score = score = self._evaluate()
         evaluation_seconds = perf_counter() - begun
         best = score is not None and score.improves(at.best_metric)
@@ -283,13 +279,11 @@ class TrainingLoop:
             checkpoint = Checkpoint(
                 spec=self.job.spec,
                 progress=self.at,
-                shares=self.shares,
-                samples_sha256=self._samples_sha256,
+                samples_sha256=self.splits.sha256,
                 **state,
             )
-            run, kept = self.job.run, self.folder.checkpoints
-            also = None if run.checkpoint is None else Path(run.checkpoint)
-            keep = run.max_checkpoints
+            keep, also = self.job.run.max_checkpoints, self.job.run.checkpoint
+            kept = self.folder.checkpoints
             return save_checkpoint(kept, checkpoint, keep=keep, best=best, also=also).name
 
         return self.ranks.on_first(save)

@@ -70,11 +70,9 @@ def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.d
         seed=workload.seed,
         train_samples=spec.train_samples,
     )
-    samples_sha256 = splits.sha256()
-    require_same(job, samples_sha256, ranks)
+    require_same(job, splits.sha256, ranks)
     reset_peak_device_memory(*devices)
-    loop = TrainingLoop(job, ranks, architecture, splits, samples_sha256, devices)
-    with closing(loop):
+    with closing(TrainingLoop(job, ranks, architecture, splits, devices)) as loop:
         checkpoint = agreed_checkpoint(job, ranks)
         if checkpoint is not None:
             loop.restore(checkpoint)
@@ -180,10 +178,9 @@ def _finished(loop: TrainingLoop) -> Finished:
 
     Raises OutOfSync, on all ranks, if they do not hold the same model.
     """
-    at, score, ranks, last, has_best = loop.at, loop.score, loop.ranks, None, False
-    if loop.folder is not None:
-        checkpoints = loop.folder.checkpoints
-        last, has_best = latest_checkpoint(checkpoints), (checkpoints / BEST).exists()
+    at, score, ranks = loop.at, loop.score, loop.ranks
+    checkpoints = loop.job.folder / CHECKPOINTS
+    last = latest_checkpoint(checkpoints)
     own = [state_sha256(loop.state.module), peak_host_memory_bytes()]
     everyone = ranks.gather([*own, *peak_device_memory(*loop.devices)])
     hashes, host, allocated, reserved = zip(*everyone, strict=True)
@@ -214,7 +211,7 @@ def _finished(loop: TrainingLoop) -> Finished:
         skipped_steps=at.skipped_steps,
         test_accuracy=None if score is None else score.accuracy,
         test_loss=None if score is None else score.loss,
-        best_checkpoint=BEST if has_best else None,
+        best_checkpoint=BEST if (checkpoints / BEST).exists() else None,
         last_checkpoint=None if last is None else last.name,
     )
     # Clocks and memory differ: all ranks return what rank 0 writes to the log.

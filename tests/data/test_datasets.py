@@ -46,7 +46,7 @@ def test_the_hash_of_samples_is_of_their_bytes_and_shapes() -> None:
 
     def sha256(inputs: torch.Tensor = inputs, targets: torch.Tensor = targets, cut: int = 3) -> str:
         both = datasets.Dataset(inputs=inputs, targets=targets)
-        return datasets.Splits(train=both.part(0, cut), test=both.part(cut, 4)).sha256()
+        return datasets.Splits(train=both.part(0, cut), test=both.part(cut, 4)).sha256
 
     changed = inputs.clone()
     changed[3, 2] += 1  # of a test sample

@@ -44,7 +44,6 @@ def checkpoint(step: int = 7, **changes: Any) -> Checkpoint:
         optimizers=[optimizer.state_dict()],
         scaler=None,
         random_states=[{"cpu": torch.get_rng_state(), "cuda": {}}] * 2,
-        shares=(),
         samples_sha256="5a" * 32,
     )
     return replace(made, **changes)
