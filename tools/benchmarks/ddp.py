@@ -26,8 +26,8 @@ from tools.benchmarks.paired import (
     Ratio,
     Seconds,
     Step,
+    against_fastest,
     at_most,
-    fastest,
     on_ranks,
     take_turns,
 )
@@ -97,9 +97,8 @@ def run(cases: str = "") -> Iterator[Figure]:
         if cases not in str(case):
             continue
         seconds = on_ranks(partial(measure, case), ranks=2)
-        best = fastest(seconds, [*TORCH])
         for side, found in ratios.items():
-            ratio = Ratio.of(seconds[side], seconds[best])
+            best, ratio = against_fastest(seconds, side, [*TORCH])
             found.append(ratio)
             name = f"step of {side} ÷ {best} ({case})"
             yield (

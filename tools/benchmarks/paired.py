@@ -83,8 +83,24 @@ def at_least(limit: float, ratio: Ratio, name: str) -> Figure:
     return Figure(name, str(ratio), f"wanted ≥ {limit:g}", ratio.high >= limit)
 
 
-def fastest(seconds: Seconds, sides: Sequence[str]) -> str:
-    return min(sides, key=lambda side: mean(map(math.log, seconds[side])))
+def against_fastest(seconds: Seconds, side: str, rivals: Sequence[str]) -> tuple[str, Ratio]:
+    """The fastest rival, and `side` ÷ the fastest rival of the other half of the rounds.
+
+    Chosen and judged by the same rounds, the fastest of several would be the luckiest of them.
+    """
+
+    def best(rounds: Sequence[int]) -> str:
+        return min(rivals, key=lambda one: mean(math.log(seconds[one][n]) for n in rounds))
+
+    everything = range(len(seconds[side]))
+    # Pairs of rounds, one there and one back, so that the order falls on both halves alike.
+    halves = [[n for n in everything if n // 2 % 2 == half] for half in (0, 1)]
+    numerators, denominators = [], []
+    for judged, chosen in (halves, halves[::-1]):
+        rival = best(chosen)
+        numerators += [seconds[side][n] for n in judged]
+        denominators += [seconds[rival][n] for n in judged]
+    return best(everything), Ratio.of(numerators, denominators)
 
 
 def alternate(sides: Mapping[str, Callable[[], float]], rounds: int) -> Seconds:
