@@ -1,41 +1,22 @@
-"""`dpbench.check`: the command of the same name, called from Python, and what it returns."""
+"""`dpbench.check`: the command of the same name, called from Python."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpbench.api.calls import measuring_call
 from dpbench.options.bridge import document, keyed, read_options
 from dpbench.options.check import CheckOptions
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckVerdict:
-    """A verdict; `print` shows what the command prints."""
-
-    outcome: Literal["pass", "regressed", "inconclusive"]
-    exit_status: int
-    """The exit status of the command, which is not 0 if a trial failed, whatever the outcome."""
-    summary: str
-    """The outcome and its numbers in one line."""
-    text: str
-    data: Mapping[str, Any]
-    """The verdict as `dpbench check --json` prints it, with one of its `rows` per comparison."""
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        return f"<CheckVerdict: {self.summary}>"
+if TYPE_CHECKING:
+    from dpbench.report.answer import Answer
 
 
-def check(arch: Any = None, *, progress: bool = True, **options: Any) -> CheckVerdict:
+def check(arch: Any = None, *, progress: bool = True, **options: Any) -> Answer:
     """Check for a performance regression, like `dpbench check`.
 
-        >>> dpbench.check("my_model.py:make", against_ref="origin/main").outcome
-        >>> dpbench.check(candidate="results/new", baseline="results/old").summary
+        >>> dpbench.check("my_model.py:make", against_ref="origin/main").data["outcome"]
+        >>> dpbench.check(candidate="results/new", baseline="results/old").data["summary"]
 
     Give `against_ref` to compare your code with a Git revision, `against_python` to compare this
     environment with another one, `against` to compare `implementations` with another one, or
@@ -43,7 +24,8 @@ def check(arch: Any = None, *, progress: bool = True, **options: Any) -> CheckVe
     `progress` prints on stderr.
 
     Returns:
-        The verdict. A regression does not raise.
+        What the command prints as `text`, and the verdict of its `--json` as `data`, with the keys
+        `outcome`, `exit_status`, `summary` and `rows`. A regression does not raise.
 
     Raises:
         UsageError: An argument is invalid.
@@ -58,9 +40,7 @@ def check(arch: Any = None, *, progress: bool = True, **options: Any) -> CheckVe
 
         asked = read_options(CheckOptions, given)
         asked.require_one_baseline(given)
-        found = request.check(asked, Reporter(quiet=not progress))
-    named = {name: found.data[name] for name in ("outcome", "exit_status", "summary")}
-    return CheckVerdict(**named, text=found.text, data=found.data)
+        return request.check(asked, Reporter(quiet=not progress))
 
 
 document(check, CheckOptions)

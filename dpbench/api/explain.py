@@ -1,9 +1,7 @@
-"""`dpbench.explain`: the command of the same name, called from Python, and what it returns."""
+"""`dpbench.explain`: the command of the same name, called from Python."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -13,26 +11,12 @@ from dpbench.options.explain import ExplainOptions
 
 if TYPE_CHECKING:
     from dpbench.api.results import Results
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Explained:
-    """Where efficiency is lost; `print` shows what the command prints."""
-
-    text: str
-    data: Mapping[str, Any]
-    """All rows as `dpbench explain --json` prints them."""
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        return f"<Explained: {', '.join(one['label'] for one in self.data['configurations'])}>"
+    from dpbench.report.answer import Answer
 
 
 def explain(
     folder: str | PathLike[str] | Results | None = None, *, progress: bool = True, **options: Any
-) -> Explained:
+) -> Answer:
     """Show where scaling efficiency is lost and what to try, like `dpbench explain`.
 
         >>> print(dpbench.explain("results/examples/two-cores", group_sizes=2))
@@ -43,7 +27,7 @@ def explain(
     on stderr.
 
     Returns:
-        The explanation of the fastest row, or of those that the options choose.
+        What the command prints as `text`, and all that its `--json` has as `data`.
 
     Raises:
         UsageError: An argument is invalid, or no row can be explained.
@@ -57,8 +41,7 @@ def explain(
         from dpbench.run import explaining
 
         wanted = read_options(ExplainOptions, given)
-        found = explaining.explain(wanted.model_copy(update={"quiet": not progress}))
-    return Explained(text=found.text, data=found.data)
+        return explaining.explain(wanted.model_copy(update={"quiet": not progress}))
 
 
 document(explain, ExplainOptions)

@@ -15,9 +15,9 @@ Paragraph = str | Table | Sequence[str]
 """Lines of text, a table, or notes. An empty one is left out."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Answer:
-    """One answer in every form."""
+    """One answer in every form; Python shows and prints its text."""
 
     paragraphs: tuple[Paragraph, ...]
     data: Any
@@ -43,6 +43,9 @@ class Answer:
         if left:
             written.append(filled(not_shown(dict.fromkeys(left), width, "--json"), narrow))
         return "\n\n".join(filter(None, written)) + "\n"
+
+    def __repr__(self) -> str:
+        return self.text
 
     @property
     def markdown(self) -> str:

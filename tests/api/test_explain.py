@@ -33,7 +33,6 @@ def test_rows_of_a_folder_are_explained_with_their_factors(
     label = "torch-ddp/gloo ×2, batch 32"
     assert f"{label} reaches " in " ".join(str(explained).split())
     assert capfd.readouterr() == ("", "")
-    assert repr(explained) == f"<Explained: {label}>"
     (found,) = explained.data["configurations"]
     product = math.prod(factor["value"] for factor in found["factors"])
     assert product == pytest.approx(found["efficiency"]["value"], rel=0.05)
