@@ -18,7 +18,7 @@ TRAITS = {
 
 
 class StepsShares(Wrapped):
-    """dpbench.DistributedDataParallel, where backward leaves each rank the sum of its share."""
+    """dpbench.DistributedDataParallel, where backward averages each rank's share for it alone."""
 
     module: parallel.DistributedDataParallel
 
@@ -26,7 +26,7 @@ class StepsShares(Wrapped):
         return parallel.ShardedOptimizer(self.module, plain)
 
     def communication(self) -> Communication | None:
-        # A sum into shares and a gathering of them move what one all-reduce moves.
+        # An average in shares and a gathering of them move what one all-reduce moves.
         return Communication(self.module.reduced_bytes, 2 * self.module.reductions)
 
 

@@ -20,10 +20,9 @@ from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.groups import CPU, gather_tensors, gather_values, has_backend
 from dpbench.parallel.sharded.shares import (
     SCALAR_STATE,
-    BucketLayout,
+    AveragedBucket,
     BucketShare,
     ShareExchange,
-    layout_of,
 )
 
 ELEMENTWISE = (
@@ -42,14 +41,14 @@ class ShardedOptimizer(Optimizer):
         model = dpbench.DistributedDataParallel(module, gradient_as_bucket_view=True)
         optimizer = ShardedOptimizer(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 
-    A communication hook sums each bucket so that a rank gets its share only. `step` steps that
+    A communication hook averages each bucket so that a rank gets its share only. `step` steps that
     share, and then the ranks give each other the parameters. That moves as many bytes as to average
     all gradients, but each rank makes only its part of the step and holds only that part of the
-    optimizer's state (Rajbhandari et al., arXiv:1910.02054). On gloo and nccl the sums overlap with
-    backward.
+    optimizer's state (Rajbhandari et al., arXiv:1910.02054). On gloo and nccl the averaging
+    overlaps with backward.
 
-    - After a backward `.grad` holds, in this rank's share, the sum over the ranks, and zero in the
-      others. Use `clip_grad_norm_` to clip, and `gradients` to look at averages.
+    - `.grad` stays this rank's own gradient, which nothing reads after a backward but whether it is
+      there. Use `clip_grad_norm_` to clip, and `gradients` to look at the averages.
     - `step`, `clip_grad_norm_`, `gradients` and `state_dict` are collectives; so is
       `load_state_dict` after the first step, on `shm`.
     - Parameters are views of flat tensors: change them in place only, as `load_state_dict` does.
@@ -103,9 +102,9 @@ class ShardedOptimizer(Optimizer):
         # The same dictionaries, so that a scheduler of the plain optimizer acts here too.
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self._kind: Any = type(optimizer)
+        # The buckets of the last backward, by number: the model learns a better order once.
+        self._buckets: dict[int, AveragedBucket] = {}
         self._shares: list[BucketShare] = []
-        # The buckets of the last backward: the model learns a better order once.
-        self._layouts: dict[int, BucketLayout] = {}
         self._device = self._parameters[0].device
         self._exchange = ShareExchange(self._group, self._device)
         self._messages: dist.ProcessGroup | None = None
@@ -136,7 +135,7 @@ class ShardedOptimizer(Optimizer):
                 "last one made in no_sync()?"
             )
         self._has_reduced = False
-        if [share.layout for share in self._shares] != list(self._layouts.values()):
+        if [share.bucket for share in self._shares] != [*self._buckets.values()]:
             self._lay_out()
         for share in self._shares:
             share.require_in_place()
@@ -152,30 +151,35 @@ class ShardedOptimizer(Optimizer):
 
         The arguments and the result are those of torch.nn.utils.clip_grad_norm_.
         """
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
         # In a dtype that can hold the norm, and not as a maximum over the ranks, in which gloo
         # loses a NaN.
         norms = [torch.zeros((), dtype=torch.float64, device=self._device)]
-        for gradient in gradients:
-            wide = gradient if gradient.dtype.itemsize >= 4 else gradient.float()
-            norms.append(torch.linalg.vector_norm(wide, norm_type).double())
-        mine = torch.linalg.vector_norm(torch.stack(norms), norm_type) / self._size
+        for part in chain(*(bucket.parts for bucket in self._buckets.values())):
+            if self._parameters[part.place.number].grad is not None:
+                values = part.averages
+                wide = values if values.dtype.itemsize >= 4 else values.float()
+                norms.append(torch.linalg.vector_norm(wide, norm_type).double())
+        mine = torch.linalg.vector_norm(torch.stack(norms), norm_type)
         everyone = torch.stack(gather_tensors(mine, self._group))
         together: Tensor = torch.linalg.vector_norm(everyone, norm_type)
-        nn.utils.clip_grads_with_norm_(self._parameters, max_norm, together)
+        for bucket in self._buckets.values():
+            bucket.averages.mul_((max_norm / (together + 1e-6)).clamp(max=1.0))
         return together
 
     @torch.no_grad()
     def gradients(self) -> dict[nn.Parameter, Tensor]:
-        """Gather the average gradients, in new tensors; a collective.
+        """Gather the average gradients of the last backward, in new tensors; a collective.
 
         Returns:
             Those of the parameters that have a gradient.
         """
-        found = {p: p.grad.clone() for p in self._parameters if p.grad is not None}
-        for gradient in found.values():
-            dist.all_reduce(gradient, group=self._group)
-            gradient.div_(self._size)
+        found = {}
+        for bucket in self._buckets.values():
+            shares = bucket.averages.repeat(self._size)
+            self._exchange.gather(shares)()
+            for parameter, place in zip(bucket.parameters, bucket.places, strict=True):
+                if parameter.grad is not None:
+                    found[parameter] = place.view(shares)
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -217,13 +221,24 @@ class ShardedOptimizer(Optimizer):
         super().add_param_group(param_group)
 
     def _reduce(self, bucket: GradientBucket) -> Any:
-        """Begin to sum a bucket over the ranks, each rank's share for that rank only."""
-        if not bucket.index():
-            self._layouts = {}
-        indices = [self._index_of[id(parameter)] for parameter in bucket.parameters()]
-        self._layouts[bucket.index()] = layout_of(indices, bucket)
+        """Begin to average a bucket over the ranks, each rank's share for that rank only."""
+        number = bucket.index()
+        averaged = self._buckets.get(number)
+        if averaged is None or averaged.parameters is not bucket.parameters():
+            if not number:
+                self._buckets = {}
+            averaged = AveragedBucket.like(bucket, self._index_of, self._exchange)
+            self._buckets[number] = averaged
         self._has_reduced = True
-        return SimpleNamespace(wait=self._exchange.reduce(bucket.index(), bucket.buffer()))
+        # Equal shares: the last ones reach into the elements behind the gradients of a bucket.
+        gradients, numel = bucket.buffer(), len(averaged.averages) * self._size
+        wait = self._exchange.reduce(gradients.as_strided((numel,), (1,)), averaged.averages)
+
+        def unchanged() -> Tensor:
+            wait()
+            return gradients
+
+        return SimpleNamespace(wait=unchanged)
 
     def _by_index(self, states: Mapping[Any, State]) -> dict[int, State]:
         index_of = self._index_of
@@ -233,18 +248,16 @@ class ShardedOptimizer(Optimizer):
         """Divide the parameters and the state by the buckets of the last backward; a collective."""
         full, self._loaded = self._full_states(), None
         self._shares = []  # before the new ones need memory
-        for layout in self._layouts.values():
-            share = BucketShare(
-                layout, self._parameters, self._group_of, self._kind, self._exchange
-            )
+        for bucket in self._buckets.values():
+            share = BucketShare(bucket, self._group_of, self._kind, self._exchange)
             self._shares.append(share)
-            for part in share.parts:
+            for part, state in share.states():
                 for name, value in full.get(part.place.number, {}).items():
                     if _is_elementwise(name, value):
                         own = part.place.part(value, part.begin, part.end)
-                        share.state_of(part)[name] = own.to(part.values.device, copy=True)
+                        state[name] = own.to(part.averages.device, copy=True)
                     else:
-                        share.state_of(part)[name] = copy.deepcopy(value)
+                        state[name] = copy.deepcopy(value)
 
     @torch.no_grad()
     def _full_states(self, root: int | None = None) -> dict[int, State]:
@@ -263,11 +276,9 @@ class ShardedOptimizer(Optimizer):
         full: dict[int, State] = {}
         for share in self._shares:
             mine = [
-                (part.place.number, part.begin, state)
-                for part in share.parts
-                if (state := share.state_of(part))
+                (part.place.number, part.begin, state) for part, state in share.states() if state
             ]
-            place_of = {place.number: place for place in share.layout}
+            place_of = {place.number: place for place in share.bucket.places}
             everyone = gather_values(mine, self._messages, root=root)
             for number, begin, state in chain(*everyone):
                 found, place = full.setdefault(number, {}), place_of[number]

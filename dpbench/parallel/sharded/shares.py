@@ -1,9 +1,10 @@
-"""The places of parameters in the flat tensor of a bucket, and the share that a rank steps."""
+"""The share of a bucket that a rank has: first the average gradients, then also the parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -58,22 +59,10 @@ class Place(NamedTuple):
         ]
 
 
-BucketLayout = tuple[Place, ...]
-"""One bucket of the wrapper; equal layouts have their parameters at the same places."""
-
-
-def layout_of(numbers: Sequence[int], bucket: GradientBucket) -> BucketLayout:
-    """The layout of a bucket whose parameters have these indices in the optimizer."""
-    views, first = bucket.gradients(), bucket.buffer().storage_offset()
-    starts = [int(view.storage_offset() - first) for view in views]
-    return tuple(
-        Place(number, start, start + view.numel(), tuple(view.size()), view.stride())
-        for number, start, view in zip(numbers, starts, views, strict=True)
-    )
-
-
 class ShareExchange:
-    """Gives each rank its share of a bucket's sum, and later all ranks the shares of the others.
+    """Averages flat tensors into a share for each rank, and gives all ranks the others' shares.
+
+    Shares have one length, so a flat tensor may end with elements that nobody needs.
 
     On gloo, ranks send each other messages: its all-gather takes twice as long, and its
     reduce-scatter is an all-reduce. A thread posts them, as to post one blocks while gloo reads or
@@ -84,107 +73,121 @@ class ShareExchange:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
         sends = device.type == "cpu" and has_backend(group, device, "gloo")
         self._thread = ThreadPoolExecutor(1, "dpbench-sharded") if sends else None
-        # By bucket, what ranks send; kept, as new memory costs as much as the message.
-        self._received: dict[int, list[Tensor]] = {}
+        # What other ranks send, until it is added; kept, as new memory costs as much as a message.
+        self._received = torch.empty(0, dtype=torch.uint8)
 
-    def shares(self, flat: Tensor) -> list[Tensor]:
-        """A flat tensor's share for each rank; the last ones may be shorter."""
-        numel = -(-flat.numel() // self.size)
-        return [flat[rank * numel : (rank + 1) * numel] for rank in range(self.size)]
-
-    def reduce(self, number: int, buffer: Tensor) -> Callable[[], Tensor]:
-        """Begin to sum the gradients of a bucket, which are not to be used before the end.
+    def reduce(self, flat: Tensor, average: Tensor) -> Callable[[], object]:
+        """Begin to average a flat tensor over the ranks; `average` gets this rank's share.
 
         Returns:
-            What waits for it, and returns the buffer with the sum in this rank's share and zeros
-            elsewhere. On CUDA only the current stream waits.
+            What waits for it. On CUDA only the current stream waits.
         """
-        shares = self.shares(buffer)
-        own = shares[self.rank]
-        finish: Callable[[], object]
         if self._thread is not None:
-            received = self._received.setdefault(number, [])
-            if not received or received[0].shape != own.shape:
-                received[:] = [torch.empty_like(own) for _ in shares]
-            finish = self._thread.submit(self._send, shares, received).result
-        else:
-            # Equal shares: the last ones reach into the elements behind the gradients of a bucket.
-            full = buffer.as_strided((len(shares[0]) * self.size,), (1,))
-            finish = self._begin(reduce_shares, self.shares(full)[self.rank], full)
+            shares = list(flat.view(self.size, -1))
+            return self._thread.submit(self._send_and_average, shares, average).result
+        return self._begin(partial(reduce_shares, average, flat, dist.ReduceOp.AVG))
 
-        def wait() -> Tensor:
-            finish()
-            if self._thread is None:
-                for rank, share in enumerate(shares):
-                    if rank != self.rank:
-                        share.zero_()
-            return buffer
-
-        return wait
-
-    def gather(self, values: Tensor) -> Callable[[], object]:
+    def gather(self, flat: Tensor) -> Callable[[], object]:
         """Begin to give all ranks a flat tensor, of which each has its own share; returns what
         waits for it."""
-        shares = self.shares(values)
+        shares = list(flat.view(self.size, -1))
+        own = shares[self.rank]
         if self._thread is not None:
-            own = [shares[self.rank]] * self.size
-            return self._thread.submit(self._send, own, shares, adds=False).result
-        return self._begin(gather_shares, values, shares[self.rank])
+            return self._thread.submit(self._send, [own] * self.size, shares).result
+        return self._begin(partial(gather_shares, flat, own))
 
-    def _begin(self, collective: Any, output: Tensor, operand: Tensor) -> Callable[[], object]:
-        call = partial(collective, output, operand, group=self.group)
+    def _begin(self, collective: Callable[..., Any]) -> Callable[[], object]:
         if isinstance(self.group, ShmProcessGroup):
-            return call
-        wait: Callable[[], object] = call(async_op=True).wait
+            return partial(collective, group=self.group)
+        wait: Callable[[], object] = collective(group=self.group, async_op=True).wait
         return wait
 
-    def _send(
-        self, sent: Sequence[Tensor], received: Sequence[Tensor], *, adds: bool = True
-    ) -> None:
-        """Send a tensor to each other rank and receive one from it; then, with `adds`, add those
-        received to this rank's own, and clear those sent."""
-        peers = [rank for rank in range(self.size) if rank != self.rank]
+    def _send_and_average(self, shares: Sequence[Tensor], average: Tensor) -> None:
+        nbytes = self.size * average.nbytes
+        if self._received.numel() < nbytes:
+            self._received = torch.empty(nbytes, dtype=torch.uint8)
+        received = self._received[:nbytes].view(average.dtype).view(self.size, -1)
+        self._send(shares, list(received))
+        torch.mul(shares[self.rank], 1 / self.size, out=average)
+        for rank in self._peers:
+            average.add_(received[rank], alpha=1 / self.size)
+
+    def _send(self, sent: Sequence[Tensor], received: Sequence[Tensor]) -> None:
+        """Send a tensor to each other rank, and receive one from it."""
         group: Any = self.group
-        works = [group.recv([received[rank]], rank, 0) for rank in peers if len(received[rank])]
-        works += [group.send([sent[rank]], rank, 0) for rank in peers if len(sent[rank])]
+        works = [group.recv([received[rank]], rank, 0) for rank in self._peers]
+        works += [group.send([sent[rank]], rank, 0) for rank in self._peers]
         for work in works:
             work.wait()
-        if adds:
-            with torch.no_grad():
-                for rank in peers:
-                    sent[rank].zero_()
-                    sent[self.rank].add_(received[rank])
+
+    @property
+    def _peers(self) -> list[int]:
+        return [rank for rank in range(self.size) if rank != self.rank]
 
 
-class ParameterPart(NamedTuple):
-    """The elements of one parameter in this rank's share, which it steps like a parameter.
+class Part(NamedTuple):
+    """The elements of one parameter that lie in this rank's share.
 
     Attributes:
         place: of the whole parameter.
         begin, end: of this part, in elements of the bucket.
-        values: 1-D, in the memory of the parameter.
-        gradient: 1-D, for the average gradient.
+        averages: of the gradients, 1-D.
     """
 
     place: Place
     begin: int
     end: int
-    values: nn.Parameter
-    gradient: Tensor
+    averages: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AveragedBucket:
+    """A bucket of the wrapper, of which this rank has the average gradients in its share.
+
+    Attributes:
+        parameters: the wrapper's own list, which tells this bucket from a later one.
+        places: of the parameters.
+        parts: this rank's share by parameter.
+        averages: this rank's share, 1-D; elements behind the last gradient mean nothing.
+    """
+
+    parameters: Sequence[nn.Parameter]
+    places: Sequence[Place]
+    parts: Sequence[Part]
+    averages: Tensor
+
+    @classmethod
+    def like(
+        cls, bucket: GradientBucket, index_of: Mapping[int, int], exchange: ShareExchange
+    ) -> AveragedBucket:
+        """Undefined averages for a bucket; `index_of` has the index of each parameter by id."""
+        places, end = [], 0
+        for parameter, view in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            begin, end = end, end + view.numel()
+            size = tuple(view.size())
+            places.append(Place(index_of[id(parameter)], begin, end, size, view.stride()))
+        numel = -(-end // exchange.size)
+        averages, low = bucket.buffer().new_empty(numel), exchange.rank * numel
+        parts = [
+            Part(place, begin, end, averages[begin - low : end - low])
+            for place in places
+            if (begin := max(low, place.begin)) < (end := min(low + numel, place.end))
+        ]
+        return cls(bucket.parameters(), places, parts, averages)
 
 
 class BucketShare:
     """The parameters of a bucket in one flat tensor, and this rank's share of it.
 
     Attributes:
-        layout: of the bucket.
-        parts: this rank's share by parameter.
+        bucket: with the average gradients.
+        values: of each of the bucket's parts, 1-D, in the memory of its parameter; they are stepped
+            like parameters.
     """
 
     def __init__(
         self,
-        layout: BucketLayout,
-        parameters: Sequence[nn.Parameter],
+        bucket: AveragedBucket,
         group_of: Mapping[int, int],
         make_optimizer: Callable[[Any], Optimizer],
         exchange: ShareExchange,
@@ -192,55 +195,38 @@ class BucketShare:
         """Move the parameters into one flat tensor; a collective where memory is shared.
 
         Args:
-            layout: of the bucket.
-            parameters: all parameters of the optimizer.
+            bucket: with the parameters.
             group_of: the number of each parameter's group in the optimizer, by its index.
             make_optimizer: the class of the optimizer.
             exchange: between the ranks.
         """
-        self.layout, self._exchange = layout, exchange
-        self._parameters = [parameters[place.number] for place in layout]
-        first, numel = self._parameters[0], max(place.end for place in layout)
-        # Padded so that all shares have the same length.
-        padded = -(-numel // exchange.size) * exchange.size
-        self._values = zeros(exchange.group, padded, first.dtype, first.device)
+        self.bucket, self._exchange = bucket, exchange
+        first, numel = bucket.parameters[0], len(bucket.averages) * exchange.size
+        self._flat = zeros(exchange.group, numel, first.dtype, first.device)
         with torch.no_grad():
-            views = [place.view(self._values) for place in layout]
-            copy_all(views, self._parameters)
-            for parameter, view in zip(self._parameters, views, strict=True):
+            views = [place.view(self._flat) for place in bucket.places]
+            copy_all(views, bucket.parameters)
+            for parameter, view in zip(bucket.parameters, views, strict=True):
                 parameter.data = view
         self._addresses = [view.data_ptr() for view in views]
-        low, high = (
-            min((exchange.rank + edge) * (padded // exchange.size), numel) for edge in (0, 1)
-        )
-        self.parts = [
-            ParameterPart(
-                place,
-                begin,
-                end,
-                nn.Parameter(self._values[begin:end]),
-                first.new_zeros(end - begin, requires_grad=False),
-            )
-            for place in layout
-            if (begin := max(low, place.begin)) < (end := min(high, place.end))
-        ]
+        self.values = [nn.Parameter(self._flat[part.begin : part.end]) for part in bucket.parts]
         by_group: dict[int, list[Tensor]] = {}
-        for part in self.parts:
-            by_group.setdefault(group_of[part.place.number], []).append(part.values)
+        for part, values in zip(bucket.parts, self.values, strict=True):
+            by_group.setdefault(group_of[part.place.number], []).append(values)
         self._groups = list(by_group)
         self._optimizer = (
             make_optimizer([{"params": parts} for parts in by_group.values()]) if by_group else None
         )
 
-    def state_of(self, part: ParameterPart) -> dict[str, Any]:
-        """The optimizer's state of a part."""
-        assert self._optimizer is not None
-        state: dict[str, Any] = self._optimizer.state[part.values]
-        return state
+    def states(self) -> Iterator[tuple[Part, dict[str, Any]]]:
+        """The optimizer's state of each part, which may be empty."""
+        for part, values in zip(self.bucket.parts, self.values, strict=True):
+            assert self._optimizer is not None
+            yield part, self._optimizer.state[values]
 
     def require_in_place(self) -> None:
         """Raise RuntimeError if a parameter has been moved to other memory."""
-        if [parameter.data_ptr() for parameter in self._parameters] != self._addresses:
+        if [parameter.data_ptr() for parameter in self.bucket.parameters] != self._addresses:
             raise RuntimeError(
                 "ShardedOptimizer: a parameter has other memory than before; change parameters in "
                 "place, and convert the module before it is wrapped"
@@ -249,27 +235,23 @@ class BucketShare:
     def step(
         self, parameters: Sequence[nn.Parameter], settings: Sequence[dict[str, Any]]
     ) -> Callable[[], object]:
-        """Step this rank's share with the average gradient, and begin to give it to all ranks.
+        """Step this rank's share with the average gradients, and begin to give it to all ranks.
 
         Args:
-            parameters: all parameters of the optimizer, whose `.grad` holds the sum in this share.
+            parameters: all parameters of the optimizer; those without `.grad` are not stepped.
             settings: the parameter groups of the whole optimizer.
 
         Returns:
             What waits for it.
         """
-        scale = 1 / self._exchange.size
-        for part in self.parts:
-            gradient = parameters[part.place.number].grad
-            part.values.grad = None if gradient is None else part.gradient
-            if gradient is not None:
-                summed = part.place.part(gradient, part.begin, part.end)
-                torch.mul(summed, scale, out=part.gradient)
+        for part, values in zip(self.bucket.parts, self.values, strict=True):
+            is_stepped = parameters[part.place.number].grad is not None
+            values.grad = part.averages if is_stepped else None
         if self._optimizer is not None:
             for number, group in zip(self._groups, self._optimizer.param_groups, strict=True):
                 self._use(settings[number], group)
             self._optimizer.step()
-        return self._exchange.gather(self._values)
+        return self._exchange.gather(self._flat)
 
     def _use(self, settings: Mapping[str, Any], group: dict[str, Any]) -> None:
         """Give a group of parts the learning rate and other settings of its parameters' group.
