@@ -46,7 +46,7 @@ def report(typed: dict[str, Any]) -> None:
     from dpbench.report.page import page_in, page_of, write_page
     from dpbench.report.screen import screen
 
-    page = options.page
+    page = options.file
     if page is None and options.output is not None:
         page = page_in(options.output)
     elif page is None and not is_table(path):
@@ -65,7 +65,7 @@ def report(typed: dict[str, Any]) -> None:
             )
         )
     if page is not None:
-        if options.page or options.charts or not is_current(page, path):  # it may have charts
+        if options.file or options.charts or not is_current(page, path):  # it may have charts
             write_page(page, subject, charts=options.charts)
         if subject.collectives:
             typer.echo(f"\nReport: {page}")

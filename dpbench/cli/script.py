@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,34 +28,17 @@ class ScriptCommand(Command):
         ctx.allow_interspersed_args = not measures_script
         typed = [*args]
         left = super().parse_args(ctx, args)
-        arguments = (ctx.params.get("arguments") or []) if measures_script else []
-        before = typed[: len(typed) - len(arguments)]
-        if "--" not in before:
-            self._refuse_misplaced(ctx, before, arguments)
+        script = (ctx.params.get("arguments") or []) if measures_script else []
+        ours = {name for one in self.params for name in one.opts if name in MISPLACED}
+        own = script[: script.index("--")] if "--" in script else script
+        moved = [name for word in own if (name := word.partition("=")[0]) in ours]
+        if moved and "--" not in typed[: len(typed) - len(script)]:
+            stands = "stands" if len(moved) == 1 else "stand"
+            ctx.fail(
+                f"{', '.join(moved)} {stands} after {named}, where the script's own options are; "
+                f"put dpbench's options before it, or -- if it is the script that has {moved[0]}"
+            )
         return left
-
-    def _refuse_misplaced(self, ctx: Any, before: Sequence[str], arguments: Sequence[str]) -> None:
-        """End with a usage error if options of this command stand among the script's arguments."""
-        is_flag = {name: getattr(one, "is_flag", False) for one in self.params for name in one.opts}
-        found, moved, kept = [], list[str](), list[str]()
-        left = [*arguments]
-        while left and left[0] != "--":
-            name = left[0].partition("=")[0]
-            is_ours = name in MISPLACED and name in is_flag
-            has_value = is_ours and not is_flag[name] and name == left[0]
-            (moved if is_ours else kept).extend(left[: 1 + has_value])
-            found += [name] * is_ours
-            left = left[1 + has_value :]
-        if not found:
-            return
-        *options, script = before
-        one = len(found) == 1
-        ours = shlex.join([*ctx.command_path.split(), *options, *moved, script, *kept, *left])
-        theirs = shlex.join([*ctx.command_path.split(), *options, "--", script, *arguments])
-        ctx.fail(
-            f"{', '.join(found)} {'stands' if one else 'stand'} after {script}, where the script's "
-            f"own options are; for dpbench write: {ours} (for the script: {theirs})"
-        )
 
 
 class LongScriptCommand(ScriptCommand, LongCommand):

@@ -7,7 +7,6 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from dpbench.errors import UsageError
 from dpbench.options.shared import (
     RowFilter,
     charts_option,
@@ -19,9 +18,10 @@ from dpbench.options.shared import (
 )
 from dpbench.options.types import FilePath
 
-SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown"}
-"""Endings of the files that `report --output` writes rows into, and their formats."""
-PAGE_SUFFIX = ".html"
+PAGE = "page"
+"""The table on the terminal, and the page."""
+ENDINGS = {".csv": "csv", ".json": "json", ".md": "markdown", ".html": PAGE}
+"""Endings of the files that `report --output` writes, and what is in them."""
 Format = Literal["text", "markdown", "csv", "json"]
 
 
@@ -50,45 +50,34 @@ class ReportOptions(RowFilter):
     verbose: bool = printed("Also print how to read the numbers.", names=("--verbose", "-v"))
 
     @property
-    def page(self) -> Path | None:
-        """The file that the page alone is written into."""
-        path = self.output
-        is_page = path and path.suffix.lower() == PAGE_SUFFIX and not path.is_dir()
-        return path if is_page else None
+    def rows_format(self) -> str | None:
+        """The format of rows for documents and programs; None for the table and the page."""
+        asked = next(iter(self._asked().values()), PAGE)
+        return None if asked == PAGE else asked
 
     @property
     def file(self) -> Path | None:
-        """The file that rows are written into."""
-        is_file = self.output and self.output.suffix.lower() in SUFFIXES
-        return self.output if is_file else None
+        """The file that rows, or the page alone, are written into; None for a folder."""
+        path = self.output
+        return path if path and path.suffix and not path.is_dir() else None
 
-    @property
-    def rows_format(self) -> str | None:
-        """The format of rows for documents and programs; None for the table and the page."""
-        if self.as_json:
-            return "json"
-        if self.file is not None and self.format is None:
-            return SUFFIXES[self.file.suffix.lower()]
-        return None if self.format == "text" else self.format
+    def _asked(self) -> dict[str, str]:
+        """The format that each option asks for, by the option as it was typed."""
+        named = PAGE if self.format == "text" else self.format
+        ending = ENDINGS.get(self.file.suffix.lower()) if self.file else PAGE
+        found = {"--json": "json" if self.as_json else None, f"--format {self.format}": named}
+        found[f"--output {self.output}"] = ending if self.output else None
+        return {option: asked for option, asked in found.items() if asked is not None}
 
     @model_validator(mode="after")
     def _names_one_format_and_place(self) -> ReportOptions:
         refuse_if(
-            self.as_json and self.format not in (None, "json"),
-            f"--json and --format {self.format} contradict each other; give one of them",
+            self.file is not None and self.file.suffix.lower() not in ENDINGS,
+            f"--output {self.output}: expected a folder, or a file that ends in "
+            f"{', '.join(ENDINGS)}",
         )
-        if self.output is not None and self.file is None:
-            is_place = self.page or not self.output.suffix or self.output.is_dir()
-            place, more = ("", ()) if self.rows_format else ("a folder, or ", (PAGE_SUFFIX,))
-            if self.rows_format or not is_place:
-                raise UsageError(
-                    f"--output {self.output}: expected {place}a file that ends in "
-                    f"{', '.join((*SUFFIXES, *more))}"
-                )
-        asked, named = ("json", "--json") if self.as_json else (self.format, "--format")
-        wanted = SUFFIXES[self.file.suffix.lower()] if self.file else asked
         refuse_if(
-            asked not in (None, wanted),
-            f"--output {self.output} is for {wanted}, but {named} asks for {asked}; leave one out",
+            len({*self._asked().values()}) > 1,
+            f"{' and '.join(self._asked())} ask for different formats; leave one out",
         )
         return self

@@ -56,9 +56,8 @@ def test_options_of_dpbench_after_the_script_are_refused_unless_they_are_meant(
 ) -> None:
     assert run(["sweep", "-q", "train.py", "--gpus", "2", "--lr", "1", "--dry-run"]) == 2
     assert (
-        "--gpus, --dry-run stand after train.py, where the script's own options are; for dpbench "
-        "write: dpbench sweep -q --gpus 2 --dry-run train.py --lr 1 (for the script: dpbench sweep "
-        "-q -- train.py --gpus 2 --lr 1 --dry-run)"
+        "--gpus, --dry-run stand after train.py, where the script's own options are; put dpbench's "
+        "options before it, or -- if it is the script that has --gpus"
     ) in capsys.readouterr().err
     assert parsed(monkeypatch, "sweep", "--", "train.py", "--gpus", "2")[1:] == ("--gpus", "2")
     own = SweepOptions(script="train.py", arguments=("--gpus=2",), repetitions=1)
