@@ -177,19 +177,3 @@ def test_rows_and_steps_of_a_sweep_reach_a_tracker() -> None:
     losses = ddp.scalars["step/loss"]
     assert [step for step, _ in losses] == [*range(int(row.timed_steps))]
     assert losses[-1][1] < losses[0][1]
-
-
-def test_graphs_have_the_gradients_of_one_process(tmp_path: Path) -> None:
-    graphs = FOLDER / "graphs.py"  # a row fails if its gradients are not those of one process
-    results = dpbench.sweep(
-        arch=f"{graphs}:make",
-        implementations=["dp", "ddp", "torch-ddp"],
-        batch_sizes=[5],
-        group_sizes=[2],
-        gpus=2,
-        steps=5,
-        repetitions=1,
-        prefetch=["resident", 1],
-        results_dir=tmp_path,
-    )
-    assert {*results.rows["status"]} == {"completed"}

@@ -8,12 +8,11 @@ from typing import Any
 import torch
 
 from dpbench.errors import DataError
-from dpbench.parallel.tree import children, is_own_batch, map_leaves
+from dpbench.parallel.tree import children, map_leaves
 
 Samples = Any
 """A tensor, or tensors in tuples, lists, dicts and dataclasses; the first dimension of each is
-the sample. An object that selects its own samples may be in place of a tensor: see
-`parallel.tree.is_own_batch`."""
+the sample."""
 
 
 def call(module: Callable[..., Any], inputs: Samples) -> Any:
@@ -31,14 +30,7 @@ def call(module: Callable[..., Any], inputs: Samples) -> Any:
 
 def select(samples: Samples, indices: torch.Tensor | slice) -> Samples:
     """The samples at `indices`: a copy for a tensor of indices, a view for a slice."""
-
-    def chosen(leaf: Any) -> Any:
-        if not is_own_batch(leaf):
-            return leaf[indices]
-        selected = torch.arange(len(leaf))[indices] if isinstance(indices, slice) else indices
-        return leaf.select(selected)
-
-    return map_leaves(chosen, samples)
+    return map_leaves(lambda tensor: tensor[indices], samples)
 
 
 def sample_count(**batch: Samples) -> int:
@@ -54,14 +46,8 @@ def sample_count(**batch: Samples) -> int:
         if not named:
             raise DataError(f"{name}: got an empty {type(tree).__name__}, expected a tensor in it")
         for path, leaf in named:
-            if is_own_batch(leaf):
-                counts[path] = len(leaf)
-                continue
             if not isinstance(leaf, torch.Tensor):
-                raise DataError(
-                    f"{path}: got {type(leaf).__name__}, expected a tensor, or an object with "
-                    "select(indices), to(device, dtype) and a length"
-                )
+                raise DataError(f"{path}: got {type(leaf).__name__}, expected a tensor")
             if leaf.layout != torch.strided:  # torch cannot take some of its samples
                 raise DataError(f"{path}: got a {leaf.layout} tensor, expected a dense one")
             if leaf.dim() == 0:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from dpbench.data import registry
 from dpbench.data.batch import Samples, named_leaves, sample_count, select
 from dpbench.errors import DataError
 from dpbench.parallel.agreement import tensors_sha256
-from dpbench.parallel.tree import is_own_batch, map_leaves, tensors
+from dpbench.parallel.tree import map_tensors, tensors
 
 if TYPE_CHECKING:
     from dpbench.architecture import Architecture
@@ -36,10 +36,7 @@ TRAIN_PER_TEST_SAMPLE = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Dataset:
-    """Samples and their targets.
-
-    Raises DataError unless there is a tensor, and all parts have the same number of samples.
-    """
+    """Samples and their targets. Raises DataError unless all parts have as many samples."""
 
     inputs: Samples
     """Inputs, in the form that `data.batch.call` passes to the model; each tensor is (samples,
@@ -49,16 +46,13 @@ class Dataset:
 
     def __post_init__(self) -> None:
         sample_count(inputs=self.inputs, targets=self.targets)
-        if not tensors([self.inputs, self.targets]):
-            raise DataError("expected a tensor among the inputs and targets")
 
     def __len__(self) -> int:
         return sample_count(inputs=self.inputs)
 
     @property
     def device(self) -> torch.device:
-        """Device of the samples, of which at least one part is a tensor."""
-        return tensors([self.inputs, self.targets])[0].device
+        return tensors(self.inputs)[0].device
 
     def select(self, indices: torch.Tensor | slice) -> tuple[Samples, Samples]:
         """Inputs and targets of the samples at `indices`: copies, or views for a slice."""
@@ -67,19 +61,16 @@ class Dataset:
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Dataset:
         """These samples on `device`, the floating-point ones in `dtype` if it is given."""
 
-        def moved(leaf: Any) -> Any:
-            keeps = dtype is None or not (is_own_batch(leaf) or leaf.is_floating_point())
-            return leaf.to(device) if keeps else leaf.to(device, dtype)
+        def moved(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.to(device, dtype if tensor.is_floating_point() else None)
 
         return Dataset(
-            inputs=map_leaves(moved, self.inputs), targets=map_leaves(moved, self.targets)
+            inputs=map_tensors(moved, self.inputs), targets=map_tensors(moved, self.targets)
         )
 
-    def named_tensors(self, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-        """Every tensor with its place; batches of a class of the user's have none."""
-        for place, leaf in named_leaves((self.inputs, self.targets), name):
-            if isinstance(leaf, torch.Tensor):
-                yield place, leaf
+    def named_tensors(self, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every tensor with its place."""
+        return named_leaves((self.inputs, self.targets), name)
 
     def part(self, first: int, end: int) -> Dataset:
         """Samples `first` to `end` - 1, sharing their memory."""

@@ -25,7 +25,7 @@ from dpbench.data.items import Source
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DataError, UsageError
 from dpbench.parallel.devices import current_stream, on_stream, side_stream
-from dpbench.parallel.tree import is_own_batch, map_leaves, tensors
+from dpbench.parallel.tree import map_tensors, tensors
 from dpbench.parent_death import end_with
 
 T = TypeVar("T")
@@ -39,29 +39,19 @@ class DeviceCopy:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._streams: tuple[torch.Stream, torch.Stream] | None = None
-        if device.type == "cuda":
-            self._streams = (side_stream(device), current_stream(device))
+        self._stream = side_stream(device) if device.type == "cuda" else None
 
     def start(self, samples: T) -> tuple[T, torch.Event | None]:
         """The samples on the device, and the end of the copy if it may still be running."""
-        if self._streams is None:
-            return map_leaves(self._copied, samples), None
+        if self._stream is None:
+            return map_tensors(lambda tensor: tensor.to(self._device), samples), None
         # The context also makes the device current in the thread: otherwise pinning would make a
         # context on the first GPU for every rank.
-        with on_stream(self._streams[0]):
-            return map_leaves(self._copied, samples), self._streams[0].record_event()
-
-    def _copied(self, leaf: Any) -> Any:
-        if is_own_batch(leaf) and self._streams is not None:
-            # `finish` does not see its tensors, so they belong to the computation's stream.
-            with on_stream(self._streams[1]):
-                return leaf.to(self._device)
-        if is_own_batch(leaf) or (self._streams is None and isinstance(leaf, torch.Tensor)):
-            return leaf.to(self._device)
-        if isinstance(leaf, torch.Tensor):
-            return leaf.pin_memory().to(self._device, non_blocking=True)
-        return leaf  # the weight of a batch
+        with on_stream(self._stream):
+            copied = map_tensors(
+                lambda tensor: tensor.pin_memory().to(self._device, non_blocking=True), samples
+            )
+            return copied, self._stream.record_event()
 
     def finish(self, samples: T, copied: torch.Event | None) -> T:
         """The samples. The computation waits for their copies, and their memory is kept until it is

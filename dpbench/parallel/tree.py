@@ -2,8 +2,7 @@
 
 Containers are what torch's pytree knows, which is also how libraries register their classes
 (transformers its outputs), and instances of other dataclasses and of subclasses of dict, list and
-tuple. Everything else, None and strings included, is a leaf, and stays the object that it is. So is
-a batch of a class that selects its own samples, such as a batch of graphs: see `is_own_batch`. A
+tuple. Everything else, None and strings included, is a leaf, and stays the object that it is. A
 PackedSequence is a container without its `batch_sizes`, which belong on the CPU wherever the rest
 is.
 """
@@ -28,16 +27,6 @@ Parts = dict[Any, Any]
 """The parts of a container by key, in order."""
 
 
-def is_own_batch(node: object) -> bool:
-    """Whether an object that is no tensor holds samples, which these methods show.
-
-    len(batch): the number of samples.
-    batch.select(indices): a batch of the samples at `indices`, an int64 tensor.
-    batch.to(device, dtype=None): the batch there; with dtype, its floating-point tensors in it.
-    """
-    return hasattr(node, "select") and hasattr(node, "to") and not isinstance(node, Tensor)
-
-
 def children(node: object) -> Parts | None:
     """The parts of a container by key, in order; None for a leaf."""
     container = _opened(node)
@@ -49,7 +38,7 @@ def _opened(node: Any) -> tuple[Parts, Callable[[Parts], Any]] | None:
 
     That one has the class of the container and its other state.
     """
-    if isinstance(node, Tensor) or is_own_batch(node):
+    if isinstance(node, Tensor):
         return None
     if isinstance(node, PackedSequence):
         parts = {name: part for name, part in node._asdict().items() if name != "batch_sizes"}
@@ -159,14 +148,10 @@ def move(tree: Any, device: torch.device) -> Any:
     its tensors again, and read what came to the host.
     """
 
-    def moved(leaf: Any) -> Any:
-        if is_own_batch(leaf):
-            return leaf.to(device)
-        if not isinstance(leaf, Tensor):
-            return leaf
+    def moved(tensor: Tensor) -> Tensor:
         on_cuda = device.type == "cuda"
-        if leaf.is_cpu and on_cuda:
-            return copy_to_device(leaf, device)
-        return leaf.to(device, non_blocking=on_cuda)
+        if tensor.is_cpu and on_cuda:
+            return copy_to_device(tensor, device)
+        return tensor.to(device, non_blocking=on_cuda)
 
-    return map_leaves(moved, tree)
+    return map_tensors(moved, tree)

@@ -10,16 +10,15 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
-from dpbench.parallel.tree import is_own_batch, leaves, map_leaves, move, zip_leaves
+from dpbench.parallel.tree import leaves, map_leaves, move, tensors, zip_leaves
 
 
 def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
     """Split every tensor in `obj` along `dim`, one chunk per device; differentiable.
 
     Args:
-        obj: a tensor, or tensors at any depth of list, tuple, namedtuple, dict and dataclass; also
-            objects with `select(indices)`, `to(device)` and a length, such as batches of graphs.
-            0-dim tensors go to each device whole; other objects are shared.
+        obj: a tensor, or tensors at any depth of list, tuple, namedtuple, dict and dataclass. 0-dim
+            tensors go to each device whole; other objects are shared.
         devices: ints (CUDA indices), strings or torch.devices; "cpu" may be repeated.
         dim: the batch dimension; negative counts from the end.
 
@@ -85,30 +84,23 @@ def batch_size(obj: Any, dim: int) -> int | None:
         ValueError: the sizes differ.
     """
     batched = _batched(obj)
-    tensors = [leaf for leaf in batched if isinstance(leaf, Tensor)]
-    for leaf in tensors:
-        if not -leaf.dim() <= dim < leaf.dim():
-            raise IndexError(f"cannot split dim {dim} of a tensor of shape {tuple(leaf.shape)}")
-    sizes = [leaf.size(dim) if isinstance(leaf, Tensor) else len(leaf) for leaf in batched]
+    for tensor in batched:
+        if not -tensor.dim() <= dim < tensor.dim():
+            raise IndexError(f"cannot split dim {dim} of a tensor of shape {tuple(tensor.shape)}")
+    sizes = [tensor.size(dim) for tensor in batched]
     if len(set(sizes)) > 1:
         raise ValueError(f"the tensors to split disagree on the size of dim {dim}: {sizes}")
     return sizes[0] if sizes else None
 
 
-def _batched(obj: Any) -> list[Any]:
-    """The tensors, and batches of the user's classes, that are to be split."""
-    return [
-        leaf
-        for leaf in leaves(obj)
-        if is_own_batch(leaf) or (isinstance(leaf, Tensor) and leaf.dim() > 0)
-    ]
+def _batched(obj: Any) -> list[Tensor]:
+    """The tensors that are to be split."""
+    return [tensor for tensor in tensors(obj) if tensor.dim() > 0]
 
 
-def _split(tensor: Any, sizes: list[int], dim: int) -> Sequence[Any]:
+def _split(tensor: Tensor, sizes: list[int], dim: int) -> Sequence[Tensor]:
     if len(sizes) < 2:
         return (tensor,)
-    if not isinstance(tensor, Tensor):
-        return [tensor.select(part) for part in torch.split(torch.arange(sum(sizes)), sizes)]
     if tensor.requires_grad and torch.is_grad_enabled():
         return torch.split(tensor, sizes, dim)
     # By .data, so that replicas may write to their chunks at the same time: torch counts writes to
