@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -68,10 +67,6 @@ class Dataset:
             inputs=map_tensors(moved, self.inputs), targets=map_tensors(moved, self.targets)
         )
 
-    def named_tensors(self, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every tensor with its place."""
-        return named_leaves((self.inputs, self.targets), name)
-
     def part(self, first: int, end: int) -> Dataset:
         """Samples `first` to `end` - 1, sharing their memory."""
         inputs, targets = self.select(slice(first, end))
@@ -88,8 +83,9 @@ class Splits:
     @cached_property
     def sha256(self) -> str:
         """Hash of all tensors, in hexadecimal. In a tree their places count as well."""
-        train, test = self.train.named_tensors("train"), self.test.named_tensors("test")
-        return tensors_sha256(chain(train, test))
+        named = {"train": self.train, "test": self.test}.items()
+        trees = (named_leaves((one.inputs, one.targets), name) for name, one in named)
+        return tensors_sha256(chain.from_iterable(trees))
 
 
 def load_dataset(

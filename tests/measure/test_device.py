@@ -96,13 +96,9 @@ def products() -> tuple[str, bool]:
     return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
 
 
-def test_f32_is_what_a_script_without_settings_gets() -> None:
-    before = products()
-    set_tf32("f32")
-    assert products() == before == ("highest", True)
-
-
 def test_tf32_covers_products_and_convolutions_and_the_proof_can_forbid_it() -> None:
+    set_tf32("f32")
+    assert products() == ("highest", True)  # as a script without settings has it
     set_tf32("tf32")
     assert products() == ("high", True)
     full_float32()

@@ -58,25 +58,6 @@ def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
     return [parameter.detach() for parameter in module.parameters()]
 
 
-def test_a_trainer_takes_exactly_the_steps_of_a_loop_by_hand() -> None:
-    dataset, by_hand, trained = samples(), model(), model()
-    batches = list(torch.arange(SAMPLES).split(6))
-    losses = []
-    for indices in batches:
-        loss = Healthy().loss(by_hand(dataset.inputs[indices]), dataset.targets[indices])
-        gradients = torch.autograd.grad(loss, list(by_hand.parameters()))
-        with torch.no_grad():
-            for parameter, gradient in zip(by_hand.parameters(), gradients, strict=True):
-                parameter.sub_(RATE * gradient)
-        losses.append(float(loss.detach()))
-    training = trainer(trained, dataset)
-    for indices in batches:
-        training.step([indices])
-    torch.testing.assert_close(parameters(trained), parameters(by_hand), rtol=0, atol=1e-15)
-    assert list(training.take_losses()) == pytest.approx(losses, rel=1e-14)
-    assert training.steps == 4
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 6])
 def test_accumulated_micro_batches_are_one_large_batch(count: int) -> None:
     dataset, whole, parts = samples(), model(), model()
