@@ -6,6 +6,7 @@ with SGD; the last three cases are many, deep and large tensors with forward and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,17 +19,18 @@ from torch import nn
 
 import dpbench
 from dpbench import architecture
+from dpbench.analysis.estimate import Estimate
 from dpbench.data import datasets
 from dpbench.measure.implementations import Plain
 from dpbench.measure.step import Trainer
 from tools.benchmarks.paired import (
     Figure,
-    Ratio,
     Seconds,
     Step,
     against_fastest,
-    at_most,
     on_ranks,
+    over_cases,
+    ratio,
     take_turns,
 )
 
@@ -92,26 +94,22 @@ CASES = (
 
 
 def run(cases: str = "") -> Iterator[Figure]:
-    ratios: dict[str, list[Ratio]] = {"ddp/gloo": [], "ddp/shm": []}
+    ratios: dict[str, list[Estimate]] = {"ddp/gloo": [], "ddp/shm": []}
     for case in CASES:
         if cases not in str(case):
             continue
         seconds = on_ranks(partial(measure, case), ranks=2)
         for side, found in ratios.items():
-            best, ratio = against_fastest(seconds, side, [*TORCH])
-            found.append(ratio)
-            name = f"step of {side} ÷ {best} ({case})"
-            yield (
-                at_most(CASE_ON_GLOO, ratio, name)
-                if side == "ddp/gloo"
-                else Figure(name, str(ratio))
-            )
-        default = Ratio.of(seconds["ddp/shm"], seconds["torch-ddp"])
-        yield Figure(f"step of ddp/shm ÷ torch-ddp as it comes ({case})", str(default))
+            best, slowdown = against_fastest(seconds, side, [*TORCH])
+            found.append(slowdown)
+            limit = CASE_ON_GLOO if side == "ddp/gloo" else math.inf
+            yield Figure(f"step of {side} ÷ {best} ({case})", slowdown, most=limit)
+        default = ratio(seconds["ddp/shm"], seconds["torch-ddp"])
+        yield Figure(f"step of ddp/shm ÷ torch-ddp as it comes ({case})", default)
     for side, limit in (("ddp/gloo", MEAN_ON_GLOO), ("ddp/shm", MEAN_ON_SHM)):
         if ratios[side]:
-            mean = Ratio.over_cases(ratios[side])
-            yield at_most(limit, mean, f"step of {side} ÷ fastest torch-ddp, geometric mean")
+            name = f"step of {side} ÷ fastest torch-ddp, geometric mean"
+            yield Figure(name, over_cases(ratios[side]), most=limit)
 
 
 def measure(case: Case) -> Seconds:

@@ -19,7 +19,7 @@ from dpbench.architecture import load_architecture
 from dpbench.data import datasets
 from dpbench.data.registry import prepare_dataset
 from dpbench.store import load_sweep
-from tools.benchmarks.paired import Figure, Ratio, alternate
+from tools.benchmarks.paired import Figure, alternate, ratio
 
 ROUNDS = 12
 RANKS, BATCH, WARMUP, STEPS = 2, 64, 10, 60
@@ -37,13 +37,12 @@ def run(cases: str = "") -> Iterator[Figure]:
         np.savez(samples, inputs=data.inputs.numpy(), targets=data.targets.numpy())
         sides = {"trial": partial(_trial, folder), "script": partial(_script, folder, samples)}
         taken = alternate(sides, ROUNDS)
-    ratio = Ratio.of(taken["script"], taken["trial"])
     yield Figure(
         name="CPU per step, plain torchrun script ÷ trial (torch-ddp on gloo ×2, mnist_cnn, "
         f"batch {BATCH}; {fmean(taken['trial']) * 1e3:.1f} ms in the trial)",
-        value=str(ratio),
-        wanted="wanted 1.00 ± 0.03",
-        met=ratio.low <= 1.03 and ratio.high >= 0.97,
+        ratio=ratio(taken["script"], taken["trial"]),
+        least=0.97,
+        most=1.03,
     )
 
 

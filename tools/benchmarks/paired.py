@@ -10,16 +10,16 @@ import gc
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from time import perf_counter
 
 import torch
 import torch.distributed as dist
-from scipy.special import stdtrit
 
+from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.launch.ranks import run_ranks
 from dpbench.rendezvous.process_group import process_group
 
@@ -33,57 +33,44 @@ Step = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
-    """The geometric mean of paired ratios with its 95 % t interval."""
-
-    value: float
-    low: float
-    high: float
-    pairs: int
-
-    @classmethod
-    def of(cls, numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
-        logs = [math.log(a / b) for a, b in zip(numerators, denominators, strict=True)]
-        half = float(stdtrit(len(logs) - 1, 0.975)) * stdev(logs) / math.sqrt(len(logs))
-        center = mean(logs)
-        return cls(math.exp(center), math.exp(center - half), math.exp(center + half), len(logs))
-
-    @classmethod
-    def over_cases(cls, ratios: Sequence[Ratio]) -> Ratio:
-        """The geometric mean of independent ratios: their half-widths add in squares."""
-        half = math.hypot(*(math.log(ratio.high / ratio.value) for ratio in ratios)) / len(ratios)
-        center = mean(math.log(ratio.value) for ratio in ratios)
-        pairs = sum(ratio.pairs for ratio in ratios)
-        return cls(math.exp(center), math.exp(center - half), math.exp(center + half), pairs)
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f}, n = {self.pairs})"
-
-
-@dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the output: what was measured, and what is wanted of it."""
+    """One line of the output: a measured ratio, and where it is wanted to lie."""
 
     name: str
-    value: str
-    wanted: str = "reported only"
-    met: bool = True
+    ratio: Estimate
+    least: float = 0.0
+    most: float = math.inf
+
+    @property
+    def met(self) -> bool:
+        """False if the whole interval lies outside of what is wanted."""
+        low, high = self.ratio.ends
+        return high >= self.least and low <= self.most
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.value}; {self.wanted}{'' if self.met else ': MISSED'}"
+        low, high = self.ratio.ends
+        shown = f"{self.ratio.value:.3f} ({low:.3f} to {high:.3f}, n = {self.ratio.sample_size})"
+        limits = [f"≥ {self.least:g}"] * (self.least > 0)
+        limits += [f"≤ {self.most:g}"] * (self.most < math.inf)
+        wanted = f"wanted {' and '.join(limits)}" if limits else "reported only"
+        return f"{self.name}: {shown}; {wanted}{'' if self.met else ': MISSED'}"
 
 
-def at_most(limit: float, ratio: Ratio, name: str) -> Figure:
-    """A figure that is missed if the whole interval lies above the limit."""
-    return Figure(name, str(ratio), f"wanted ≤ {limit:g}", ratio.low <= limit)
+def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
+    """The geometric mean of the ratios of pairs."""
+    pairs = zip(numerators, denominators, strict=True)
+    return geometric_mean([above / below for above, below in pairs], unit="×")
 
 
-def at_least(limit: float, ratio: Ratio, name: str) -> Figure:
-    """A figure that is missed if the whole interval lies below the limit."""
-    return Figure(name, str(ratio), f"wanted ≥ {limit:g}", ratio.high >= limit)
+def over_cases(ratios: Sequence[Estimate]) -> Estimate:
+    """The geometric mean of independent ratios: their half-widths add in squares."""
+    half = math.hypot(*(math.log(one.ends[1] / one.value) for one in ratios)) / len(ratios)
+    center = geometric_mean([one.value for one in ratios], unit="×")
+    low, high = center.value * math.exp(-half), center.value * math.exp(half)
+    return replace(center, low=low, high=high, sample_size=sum(r.sample_size for r in ratios))
 
 
-def against_fastest(seconds: Seconds, side: str, rivals: Sequence[str]) -> tuple[str, Ratio]:
+def against_fastest(seconds: Seconds, side: str, rivals: Sequence[str]) -> tuple[str, Estimate]:
     """The fastest rival, and `side` ÷ the fastest rival of the other half of the rounds.
 
     Chosen and judged by the same rounds, the fastest of several would be the luckiest of them.
@@ -100,7 +87,7 @@ def against_fastest(seconds: Seconds, side: str, rivals: Sequence[str]) -> tuple
         rival = best(chosen)
         numerators += [seconds[side][n] for n in judged]
         denominators += [seconds[rival][n] for n in judged]
-    return best(everything), Ratio.of(numerators, denominators)
+    return best(everything), ratio(numerators, denominators)
 
 
 def alternate(sides: Mapping[str, Callable[[], float]], rounds: int) -> Seconds:

@@ -13,14 +13,15 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 import dpbench
+from dpbench.analysis.estimate import Estimate
 from tools.benchmarks.ddp import Case, training_step
 from tools.benchmarks.paired import (
     Figure,
-    Ratio,
     Seconds,
     against_fastest,
-    at_least,
     on_ranks,
+    over_cases,
+    ratio,
     take_turns,
 )
 
@@ -37,21 +38,21 @@ PEERS = ("torch-ddp", "ZeroRedundancyOptimizer", "fsdp2")
 
 
 def run(cases: str = "") -> Iterator[Figure]:
-    ratios: dict[str, list[Ratio]] = {side: [] for side in OURS}
+    ratios: dict[str, list[Estimate]] = {side: [] for side in OURS}
     for case in CASES:
         if cases not in str(case):
             continue
         seconds = on_ranks(partial(measure, case), ranks=2)
         for side in OURS:
-            ratios[side].append(Ratio.of(seconds["torch-ddp"], seconds[side]))
-            yield Figure(f"images/s of {side} ÷ torch-ddp, AdamW ({case})", str(ratios[side][-1]))
+            ratios[side].append(ratio(seconds["torch-ddp"], seconds[side]))
+            yield Figure(f"images/s of {side} ÷ torch-ddp, AdamW ({case})", ratios[side][-1])
             best, slowdown = against_fastest(seconds, side, PEERS)
             if best != "torch-ddp":
-                yield Figure(f"step of {side} ÷ {best}, AdamW ({case})", str(slowdown))
+                yield Figure(f"step of {side} ÷ {best}, AdamW ({case})", slowdown)
     for side, limit in OURS.items():
         if ratios[side]:
-            mean = Ratio.over_cases(ratios[side])
-            yield at_least(limit, mean, f"images/s of {side} ÷ torch-ddp, geometric mean")
+            name = f"images/s of {side} ÷ torch-ddp, geometric mean"
+            yield Figure(name, over_cases(ratios[side]), least=limit)
 
 
 def measure(case: Case) -> Seconds:

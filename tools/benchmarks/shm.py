@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.parallel.shm import zeros
-from tools.benchmarks.paired import Figure, Ratio, Seconds, at_least, on_ranks, take_turns
+from tools.benchmarks.paired import Figure, Seconds, on_ranks, ratio, take_turns
 
 ROUNDS = 20
 SIZES = {"4 KB": (4_000, 100, 12.0), "25 MB": (25_000_000, 1, 3.5), "100 MB": (100_000_000, 1, 1.0)}
@@ -21,12 +21,12 @@ def run(cases: str = "") -> Iterator[Figure]:
         if cases in size:
             seconds = on_ranks(partial(measure, size), ranks=2)
             name = f"all-reduce of {size}, gloo ÷ shm"
-            yield at_least(wanted, Ratio.of(seconds["gloo"], seconds["shm"]), name)
+            yield Figure(name, ratio(seconds["gloo"], seconds["shm"]), least=wanted)
             if size != "4 KB":
-                anywhere = Ratio.of(seconds["gloo"], seconds["shm, anywhere"])
-                yield Figure(f"{name}, tensors outside the group's memory", str(anywhere))
-                copy = Ratio.of(seconds["copy"], seconds["shm"])
-                yield Figure(f"copy of {size} ÷ all-reduce on shm", str(copy))
+                anywhere = ratio(seconds["gloo"], seconds["shm, anywhere"])
+                yield Figure(f"{name}, tensors outside the group's memory", anywhere)
+                copy = ratio(seconds["copy"], seconds["shm"])
+                yield Figure(f"copy of {size} ÷ all-reduce on shm", copy)
 
 
 def measure(size: str) -> Seconds:
