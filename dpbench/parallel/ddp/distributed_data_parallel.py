@@ -20,7 +20,7 @@ from torch.nn.parameter import is_lazy
 from dpbench.parallel.agreement import make_equal
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp import join
-from dpbench.parallel.ddp.buckets import MEBIBYTE, caps_in_bytes
+from dpbench.parallel.ddp.buckets import MEBIBYTE, Bucket, caps_in_bytes
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.ddp.reducer import Reducer
 from dpbench.parallel.ddp.sparse import sparse_weights
@@ -198,6 +198,11 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         with_state = partial(hook, state)
         self._reducer.use_hook(with_state)
         self._hook = with_state
+
+    def keep_buckets(self) -> Sequence[Bucket]:
+        """Make the buckets before the first forward, and keep their order after it; a collective on
+        `shm`. It is for hooks that divide other tensors in the same way."""
+        return self._reducer.keep_buckets()
 
     @property
     def reduced_bytes(self) -> int:

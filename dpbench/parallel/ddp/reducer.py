@@ -131,7 +131,7 @@ class Reducer:
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[int, int] = {}
         self._order = list(range(len(named)))[::-1]
-        self._has_run = self._rebuild_due = False
+        self._has_run = self._rebuild_due = self._keeps_buckets = False
         self._backward: Backward | None = None  # what hooks count for, and the end has to finish
         self._lock = threading.RLock()  # autograd has a thread for each device
         # Parameters with a gradient since the last reduction: no_sync adds to them. It stays empty
@@ -206,6 +206,12 @@ class Reducer:
             # It has no gradients: it is ready when they are, and has the flag.
             self._buckets.append(Bucket(sorted(self._sparse), parameters, group, is_empty=True))
         self._bucket_of = {i: n for n, bucket in enumerate(self._buckets) for i in bucket.indices}
+
+    def keep_buckets(self) -> Sequence[Bucket]:
+        """Make the buckets if there are none, and never in another order; a collective."""
+        self._keeps_buckets = True
+        self.build(rebuild=False)
+        return self._buckets
 
     def arm(self, output: Any) -> Any:
         """Have the next backward reduce; returns the forward's output, to hand to the user."""
@@ -368,7 +374,7 @@ class Reducer:
         self._used = set()
         if not self._has_run:
             self._has_run = True
-            self._rebuild_due = not self._finds_unused
+            self._rebuild_due = not (self._finds_unused or self._keeps_buckets)
             # A gradient that is accumulated several times is ready at the last of them.
             last_first = dict.fromkeys(reversed(backward.fired))
             missing = [index for index in self._order if index not in last_first]

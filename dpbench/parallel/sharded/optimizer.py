@@ -20,7 +20,6 @@ from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.groups import CPU, gather_tensors, gather_values, has_backend
 from dpbench.parallel.sharded.shares import (
     SCALAR_STATE,
-    AveragedBucket,
     BucketShare,
     ShareExchange,
 )
@@ -49,8 +48,9 @@ class ShardedOptimizer(Optimizer):
 
     - `.grad` stays this rank's own gradient, which nothing reads after a backward but whether it is
       there. Use `clip_grad_norm_` to clip, and `gradients` to look at the averages.
-    - `step`, `clip_grad_norm_`, `gradients` and `state_dict` are collectives; so is
-      `load_state_dict` after the first step, on `shm`.
+    - `step`, `clip_grad_norm_`, `gradients` and `state_dict` are collectives, as is the constructor
+      on `shm`.
+    - Buckets keep their first order, the reverse of the parameters'.
     - Parameters are views of flat tensors: change them in place only, as `load_state_dict` does.
       Saving one of them alone with torch.save stores its whole bucket; save a clone.
     - Learning rate schedulers, parameter groups and `state_dict` are as in the plain optimizer. Its
@@ -86,36 +86,33 @@ class ShardedOptimizer(Optimizer):
                 "ShardedOptimizer reduces them in flat tensors; use sparse=False"
             )
         self._parameters = [one for one in model.module.parameters() if one.requires_grad]
-        self._index_of = {id(p): index for index, p in enumerate(self._parameters)}
         self._group: dist.ProcessGroup = model.process_group
-        self._size = dist.get_world_size(self._group)
-        # The number of the parameter group of each reduced parameter, by its index.
-        self._group_of: dict[int, int] = {}
-        for number, group in enumerate(optimizer.param_groups):
-            trained = [parameter for parameter in group["params"] if parameter.requires_grad]
-            self._group_of |= {self._index_of.get(id(p), -1): number for p in trained}
-        if self._group_of.keys() != set(range(len(self._parameters))):
+        group_of = {
+            parameter: number
+            for number, group in enumerate(optimizer.param_groups)
+            for parameter in group["params"]
+            if parameter.requires_grad
+        }
+        if group_of.keys() != set(self._parameters):
             raise ValueError(
                 "ShardedOptimizer: expected an optimizer of exactly the parameters that the model "
                 "reduces; freeze some before it is wrapped, or give others to another optimizer"
             )
+        model.register_comm_hook(self, ShardedOptimizer._reduce)
         # The same dictionaries, so that a scheduler of the plain optimizer acts here too.
         super().__init__(optimizer.param_groups, optimizer.defaults)
-        self._kind: Any = type(optimizer)
-        # The buckets of the last backward, by number: the model learns a better order once.
-        self._buckets: dict[int, AveragedBucket] = {}
-        self._shares: list[BucketShare] = []
-        self._device = self._parameters[0].device
-        self._exchange = ShareExchange(self._group, self._device)
+        make: Any = type(optimizer)
+        self._exchange = ShareExchange(self._group, self._parameters[0].device)
+        self._shares = [
+            BucketShare(bucket, group_of, make, self._exchange) for bucket in model.keep_buckets()
+        ]
         self._messages: dist.ProcessGroup | None = None
         self._has_reduced = False
-        # State of full parameters that waits for the first shares.
-        self._loaded: dict[int, State] | None = self._by_index(optimizer.state)
+        self._divide(optimizer.state)
         optimizer.state.clear()
         optimizer.register_step_pre_hook(_refuse)
         optimizer.register_state_dict_pre_hook(_refuse)
         optimizer.register_load_state_dict_pre_hook(_refuse)
-        model.register_comm_hook(self, ShardedOptimizer._reduce)
         self._is_fixed = True
 
     @torch.no_grad()
@@ -135,12 +132,10 @@ class ShardedOptimizer(Optimizer):
                 "last one made in no_sync()?"
             )
         self._has_reduced = False
-        if [share.bucket for share in self._shares] != [*self._buckets.values()]:
-            self._lay_out()
         for share in self._shares:
             share.require_in_place()
         # The shares of a bucket travel while the next bucket is stepped.
-        waits = [share.step(self._parameters, self.param_groups) for share in self._shares]
+        waits = [share.step(self.param_groups) for share in self._shares]
         for wait in waits:
             wait()
         torch.autograd.graph.increment_version(self._parameters)
@@ -153,17 +148,17 @@ class ShardedOptimizer(Optimizer):
         """
         # In a dtype that can hold the norm, and not as a maximum over the ranks, in which gloo
         # loses a NaN.
-        norms = [torch.zeros((), dtype=torch.float64, device=self._device)]
-        for part in chain(*(bucket.parts for bucket in self._buckets.values())):
-            if self._parameters[part.place.number].grad is not None:
+        norms = [torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)]
+        for part in chain(*(share.parts for share in self._shares)):
+            if part.place.parameter.grad is not None:
                 values = part.averages
                 wide = values if values.dtype.itemsize >= 4 else values.float()
                 norms.append(torch.linalg.vector_norm(wide, norm_type).double())
         mine = torch.linalg.vector_norm(torch.stack(norms), norm_type)
         everyone = torch.stack(gather_tensors(mine, self._group))
         together: Tensor = torch.linalg.vector_norm(everyone, norm_type)
-        for bucket in self._buckets.values():
-            bucket.averages.mul_((max_norm / (together + 1e-6)).clamp(max=1.0))
+        for share in self._shares:
+            share.averages.mul_((max_norm / (together + 1e-6)).clamp(max=1.0))
         return together
 
     @torch.no_grad()
@@ -173,25 +168,19 @@ class ShardedOptimizer(Optimizer):
         Returns:
             Those of the parameters that have a gradient.
         """
-        found = {}
-        for bucket in self._buckets.values():
-            shares = bucket.averages.repeat(self._size)
-            self._exchange.gather(shares)()
-            for parameter, place in zip(bucket.parameters, bucket.places, strict=True):
-                if parameter.grad is not None:
-                    found[parameter] = place.view(shares)
-        return found
+        everyone = chain(*(share.gather_averages() for share in self._shares))
+        return {one: average for one, average in everyone if one.grad is not None}
 
     def state_dict(self) -> dict[str, Any]:
         """The plain optimizer's state dict, with the state of all ranks; a collective.
 
-        Rank 0 of the group gets it, from the first step on in new tensors on the CPU; the others
-        get an empty dictionary, so that a host does not hold it once for each of its ranks.
+        Rank 0 of the group gets it, in new tensors on the CPU; the others get an empty dictionary,
+        so that a host does not hold it once for each of its ranks.
         """
-        full = self._full_states(root=0)
+        full = self._full_states()
         if self._exchange.rank:
             return {}
-        self.state.update({self._parameters[index]: state for index, state in full.items()})
+        self.state.update(full)
         try:
             return super().state_dict()
         finally:
@@ -206,10 +195,8 @@ class ShardedOptimizer(Optimizer):
             group.clear()
             group.update(loaded)
         self.param_groups = groups
-        self._loaded = self._by_index(self.state)
+        self._divide(self.state)
         self.state.clear()
-        if self._shares:
-            self._lay_out()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Called by the constructor only; later a RuntimeError, as each parameter has its place."""
@@ -222,17 +209,9 @@ class ShardedOptimizer(Optimizer):
 
     def _reduce(self, bucket: GradientBucket) -> Any:
         """Begin to average a bucket over the ranks, each rank's share for that rank only."""
-        number = bucket.index()
-        averaged = self._buckets.get(number)
-        if averaged is None or averaged.parameters is not bucket.parameters():
-            if not number:
-                self._buckets = {}
-            averaged = AveragedBucket.like(bucket, self._index_of, self._exchange)
-            self._buckets[number] = averaged
         self._has_reduced = True
-        # Equal shares: the last ones reach into the elements behind the gradients of a bucket.
-        gradients, numel = bucket.buffer(), len(averaged.averages) * self._size
-        wait = self._exchange.reduce(gradients.as_strided((numel,), (1,)), averaged.averages)
+        gradients = bucket.buffer()
+        wait = self._shares[bucket.index()].reduce(gradients)
 
         def unchanged() -> Tensor:
             wait()
@@ -240,31 +219,23 @@ class ShardedOptimizer(Optimizer):
 
         return SimpleNamespace(wait=unchanged)
 
-    def _by_index(self, states: Mapping[Any, State]) -> dict[int, State]:
-        index_of = self._index_of
-        return {index_of[id(p)]: dict(state) for p, state in states.items() if id(p) in index_of}
-
-    def _lay_out(self) -> None:
-        """Divide the parameters and the state by the buckets of the last backward; a collective."""
-        full, self._loaded = self._full_states(), None
-        self._shares = []  # before the new ones need memory
-        for bucket in self._buckets.values():
-            share = BucketShare(bucket, self._group_of, self._kind, self._exchange)
-            self._shares.append(share)
-            for part, state in share.states():
-                for name, value in full.get(part.place.number, {}).items():
+    def _divide(self, states: Mapping[Any, State]) -> None:
+        """Take this rank's share of the states of full parameters, in the place of all it has."""
+        for share in self._shares:
+            for part in share.parts:
+                own = share.state_of(part)
+                own.clear()
+                for name, value in states.get(part.place.parameter, {}).items():
                     if _is_elementwise(name, value):
-                        own = part.place.part(value, part.begin, part.end)
-                        state[name] = own.to(part.averages.device, copy=True)
+                        mine = part.place.part(value, part.begin, part.end)
+                        own[name] = mine.to(part.values.device, copy=True)
                     else:
-                        state[name] = copy.deepcopy(value)
+                        own[name] = copy.deepcopy(value)
 
     @torch.no_grad()
-    def _full_states(self, root: int | None = None) -> dict[int, State]:
-        """The state of all parameters, by index, in new tensors on the CPU; a collective. With a
-        root only that rank gets it."""
-        if self._loaded is not None:
-            return self._loaded
+    def _full_states(self) -> dict[Tensor, State]:
+        """The state of all parameters, in new tensors on the CPU; a collective, of whose ranks only
+        the first gets it."""
         if self._messages is None:
             # Of the host: these messages would take as much of a GPU as all states.
             ranks = dist.get_process_group_ranks(self._group)
@@ -273,15 +244,14 @@ class ShardedOptimizer(Optimizer):
                 if has_backend(self._group, CPU)
                 else dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
             )
-        full: dict[int, State] = {}
+        full: dict[Tensor, State] = {}
         for share in self._shares:
-            mine = [
-                (part.place.number, part.begin, state) for part, state in share.states() if state
-            ]
-            place_of = {place.number: place for place in share.bucket.places}
-            everyone = gather_values(mine, self._messages, root=root)
-            for number, begin, state in chain(*everyone):
-                found, place = full.setdefault(number, {}), place_of[number]
+            states = [(part, share.state_of(part)) for part in share.parts]
+            mine = [(part.place.number, part.begin, state) for part, state in states if state]
+            place_of = {place.number: place for place in share.places}
+            for number, begin, state in chain(*gather_values(mine, self._messages, root=0)):
+                place = place_of[number]
+                found = full.setdefault(place.parameter, {})
                 for name, value in state.items():
                     if not _is_elementwise(name, value):
                         found[name] = value

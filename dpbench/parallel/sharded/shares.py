@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
-from dpbench.parallel.ddp.comm_hooks import GradientBucket
+from dpbench.parallel.ddp.buckets import Bucket
 from dpbench.parallel.groups import has_backend
 from dpbench.parallel.shm import ShmProcessGroup, zeros
 from dpbench.parallel.torch_private import copy_all
@@ -33,11 +32,13 @@ class Place(NamedTuple):
     """A parameter's elements in the flat tensor of its bucket.
 
     Attributes:
-        number: the parameter's index in the optimizer.
+        parameter: the parameter.
+        number: its index in the optimizer.
         begin, end: where it begins and ends, in elements.
         size, stride: of the parameter, which covers these elements without gaps.
     """
 
+    parameter: nn.Parameter
     number: int
     begin: int
     end: int
@@ -126,127 +127,119 @@ class ShareExchange:
 
 
 class Part(NamedTuple):
-    """The elements of one parameter that lie in this rank's share.
+    """The elements of one parameter in this rank's share, which are stepped like a parameter.
 
     Attributes:
         place: of the whole parameter.
         begin, end: of this part, in elements of the bucket.
+        values: 1-D, in the memory of the parameter.
         averages: of the gradients, 1-D.
     """
 
     place: Place
     begin: int
     end: int
+    values: nn.Parameter
     averages: Tensor
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AveragedBucket:
-    """A bucket of the wrapper, of which this rank has the average gradients in its share.
-
-    Attributes:
-        parameters: the wrapper's own list, which tells this bucket from a later one.
-        places: of the parameters.
-        parts: this rank's share by parameter.
-        averages: this rank's share, 1-D; elements behind the last gradient mean nothing.
-    """
-
-    parameters: Sequence[nn.Parameter]
-    places: Sequence[Place]
-    parts: Sequence[Part]
-    averages: Tensor
-
-    @classmethod
-    def like(
-        cls, bucket: GradientBucket, index_of: Mapping[int, int], exchange: ShareExchange
-    ) -> AveragedBucket:
-        """Undefined averages for a bucket; `index_of` has the index of each parameter by id."""
-        places, end = [], 0
-        for parameter, view in zip(bucket.parameters(), bucket.gradients(), strict=True):
-            begin, end = end, end + view.numel()
-            size = tuple(view.size())
-            places.append(Place(index_of[id(parameter)], begin, end, size, view.stride()))
-        numel = -(-end // exchange.size)
-        averages, low = bucket.buffer().new_empty(numel), exchange.rank * numel
-        parts = [
-            Part(place, begin, end, averages[begin - low : end - low])
-            for place in places
-            if (begin := max(low, place.begin)) < (end := min(low + numel, place.end))
-        ]
-        return cls(bucket.parameters(), places, parts, averages)
 
 
 class BucketShare:
     """The parameters of a bucket in one flat tensor, and this rank's share of it.
 
     Attributes:
-        bucket: with the average gradients.
-        values: of each of the bucket's parts, 1-D, in the memory of its parameter; they are stepped
-            like parameters.
+        places: of all parameters.
+        parts: this rank's share by parameter.
+        averages: the average gradients of this rank's share, 1-D; what lies behind the last
+            gradient means nothing.
     """
 
     def __init__(
         self,
-        bucket: AveragedBucket,
-        group_of: Mapping[int, int],
+        bucket: Bucket,
+        group_of: Mapping[nn.Parameter, int],
         make_optimizer: Callable[[Any], Optimizer],
         exchange: ShareExchange,
     ) -> None:
         """Move the parameters into one flat tensor; a collective where memory is shared.
 
         Args:
-            bucket: with the parameters.
-            group_of: the number of each parameter's group in the optimizer, by its index.
+            bucket: of the wrapper, which keeps it.
+            group_of: the number of each parameter's group in the optimizer.
             make_optimizer: the class of the optimizer.
             exchange: between the ranks.
         """
-        self.bucket, self._exchange = bucket, exchange
-        first, numel = bucket.parameters[0], len(bucket.averages) * exchange.size
-        self._flat = zeros(exchange.group, numel, first.dtype, first.device)
+        parameters, self._exchange = bucket.parameters, exchange
+        self.places, end = [], 0
+        for index, parameter, view in zip(bucket.indices, parameters, bucket.views, strict=True):
+            begin, end = end, end + view.numel()
+            size, stride = tuple(view.size()), view.stride()
+            self.places.append(Place(parameter, index, begin, end, size, stride))
+        share = -(-end // exchange.size)
+        first, low = parameters[0], exchange.rank * share
+        self._flat = zeros(exchange.group, share * exchange.size, first.dtype, first.device)
         with torch.no_grad():
-            views = [place.view(self._flat) for place in bucket.places]
-            copy_all(views, bucket.parameters)
-            for parameter, view in zip(bucket.parameters, views, strict=True):
+            views = [place.view(self._flat) for place in self.places]
+            copy_all(views, parameters)
+            for parameter, view in zip(parameters, views, strict=True):
                 parameter.data = view
         self._addresses = [view.data_ptr() for view in views]
-        self.values = [nn.Parameter(self._flat[part.begin : part.end]) for part in bucket.parts]
+        self.averages = bucket.flat.new_zeros(share)
+        self.parts = [
+            Part(
+                place,
+                begin,
+                end,
+                nn.Parameter(self._flat[begin:end]),
+                self.averages[begin - low : end - low],
+            )
+            for place in self.places
+            if (begin := max(low, place.begin)) < (end := min(low + share, place.end))
+        ]
         by_group: dict[int, list[Tensor]] = {}
-        for part, values in zip(bucket.parts, self.values, strict=True):
-            by_group.setdefault(group_of[part.place.number], []).append(values)
+        for part in self.parts:
+            by_group.setdefault(group_of[part.place.parameter], []).append(part.values)
         self._groups = list(by_group)
         self._optimizer = (
-            make_optimizer([{"params": parts} for parts in by_group.values()]) if by_group else None
+            make_optimizer([{"params": values} for values in by_group.values()])
+            if by_group
+            else None
         )
 
-    def states(self) -> Iterator[tuple[Part, dict[str, Any]]]:
-        """The optimizer's state of each part, which may be empty."""
-        for part, values in zip(self.bucket.parts, self.values, strict=True):
-            assert self._optimizer is not None
-            yield part, self._optimizer.state[values]
+    def state_of(self, part: Part) -> dict[str, Any]:
+        """The optimizer's state of a part."""
+        assert self._optimizer is not None
+        state: dict[str, Any] = self._optimizer.state[part.values]
+        return state
+
+    def reduce(self, gradients: Tensor) -> Callable[[], object]:
+        """Begin to average the bucket's flat gradients; returns what waits for it."""
+        # Equal shares: the last ones reach into the elements behind the gradients of a bucket.
+        numel = len(self.averages) * self._exchange.size
+        return self._exchange.reduce(gradients.as_strided((numel,), (1,)), self.averages)
+
+    def gather_averages(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """The average gradients of all parameters, in new tensors; a collective."""
+        flat = self.averages.repeat(self._exchange.size)
+        self._exchange.gather(flat)()
+        for place in self.places:
+            yield place.parameter, place.view(flat)
 
     def require_in_place(self) -> None:
         """Raise RuntimeError if a parameter has been moved to other memory."""
-        if [parameter.data_ptr() for parameter in self.bucket.parameters] != self._addresses:
+        if [place.parameter.data_ptr() for place in self.places] != self._addresses:
             raise RuntimeError(
                 "ShardedOptimizer: a parameter has other memory than before; change parameters in "
                 "place, and convert the module before it is wrapped"
             )
 
-    def step(
-        self, parameters: Sequence[nn.Parameter], settings: Sequence[dict[str, Any]]
-    ) -> Callable[[], object]:
+    def step(self, settings: Sequence[dict[str, Any]]) -> Callable[[], object]:
         """Step this rank's share with the average gradients, and begin to give it to all ranks.
 
-        Args:
-            parameters: all parameters of the optimizer; those without `.grad` are not stepped.
-            settings: the parameter groups of the whole optimizer.
-
-        Returns:
-            What waits for it.
+        Parameters without `.grad` are not stepped. `settings` are the parameter groups of the whole
+        optimizer. Returns what waits for the others' shares.
         """
-        for part, values in zip(self.bucket.parts, self.values, strict=True):
-            is_stepped = parameters[part.place.number].grad is not None
-            values.grad = part.averages if is_stepped else None
+        for part in self.parts:
+            part.values.grad = None if part.place.parameter.grad is None else part.averages
         if self._optimizer is not None:
             for number, group in zip(self._groups, self._optimizer.param_groups, strict=True):
                 self._use(settings[number], group)
