@@ -128,6 +128,11 @@ class LogMean:
             sample_size=len(logs),
         )
 
+    @property
+    def error(self) -> float:
+        """Standard error of ln(value); infinite for a single value."""
+        return math.inf if self.squared_error is None else math.sqrt(self.squared_error)
+
     def over(self, denominator: LogMean) -> LogMean:
         """The ratio to an independent mean (Welch); the sample size is that of the smaller side.
 
@@ -150,9 +155,7 @@ class LogMean:
 
     def estimate(self, unit: str) -> Estimate:
         """The estimate with a t interval on logarithms; without one where the error is unknown."""
-        reach = math.inf
-        if self.squared_error is not None:
-            reach = t_quantile(self.degrees_of_freedom) * math.sqrt(self.squared_error)
+        reach = t_quantile(max(self.degrees_of_freedom, 1)) * self.error
         is_known = reach <= LARGEST_REACH
         return Estimate(
             value=self.value,

@@ -50,11 +50,12 @@ class Change:
 
     @property
     def p_value(self) -> float:
-        """p-value of "the two sides differ"; needs an interval, as all tests do."""
+        """p-value of "the two sides differ"."""
         return 2 * min(self.p_above(1.0), self.p_below(1.0))
 
     def p_above(self, limit: float) -> float:
-        """p-value of "the change is above the limit", a ratio such as 1.03."""
+        """p-value of "the change is above the limit", a ratio such as 1.03; 1 if too few runs were
+        measured for a test."""
         return self._p_value(math.log(limit) - math.log(self.mean.value))
 
     def p_below(self, limit: float) -> float:
@@ -63,17 +64,13 @@ class Change:
 
     def _p_value(self, distance: float) -> float:
         """Student's t for a distance of logarithms, negative if the claim is true of the mean."""
+        if self.mean.squared_error is None:
+            return 1.0
         if abs(distance) < EQUAL_LOGARITHMS:
             return 0.5
-        if self._error == 0:
+        if self.mean.squared_error == 0:
             return float(distance > 0)  # runs that are all equal have no error
-        return float(stdtr(self.mean.degrees_of_freedom, distance / self._error))
-
-    @property
-    def _error(self) -> float:
-        """The standard error of the logarithm."""
-        assert self.mean.squared_error is not None, "a test needs at least two runs of each side"
-        return math.sqrt(self.mean.squared_error)
+        return float(stdtr(self.mean.degrees_of_freedom, distance / self.mean.error))
 
     def is_above(self, limit: float, level: float) -> bool:
         """Whether the change is surely above the limit: by Student's t or by an exact sign test of
@@ -99,7 +96,7 @@ class Change:
     def detectable(self) -> float | None:
         """The slowdown that a two-sided test of runs as many and as noisy as these detects in 4 of
         5 cases; 0.03 is 3 %. None for what no float holds."""
-        logarithm = self._error * _errors_to_detect(self.mean.degrees_of_freedom, ALPHA / 2)
+        logarithm = self.mean.error * _errors_to_detect(self.mean.degrees_of_freedom, ALPHA / 2)
         return math.expm1(logarithm) if logarithm <= LARGEST_REACH else None
 
     def repetitions_to_settle(self, limit: float, level: float) -> int | None:
@@ -112,7 +109,7 @@ class Change:
         """
         if self.mean.squared_error is None:
             return None
-        spread = self._error / math.sqrt(1 / len(self.baseline) + 1 / len(self.candidate))
+        spread = self.mean.error / math.sqrt(1 / len(self.baseline) + 1 / len(self.candidate))
         for count in range(2, MOST_ADVISED + 1):
             freedom = (count - 1) * (1 if self.is_paired else 2)
             error = spread * math.sqrt(2 / count)

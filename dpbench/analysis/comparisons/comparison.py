@@ -55,7 +55,7 @@ class Comparison:
     @property
     def tested(self) -> Change | None:
         """The change; None if too few runs were measured for an interval and p-values."""
-        is_tested = self.slowdown is not None and self.slowdown.interval is not None
+        is_tested = self.change and self.change.estimate.interval
         return self.change if is_tested else None
 
     @property

@@ -35,9 +35,7 @@ from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.repetitions import (
-    MANY,
     by_configuration,
-    is_disturbed,
     is_heavy,
     is_untrustworthy,
     load_notes,
@@ -94,9 +92,8 @@ class Verdict:
     """The load of others that disturbed trials of a side; "" if none did."""
     is_busy: bool = False
     """Whether it disturbed so many trials of a side that more of them would not help."""
-    blocked_until: float = 0.0
-    """Repetitions up to which it makes every outcome inconclusive, even if all further ones are
-    quiet; 0 if it was not so heavy."""
+    is_blocked: bool = False
+    """Whether it was so heavy that every outcome is inconclusive."""
 
     @property
     def outcome(self) -> VerdictOutcome:
@@ -139,15 +136,7 @@ def assess(
     candidates = [candidate.selected() for _, candidate in sides]
     trials = [record for records in (*candidates, baseline) for record in records]
     busy = [records for records in (*candidates, baseline) if is_untrustworthy(records)]
-    repetitions = 1 + max(record.trial.repetition for record in trials)
-    blocked_until = max(
-        (
-            repetitions * sum(map(is_disturbed, records)) / (MANY * len(records))
-            for records in busy
-            if is_heavy(records)
-        ),
-        default=0.0,
-    )
+    is_blocked = any(map(is_heavy, busy))
     labels = Labels.among(record.trial for record in trials)
     failures = []
     for records, role in (*((one, "") for one in candidates), (baseline, " (baseline)")):
@@ -163,13 +152,13 @@ def assess(
     }
     return Verdict(
         baseline=sides[0][0].label,
-        metrics=judge(groups, tolerances, alpha=alpha, strict=strict, blocked=blocked_until > 0),
+        metrics=judge(groups, tolerances, alpha=alpha, strict=strict, blocked=is_blocked),
         notes=tuple(dict.fromkeys(note for one in compared for note in one.notes)),
         failures=tuple(failures),
         differences=tuple(dict.fromkeys(line for one in compared for line in one.differences)),
         load=next(iter(load_notes(trials)), ""),
         is_busy=bool(busy),
-        blocked_until=blocked_until,
+        is_blocked=is_blocked,
     )
 
 
@@ -187,7 +176,9 @@ def judge(
     for (metric, candidate), group in groups.items():
         limit, level = 1 + tolerances[metric], alpha / len(groups)
         mean = mean_change(group)
-        found = _decide(mean, limit, alpha, level)
+        found = _pass_or_not(mean, limit, alpha)
+        if mean is not None and mean.is_above(limit, level):
+            found = "regressed"
         # A single row is its own mean.
         by_row = [found] if len(group) == 1 else _judge_rows(group, limit, alpha, level)
         rows = tuple(
@@ -224,21 +215,14 @@ def _judge_rows(
     return [
         "regressed"
         if p_value is not None and p_value < level / 2
-        else "pass"
-        if row.tested is not None and row.tested.is_below(limit, alpha)
-        else "inconclusive"
+        else _pass_or_not(row.tested, limit, alpha)
         for row, p_value in zip(group, p_values, strict=True)
     ]
 
 
-def _decide(found: Change | None, limit: float, alpha: float, level: float) -> VerdictOutcome:
-    """The verdict on one change, with the `level` of regressions; inconclusive also if too few runs
-    were measured."""
-    if found is None or found.estimate.interval is None:
-        return "inconclusive"
-    if found.is_above(limit, level):
-        return "regressed"
-    return "pass" if found.is_below(limit, alpha) else "inconclusive"
+def _pass_or_not(found: Change | None, limit: float, alpha: float) -> VerdictOutcome:
+    """The verdict on a change that is no regression."""
+    return "pass" if found is not None and found.is_below(limit, alpha) else "inconclusive"
 
 
 def mean_change(group: Sequence[Comparison]) -> Change | None:

@@ -43,7 +43,7 @@ def looks(
         count = units.counted(done, "repetition")
         if not verdict.needs_repetitions:
             return
-        if verdict.blocked_until >= planned[-1]:
+        if verdict.is_blocked:
             note(f"stopping after {count}, as more cannot decide: {verdict.load}")
             return
         if further is None:
@@ -56,8 +56,7 @@ def looks(
                 f"no time for {further - done} more, about {units.seconds(takes)}"
             )
             return
-        load = f" ({verdict.load})" if verdict.blocked_until else ""
         note(
-            f"not settled yet{load}: up to {units.counted(further, 'repetition')}; "
+            f"not settled yet: up to {units.counted(further, 'repetition')}; "
             f"{units.seconds(spent)} of {budget} used"
         )
