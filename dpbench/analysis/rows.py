@@ -21,7 +21,7 @@ from dpbench.analysis.row import Row, in_order
 from dpbench.analysis.scaling import OWN, UNITY, efficiency_of, reference_of, speedup_of
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import Labels, TrialSpec, plain_label
+from dpbench.specs import Labels, plain_label
 from dpbench.specs.traits import SINGLE
 
 
@@ -54,7 +54,14 @@ def summarize(
             values["mfu"], remarks = utilization(speed, counted, spec, machines)
             values["loss_slope_per_second"] = loss_slope_per_second(own, speed)
             values |= {f"step_seconds_p{p}": percentile(p, *own) for p in (50, 95)}
-            values |= _scaling(spec, reference, usable)
+            for key, base in (
+                ("speedup", reference),
+                ("speedup_relative", spec.of_one_replica),
+            ):
+                found = usable.get(base)
+                values[key] = UNITY if base == spec else speedup_of(own, found) if found else None
+            speedup = values["speedup"]
+            values["efficiency"] = speedup and efficiency_of(speedup, spec.group_size)
             notes += loss_notes(own)
         notes += _notes(group, own)
         if own and values["speedup"] is None:
@@ -83,25 +90,6 @@ def summarize(
             )
         )
     return in_order(rows)
-
-
-def _scaling(
-    spec: TrialSpec, reference: TrialSpec, usable: Mapping[TrialSpec, Sequence[TrialRecord]]
-) -> dict[str, Estimate | None]:
-    """Speedups over `reference` and over one replica, and the efficiency; None without the runs."""
-
-    def over(baseline: TrialSpec) -> Estimate | None:
-        if baseline == spec:
-            return UNITY
-        base = usable.get(baseline)
-        return speedup_of(usable[spec], base) if base else None
-
-    speedup = over(reference)
-    return {
-        "speedup": speedup,
-        "efficiency": speedup and efficiency_of(speedup, spec.group_size),
-        "speedup_relative": over(spec.of_one_replica),
-    }
 
 
 def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Cause, Explanation, not_too_noisy
-from dpbench.analysis.diagnosis.factors import LARGE, Factor, Part
+from dpbench.analysis.diagnosis.factors import LARGE, Part
 from dpbench.analysis.row import MOST_LISTED, Row
 from dpbench.analysis.throughput import items_per_second
 from dpbench.report.answer import Answer, Paragraph, plain_estimate
@@ -151,7 +151,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
             ),
             text_column(
                 "Cause",
-                [_cause(factor, one) for one, factor in rows],
+                ["; ".join(_costs(one)[part] for part in factor.parts) for one, factor in rows],
                 folds=is_one,
                 leaves=0 if is_one else 1,
             ),
@@ -164,13 +164,14 @@ def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
     yield from dict.fromkeys(note for one in explanations for note in one.notes)
 
 
-def _cause(factor: Factor, explained: Explanation) -> str:
+def _costs(explained: Explanation) -> dict[Part, str]:
+    """What each part costs in this configuration."""
     costs = dict(COSTS)
     if not explained.communicates:
         costs["waiting"] = "the slowest copy against the typical one"
     if IMPLEMENTATIONS[explained.trial.implementation].one_process:
         costs["wrapper"] = "one process drives all replicas"
-    return "; ".join(costs[part] for part in factor.parts)
+    return costs
 
 
 def cause_lines(explanations: Sequence[Explanation], *, counts_rows: bool = False) -> Iterator[str]:

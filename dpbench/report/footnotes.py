@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 
 from dpbench import units
 from dpbench.analysis.estimate import FEWEST_PAIRS, TOO_NOISY
-from dpbench.analysis.headline import Best
 from dpbench.analysis.repetitions import MOST_ADVISED, repetitions_needed
 from dpbench.analysis.row import MOST_LISTED, Row
 from dpbench.analysis.scaling import speedup_of
@@ -23,16 +22,27 @@ SHARED_SEED = "final losses have no interval, because repetitions share a seed"
 
 def footnotes(rows: Rows) -> tuple[str, ...]:
     """How to read the numbers; then failures and the rows' own notes."""
+    has_final_loss = any(row.repetitions > 1 and row["final_loss"] for row in rows)
+    averaging = {row.implementation_label: row.trial.sync_every for row in rows if row.trial}
+    groups: dict[str, list[str]] = {one_line(remark): [] for row in rows for remark in row.remarks}
+    for row in rows:
+        for note in row.notes:
+            groups.setdefault(one_line(note), []).append(row.label)
     return (
         *intervals(rows),
         *_scaling(rows),
-        *([SHARED_SEED] if any(r.repetitions > 1 and r["final_loss"] for r in rows) else []),
-        *_settings(rows),
+        *([SHARED_SEED] if has_final_loss else []),
+        *(
+            f"{name} averages parameters every {steps} steps, gradients never: a different "
+            "algorithm from ddp, so a higher speed may bring less progress per step"
+            for name, steps in averaging.items()
+            if steps > 1
+        ),
         *warming_up(rows),
         *too_noisy(rows),
         *reasons(rows),
         *sources(rows),
-        *_notes(rows),
+        *(f"{_some_of(labels)}: {text}" if labels else text for text, labels in groups.items()),
     )
 
 
@@ -151,13 +161,12 @@ def too_noisy(rows: Rows) -> Iterator[str]:
     remedy = f"to state it: {_asking_for(enough, noisy[0], rows)}"
     if any(row.is_disturbed for row in noisy):
         remedy = "free the machine and measure again"
-    yield f"too noisy: {_some_of([*map(_with_range, noisy)])}; {remedy}"
-
-
-def _with_range(row: Row) -> str:
-    """Writes "ddp/gloo ×2, batch 32 (600–9,000 images/s)"."""
-    speeds = [round(items_per_second(record)) for record in row.records]
-    return f"{row.label} ({units.span(speeds)} {one_line(row.item)}/s)" if speeds else row.label
+    ranges = [
+        f"{row.label} ({units.span(map(round, map(items_per_second, row.records)))} "
+        f"{one_line(row.item)}/s)"
+        for row in noisy
+    ]
+    yield f"too noisy: {_some_of(ranges)}; {remedy}"
 
 
 def ties(subject: Subject) -> Iterator[str]:
@@ -165,20 +174,18 @@ def ties(subject: Subject) -> Iterator[str]:
     from the next one, and their ratio where it is known better than the speeds."""
     for headline in subject.headlines.values() if subject.sweep else ():
         best = headline.fastest
-        rivals = [row for row in best.rivals if not row.is_too_noisy] if best else []
-        if best and rivals and best.value.interval:
-            yield _tie(best, rivals[0], subject.rows)
-
-
-def _tie(best: Best, rival: Row, rows: Rows) -> str:
-    assert rival.throughput is not None, "a rival has the metric of the best row"
-    reach = math.log(best.value.value / rival.throughput.value)
-    needed = repetitions_needed([best.value, rival.throughput], reach)
-    line = f"to tell {best.row.label} from {rival.label}: {_asking_for(needed, best.row, rows)}"
-    ratio = speedup_of(rival.records, best.row.records)
-    if ratio.sample_size < FEWEST_PAIRS:
-        return line
-    return f"{line}; run by run the second has {plus_minus(ratio)} × the speed of the first"
+        rival = next((row for row in best.rivals if not row.is_too_noisy), None) if best else None
+        if best is None or rival is None or rival.throughput is None or not best.value.interval:
+            continue
+        reach = math.log(best.value.value / rival.throughput.value)
+        needed = repetitions_needed([best.value, rival.throughput], reach)
+        asked = _asking_for(needed, best.row, subject.rows)
+        ratio = speedup_of(rival.records, best.row.records)
+        more = f"; run by run the second has {plus_minus(ratio)} × the speed of the first"
+        yield (
+            f"to tell {best.row.label} from {rival.label}: {asked}"
+            f"{more if ratio.sample_size >= FEWEST_PAIRS else ''}"
+        )
 
 
 def _asking_for(needed: int | None, row: Row, rows: Rows) -> str:
@@ -217,32 +224,9 @@ def _scaling(rows: Rows) -> Iterator[str]:
         yield f"faster than linear; look for a slow baseline or a cache effect: {_some_of(beyond)}"
 
 
-def _settings(rows: Rows) -> Iterator[str]:
-    """Settings that change what is trained, so that speeds alone do not compare."""
-    every = {row.implementation_label: row.trial.sync_every for row in rows if row.trial}
-    for name, steps in every.items():
-        if steps > 1:
-            yield (
-                f"{name} averages parameters every {steps} steps, gradients never: a different "
-                "algorithm from ddp, so a higher speed may bring less progress per step"
-            )
-
-
 def sources(rows: Rows) -> tuple[str, ...]:
     """Who measured published rows; rows of one source share a line."""
     return tuple(f"source: {one_line(one)}" for one in dict.fromkeys(r.source for r in rows) if one)
-
-
-def _notes(rows: Rows) -> Iterator[str]:
-    """The notes of all rows; rows with the same one share it."""
-    groups: dict[str, list[str]] = {}
-    for row in rows:
-        for remark in row.remarks:
-            groups.setdefault(one_line(remark), [])
-        for note in row.notes:
-            groups.setdefault(one_line(note), []).append(row.label)
-    for text, labels in groups.items():
-        yield f"{_some_of(labels)}: {text}" if labels else text
 
 
 def _some_of(labels: Sequence[str]) -> str:

@@ -22,10 +22,7 @@ from dpbench.records.trial import Status
 from dpbench.report.charts.files import inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw
 from dpbench.report.charts.style import house_style
-from dpbench.report.collectives import (
-    collective_notes,
-    collectives_table,
-)
+from dpbench.report.collectives import collective_notes, collectives_table
 from dpbench.report.explanation import READING, cause_lines, factor_notes, factors_table
 from dpbench.report.footnotes import notes, reasons, unavailable, warnings
 from dpbench.report.headline import Tile, tiles, verdict
@@ -176,15 +173,24 @@ def _advice(subject: Subject, *, counts_rows: bool = False) -> Iterator[str]:
 
 def _sections(subject: Subject, pictures: Sequence[Picture]) -> Iterator[Section]:
     """Throughput first, then the table; sections without content are left out."""
+    clear = not_too_noisy(subject.explanations)
+    factors = [factors_table(clear)] if clear else []
+    reading = [READING, *factor_notes(clear)] if clear else []
+    timings = subject.collectives
+    collectives = [collectives_table(collective_rows(timings.records))] if timings else []
+    beside: dict[str, tuple[list[Table], list[str]]] = {
+        "time": (factors, [*_advice(subject), *reading]),
+        "communication": (collectives, [*collective_notes(timings)] if timings else []),
+    }
     for key, title in CHART_SECTIONS.items():
-        tables, remarks = _tables_and_notes(subject, key)
+        tables, remarks = beside.get(key, ([], []))
         charts = tuple(one for one in pictures if one.kind.section == key)
         if charts or tables or remarks:
             yield Section(
                 key=key,
                 title=title,
                 charts=charts,
-                tables=tables,
+                tables=tuple(table for table in tables if table.lines),
                 notes=tuple(map(one_line, remarks)),
                 folded=key not in OPEN,
             )
@@ -204,20 +210,6 @@ def _sections(subject: Subject, pictures: Sequence[Picture]) -> Iterator[Section
     if words := _words(subject):
         command = escaped(shlex.join(["dpbench", *words]))
         yield Section(key="reproduce", title="Reproduce", code=command, folded=True)
-
-
-def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    """Tables and notes of a section, beside its charts."""
-    if section == "time" and subject.explanations:
-        advice = tuple(_advice(subject))
-        clear = not_too_noisy(subject.explanations)
-        if clear:
-            return (factors_table(clear),), (*advice, READING, *factor_notes(clear))
-        return (), advice
-    if section == "communication" and subject.collectives is not None:
-        table = collectives_table(collective_rows(subject.collectives.records))
-        return ((table,) if table.lines else ()), (*collective_notes(subject.collectives),)
-    return (), ()
 
 
 def _about(subject: Subject) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
@@ -28,34 +27,39 @@ def answer(
     projections: Sequence[Projection], *, notes: Sequence[str] = (), verbose: bool = False
 ) -> Answer:
     """A row for each series and group size; as data, every number with its unit and interval."""
-    lines = [*_refusals(projections), *notes, *_reading(projections)]
-    lines += _assumptions(projections) if verbose else [MORE]
+    references = " or ".join(dict.fromkeys(one.series.reference for one in projections))
+    lines = [
+        *_refusals(projections),
+        *notes,
+        INTERVALS,
+        *_track_record(projections),
+        f"efficiency is speed per replica ÷ that of {references}; 100 % is linear scaling",
+        *(_assumptions(projections) if verbose else [MORE]),
+    ]
     networks = dict.fromkeys(one.network for one in projections if one.network is not None)
     title = f"Simulated on {', '.join(networks)}" if networks else BY_LAW
     return Answer(
         paragraphs=(title, _table(projections), lines),
         data={
-            "series": [*map(_plain, projections)],
+            "series": [
+                {
+                    "label": one.series.label,
+                    "implementation": one.series.rows[0].implementation,
+                    "implementation_label": one.series.rows[0].implementation_label,
+                    "backend": one.series.rows[0].backend,
+                    "batch_size": one.series.rows[0].batch_size,
+                    "item": one.series.rows[0].item,
+                    "reference": one.series.reference,
+                    "network": one.network,
+                    "rows": [asdict(row) for row in one.rows],
+                    "assumptions": list(one.assumptions),
+                }
+                for one in projections
+            ],
             "interval": f"{INTERVALS}; {' '.join(_track_record(projections))}",
             "notes": list(notes),
         },
     )
-
-
-def _plain(one: Projection) -> dict[str, Any]:
-    first = one.series.rows[0]
-    return {
-        "label": one.series.label,
-        "implementation": first.implementation,
-        "implementation_label": first.implementation_label,
-        "backend": first.backend,
-        "batch_size": first.batch_size,
-        "item": first.item,
-        "reference": one.series.reference,
-        "network": one.network,
-        "rows": [asdict(row) for row in one.rows],
-        "assumptions": list(one.assumptions),
-    }
 
 
 def _table(projections: Sequence[Projection]) -> Table:
@@ -107,14 +111,6 @@ def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
             f"node boundary; {ACROSS_NODES.inside} of {ACROSS_NODES.predictions} such predictions "
             "lay within their band. --topology simulates a network instead"
         )
-
-
-def _reading(projections: Sequence[Projection]) -> Iterable[str]:
-    """How to read the numbers."""
-    yield INTERVALS
-    yield from _track_record(projections)
-    references = " or ".join(dict.fromkeys(one.series.reference for one in projections))
-    yield f"efficiency is speed per replica ÷ that of {references}; 100 % is linear scaling"
 
 
 def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
