@@ -12,7 +12,7 @@ import numpy as np
 from dpbench import units
 from dpbench.analysis.estimate import CONFIDENCE, Estimate, Floats, mean, t_quantile
 from dpbench.analysis.throughput import step_seconds
-from dpbench.records.trial import RankMeasurement, TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.units import CLOCK_SECONDS
 
 OUTLIER_DEVIATIONS = 14.826
@@ -127,39 +127,3 @@ def slow_steps(records: Sequence[TrialRecord], skipped: int = 0) -> SlowSteps | 
         extra_seconds=float(np.concatenate(extra).mean()),
         share=mean(shares, unit="of the step"),
     )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class RankSteps:
-    """Arrays of seconds, one value per step."""
-
-    rank: int
-    timed: Floats
-    """Steps with synchronization: in them fast ranks wait for slow ones."""
-    alone: Floats | None
-    """Steps without synchronization; None if a repetition lacks them."""
-    outliers: Floats
-    """The timed steps that are outliers in the rank's own window."""
-
-
-def rank_steps(records: Sequence[TrialRecord]) -> tuple[RankSteps, ...]:
-    """Steps of each rank, from at least one measured record."""
-    by_rank: dict[int, list[RankMeasurement]] = {}
-    for record in records:
-        for measured in record.ranks:
-            by_rank.setdefault(measured.rank, []).append(measured)
-    found = []
-    for rank, each in sorted(by_rank.items()):
-        windows = [np.array(one.timed.step_seconds) for one in each]
-        without = [one.without_sync.step_seconds for one in each if one.without_sync]
-        found.append(
-            RankSteps(
-                rank=rank,
-                timed=np.concatenate(windows),
-                alone=np.concatenate([np.array(steps) for steps in without])
-                if len(without) == len(each) and all(without)
-                else None,
-                outliers=np.concatenate([one[one > outlier_limit(one)] for one in windows]),
-            )
-        )
-    return tuple(found)

@@ -24,10 +24,7 @@ OPTIMIZERS = (
     *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
 )
 """torch's own; the part after the dash chooses the kernels, in place of torch's choice."""
-WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None}
-"""Bytes that travel ÷ bytes of float32 gradients, by communication hook: bfloat16, or matrices of
-low rank, whose bytes depend on the shapes of the gradients."""
-COMM_HOOKS = tuple(WIRE_SHARES)
+COMM_HOOKS = ("none", "bf16", "powersgd")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

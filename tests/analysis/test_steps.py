@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from dpbench.analysis.estimate import Floats
-from dpbench.analysis.steps import outlier_limit, rank_steps, warm_up
-from tests.analysis.builders import steps_of
+from dpbench.analysis.steps import outlier_limit, warm_up
 
 
 def test_outliers_are_ten_standard_deviations_above_the_median() -> None:
@@ -69,17 +66,3 @@ def test_slow_first_steps_that_cost_less_than_a_hundredth_of_the_window_are_none
     for longer, expected in ((1.03, None), (1.07, 82)):
         found = warm_up([np.array([longer] * 82 + [1.0] * 328)] * 3)
         assert (found and found.steps) == expected
-
-
-def test_a_rank_has_the_steps_of_all_repetitions_one_after_the_other() -> None:
-    complete = steps_of("ddp", [0.02, 0.03], [0.01, 0.03], repetition=0)
-    other = steps_of("ddp", [0.04, 0.05], [0.02, 0.02], repetition=1)
-    first, second = rank_steps([complete, other])
-    assert (first.rank, second.rank) == (0, 1)
-    assert first.timed.tolist() == [0.02] * 4 + [0.04] * 4
-    assert second.alone is not None
-    assert second.alone.tolist() == [0.03] * 4 + [0.02] * 4
-    ranks = (replace(other.ranks[0], without_sync=None), other.ranks[1])
-    first, second = rank_steps([complete, replace(other, ranks=ranks)])
-    assert first.alone is None
-    assert second.alone is not None

@@ -91,18 +91,6 @@ def error_scale(rise: float, doublings: float) -> float:
     return math.sqrt((FLAT + rise) * doublings)
 
 
-def refusal(sizes: Sequence[int], n: int) -> str | None:
-    """Why the law says nothing about n replicas, which were not measured; None if it does."""
-    if n < sizes[-1]:
-        return f"below the largest measured group size ({sizes[-1]}); measure it"
-    if n > LARGEST_MULTIPLE * sizes[-1]:
-        return (
-            f"more than {LARGEST_MULTIPLE} × the largest measured group size ({sizes[-1]}); "
-            "simulate larger groups with --topology"
-        )
-    return None
-
-
 def crosses(sizes: Sequence[int], n: int, per_node: int | None) -> bool:
     """Whether n replicas need a second node, and all measured groups fit one."""
     return per_node is not None and sizes[-1] <= per_node < n

@@ -20,7 +20,6 @@ from dpbench.analysis.projection.law import (
     WITHIN_NODE,
     continued,
     crosses,
-    refusal,
 )
 from dpbench.analysis.row import Row, noise_note
 from dpbench.errors import UsageError
@@ -112,25 +111,26 @@ class Series:
         return self._row(n, "measured", speed, efficiency)
 
     def predicted_row(
-        self, n: int, kind: Origin, value: float, reach: tuple[float, float], sample_size: int
+        self, n: int, kind: Origin, value: float, errors: Sequence[float], sample_size: int
     ) -> ProjectedRow:
-        """A group size with a predicted throughput, whose logarithm may be off by `reach` (below,
-        above); the efficiency has the noise of its base, too."""
+        """A group size with a predicted throughput; the efficiency has the noise of its base, too.
 
-        def banded(value: float, below: float, above: float, unit: str) -> Estimate:
+        Each of the independent `errors` is how much longer than predicted, on a logarithmic scale,
+        a step may take, or shorter if it is below 0.
+        """
+
+        def banded(value: float, unit: str, *more: float) -> Estimate:
+            low, high = (
+                value * math.exp(sign * math.hypot(*(max(0.0, -sign * e) for e in errors), *more))
+                for sign in (-1, 1)
+            )
             return Estimate(
-                value=value,
-                low=value * math.exp(-below),
-                high=value * math.exp(above),
-                unit=unit,
-                sample_size=sample_size,
-                basis="model",
+                value=value, low=low, high=high, unit=unit, sample_size=sample_size, basis="model"
             )
 
-        noise = noise_of(self.base)
-        below, above = (math.hypot(side, noise) for side in reach)
-        efficiency = banded(value / (n * self.base.value), below, above, "of linear")
-        return self._row(n, kind, banded(value, *reach, self.base.unit), efficiency)
+        share = value / (n * self.base.value)
+        efficiency = banded(share, "of linear", noise_of(self.base))
+        return self._row(n, kind, banded(value, self.base.unit), efficiency)
 
     def _row(self, n: int, kind: Origin, speed: Estimate, efficiency: Estimate) -> ProjectedRow:
         """The row with its step time, if the batch size is known."""
@@ -155,17 +155,6 @@ class Projection:
 def noise_of(speed: Estimate) -> float:
     """How far the logarithm of a measured speed may be off; 0 without an interval."""
     return math.log(speed.ends[1] / speed.value)
-
-
-def reach(cases: Sequence[float], *more: float) -> tuple[float, float]:
-    """How far a value may lie below and above, both positive: the root of summed squares.
-
-    `cases` are values with each input at one end of its interval, relative to the value itself, on
-    a logarithmic scale; `more` are further parts that count to both sides.
-    """
-    below = math.hypot(*(min(0.0, case) for case in cases), *more)
-    above = math.hypot(*(max(0.0, case) for case in cases), *more)
-    return below, above
 
 
 def sweep_series(
@@ -253,26 +242,29 @@ def project_by_law(
             f"{series.label}: a projection needs at least two group sizes, got {sizes[0]}; measure "
             "more, for example with dpbench sweep --group-sizes 1,2,4"
         )
-    wanted = group_sizes or (*sizes, 2 * sizes[-1], LARGEST_MULTIPLE * sizes[-1])
-    rows = (_predicted(series, n, per_node) for n in sorted(set(wanted)))
-    return Projection(series=series, rows=tuple(rows))
-
-
-def _predicted(series: Series, n: int, per_node: int | None) -> ProjectedRow:
-    sizes, speeds = series.group_sizes, series.speeds
-    if n in sizes:
-        return series.measured_row(n)
-    reason = refusal(sizes, n) or series.beyond_one_machine(n, per_node)
-    if reason is not None:
-        return ProjectedRow(group_size=n, kind="refused", reason=reason)
+    speeds, rows = series.speeds, list[ProjectedRow]()
     seconds = [size / speed.value for size, speed in zip(sizes, speeds, strict=True)]
-    predicted = continued(sizes, seconds, n)
-    across = crosses(sizes, n, per_node)
-    errors = ACROSS_NODES if across else WITHIN_NODE
-    shift = errors.middle * predicted.scale
-    ends = [(end - errors.middle) * predicted.scale for end in (errors.low, errors.high)]
-    noise = predicted.noise(noise_of(speeds[0]), noise_of(speeds[-1]))
-    faster, slower = reach(ends, noise)
-    speed = n * math.exp(-predicted.log_seconds - shift)
-    kind: Origin = "next node" if across else "extrapolated"
-    return series.predicted_row(n, kind, speed, (slower, faster), len(sizes))
+    for n in sorted({*(group_sizes or (*sizes, 2 * sizes[-1], LARGEST_MULTIPLE * sizes[-1]))}):
+        reason = series.beyond_one_machine(n, per_node)
+        if n in sizes:
+            rows.append(series.measured_row(n))
+            continue
+        if n < sizes[-1]:
+            reason = f"below the largest measured group size ({sizes[-1]}); measure it"
+        elif n > LARGEST_MULTIPLE * sizes[-1]:
+            reason = (
+                f"more than {LARGEST_MULTIPLE} × the largest measured group size ({sizes[-1]}); "
+                "simulate larger groups with --topology"
+            )
+        if reason is not None:
+            rows.append(ProjectedRow(group_size=n, kind="refused", reason=reason))
+            continue
+        predicted, across = continued(sizes, seconds, n), crosses(sizes, n, per_node)
+        band = ACROSS_NODES if across else WITHIN_NODE
+        errors = [(end - band.middle) * predicted.scale for end in (band.low, band.high)]
+        noise = predicted.noise(noise_of(speeds[0]), noise_of(speeds[-1]))
+        speed = n * math.exp(-predicted.log_seconds - band.middle * predicted.scale)
+        kind: Origin = "next node" if across else "extrapolated"
+        errors += [noise, -noise]
+        rows.append(series.predicted_row(n, kind, speed, errors, len(sizes)))
+    return Projection(series=series, rows=tuple(rows))

@@ -20,12 +20,11 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate, Floats, geometric_mean, single_value
 from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Topology
-from dpbench.analysis.projection.series import ProjectedRow, Projection, Series, reach
+from dpbench.analysis.projection.series import ProjectedRow, Projection, Series
 from dpbench.analysis.throughput import free_communication_seconds, mean_rank_step_seconds
 from dpbench.errors import UsageError
 from dpbench.records.trial import GradientTrace
 from dpbench.specs import TrialSpec
-from dpbench.specs.axes import WIRE_SHARES
 from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
 from dpbench.specs.trial import BUCKETED
 from dpbench.units import MEBI
@@ -133,8 +132,6 @@ class Simulation:
     """The trial at group size 1."""
     contention: Mapping[int, Estimate]
     """Group size → step of its slowest replicas without synchronization ÷ the step of one."""
-    wire_share: float
-    """Bytes that travel ÷ bytes of the gradients."""
 
     def step_seconds(
         self, n: int, *, compute: float = 1.0, contention: float = 1.0, network: float = 1.0
@@ -143,7 +140,7 @@ class Simulation:
         beside = self.contention_at(n).value * contention if n > 1 else 1.0
         return simulated_seconds(
             self.trace.scaled(compute * beside),
-            lambda nbytes: network * self.network.seconds(self.wire_share * nbytes, n),
+            lambda nbytes: network * self.network.seconds(nbytes, n),
             cap_mb=self.trial.bucket_cap_mb,
             accumulation_steps=self.trial.accumulation_steps,
         )
@@ -172,12 +169,12 @@ class Simulation:
         octaves = max(0.0, math.log2(n / self.series.group_sizes[-1]))
         rise = max(0.0, math.log(seconds / self.step_seconds(1))) / math.log2(n)
         scale = error_scale(rise, octaves)
-        swings = [math.log(one / seconds) for one in moved]
-        faster, slower = reach([*swings, WITHIN_NODE.low * scale, WITHIN_NODE.high * scale])
+        errors = [math.log(one / seconds) for one in moved]
+        errors += [WITHIN_NODE.low * scale, WITHIN_NODE.high * scale]
         items = self.series.items_per_replica
         assert items is not None, "sweeps have a batch size"
         speed = n * items / seconds
-        return self.series.predicted_row(n, "projected", speed, (slower, faster), self.traces)
+        return self.series.predicted_row(n, "projected", speed, errors, self.traces)
 
 
 def project_by_simulation(
@@ -212,10 +209,9 @@ def simulation_of(series: Series, network: Topology) -> Simulation:
             f"{series.rows[0].series} cannot be simulated, only {', '.join(BUCKETED)} can; without "
             "a network, project uses a law"
         )
-    if (wire_share := WIRE_SHARES[trial.comm_hook]) is None:
+    if trial.comm_hook != "none":
         raise UsageError(
-            f"{series.label}: a communication hook cannot be simulated, because traces have no "
-            "shapes of gradients; sweep without it"
+            f"{series.label}: a communication hook cannot be simulated; sweep without it"
         )
     alone = series.rows[0].records if series.group_sizes[0] == 1 else ()
     traces = [rank.gradient_trace for r in alone for rank in r.ranks if rank.gradient_trace]
@@ -239,5 +235,4 @@ def simulation_of(series: Series, network: Topology) -> Simulation:
         traces=len(traces),
         trial=trial,
         contention=contention,
-        wire_share=wire_share,
     )

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import slowest_of
 from dpbench.analysis.row import Row
-from dpbench.analysis.steps import RankSteps, rank_steps
+from dpbench.analysis.steps import outlier_limit
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
@@ -30,36 +30,44 @@ FARTHEST = 3.0
 
 def step_times(subject: Subject) -> Drawn:
     """One bar per rank for the timed steps, and below it a pale one without synchronization."""
-    every = {one: _ranks(one) for one in subject.rows if one.records}
-    ranks = {one: own for one, own in every.items() if all(len(rank.timed) > 1 for rank in own)}
+    ranks = {
+        row: _shown_ranks(row)
+        for row in subject.rows
+        if row.records and all(len(rank.timed.step_seconds) > 1 for rank in row.records[0].ranks)
+    }
     if not ranks:
         raise NothingToDraw("no completed trial has two timed steps or more")
     figure, panels, left_out = case_panels(ranks, lambda row: len(ranks[row]))
     styles = series_styles([series_of(one) for one in ranks])
     for axis, rows in panels:
-        shown = [rank for row in rows for rank in ranks[row]]
-        edge = FARTHEST * max(float(np.median(rank.timed)) for rank in shown)
+        windows = {
+            (row, rank): [np.array(record.ranks[rank].timed.step_seconds) for record in row.records]
+            for row in rows
+            for rank in ranks[row]
+        }
+        edge = FARTHEST * max(float(np.median(np.concatenate(w))) for w in windows.values())
         names: list[str] = []
-        for row in rows:
-            slowest = slowest_of(row.records)
-            for rank in ranks[row]:
-                place, color = len(names), styles[series_of(row)]["color"]
-                _draw_steps(axis, place - 0.14, rank.timed, color)
-                if rank.alone is not None:
-                    _draw_steps(axis, place + 0.22, rank.alone, color, alpha=0.4)
-                late = rank.outliers[rank.outliers <= edge]
-                axis.plot(late, [place - 0.14] * len(late), "o", color=color, mfc="white")
-                words = []
-                if slowest is not None and slowest.rank == rank.rank:
-                    words.append(f"slowest {slowest.slowest_in}/{slowest.repetitions}")
-                if count := len(rank.outliers):
-                    words.append(units.counted(count, "outlier"))
-                if beyond := int((rank.timed > edge).sum()):
-                    words.append(f"{beyond} up to {units.seconds(float(rank.timed.max()))} ▸")
-                write_beside(axis, place, " · ".join(words))
-                first = f"{one_line(row.series)}  " if rank is ranks[row][0] else ""
-                number = f"rank {rank.rank}" if len(row.records[0].ranks) > 1 else ""
-                names.append(first + number)
+        for (row, rank), own in windows.items():
+            place, color, timed = len(names), styles[series_of(row)]["color"], np.concatenate(own)
+            _draw_steps(axis, place - 0.14, timed, color)
+            alone = [record.ranks[rank].without_sync for record in row.records]
+            bare = [window.step_seconds for window in alone if window and window.step_seconds]
+            if len(bare) == len(own):
+                _draw_steps(axis, place + 0.22, np.concatenate(bare), color, alpha=0.4)
+            outliers = np.concatenate([one[one > outlier_limit(one)] for one in own])
+            late = outliers[outliers <= edge]
+            axis.plot(late, [place - 0.14] * len(late), "o", color=color, mfc="white")
+            words, slowest = [], slowest_of(row.records)
+            if slowest is not None and slowest.rank == rank:
+                words.append(f"slowest {slowest.slowest_in}/{slowest.repetitions}")
+            if count := len(outliers):
+                words.append(units.counted(count, "outlier"))
+            if beyond := int((timed > edge).sum()):
+                words.append(f"{beyond} up to {units.seconds(float(timed.max()))} ▸")
+            write_beside(axis, place, " · ".join(words))
+            first = f"{one_line(row.series)}  " if rank == ranks[row][0] else ""
+            number = f"rank {rank}" if len(row.records[0].ranks) > 1 else ""
+            names.append(first + number)
         axis.set_xlim(right=min(edge, axis.get_xlim()[1]))
         axis.set_yticks(range(len(names)), names)
         scaled_axis(axis, "s", "step time", which="x")
@@ -72,13 +80,13 @@ def step_times(subject: Subject) -> Drawn:
     return figure, [], [*remarks, *left_out]
 
 
-def _ranks(one: Row) -> list[RankSteps]:
+def _shown_ranks(row: Row) -> list[int]:
     """The first ranks, and the slowest one."""
-    every, slowest = rank_steps(one.records), slowest_of(one.records)
-    kept = [rank.rank for rank in every[:MOST_RANKS]]
-    if slowest is not None and slowest.rank not in kept:
-        kept = [*kept[:-1], slowest.rank]
-    return [rank for rank in every if rank.rank in kept]
+    slowest = slowest_of(row.records)
+    shown = [*range(len(row.records[0].ranks))][:MOST_RANKS]
+    if slowest is not None and slowest.rank not in shown:
+        shown[-1] = slowest.rank
+    return shown
 
 
 def _draw_steps(
