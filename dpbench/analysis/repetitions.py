@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 from dpbench import units
@@ -88,18 +89,6 @@ def is_disturbed(record: TrialRecord) -> bool:
     return _share(load) >= _limit(record.trial)
 
 
-def is_untrustworthy(records: Sequence[TrialRecord]) -> bool:
-    """Whether so many trials were disturbed that no figure of the sweep can be trusted."""
-    looked_at = [record for record in records if record.host_load and record.ranks]
-    return bool(looked_at) and sum(map(is_disturbed, looked_at)) >= MANY * len(looked_at)
-
-
-def is_heavy(records: Sequence[TrialRecord]) -> bool:
-    """Whether the load was so heavy that no difference between rows can be trusted either."""
-    busy = [one.host_load for one in records if one.host_load and is_disturbed(one)]
-    return is_untrustworthy(records) and fmean(map(_share, busy)) > HEAVY
-
-
 def load_warning(load: HostLoad | None, trial: TrialSpec) -> tuple[str, ...]:
     """What to say before the first trial, if others use the machine; () if they do not."""
     if load is None or _share(load) < _limit(trial):
@@ -111,23 +100,41 @@ def load_warning(load: HostLoad | None, trial: TrialSpec) -> tuple[str, ...]:
     )
 
 
-def load_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """Note on the load of others, the number of trials, and what follows; () on a quiet machine."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """How much others used the machine while trials ran."""
+
+    note: str = ""
+    """Who used how much of it, in how many trials, and what follows; "" on a quiet machine."""
+    is_busy: bool = False
+    """Whether so many trials were disturbed that no figure can be trusted."""
+    is_heavy: bool = False
+    """Whether they were disturbed so much that no difference can be trusted either."""
+
+
+QUIET = Load()
+
+
+def load_of(records: Sequence[TrialRecord]) -> Load:
+    """The load of others during these trials."""
     looked_at = [record for record in records if record.host_load and record.ranks]
-    busy = [record for record in looked_at if is_disturbed(record)]
-    if not busy:
-        return ()
-    loads = [record.host_load for record in busy if record.host_load]
+    loads = [record.host_load for record in looked_at if is_disturbed(record) and record.host_load]
+    if not loads:
+        return QUIET
+    is_busy = len(loads) >= MANY * len(looked_at)
     stolen, others = sum(load.stolen for load in loads), sum(load.during for load in loads)
     who = "other virtual machines" if stolen > others else "other processes"
     used = units.span(round(100 * min(1.0, _share(load))) for load in loads)
     cores = units.counted(max(load.cores for load in loads), "core")
-    trials = f"{len(busy):,} of {units.counted(len(looked_at), 'trial')}"
-    if not is_untrustworthy(records):
-        verdict = ": their intervals may be wide; add --repetitions"
-    else:
-        verdict = ": measure on a free machine before acting on this"
-    return (f"{who} used {used} % of {cores} during {trials}{verdict}",)
+    trials = f"{len(loads):,} of {units.counted(len(looked_at), 'trial')}"
+    advice = "their intervals may be wide; add --repetitions"
+    if is_busy:
+        advice = "measure on a free machine before acting on this"
+    return Load(
+        note=f"{who} used {used} % of {cores} during {trials}: {advice}",
+        is_busy=is_busy,
+        is_heavy=is_busy and fmean(map(_share, loads)) > HEAVY,
+    )
 
 
 def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | None:

@@ -11,7 +11,7 @@ from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.headline import Headline, headline_of
 from dpbench.analysis.published import from_csv
-from dpbench.analysis.repetitions import is_untrustworthy, load_notes
+from dpbench.analysis.repetitions import QUIET, Load, load_of
 from dpbench.analysis.row import Row
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import NOT_A_MEAN
@@ -30,8 +30,8 @@ class Subject:
     rows: tuple[Row, ...] = ()
     warnings: tuple[str, ...] = ()
     """Warnings before a number is believed: about machines, or the model's loss."""
-    load_notes: tuple[str, ...] = ()
-    """Those of the warnings that are about other load on the machine."""
+    load: Load = QUIET
+    """Other load on the machine, of which the warnings have the note."""
     hints: tuple[str, ...] = ()
     explanations: tuple[Explanation, ...] = ()
     """Explanations of all rows that have a speed, also of those that are too noisy."""
@@ -60,8 +60,7 @@ class Subject:
     @property
     def headlines(self) -> dict[str, Headline]:
         """The main results of each work, of which a sweep of one architecture has one: ""."""
-        is_busy = self.sweep is not None and is_untrustworthy(self.sweep.records)
-        load = self.load_notes[0] if is_busy else ""
+        load = self.load.note if self.load.is_busy else ""
         return {one.work: headline_of(one.rows, load=load) for one in self.works}
 
 
@@ -72,17 +71,17 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
         return Subject(name=name, collectives=stored)
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
-    load = load_notes(records)
+    load = load_of(records)
     means = [one.verification.is_sample_mean for one in records if one.verification]
     return Subject(
         name=name,
         rows=rows,
         warnings=(
             *([NOT_A_MEAN] if False in means else []),
-            *load,
+            *([load.note] if load.note else []),
             *environment_notes(records, environments),
         ),
-        load_notes=load,
+        load=load,
         hints=hints(rows, environments),
         explanations=explain_rows(rows),
         sweep=stored,

@@ -62,7 +62,7 @@ def explain(options: ExplainOptions) -> Answer:
     elif not chooses:
         shown = fastest(shown)
     noisy = [one.row for one in chosen if one.is_too_noisy and one not in shown]
-    first = (*sweep.warnings, *subject.unfinished, *subject.load_notes)
+    first = (*sweep.warnings, *subject.unfinished, *filter(None, [subject.load.note]))
     found = answer(
         explanations,
         shown=shown,

@@ -108,22 +108,21 @@ def environment_differences(matched: Matched) -> tuple[str, ...]:
                 found["not all of them are stored"] = None
             else:
                 found |= dict.fromkeys(other.differences_from(one))
-    groups = [_group_classes(side.selected()) for side in (matched.baseline, matched.candidate)]
+    # torch's class of process group behind each backend, where ranks have a group.
+    groups = [
+        {
+            record.trial.backend: rank.group_class
+            for record in side.selected()
+            for rank in record.ranks
+            if rank.group_class
+        }
+        for side in (matched.baseline, matched.candidate)
+    ]
     for backend in groups[0].keys() & groups[1].keys():
         then, now = (classes[backend] for classes in groups)
         if then != now:
             found[f"process group {then} -> {now}"] = None
     return tuple(found)
-
-
-def _group_classes(records: Sequence[TrialRecord]) -> dict[str, str]:
-    """torch's class of process group behind each backend, where ranks have a group."""
-    return {
-        record.trial.backend: rank.group_class
-        for record in records
-        for rank in record.ranks
-        if rank.group_class
-    }
 
 
 def _environments(side: Side) -> dict[str, Environment | None]:

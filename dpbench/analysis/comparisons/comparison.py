@@ -133,10 +133,22 @@ def compare_metric(matched: Matched, metric: Metric, *, within: float) -> tuple[
         if baseline or candidate or not (pair.baseline or pair.candidate):
             rows.append(_compared(pair, metric, baseline, candidate, matched.same_sweep))
     corrected = holm([None if row.tested is None else row.tested.p_value for row in rows])
-    return tuple(
-        row if p is None else _with_outcome(row, p, metric, within)
-        for row, p in zip(rows, corrected, strict=True)
-    )
+    changed: tuple[RowOutcome, RowOutcome] = ("worse", "better")
+    if metric.is_speed:
+        changed = ("slower", "faster")
+    judged = []
+    for row, p in zip(rows, corrected, strict=True):
+        if row.slowdown is None or p is None:
+            judged.append(row)
+            continue
+        low, high = row.slowdown.ends
+        outcome: RowOutcome = "inconclusive"
+        if 1 / (1 + within) <= low and high <= 1 + within:
+            outcome = "same"
+        elif p < ALPHA:
+            outcome = changed[row.slowdown.value < 1]
+        judged.append(replace(row, p_value_corrected=p, outcome=outcome))
+    return tuple(judged)
 
 
 def _values(records: Sequence[TrialRecord], metric: Metric) -> dict[int, float]:
@@ -176,16 +188,3 @@ def _compared(
         change=change,
         reason=reason,
     )
-
-
-def _with_outcome(row: Comparison, corrected: float, metric: Metric, within: float) -> Comparison:
-    assert row.slowdown is not None, "a p-value is that of a slowdown"
-    low, high = row.slowdown.ends
-    outcome: RowOutcome = "inconclusive"
-    if 1 / (1 + within) <= low and high <= 1 + within:
-        outcome = "same"
-    elif corrected < ALPHA and metric.is_speed:
-        outcome = "slower" if row.slowdown.value > 1 else "faster"
-    elif corrected < ALPHA:
-        outcome = "worse" if row.slowdown.value > 1 else "better"
-    return replace(row, p_value_corrected=corrected, outcome=outcome)

@@ -34,13 +34,7 @@ from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change_bet
 from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.repetitions import (
-    by_configuration,
-    is_heavy,
-    is_untrustworthy,
-    load_notes,
-    outcome,
-)
+from dpbench.analysis.repetitions import by_configuration, load_of, outcome
 from dpbench.records.trial import Status
 from dpbench.specs import Labels
 
@@ -135,8 +129,8 @@ def assess(
     baseline = sides[0][0].selected()
     candidates = [candidate.selected() for _, candidate in sides]
     trials = [record for records in (*candidates, baseline) for record in records]
-    busy = [records for records in (*candidates, baseline) if is_untrustworthy(records)]
-    is_blocked = any(map(is_heavy, busy))
+    loads = [*map(load_of, (*candidates, baseline))]
+    is_blocked = any(load.is_heavy for load in loads)
     labels = Labels.among(record.trial for record in trials)
     failures = []
     for records, role in (*((one, "") for one in candidates), (baseline, " (baseline)")):
@@ -156,8 +150,8 @@ def assess(
         notes=tuple(dict.fromkeys(note for one in compared for note in one.notes)),
         failures=tuple(failures),
         differences=tuple(dict.fromkeys(line for one in compared for line in one.differences)),
-        load=next(iter(load_notes(trials)), ""),
-        is_busy=bool(busy),
+        load=load_of(trials).note,
+        is_busy=any(load.is_busy for load in loads),
         is_blocked=is_blocked,
     )
 

@@ -72,7 +72,10 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
             found.append(_of_factor(factor, one, others))
     if one.phases is not None and is_large_loss(share := one.phases.data_share):
         # A loader that is as slow in `single` costs no efficiency, and still costs time.
-        text, remedy = "loading data, on every rank", _faster_loading(one.trial)
+        trial = one.trial
+        tries = "" if trial.data_workers or trial.prefetch else "--prefetch 2 "
+        tries += f"--data-workers {2 * (trial.data_workers or 1)}"
+        text, remedy = "loading data, on every rank", f"try {tries}, or a faster source of samples"
         found.append(Cause(kind="data", share=share, text=text, remedy=remedy))
     return tuple(sorted(found, key=lambda cause: cause.order))
 
@@ -153,17 +156,6 @@ def _wrapper(one: Explanation) -> TextAndRemedy:
 
 def _accumulate(trial: TrialSpec) -> str:
     return f"--accumulate {trial.accumulation_steps * ACCUMULATE_TIMES}"
-
-
-def _faster_loading(trial: TrialSpec) -> str:
-    """The next step of loading ahead that the trial has not taken."""
-    if trial.data_workers:
-        tries = f"--data-workers {2 * trial.data_workers}"
-    elif trial.prefetch:
-        tries = "--data-workers 2"
-    else:
-        tries = "--prefetch 2 --data-workers 2"
-    return f"try {tries}, or a faster source of samples"
 
 
 def _communication(one: Explanation, others: Sequence[Explanation]) -> TextAndRemedy:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.diagnosis.hints import hints
-from dpbench.analysis.repetitions import is_disturbed, load_notes
+from dpbench.analysis.repetitions import QUIET, is_disturbed, load_of
 from dpbench.analysis.rows import summarize
 from dpbench.records import environment
 from dpbench.records.environment import Accelerator, Environment
@@ -29,14 +29,16 @@ def trials(loads: Sequence[HostLoad | None], **changes: object) -> list[TrialRec
 
 def test_a_busy_machine_is_named_with_what_it_was_busy_with_and_how_often() -> None:
     records = trials([load(0.8)] * 31 + [load(0.1)] * 11)
-    assert load_notes(records) == (
+    found = load_of(records)
+    assert found.note == (
         "other processes used 40 % of 2 cores during 31 of 42 trials: measure on a free machine "
-        "before acting on this",
+        "before acting on this"
     )
+    assert (found.is_busy, found.is_heavy) == (True, False)
 
 
 def test_a_quiet_machine_and_old_results_have_nothing_to_say() -> None:
-    assert load_notes(trials([load(0.19), None])) == ()
+    assert load_of(trials([load(0.19), None])) == QUIET
 
 
 def test_trials_on_gpus_bear_more_of_it() -> None:
