@@ -52,7 +52,9 @@ def plus_minus(
     half_width = estimate.half_width * scale
     if half_width <= ROUNDING * abs(value):
         return f"{value:,.{plain_decimals}f} ± 0"
-    if not _is_lopsided(estimate):
+    nearer, farther = sorted(estimate.sides)
+    # Unless ± would say something else than the two ends.
+    if farther <= max(LOPSIDED * nearer, TIGHT * abs(estimate.value)):
         places = decimals(half_width, value, two_after_one=two_after_one)
         return f"{_rounded(value, places)} ± {half_width:,.{places}f}"
     low, high = (end * scale for end in estimate.interval)
@@ -145,12 +147,6 @@ def quantity(estimate: Estimate | None, *, with_rate: bool = True) -> str:
     return f"{number} {one_line(estimate.unit)}" if with_rate and number != NOISY else number
 
 
-def _is_lopsided(estimate: Estimate) -> bool:
-    """Whether ± would say something else than the two ends."""
-    nearer, farther = sorted(estimate.sides)
-    return farther > max(LOPSIDED * nearer, TIGHT * abs(estimate.value))
-
-
 def _rounded(value: float, places: int) -> str:
     """Rounds to so many decimals, to tens, hundreds, … below zero; writes no sign of a zero."""
     return f"{round(value, places):z,.{max(places, 0)}f}"
@@ -195,11 +191,6 @@ SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
 """Styles of values that are compared by ratio, of which some are too noisy to print."""
 
 
-def _group_size(row: Row) -> str:
-    """Writes the size with the replicas of each host, if there are several: "3 (2+1)"."""
-    return f"{row.group_size} ({host_counts(row.nodes)})" if row.nodes else str(row.group_size)
-
-
 def _learning_rate(row: Row) -> str:
     """Writes the rate with the rule that scaled it: "0.02 (linear)"."""
     assert row.trial is not None, "published rows have no learning rate"
@@ -210,7 +201,9 @@ def _learning_rate(row: Row) -> str:
 
 WORDS: Mapping[str, Callable[[Row], str]] = {
     "implementation": lambda row: row.implementation_label,
-    "group_size": _group_size,
+    "group_size": lambda row: (
+        str(row.group_size) + (f" ({host_counts(row.nodes)})" if row.nodes else "")
+    ),
     "learning_rate": _learning_rate,
     "status": lambda row: row.status.words,
 }

@@ -83,7 +83,17 @@ def rows_text(
     if name == TEXT and columns is None:
         return _for_terminal(rows, width or UNLIMITED)
     if columns == SEED:
-        table = seed_table(rows)
+        # The columns of torch-ddp's README, with its headers, order and number format.
+        shown = sorted(rows, key=lambda r: (r.backend or "", r.group_size, r.batch_size or 0))
+        speeds = (row.throughput for row in shown)
+        table = Table(
+            columns=(
+                text_column("Backend", [row.backend or MISSING for row in shown]),
+                text_column("Proc Group", [str(row.group_size) for row in shown]),
+                text_column("Batch", [str(row.batch_size or MISSING) for row in shown]),
+                text_column("Images/s", [f"{e.value:.1f}" if e else MISSING for e in speeds]),
+            )
+        )
     else:
         chosen = parse_columns(columns) if columns else usual_columns(rows)
         table = configurations(rows, chosen, with_reasons=name != TEXT)
@@ -146,22 +156,6 @@ def configurations(rows: Rows, columns: Sequence[Metric], *, with_reasons: bool 
     return Table(
         columns=tuple(replace(one, header=one.header.replace("{Item}", name)) for one in table),
         footnote=UPPER_BOUND if any(row.implementation == INDEPENDENT for row in rows) else "",
-    )
-
-
-def seed_table(rows: Rows) -> Table:
-    """The four columns of torch-ddp's README, with its headers, order and number format."""
-    shown = sorted(rows, key=lambda r: (r.backend or "", r.group_size, r.batch_size or 0))
-    return Table(
-        columns=(
-            text_column("Backend", [row.backend or MISSING for row in shown]),
-            text_column("Proc Group", [str(row.group_size) for row in shown]),
-            text_column("Batch", [str(row.batch_size or MISSING) for row in shown]),
-            text_column(
-                "Images/s",
-                [f"{row.throughput.value:.1f}" if row.throughput else MISSING for row in shown],
-            ),
-        )
     )
 
 

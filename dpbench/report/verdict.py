@@ -24,13 +24,23 @@ NO_SPREAD = 1e-6
 
 def answer(verdict: Verdict, *, exit_status: int) -> Answer:
     """The whole answer. As data, ratios above 1 are worse, and None is not measured."""
-    first = headline(verdict)
+    first, rows = headline(verdict), verdict.rows
+    reading = [f"+ is worse; ranges are {units.percent(CONFIDENCE)} intervals over repetitions"]
+    if len(rows) > 1:  # the headline has the reason of a single one
+        reading.insert(
+            0,
+            "the verdict is on the mean change of all rows of a metric; one regressed row also "
+            "makes it regressed, and with --strict one inconclusive row makes it inconclusive",
+        )
+        for reason in dict.fromkeys(row.reason for row in rows if row.reason):
+            named = dict.fromkeys(row.pair.label for row in rows if row.reason == reason)
+            reading.append(f"{reason}: {units.some_of([*named], LISTED)}")
     candidates = ", ".join(dict.fromkeys(one.candidate for one in verdict.metrics))
     return Answer(
         paragraphs=(
             f"{first}\n{candidates} (candidate) against {verdict.baseline} (baseline)",
             *_tables(verdict),
-            [*_reading(verdict.rows), *all_notes(verdict)],
+            [*reading, *all_notes(verdict)],
         ),
         data={
             "outcome": verdict.outcome,
@@ -152,20 +162,6 @@ def _tables(verdict: Verdict) -> Iterator[str | Table]:
                 text_column("Verdict", [row.outcome for row in rows]),
             )
         )
-
-
-def _reading(rows: Sequence[Comparison]) -> Iterator[str]:
-    """How to read the table."""
-    if len(rows) > 1:
-        yield (
-            "the verdict is on the mean change of all rows of a metric; one regressed row also "
-            "makes it regressed, and with --strict one inconclusive row makes it inconclusive"
-        )
-    yield f"+ is worse; ranges are {units.percent(CONFIDENCE)} intervals over repetitions"
-    if len(rows) > 1:  # the headline has the reason of a single one
-        for reason in dict.fromkeys(row.reason for row in rows if row.reason):
-            named = dict.fromkeys(row.pair.label for row in rows if row.reason == reason)
-            yield f"{reason}: {units.some_of([*named], LISTED)}"
 
 
 def all_notes(verdict: Verdict) -> list[str]:

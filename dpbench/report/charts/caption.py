@@ -34,7 +34,14 @@ def with_caption(
     environments = subject.stored.environments if subject.stored else {}
     records = subject.sweep.records if subject.sweep else ()
     used = {name for record in records for name in record.environment_ids} or {*environments}
-    parts = (*interval_words(values), *remarks, environment_line(environments, used), subject.name)
+    words = []
+    repeated = [one.sample_size for one in values if one.basis == "repetitions"]
+    if repeated:
+        level, count = units.percent(CONFIDENCE), units.span(repeated)
+        words.append(f"bars: {level} interval over n = {count} repetitions")
+    if single := sum(one.basis == "single value" for one in values):
+        words.append(f"{units.counted(single, 'point')} without a bar: n = 1")
+    parts = (*words, *remarks, environment_line(environments, used), subject.name)
     text = textwrap.fill(
         " · ".join(map(one_line, parts)),
         int(figure.get_figwidth() * CHARACTERS_PER_INCH),
@@ -61,15 +68,3 @@ def with_caption(
     caption = figure.supxlabel(text, x=0.01, y=place, ha="left", va="bottom", fontsize=8)
     caption.set(in_layout=False, color=MUTED)
     return figure
-
-
-def interval_words(values: Sequence[Estimate]) -> list[str]:
-    """How the intervals of a chart came about, and which values have none."""
-    words = []
-    repeated = [one for one in values if one.basis == "repetitions"]
-    if repeated:
-        count = units.span(one.sample_size for one in repeated)
-        words.append(f"bars: {units.percent(CONFIDENCE)} interval over n = {count} repetitions")
-    if single := sum(one.basis == "single value" for one in values):
-        words.append(f"{units.counted(single, 'point')} without a bar: n = 1")
-    return words
