@@ -29,11 +29,13 @@ def show_rows(
     """Prints the rows in a format for documents or programs, or writes them to a file; notes go
     to stderr."""
     from dpbench.report.footnotes import footnotes
-    from dpbench.report.tables import DATA_FORMATS, collectives_text, rows_text
+    from dpbench.report.tables import DATA_FORMATS, frame_text, rows_text
 
     warn(*subject.unfinished, *(subject.stored.warnings if subject.stored else ()))
     if subject.collectives:
-        text = collectives_text(subject.collectives.records, format, columns)
+        from dpbench.analysis.frames import collective_frame
+
+        text = frame_text(collective_frame(subject.collectives.records), format, columns)
     else:
         text = rows_text(subject.rows, format=format, columns=columns)
     for note in () if format in DATA_FORMATS else footnotes(subject.rows):
@@ -46,9 +48,12 @@ def show_rows(
 
 def show_collectives(stored: StoredCollectives, *, as_json: bool = False) -> None:
     """Prints their table, or their rows for programs, to stdout."""
+    from dpbench.analysis.frames import collective_frame
     from dpbench.report.collectives import stored_answer
-    from dpbench.report.tables import collectives_text
+    from dpbench.report.tables import frame_text
 
-    as_rows = as_json and collectives_text(stored.records, "json", None)
-    print_result(as_rows or stored_answer(stored).text)
+    if as_json:
+        print_result(frame_text(collective_frame(stored.records), "json"))
+    else:
+        print_result(stored_answer(stored).text)
     warn(*stored.warnings)

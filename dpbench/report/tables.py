@@ -25,8 +25,6 @@ from dpbench.specs.traits import INDEPENDENT
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dpbench.records.collectives import CollectiveRecord
-
 Rows = Sequence[Row]
 
 TEXT = "text"
@@ -36,7 +34,7 @@ DATA_FORMATS = ("csv", "json")
 FORMATS = (TEXT, "markdown", *DATA_FORMATS)
 SEED = "seed"
 """The value of --columns for the columns of torch-ddp's README, from which dpbench grew."""
-SEED_KEYS = ("backend", "group_size", "batch_size", "images_per_second")
+SEED_KEYS = "backend,group_size,batch_size,images_per_second"
 IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names others."""
 MOST_IMPORTANT = (
@@ -75,11 +73,7 @@ def rows_text(
     if name in DATA_FORMATS:
         from dpbench.analysis.frames import to_frame
 
-        frame = to_frame(rows)
-        if columns is not None:
-            keys = SEED_KEYS if columns == SEED else parse_keys(columns, frame.columns)
-            frame = frame[list(keys)]
-        return frame_text(frame, name)
+        return frame_text(to_frame(rows), name, SEED_KEYS if columns == SEED else columns)
     if name == TEXT and columns is None:
         return _for_terminal(rows, width or UNLIMITED)
     if columns == SEED:
@@ -213,26 +207,18 @@ def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) 
     return names
 
 
-def collectives_text(records: Iterable[CollectiveRecord], format: str, columns: str | None) -> str:
-    """A row for each collective, backend, group size and message size, for programs. Raises
-    UsageError for a format of documents, and UnknownName for an unknown column."""
-    from dpbench.analysis.frames import collective_frame
-
-    frame = collective_frame(records)
-    if columns is not None:
-        frame = frame[list(parse_keys(columns, map(str, frame.columns)))]
-    return frame_text(frame, format)
-
-
-def frame_text(frame: pd.DataFrame, format: str) -> str:
-    """The rows for programs, as CSV or JSON.
+def frame_text(frame: pd.DataFrame, format: str, columns: str | None = None) -> str:
+    """The rows for programs, as CSV or JSON, with these `columns`, all unless given.
 
     CSV has a header of keys and one line per row; missing values are empty, and an apostrophe
     stands before every text that a spreadsheet would compute. JSON is an array with one object per
     row; missing values are null and infinity is the text "inf". Raises UsageError for a format of
-    documents.
+    documents, and UnknownName for an unknown column.
     """
     from pandas.api.types import is_numeric_dtype
+
+    if columns is not None:
+        frame = frame[list(parse_keys(columns, map(str, frame.columns)))]
 
     if format == "json":
         plain = frame.astype(object).where(frame.notna(), None)
