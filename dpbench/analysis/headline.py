@@ -30,9 +30,6 @@ class Best:
     others: int
     """Number of configurations it was compared with."""
 
-    def __repr__(self) -> str:
-        return f"<Best {self.row.label!r}: {self.value.value:.4g}>"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Headline:

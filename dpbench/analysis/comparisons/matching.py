@@ -214,13 +214,14 @@ def _common_label(first: TrialSpec, second: TrialSpec, labels: Labels) -> str:
 
     def parts(trial: TrialSpec) -> tuple[str, ...]:
         batch = f"batch {trial.batch_size}" if trial.batch_size else ""
-        size = f"×{trial.group_size}{on_hosts(trial.nodes)}"
-        return agreed.implementation(trial), trial.backend, size, batch
+        size, hosts = f"×{trial.group_size}", on_hosts(trial.nodes)
+        return agreed.implementation(trial), trial.backend, size, hosts, batch
 
     pairs = zip(parts(first), parts(second), strict=True)
-    told, backend, size, batch = (one if one == other else "" for one, other in pairs)
+    told, backend, size, hosts, batch = (one if one == other else "" for one, other in pairs)
     if first.implementation == second.implementation:
         told = told or first.implementation
     series = series_name(told, backend or None) if told else backend
     whole = f"{agreed.configuration(first)} -> {agreed.configuration(second)}"
-    return ", ".join(filter(None, (f"{series} {size}".strip(), batch))) or whole
+    where = f"{series} {size}{hosts if size else ''}".strip()
+    return ", ".join(filter(None, (where, batch))) or whole

@@ -11,13 +11,13 @@ them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate, Floats, geometric_mean, single_value
+from dpbench.analysis.estimate import Floats, geometric_mean, single_value
 from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Topology
 from dpbench.analysis.projection.series import ProjectedRow, Projection, Series
@@ -41,15 +41,6 @@ class StepTrace:
     step_seconds: float
     buffer_bytes: int = 0
     """Bytes of the module's buffers, which are sent before the forward pass."""
-
-    def scaled(self, factor: float) -> StepTrace:
-        """The same step on a replica that takes `factor` times as long for everything."""
-        return replace(
-            self,
-            ready_seconds=self.ready_seconds * factor,
-            backward_end_seconds=self.backward_end_seconds * factor,
-            step_seconds=self.step_seconds * factor,
-        )
 
 
 def step_trace(traces: Sequence[GradientTrace]) -> StepTrace:
@@ -97,6 +88,7 @@ def simulated_seconds(
     trace: StepTrace,
     cost: Callable[[float], float],
     *,
+    scale: float = 1.0,
     cap_mb: float | None = None,
     accumulation_steps: int = 1,
 ) -> float:
@@ -109,85 +101,83 @@ def simulated_seconds(
     Args:
         trace: of one micro-step without communication.
         cost: seconds of an all-reduce, by its bytes.
+        scale: how many times as long as traced everything but communication takes.
         accumulation_steps: micro-steps; only the last one communicates.
     """
-    start = (accumulation_steps - 1) * trace.backward_end_seconds + cost(trace.buffer_bytes)
-    free = 0.0
+    backward_end, free = scale * trace.backward_end_seconds, 0.0
     for ready, nbytes in buckets(trace, cap_mb):
-        free = max(free, ready) + cost(nbytes)
-    return start + trace.step_seconds + max(0.0, free - trace.backward_end_seconds)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Simulation:
-    """A series, and all that its steps are simulated from."""
-
-    series: Series
-    network: Topology
-    trace: StepTrace
-    """Scaled so that one replica takes its measured mean step."""
-    traces: int
-    """Number of traced repetitions."""
-    trial: TrialSpec
-    """The trial at group size 1."""
-    contention: Mapping[int, Estimate]
-    """Group size → step of its slowest replicas without synchronization ÷ the step of one."""
-
-    def step_seconds(
-        self, n: int, *, compute: float = 1.0, contention: float = 1.0, network: float = 1.0
-    ) -> float:
-        """Seconds of a step, with each input so many times as large as measured."""
-        beside = self.contention_at(n).value * contention if n > 1 else 1.0
-        return simulated_seconds(
-            self.trace.scaled(compute * beside),
-            lambda nbytes: network * self.network.seconds(nbytes, n),
-            cap_mb=self.trial.bucket_cap_mb,
-            accumulation_steps=self.trial.accumulation_steps,
-        )
-
-    def contention_at(self, n: int) -> Estimate:
-        """Contention at the nearest measured number of replicas on one machine; 1 if unknown."""
-        together = min(n, self.network.ranks_per_node)
-        if together == 1 or not self.contention:
-            return single_value(1.0, "×")
-        return self.contention[min(self.contention, key=lambda n: abs(math.log(n / together)))]
-
-    def row(self, n: int) -> ProjectedRow:
-        """A group size; one replica needs no network, and is as measured."""
-        if n == 1:
-            return self.series.measured_row(1)
-        beyond = self.series.beyond_one_machine(n, self.network.ranks_per_node)
-        if (reason := beyond or self.network.refusal(n)) is not None:
-            return ProjectedRow(group_size=n, kind="refused", reason=reason)
-        seconds = self.step_seconds(n)
-        compute, contention = self.series.speeds[0], self.contention_at(n)
-        moved = [
-            *(self.step_seconds(n, compute=end / compute.value) for end in compute.ends),
-            *(self.step_seconds(n, contention=end / contention.value) for end in contention.ends),
-            *(self.step_seconds(n, network=factor) for factor in self.network.factors),
-        ]
-        octaves = max(0.0, math.log2(n / self.series.group_sizes[-1]))
-        rise = max(0.0, math.log(seconds / self.step_seconds(1))) / math.log2(n)
-        scale = error_scale(rise, octaves)
-        errors = [math.log(one / seconds) for one in moved]
-        errors += [WITHIN_NODE.low * scale, WITHIN_NODE.high * scale]
-        items = self.series.items_per_replica
-        assert items is not None, "sweeps have a batch size"
-        speed = n * items / seconds
-        return self.series.predicted_row(n, "projected", speed, errors, self.traces)
+        free = max(free, scale * ready) + cost(nbytes)
+    before = (accumulation_steps - 1) * backward_end + cost(trace.buffer_bytes)
+    return before + scale * trace.step_seconds + max(0.0, free - backward_end)
 
 
 def project_by_simulation(
     series: Series, network: Topology, group_sizes: Sequence[int]
 ) -> Projection:
-    """A row for each group size, ascending; raises UsageError if the series cannot be simulated."""
-    simulation = simulation_of(series, network)
-    found = buckets(simulation.trace, simulation.trial.bucket_cap_mb)
+    """A row for each group size, ascending; raises UsageError if the series cannot be simulated.
+
+    One replica needs no network, and is as measured.
+    """
+    trial = series.trial
+    assert trial is not None, "simulations are of sweeps"
+    alone = series.rows[0].records if series.group_sizes[0] == 1 else ()
+    traces = [rank.gradient_trace for r in alone for rank in r.ranks if rank.gradient_trace]
+    if (reason := _refusal(series, trial, has_trace=bool(traces))) is not None:
+        raise UsageError(reason)
+    trace = step_trace(traces)
+    accumulated = (trial.accumulation_steps - 1) * trace.backward_end_seconds
+    mean = geometric_mean([mean_rank_step_seconds(record) for record in alone], unit="s").value
+    measured = {}
+    for row in series.rows:
+        steps = [free for r in row.records if (free := free_communication_seconds(r)) is not None]
+        if row.group_size > 1 and steps:
+            measured[row.group_size] = geometric_mean([one / mean for one in steps], unit="×")
+
+    def simulated(n: int, computing: float, slower: float = 1.0) -> float:
+        """Seconds of a step whose computing and collectives take so many times as long."""
+        return simulated_seconds(
+            trace,
+            lambda nbytes: slower * network.seconds(nbytes, n),
+            scale=computing * mean / (trace.step_seconds + accumulated),
+            cap_mb=trial.bucket_cap_mb,
+            accumulation_steps=trial.accumulation_steps,
+        )
+
+    def projected(n: int) -> ProjectedRow:
+        # Contention is that of the nearest measured number of replicas on one machine.
+        together, beside = min(n, network.ranks_per_node), single_value(1.0, "×")
+        if together > 1 and measured:
+            beside = measured[min(measured, key=lambda size: abs(math.log(size / together)))]
+        seconds, one = simulated(n, beside.value), series.speeds[0]
+        moved = [
+            *(simulated(n, beside.value * end / one.value) for end in one.ends),
+            *(simulated(n, end) for end in beside.ends),
+            *(simulated(n, beside.value, factor) for factor in network.factors),
+        ]
+        octaves = max(0.0, math.log2(n / series.group_sizes[-1]))
+        rise = max(0.0, math.log(seconds / simulated(1, 1.0))) / math.log2(n)
+        scale = error_scale(rise, octaves)
+        errors = [math.log(one / seconds) for one in moved]
+        errors += [WITHIN_NODE.low * scale, WITHIN_NODE.high * scale]
+        items = series.items_per_replica
+        assert items is not None, "sweeps have a batch size"
+        return series.predicted_row(n, "projected", n * items / seconds, errors, len(traces))
+
+    rows = []
+    for n in sorted(set(group_sizes)):
+        reason = series.beyond_one_machine(n, network.ranks_per_node) or network.refusal(n)
+        if n == 1:
+            rows.append(series.measured_row(1))
+        elif reason is not None:
+            rows.append(ProjectedRow(group_size=n, kind="refused", reason=reason))
+        else:
+            rows.append(projected(n))
+    found = buckets(trace, trial.bucket_cap_mb)
     total = units.bytes_binary(int(sum(nbytes for _, nbytes in found)))
-    contention = "as in steps without synchronization" if simulation.contention else "not at all"
+    contention = "as in steps without synchronization" if measured else "not at all"
     return Projection(
         series=series,
-        rows=tuple(simulation.row(n) for n in sorted(set(group_sizes))),
+        rows=tuple(rows),
         network=network.name,
         assumptions=(
             f"gradients ({total}) are reduced in {units.counted(len(found), 'bucket')}",
@@ -200,39 +190,18 @@ def project_by_simulation(
     )
 
 
-def simulation_of(series: Series, network: Topology) -> Simulation:
-    """Put together the simulation of one series; raises UsageError if it cannot be simulated."""
-    trial = series.trial
-    assert trial is not None, "simulations are of sweeps"
+def _refusal(series: Series, trial: TrialSpec, *, has_trace: bool) -> str | None:
+    """Why the series cannot be simulated; None if it can."""
     if trial.implementation not in BUCKETED:
-        raise UsageError(
+        return (
             f"{series.rows[0].series} cannot be simulated, only {', '.join(BUCKETED)} can; without "
             "a network, project uses a law"
         )
     if trial.comm_hook != "none":
-        raise UsageError(
-            f"{series.label}: a communication hook cannot be simulated; sweep without it"
-        )
-    alone = series.rows[0].records if series.group_sizes[0] == 1 else ()
-    traces = [rank.gradient_trace for r in alone for rank in r.ranks if rank.gradient_trace]
-    if not traces:
-        raise UsageError(
+        return f"{series.label}: a communication hook cannot be simulated; sweep without it"
+    if not has_trace:
+        return (
             f"{series.label}: a simulation needs the gradient trace of group size 1; measure it "
             "with dpbench sweep --group-sizes 1,2"
         )
-    trace = step_trace(traces)
-    accumulated = (trial.accumulation_steps - 1) * trace.backward_end_seconds
-    mean = geometric_mean([mean_rank_step_seconds(record) for record in alone], unit="s").value
-    contention = {}
-    for row in series.rows:
-        steps = [free for r in row.records if (free := free_communication_seconds(r)) is not None]
-        if row.group_size > 1 and steps:
-            contention[row.group_size] = geometric_mean([one / mean for one in steps], unit="×")
-    return Simulation(
-        series=series,
-        network=network,
-        trace=trace.scaled(mean / (trace.step_seconds + accumulated)),
-        traces=len(traces),
-        trial=trial,
-        contention=contention,
-    )
+    return None

@@ -11,12 +11,12 @@ import pytest
 
 from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Link, Topology, flat_network
+from dpbench.analysis.projection.series import ProjectedRow
 from dpbench.analysis.projection.simulation import (
-    Simulation,
     StepTrace,
     buckets,
+    project_by_simulation,
     simulated_seconds,
-    simulation_of,
     step_trace,
 )
 from dpbench.errors import UsageError
@@ -47,42 +47,45 @@ def network(gigabytes_per_second: float = 1e6, **changes: float) -> Topology:
 FREE = network()
 
 
-def simulation(on: Topology = FREE, **changes: float) -> Simulation:
-    records = swept(**changes)
-    [series] = ddp_series(records)
-    return simulation_of(series, on)
+def row(n: int, on: Topology = FREE) -> ProjectedRow:
+    """A group size of the sweep on this network."""
+    [series] = ddp_series(swept())
+    (found,) = project_by_simulation(series, on, [n]).rows
+    return found
+
+
+def step(n: int, on: Topology = FREE) -> float:
+    """Its step in seconds."""
+    found = row(n, on).step_seconds
+    assert found is not None
+    return found.value
 
 
 def test_computing_is_as_traced_times_contention() -> None:
     """The trace of 10 ms is scaled to the 11 ms of the timed window; the slowest of two replicas
     takes 14 ms without synchronization."""
-    found = simulation()
-    assert found.step_seconds(1) == pytest.approx(0.011)
-    assert found.contention_at(2).value == pytest.approx(14 / 11)
-    assert found.step_seconds(2) == pytest.approx(0.014)
+    assert step(1) == pytest.approx(0.011)
+    assert step(2) == pytest.approx(0.014)
     # On nodes of one rank a replica computes as if it were alone.
-    assert simulation(flat_network(1e6, 0)).contention_at(2).value == 1
+    assert step(2, flat_network(1e6, 0)) == pytest.approx(0.011)
 
 
 def test_communication_adds_what_the_backward_pass_does_not_hide() -> None:
     """One bucket of 1 MiB, one of 7: the second is sent when the backward pass ends."""
     slow = network(2)
-    exposed = simulation(slow).step_seconds(2) - simulation().step_seconds(2)
-    assert exposed == pytest.approx((GRADIENTS - 1) * GRADIENT_BYTES / 2e9, rel=1e-5)
-    one, row = simulation(slow).row(1), simulation(slow).row(2)
-    assert (one.kind, row.kind) == ("measured", "projected")
+    exposed = (GRADIENTS - 1) * GRADIENT_BYTES / 2e9
+    assert step(2, slow) - step(2) == pytest.approx(exposed, rel=1e-5)
+    assert (row(1, slow).kind, row(2, slow).kind) == ("measured", "projected")
 
 
 def test_the_band_moves_the_network_to_its_ends() -> None:
     """With nothing else uncertain: the error of laws, and a factor of 2 on collectives."""
-    found = simulation(network(launch_us=5_000, uncertainty=2))
-    row = found.row(8)
-    assert row.step_seconds is not None
-    step = found.step_seconds(8)
-    slower = math.log(found.step_seconds(8, network=2.0) / step)
-    law = WITHIN_NODE.high * error_scale(math.log(step / found.step_seconds(1)) / 3, 2)
-    assert row.step_seconds.high == pytest.approx(step * math.exp(math.hypot(slower, law)))
-    assert row.step_seconds.confidence == 0.9
+    found = row(8, network(launch_us=5_000, uncertainty=2)).step_seconds
+    assert found is not None
+    slower = math.log(step(8, network(5e5, launch_us=10_000)) / found.value)
+    law = WITHIN_NODE.high * error_scale(math.log(found.value / step(1)) / 3, 2)
+    assert found.high == pytest.approx(found.value * math.exp(math.hypot(slower, law)))
+    assert found.confidence == 0.9
 
 
 def test_what_cannot_be_simulated_says_why() -> None:
@@ -92,10 +95,14 @@ def test_what_cannot_be_simulated_says_why() -> None:
     with pytest.raises(
         UsageError, match=r"needs the gradient trace of group size 1.*--group-sizes 1,2"
     ):
-        simulation_of(untraced, FREE)
-    rows = tuple(replace(row, trial=trial("dp", "threads")) for row in series.rows)
-    with pytest.raises(UsageError, match="only ddp, torch-ddp"):
-        simulation_of(replace(series, rows=rows), FREE)
+        project_by_simulation(untraced, FREE, [2])
+    for changes, words in (
+        ({"implementation": "dp", "backend": "threads"}, "only ddp, torch-ddp"),
+        ({"comm_hook": "bf16"}, "a communication hook cannot be simulated"),
+    ):
+        rows = tuple(replace(row, trial=trial(**changes)) for row in series.rows)
+        with pytest.raises(UsageError, match=words):
+            project_by_simulation(replace(series, rows=rows), FREE, [2])
 
 
 MIB = float(MEBI)
