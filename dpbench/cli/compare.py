@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from dpbench.messages import print_result, warn
 from dpbench.options.bridge import command, read_options, read_value
-from dpbench.options.compare import CompareOptions
+from dpbench.options.reading import CompareOptions
 from dpbench.options.types import one_of
 
 

@@ -12,7 +12,7 @@ from dpbench.cli.show_results import latest
 from dpbench.errors import StoreError, UsageError
 from dpbench.messages import say, warn
 from dpbench.options.bridge import command, read_options
-from dpbench.options.plot import ALL, PlotOptions
+from dpbench.options.reading import ALL, PlotOptions
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.run.results import is_table, read_subject, select_rows
 

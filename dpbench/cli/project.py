@@ -6,7 +6,7 @@ from typing import Any
 
 from dpbench.messages import print_result
 from dpbench.options.bridge import command, read_options
-from dpbench.options.project import ProjectOptions
+from dpbench.options.reading import ProjectOptions
 
 
 @command(ProjectOptions)

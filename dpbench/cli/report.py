@@ -10,7 +10,7 @@ from dpbench.cli.show_results import latest, show_collectives, show_rows
 from dpbench.errors import UsageError
 from dpbench.messages import print_result, say
 from dpbench.options.bridge import command, read_options
-from dpbench.options.report import ReportOptions
+from dpbench.options.reading import ReportOptions
 from dpbench.report.layout import table_limit
 
 

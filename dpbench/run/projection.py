@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
 from dpbench.options.bridge import option_name
-from dpbench.options.project import LATENCY_US, ProjectOptions
+from dpbench.options.reading import LATENCY_US, ProjectOptions
 from dpbench.options.shared import RowFilter
 from dpbench.run.results import filter_choices, is_table
 
