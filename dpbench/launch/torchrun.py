@@ -1,9 +1,8 @@
 """torch's own torchrun, made to start our worker file around each worker.
 
-torchrun's parser reads the arguments; its `run` does the work and refuses what it cannot do. The
-store of one node, and of node 0 of several, is held here: for one node torch would use its c10d
-rendezvous, which listens at all addresses and unpickles values from the store, so that anyone who
-reached the port could run code.
+torchrun reads the arguments, refuses what it cannot do, and does the work. The store of one node is
+held here: torch would use its c10d rendezvous, which listens at all addresses and unpickles values
+from the store, so that anyone who reached the port could run code.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ import logging
 import os
 import re
 import signal
-import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
 
 import torch
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous.api import RendezvousError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch.placement import interface_towards
@@ -53,8 +52,6 @@ AGENT_LOGGERS = (
 )
 """They log each failed worker with a traceback, which the summary repeats."""
 LAST_LINES = 20
-USUAL_SECONDS = 600
-"""Seconds that torch lets a node wait for node 0."""
 ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGKILL)
 
 
@@ -115,6 +112,12 @@ def read_arguments(arguments: Sequence[str], *, about: str = "") -> Namespace:
             )
         _endpoint(chosen)
     chosen.nproc_per_node = str(processes)
+    if (chosen.tee, chosen.redirects) == ("0", "0"):
+        chosen.tee = "2"  # keeps stderr too, whose last lines are shown again
+    if hasattr(chosen, "signals_to_handle"):  # torch 2.9
+        names = map(str.strip, chosen.signals_to_handle.split(","))
+        ignored = {one.name for one in signal.Signals if signal.getsignal(one) is signal.SIG_IGN}
+        chosen.signals_to_handle = ",".join(name for name in names if name not in ignored)
     words = " ".join(chosen.training_script_args).replace("=", " ")
     wants_nccl = re.search(r"--(dist[-_])?backend nccl", words)
     if wants_nccl and processes > (gpus := torch.cuda.device_count()):
@@ -169,28 +172,28 @@ def gloo_interface(chosen: Namespace) -> str | None:
 def run_workers(chosen: Namespace, threads: int) -> None:
     """Run torchrun to its end, with `threads` for each worker unless OMP_NUM_THREADS is set.
 
-    Raises WorkersFailed; Interrupted; UsageError for what only torch's `run` refuses, or a port
-    that is not free; LaunchError if the launchers of several nodes did not come together.
+    Raises WorkersFailed; Interrupted; UsageError for what torchrun itself refuses, or a port that
+    is not free; LaunchError if the launchers of several nodes did not come together.
     """
     with (
         temporary_folder() as folder,
         second_ends_at_once(_leave),
         temporary_variables(worker_variables(chosen, threads, folder)),
-        store_held(chosen) as held,
     ):
-        prepared = prepared_for(held, folder)
+        logs = chosen.log_dir or str(folder)
         if not chosen.max_restarts:  # otherwise torch reports the attempts
             for name in AGENT_LOGGERS:
                 logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
-            if chosen.rdzv_backend == "static" and chosen.node_rank > 0:
-                # torch's own client would print a hundred lines for a node 0 that does not come.
-                pairs = dict(pair.split("=", 1) for pair in chosen.rdzv_conf.split(",") if pair)
-                wait = timedelta(seconds=int(pairs.get("timeout", USUAL_SECONDS)))
-                reach_store(*_endpoint(chosen), "node 0", wait)
-            torchrun.run(prepared)  # type: ignore[no-untyped-call]
+            options = Namespace(**vars(chosen) | {"log_dir": logs})
+            config, program, arguments = torchrun.config_from_args(options)
+            if not chosen.run_path:  # torch itself ends a function's process with its parent
+                program, *arguments = tied_to_this_process([program, *arguments])
+            store = _meet(chosen, config)  # torch's agent gets a store at the port of one that lives
+            elastic_launch(config, program)(*arguments)
+            del store
         except ChildFailedError as error:
-            raise first_cause(error.failures, Path(prepared.log_dir)) from None
+            raise first_cause(error.failures, Path(logs)) from None
         except SignalException as error:
             raise Interrupted(error.sigval) from None
         except (ValueError, AssertionError) as error:
@@ -206,36 +209,34 @@ def run_workers(chosen: Namespace, threads: int) -> None:
             raise LaunchError(f"torchrun could not start the workers: {words}") from error
 
 
+def _meet(chosen: Namespace, config: LaunchConfig) -> TCPStore | None:
+    """The store of one node, where the `config` has its agent meet its workers; None for several
+    nodes, once node 0 can be reached. Raises UsageError; RuntimeError if node 0 does not come."""
+    if is_one_node(chosen):
+        _, port = _endpoint(chosen)
+        try:
+            store = serve_store(port, at_loopback=True)
+        except OSError as error:
+            raise UsageError(
+                f"cannot listen at port {port}: {os.strerror(error.errno or 0)}; expected a port "
+                "that no other program has"
+            ) from None
+        config.min_nodes = config.max_nodes = 1
+        config.rdzv_backend, config.rdzv_configs["rank"] = "static", 0
+        config.rdzv_endpoint = endpoint_text(LOOPBACK, store.port)
+        return store
+    if chosen.rdzv_backend == "static" and chosen.node_rank > 0:
+        # torch's own client would print a hundred lines for a node 0 that does not come.
+        wait = timedelta(seconds=int(config.rdzv_configs["timeout"]))
+        reach_store(*_endpoint(chosen), "node 0", wait)
+    return None
+
+
 def _leave(number: int) -> None:
     """End at once on a second signal: workers get no more time to end."""
     os.write(2, b"dpbench: interrupted twice: workers are killed\n")
     clean_up()
     os._exit(128 + number)  # the workers die with this process
-
-
-@contextmanager
-def store_held(chosen: Namespace) -> Iterator[Namespace]:
-    """The options with a static rendezvous in a store that this process holds: at loopback for one
-    node, at all addresses for node 0 of several. Others are unchanged. Raises UsageError."""
-    alone = is_one_node(chosen)
-    if not alone and (chosen.rdzv_backend != "static" or chosen.node_rank != 0):
-        yield chosen
-        return
-    _, port = _endpoint(chosen)
-    try:
-        store = serve_store(port, at_loopback=alone)
-    except OSError as error:
-        raise UsageError(
-            f"cannot listen at port {port}: {os.strerror(error.errno or 0)}; expected a port that "
-            "no other program has, nor another launcher with --node-rank 0"
-        ) from None
-    options = Namespace(**vars(chosen))
-    options.standalone, options.rdzv_backend = False, "static"
-    if alone:
-        options.nnodes, options.node_rank = "1", 0
-        options.rdzv_endpoint = endpoint_text(LOOPBACK, store.port)
-    yield options
-    del store  # until here torch's agent gets this store when it asks for one at this port
 
 
 def first_cause(failures: Mapping[int, ProcessFailure], logs: Path) -> WorkersFailed:
@@ -256,28 +257,6 @@ def first_cause(failures: Mapping[int, ProcessFailure], logs: Path) -> WorkersFa
             causes.append((lost_peer, failure.timestamp, rank, failure.exitcode, lines))
     _, _, rank, exit_code, lines = min(causes)
     return WorkersFailed(f"rank {rank} {end_in_words(exit_code)}", lines)
-
-
-def prepared_for(chosen: Namespace, folder: Path) -> Namespace:
-    """The options with our worker file before the command, and with stderr kept to be shown
-    again."""
-    prepared = Namespace(**vars(chosen))
-    prepared.log_dir = chosen.log_dir or str(folder)
-    if hasattr(chosen, "signals_to_handle"):  # torch 2.9
-        names = map(str.strip, chosen.signals_to_handle.split(","))
-        ignored = {one.name for one in signal.Signals if signal.getsignal(one) is signal.SIG_IGN}
-        prepared.signals_to_handle = ",".join(name for name in names if name not in ignored)
-    if (chosen.tee, chosen.redirects) == ("0", "0"):
-        prepared.tee = "2"
-    if chosen.run_path:
-        return prepared  # torch itself ends a function's process with its parent
-    command = [chosen.training_script, *chosen.training_script_args]
-    if not chosen.no_python:
-        python = os.environ.get("PYTHON_EXEC", sys.executable)
-        command = [python, "-u", *(["-m"] if chosen.module else []), *command]
-    prepared.no_python, prepared.module = True, False
-    prepared.training_script, *prepared.training_script_args = tied_to_this_process(command)
-    return prepared
 
 
 def worker_variables(chosen: Namespace, threads: int, folder: Path) -> dict[str, str]:

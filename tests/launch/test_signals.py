@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.launch.torchrun import prepared_for
 from dpbench.launch.torchrun import read_arguments as read
 from tests.cli.command import environment
 
@@ -54,9 +53,9 @@ def test_ignored_signals_stay_ignored(command: str, tmp_path: Path) -> None:
 
 
 def test_the_agent_handles_what_is_not_ignored() -> None:
-    chosen = read(["--signals-to-handle", "SIGUSR1, SIGHUP,NONSUCH", __file__])
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert prepared_for(chosen, Path("logs")).signals_to_handle == "SIGUSR1,NONSUCH"
+        chosen = read(["--signals-to-handle", "SIGUSR1, SIGHUP,NONSUCH", __file__])
+        assert chosen.signals_to_handle == "SIGUSR1,NONSUCH"
     finally:
         signal.signal(signal.SIGHUP, before)
