@@ -23,16 +23,15 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from dpbench import units
 from dpbench.codec import decode, encode
-from dpbench.errors import LaunchError, StoreError, UsageError
+from dpbench.errors import Interrupted, LaunchError, StoreError, UsageError
 from dpbench.launch.causes import RankTrace, outcome_of
 from dpbench.launch.exchange import JOIN_SECONDS, Exchange
 from dpbench.launch.launcher import Outcome, judge_trial
 from dpbench.launch.machine import Machine
-from dpbench.launch.placement import NodeRequest, interface_towards
+from dpbench.launch.placement import NodeRequest, Placement, interface_towards
 from dpbench.launch.ranks import (
     POLL_SECONDS,
     RanksFailed,
-    rank_environments,
     run_host_ranks,
     scratch_folder,
 )
@@ -99,7 +98,11 @@ class NodeState:
 
 
 class NodeLost(LaunchError):
-    """A node that this one waits for is gone; the text says since when or why."""
+    """A node that this one waits for is gone; `reason` says since when or why."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason + remedy)
+        self.reason = reason
 
 
 @contextmanager
@@ -121,11 +124,6 @@ def joined_nodes(request: NodeRequest, me: Node) -> Iterator[Team]:
         waiting = "waiting for {} at " + request.endpoint
         described = exchange.join(encode(me), JOIN_SECONDS, lambda who: say(waiting.format(who)))
         nodes = tuple(decode(Node, one) for one in described)
-    except OSError as error:
-        raise UsageError(
-            f"cannot listen at port {request.port} for the other nodes: {error.strerror}; expected "
-            "a free port, the same on all nodes"
-        ) from None
     except StoreError as error:
         raise UsageError(
             f"a node describes itself in another way, so it has another dpbench: {error}; expected "
@@ -138,7 +136,10 @@ def joined_nodes(request: NodeRequest, me: Node) -> Iterator[Team]:
         require_common(nodes, me)
         yield team
     except BaseException as error:
-        end = f"it ended: {str(error) or type(error).__name__}"
+        words = str(error) or type(error).__name__
+        if isinstance(error, Interrupted | NodeLost):  # each node has a remedy of its own
+            words = error.reason if isinstance(error, NodeLost) else "interrupted"
+        end = f"it ended: {words}"
         raise
     finally:
         team.leave(end)
@@ -277,20 +278,22 @@ def run_own_ranks(
 ) -> NodeResult:
     """Run the ranks of the trial that are on this node; raises what `stop` raises."""
     me, counts = team.me.number, trial.nodes
-    variables = {
-        STORE_PREFIX: f"{team.launch} {order}",
-        "MASTER_ADDR": team.request.host,
-        "MASTER_PORT": str(team.request.port),
-    }
+    variables = {STORE_PREFIX: f"{team.launch} {order}"}
     if interface := os.environ.get(GLOO_INTERFACE) or interface_towards(team.request.host):
         usual = {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
         variables |= {name: os.environ.get(name) or value for name, value in usual.items()}
-    ranks = rank_environments(
-        counts[me], variables, first=sum(counts[:me]), size=trial.process_count, host=me
+    first = Placement(
+        rank=sum(counts[:me]),
+        size=trial.process_count,
+        local_size=counts[me],
+        node=me,
+        address=team.request.host,
+        port=team.request.port,
     )
     try:
         with scratch_folder(here.logs, plain_label(trial)) as scratch:
-            reports = run_host_ranks(here.work(trial), ranks, scratch, limit_seconds, stop=stop)
+            work = here.work(trial)
+            reports = run_host_ranks(work, first, variables, scratch, limit_seconds, stop=stop)
     except RanksFailed as failed:
         return NodeResult(traces=failed.traces)
     return NodeResult(reports=tuple(reports))
@@ -332,16 +335,14 @@ class NodesLauncher(HostLauncher):
         """Raises NodeLost."""
         if len(trial.nodes) < 2:
             return super().run(trial, time_limit_seconds)
-        team, found = self._team, dict[int, NodeResult]()
-        nodes = team.nodes[: len(trial.nodes)]
+        team, nodes = self._team, self._team.nodes[: len(trial.nodes)]
         order = team.order(self._plan.index(trial))
+        found: dict[int, NodeResult] = {}
 
         def some_failed() -> bool:
             """Look for results of other nodes; the first failure stops all ranks."""
-            for node in nodes[1:]:
-                state = team.state(node.number)
-                if state.order == order:
-                    found[node.number] = state.result
+            states = {node.number: team.state(node.number) for node in nodes[1:]}
+            found.update({n: one.result for n, one in states.items() if one.order == order})
             return any(not result.reports for result in found.values())
 
         found[0] = run_own_ranks(team, self, trial, order, time_limit_seconds, some_failed)

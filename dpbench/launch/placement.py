@@ -20,7 +20,6 @@ from dpbench.rendezvous.launch_variables import (
     USUAL_PORT,
     endpoint_text,
     integer,
-    rank_variables,
 )
 
 LAUNCHERS = {
@@ -52,9 +51,9 @@ class Placement:
     local_rank: int = 0
     local_size: int = 1
     """Number of processes on this node."""
-    node: int
-    nodes: int | None
-    address: str | None
+    node: int = 0
+    nodes: int | None = None
+    address: str | None = None
     """Host of the first process."""
     port: int = USUAL_PORT
     has_store: bool = False
@@ -62,16 +61,17 @@ class Placement:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables of torchrun for a process that another launcher started."""
-        return rank_variables(
-            rank=self.rank,
-            size=self.size,
-            local_rank=self.local_rank,
-            local_size=self.local_size,
-            node=self.node,
-            address=self.address,
-            port=self.port,
-        )
+        """The variables by which torchrun says the same; without what is not known."""
+        values = {
+            "RANK": self.rank,
+            "WORLD_SIZE": self.size,
+            "LOCAL_RANK": self.local_rank,
+            "LOCAL_WORLD_SIZE": self.local_size,
+            "GROUP_RANK": self.node,
+            "MASTER_ADDR": self.address,
+            "MASTER_PORT": self.port,
+        }
+        return {name: str(value) for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
@@ -31,7 +31,8 @@ from dpbench.launch import rank
 from dpbench.launch.causes import SERVER_GONE, RankTrace, hang_of, outcome_of
 from dpbench.launch.fork_server import end_fork_server, fork_server
 from dpbench.launch.launcher import Outcome
-from dpbench.rendezvous.launch_variables import OF_WORKERS, rank_variables
+from dpbench.launch.placement import Placement
+from dpbench.rendezvous.launch_variables import LOOPBACK, OF_WORKERS
 from dpbench.rendezvous.store import STORE_FILE, file_variables, serve_store
 from dpbench.temporary import temporary_folder
 
@@ -49,38 +50,6 @@ LONGEST_WAIT_SECONDS = 3600.0
 """Longest single wait: poll(2) takes no more than 24 days, and a training may last a year."""
 
 T = TypeVar("T")
-
-
-def rank_environments(
-    count: int,
-    variables: Mapping[str, str],
-    *,
-    first: int = 0,
-    size: int | None = None,
-    host: int = 0,
-) -> list[dict[str, str]]:
-    """The environment variables of the ranks of this host, of those that torchrun sets.
-
-    Args:
-        variables: by which ranks find each other, the same for all of them.
-        first: the first of the ranks here, which are consecutive.
-        size: number of ranks on all hosts; None if there is no other host.
-        host: index of this host among those that take part.
-    """
-    threads = {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
-    return [
-        rank_variables(
-            rank=first + number,
-            size=size or count,
-            local_rank=number,
-            local_size=count,
-            node=host,
-        )
-        | OF_WORKERS
-        | threads
-        | dict(variables)
-        for number in range(count)
-    ]
 
 
 class RanksFailed(LaunchError):
@@ -112,17 +81,20 @@ def run_ranks(
     output and stacks in `scratch`; `shown` also prints their output, each line with the rank in
     front. Raises RanksFailed with the first cause; leaves no process behind, whatever is raised.
     """
+    first = Placement(rank=0, size=count, local_size=count, address=LOOPBACK)
     with ExitStack() as stack:
         if over_tcp:
             # Held until the end: torch's own clients in the ranks connect to it.
             store = serve_store(at_loopback=True)
+            first = replace(first, port=store.port)
             # Under dpbench launch this process has a file to meet in, which is not the ranks'.
-            variables = {"MASTER_PORT": str(store.port), STORE_FILE: ""}
+            variables = {STORE_FILE: ""}
         else:
             variables = file_variables(stack.enter_context(temporary_folder()) / "store")
         return run_host_ranks(
             work,
-            rank_environments(count, variables),
+            first,
+            variables,
             scratch,
             limit_seconds,
             start_method=start_method,
@@ -139,7 +111,8 @@ def run_in_rank(work: Callable[[int], T], limit_seconds: float) -> T:
 
 def run_host_ranks(
     work: Callable[[int], T],
-    environments: Sequence[Mapping[str, str]],
+    first: Placement,
+    variables: Mapping[str, str],
     scratch: Path,
     limit_seconds: float,
     *,
@@ -147,31 +120,36 @@ def run_host_ranks(
     start_method: str = "forkserver",
     shown: bool = False,
 ) -> list[T]:
-    """Do what `run_ranks` does, for the ranks of one host with these environments, in their order.
+    """Do what `run_ranks` does, for the ranks of one of several hosts.
 
-    The ranks are killed when `stop` returns True. Raises RanksFailed; where there are other hosts,
-    its traces are only those of this one.
+    Args:
+        first: the place of the first of them; they are consecutive.
+        variables: by which all ranks find each other.
+        stop: the ranks are killed when it returns True.
+
+    Raises RanksFailed, whose traces are those of this host.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     if start_method == "forkserver":
         fork_server()  # its start takes none of the ranks' time
     started = monotonic()
+    arguments = (work, scratch, started, limit_seconds)
     deadline = started + limit_seconds + KILL_GRACE_SECONDS
     ranks: list[_RunningRank] = []
     results: dict[int, T] = {}
     traces: list[RankTrace] = []
     with ExitStack() as stack:
         if shown:
-            stack.enter_context(_printing(scratch, len(environments)))
+            stack.enter_context(_printing(scratch, first.local_size))
         stack.callback(_end, ranks)
         try:
-            for environment in environments:
-                number = int(environment["RANK"])
-                arguments = (work, scratch, started, limit_seconds, environment)
-                ranks.append(_start(number, arguments, start_method))
+            for number in range(first.local_size):
+                place = replace(first, rank=first.rank + number, local_rank=number)
+                environment = place.variables | OF_WORKERS | dict(variables)
+                ranks.append(_start(place.rank, (*arguments, environment), start_method))
         except (EOFError, ConnectionError):
             end_fork_server()
-            end = RankTrace(rank=number, exit_code=SERVER_GONE)
+            end = RankTrace(rank=place.rank, exit_code=SERVER_GONE)
             raise RanksFailed([end], limit_seconds) from None
         except BaseException:  # Ctrl-C, after which a rank may come up that is not in `ranks`
             end_fork_server()
@@ -179,11 +157,9 @@ def run_host_ranks(
         waiting = [*ranks]
         while waiting and not (stop and stop()):
             left = deadline - monotonic()
-            if left <= 0 and traces:
-                break
             if left <= 0:
                 late = [one.rank for one in waiting]
-                traces = [RankTrace(rank=n, hang=hang_of(scratch, n)) for n in late]
+                traces = traces or [RankTrace(rank=n, hang=hang_of(scratch, n)) for n in late]
                 break
             handles = [
                 handle for one in waiting for handle in (one.connection, one.process.sentinel)

@@ -18,13 +18,14 @@ import psutil
 
 from dpbench.codec import decode
 from dpbench.errors import DpbenchError
+from dpbench.launch.placement import Placement
 from dpbench.launch.rank import output_path, stack_path
 from dpbench.measure.script import inside
 from dpbench.measure.trial import RankReport
 from dpbench.messages import one_line
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
-from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, OF_WORKERS, rank_variables
+from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LOOPBACK, OF_WORKERS
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
@@ -59,7 +60,7 @@ def measure_script(
         "warmup": trial.warmup_steps,
         "steps": trial.timed_steps,
         "seconds": trial.window_seconds or 0.0,
-        "varies": _is_together(trial),
+        "varies": IMPLEMENTATIONS[trial.implementation].communicates,
         "replaced": replaced_arguments(trial),
         "takes_ours": trial.implementation == "ddp",
         "peers": {
@@ -125,11 +126,19 @@ def variables(trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int
     A rank without communication is alone in its world, and sees its own GPU only. `port` is the one
     where all ranks meet.
     """
-    together = _is_together(trial)
+    together = IMPLEMENTATIONS[trial.implementation].communicates
     number, size = (rank, trial.group_size) if together else (0, 1)
+    place = Placement(
+        rank=number,
+        size=size,
+        local_rank=number,
+        local_size=size,
+        address=LOOPBACK,
+        port=port,
+    )
     found = {
         **environ,
-        **rank_variables(rank=number, size=size, local_rank=number, local_size=size, port=port),
+        **place.variables,
         **OF_WORKERS,
         "OMP_NUM_THREADS": str(trial.threads_per_replica),
         "DPBENCH": "1",
@@ -147,11 +156,6 @@ def variables(trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int
             ids = [visible.split(",")[int(number)] for number in ids]
         found["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(ids))
     return found
-
-
-def _is_together(trial: TrialSpec) -> bool:
-    """Whether the ranks are in one world; otherwise each of them is alone."""
-    return IMPLEMENTATIONS[trial.implementation].communicates
 
 
 def _end_children() -> None:

@@ -185,13 +185,14 @@ def run_workers(chosen: Namespace, threads: int) -> None:
             for name in AGENT_LOGGERS:
                 logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
-            options = Namespace(**vars(chosen) | {"log_dir": logs})
+            port = chosen.master_port or USUAL_PORT
+            options = Namespace(**vars(chosen) | {"log_dir": logs, "master_port": port})
             config, program, arguments = torchrun.config_from_args(options)
             if not chosen.run_path:  # torch itself ends a function's process with its parent
-                program, *arguments = tied_to_this_process([program, *arguments])
-            store = _meet(chosen, config)  # torch's agent gets a store at the port of one that lives
+                program, *arguments = tied_to_this_process([str(program), *arguments])
+            store = _meet(chosen, config)
             elastic_launch(config, program)(*arguments)
-            del store
+            del store  # until here torch's agent gets this store when it asks for one at this port
         except ChildFailedError as error:
             raise first_cause(error.failures, Path(logs)) from None
         except SignalException as error:
@@ -214,13 +215,7 @@ def _meet(chosen: Namespace, config: LaunchConfig) -> TCPStore | None:
     nodes, once node 0 can be reached. Raises UsageError; RuntimeError if node 0 does not come."""
     if is_one_node(chosen):
         _, port = _endpoint(chosen)
-        try:
-            store = serve_store(port, at_loopback=True)
-        except OSError as error:
-            raise UsageError(
-                f"cannot listen at port {port}: {os.strerror(error.errno or 0)}; expected a port "
-                "that no other program has"
-            ) from None
+        store = serve_store(port, at_loopback=True)
         config.min_nodes = config.max_nodes = 1
         config.rdzv_backend, config.rdzv_configs["rank"] = "static", 0
         config.rdzv_endpoint = endpoint_text(LOOPBACK, store.port)

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from dpbench.errors import LaunchError
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.launcher import Outcome, judge_trial
 from dpbench.launch.load_meter import host_load, read_cores
@@ -32,18 +31,12 @@ class HostLauncher:
 
     def __init__(self, machine: Machine, logs: Path, prepared: Path | None = None) -> None:
         """Failed trials leave their ranks' output in `logs`; the folder `prepared` has the
-        datasets of `registry.prepare_dataset`."""
+        datasets of `registry.prepare_dataset`. Raises RanksFailed if no rank can be started."""
         self._machine = machine
         self._prepared = prepared
         self.logs = logs
         start = read_cores(fork_server_process())
-        try:
-            run_in_rank(int, START_SECONDS)  # the first trial would pay for the server's start
-        except RanksFailed as failed:
-            raise LaunchError(
-                f"no process could be started for the ranks: {failed.outcome.reason}; end other "
-                "programs that use this machine's cores or memory"
-            ) from None
+        run_in_rank(int, START_SECONDS)  # the first trial would pay for the server's start
         self.load = host_load(start, read_cores(fork_server_process()))
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:

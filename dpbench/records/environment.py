@@ -11,14 +11,14 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import psutil
 
 from dpbench import __version__, requirements, units
-from dpbench.codec import content_hash
+from dpbench.codec import content_hash, differing_fields
 from dpbench.git import run_git
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
@@ -95,19 +95,14 @@ class Environment:
     def differences_from(self, other: Environment) -> list[str]:
         """List the differences that forbid a comparison: "cpu: A -> B", "versions: torch 2.6.0 ->
         2.13.0"."""
-        differences = []
-        for field in fields(self):
-            ours, theirs = getattr(self, field.name), getattr(other, field.name)
-            if field.name in COMPARABLE_ANYWAY or ours == theirs:
-                continue
-            if field.name not in PAIRS:
-                differences.append(f"{field.name}: {theirs!r} -> {ours!r}")
-                continue
-            before, after = dict(theirs), dict(ours)
+        others = {name: getattr(other, name) for name in (*COMPARABLE_ANYWAY, *PAIRS)}
+        differences = differing_fields(replace(self, **others), other)
+        for pairs in PAIRS:
+            before, after = dict(getattr(other, pairs)), dict(getattr(self, pairs))
             for name in {**before, **after}:
                 old, new = before.get(name, "not there"), after.get(name, "not there")
                 if old != new:
-                    differences.append(f"{field.name}: {name} {old} -> {new}")
+                    differences.append(f"{pairs}: {name} {old} -> {new}")
         return differences
 
 
@@ -150,6 +145,7 @@ def capture(
     starts = (str(core) for core in cores if core - 1 not in cores)
     ends = (str(core) for core in cores if core + 1 not in cores)
     ranges = zip(starts, ends, strict=True)
+    model = re.search(r"^(?:model name|Model)\s*:\s*(.+)", read_text("/proc/cpuinfo") or "", re.M)
     versions = [(name, _version(name)) for name in PACKAGES]
     if nccl is not None:
         versions.append(("nccl", nccl))
@@ -158,7 +154,7 @@ def capture(
         system=platform.system(),
         kernel=platform.release(),
         python=platform.python_version(),
-        cpu=_cpu_model(),
+        cpu=model.group(1) if model else platform.processor() or platform.machine(),
         cores=len(cores),
         memory_bytes=psutil.virtual_memory().total,
         accelerators=tuple(accelerators),
@@ -229,13 +225,6 @@ def boost() -> bool | None:
     if on is None and off is None:
         return None
     return on == "1" or off == "0"
-
-
-def _cpu_model() -> str:
-    for line in (read_text("/proc/cpuinfo") or "").splitlines():
-        if line.startswith(("model name", "Model")):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def _version(package: str) -> str:

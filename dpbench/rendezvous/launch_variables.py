@@ -20,30 +20,7 @@ OF_WORKERS = {
     "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank serves the store
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
 }
-"""What torchrun sets beside `rank_variables`, the same for all its workers."""
-
-
-def rank_variables(
-    *,
-    rank: int,
-    size: int | None,
-    local_rank: int,
-    local_size: int,
-    node: int = 0,
-    address: str | None = LOOPBACK,
-    port: int = USUAL_PORT,
-) -> dict[str, str]:
-    """The variables of a rank, by torchrun's names; without the address if that is None."""
-    values = {
-        "RANK": rank,
-        "WORLD_SIZE": size,
-        "LOCAL_RANK": local_rank,
-        "LOCAL_WORLD_SIZE": local_size,
-        "GROUP_RANK": node,
-        "MASTER_ADDR": address,
-        "MASTER_PORT": port,
-    }
-    return {name: str(value) for name, value in values.items() if value is not None}
+"""What torchrun sets beside the place of a worker, the same for all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,6 @@ missing ranks, and the cleanup.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -28,7 +27,6 @@ from dpbench.rendezvous.store import open_store
 from dpbench.specs.traits import BACKENDS
 from dpbench.temporary import temporary_variables
 
-BACKEND_OF = {"cpu": "gloo", "cuda": "nccl"}
 DEBUG_VARIABLES = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "NCCL_DEBUG": "INFO"}
 
 
@@ -91,6 +89,7 @@ def process_group(
         TypeError, ValueError: an argument or an environment variable is invalid.
         RuntimeError: there is a process group already; the backend cannot be used here; some ranks
             did not join (the message lists them).
+        dpbench.errors.UsageError: rank 0 cannot listen at its port.
     """
     check_timeout("process_group", timeout)
     if dist.is_initialized():
@@ -107,7 +106,12 @@ def process_group(
         rank, size = variables.rank, variables.world_size
         try:
             shared = store or _find_store(init_method, variables, environ, timeout)
-            met = _store_of_group(name, shared, rank, size, timeout, wait=wait_for_workers)
+            shared = PrefixStore("process_group", shared)
+            number = shared.add(f"groups of {rank}", 1)
+            label = f"{name}, {size} ranks"
+            reason = wait_for_workers and wait_for_ranks(shared, rank, size, label, timeout)
+            if reason:
+                raise RuntimeError(reason)
         except RuntimeError as error:
             own = f"this is rank {rank} of {size}"
             raise RuntimeError(f"process_group: {error} ({own})") from error.__cause__
@@ -117,7 +121,12 @@ def process_group(
         # NCCL connects now, and to this device: by itself it may take that of another rank.
         bound = chosen if BACKENDS[name].cuda_only else None
         dist.init_process_group(
-            name, store=met, rank=rank, world_size=size, timeout=timeout, device_id=bound
+            name,
+            store=PrefixStore(f"group {number}", shared),
+            rank=rank,
+            world_size=size,
+            timeout=timeout,
+            device_id=bound,
         )
         if wait_for_workers:  # a first collective opens channels and connections
             dist.all_reduce(torch.zeros(1, device=chosen))
@@ -163,7 +172,7 @@ def _backend_and_device(
     if str(device) == "cuda":
         device = local_device(variables.rank, variables.world_size, os.environ)
     chosen = parse_device(device)
-    name = backend or BACKEND_OF[chosen.type]
+    name = backend or ("gloo" if chosen.type == "cpu" else "nccl")
     if reason := known[name].reason:
         raise RuntimeError(f"process_group: backend {name!r} cannot be used here: {reason}")
     if cuda_only and chosen.type != "cuda":
@@ -206,21 +215,6 @@ def _find_store(
         f"process_group: got init_method={init_method!r}, expected 'env://', 'tcp://HOST:PORT' "
         "or 'file:///PATH'"
     )
-
-
-def _store_of_group(
-    backend: str, store: Store, rank: int, size: int, timeout: timedelta, *, wait: bool
-) -> Store:
-    """The store for the new group, once all its ranks have come."""
-    store = PrefixStore("process_group", store)
-    own = f"process {os.getpid()} on {socket.gethostname()}"
-    taken = store.compare_set(f"process of rank {rank}", "", own).decode()
-    if taken != own:
-        raise RuntimeError(f"RANK={rank} belongs to {taken} already; each needs its own")
-    number = store.add(f"groups of {rank}", 1)
-    if wait and (reason := wait_for_ranks(store, rank, size, f"{backend}, {size} ranks", timeout)):
-        raise RuntimeError(reason)
-    return PrefixStore(f"group {number}", store)
 
 
 @contextmanager

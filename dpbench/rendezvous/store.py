@@ -17,6 +17,7 @@ from pathlib import Path
 from torch.distributed import FileStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from dpbench.errors import UsageError
 from dpbench.rendezvous.launch_variables import (
     GLOO_INTERFACE,
     LOOPBACK,
@@ -51,7 +52,8 @@ def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: 
     """The store of this launch; this waits only for the process that holds it.
 
     Raises:
-        RuntimeError: this process cannot hold it, or it is not there within `timeout`.
+        UsageError: this process cannot hold it.
+        RuntimeError: it is not there within `timeout`.
     """
     store: Store
     if path := environ.get(STORE_FILE):
@@ -69,14 +71,7 @@ def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: 
             _stores[key] = reach_store(variables.address, variables.port, holder, timeout)
         elif key not in _stores:
             at_loopback = variables.address in (LOOPBACK, "localhost")
-            try:
-                _stores[key] = serve_store(variables.port, at_loopback=at_loopback, timeout=timeout)
-            except OSError as error:
-                raise RuntimeError(
-                    f"rank 0 cannot listen at {endpoint_text(variables.address, variables.port)} "
-                    f"({error.strerror}); another process has RANK=0 too, or another program has "
-                    "the port: then choose another MASTER_PORT"
-                ) from None
+            _stores[key] = serve_store(variables.port, at_loopback=at_loopback, timeout=timeout)
         store = _stores[key]
     store.set_timeout(timeout)
     # A launcher that restarts its ranks keeps the store, with the keys of the first ones.
@@ -88,17 +83,22 @@ def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: 
 def serve_store(
     port: int = 0, *, at_loopback: bool, timeout: timedelta = timedelta(minutes=5)
 ) -> TCPStore:
-    """Open a store, which ends with its last user; port 0 means a free one. Raises OSError.
+    """Open a store, which ends with its last user; port 0 means a free one. Raises UsageError for a
+    port that is not free.
 
     Without `at_loopback` it listens at all addresses of this host. Code in this process that asks
     torch for a store on the same port gets this one (`multi_tenant`).
     """
-    if at_loopback:
-        listener = socket.create_server((LOOPBACK, port))
-    else:
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        listener = socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    both = not at_loopback and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    address = (LOOPBACK if at_loopback else "", port)
+    try:
+        listener = socket.create_server(address, family=family, dualstack_ipv6=both)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen at port {port}: {os.strerror(error.errno or 0)}; expected a port that "
+            "no other program has, nor another rank 0 or node 0"
+        ) from None
     port = listener.getsockname()[1]
     return TCPStore(
         LOOPBACK,

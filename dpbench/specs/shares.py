@@ -20,8 +20,8 @@ LONGEST_LISTED = 3
 """Most equal hosts in a row that are listed one by one: "2+2+2", but "4×2"."""
 
 
-def split(total: int, shares: Sequence[float], *, least: int = 1) -> tuple[int, ...]:
-    """`total` samples in proportion to `shares`: each at least `least`, together exactly `total`.
+def split(total: int, shares: Sequence[float]) -> tuple[int, ...]:
+    """`total` samples in proportion to `shares`: each at least one, together exactly `total`.
 
     By the largest remainder: everybody gets the whole part of its due, and what is left goes to
     those who miss most, the earlier ones first. With equal shares the sizes differ by one at most.
@@ -32,26 +32,27 @@ def split(total: int, shares: Sequence[float], *, least: int = 1) -> tuple[int, 
     if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
         got = ", ".join(str(share) for share in shares) or "none"
         raise UsageError(f"shares: got {got}; expected a finite number above 0 for each rank")
-    if total < least * len(shares):
+    if total < len(shares):
         raise UsageError(
             f"got {units.counted(total, 'sample')} for {units.counted(len(shares), 'rank')}; "
             "expected at least one for each; take more samples or fewer ranks"
         )
     whole = sum(shares)
     due = [total * share / whole for share in shares]
-    sizes = [max(least, math.floor(part)) for part in due]
+    sizes = [max(1, math.floor(part)) for part in due]
     missing = sorted(range(len(due)), key=lambda i: sizes[i] - due[i])
     for chosen in missing[: max(0, total - sum(sizes))]:
         sizes[chosen] += 1
-    while sum(sizes) > total:  # the least gave some more than their due
-        above = (i for i, size in enumerate(sizes) if size > least)
+    while sum(sizes) > total:  # some got one that is more than their due
+        above = (i for i, size in enumerate(sizes) if size > 1)
         sizes[max(above, key=lambda i: sizes[i] - due[i])] -= 1
     return tuple(sizes)
 
 
 def split_evenly(total: int, parts: int) -> tuple[int, ...]:
     """`split` with equal shares, where the last parts may get nothing."""
-    return split(total, (1.0,) * parts, least=0)
+    each, more = divmod(total, parts)
+    return (each + 1,) * more + (each,) * (parts - more)
 
 
 def placed(group_size: int, offered: Sequence[int]) -> tuple[int, ...]:

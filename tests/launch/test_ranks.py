@@ -19,8 +19,9 @@ import pytest
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
+from dpbench.launch.placement import Placement
 from dpbench.launch.rank import stack_path
-from dpbench.launch.ranks import RanksFailed, rank_environments, run_host_ranks, run_ranks
+from dpbench.launch.ranks import RanksFailed, run_host_ranks, run_ranks
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
@@ -165,11 +166,11 @@ def test_ranks_that_are_stopped_leave_no_trace(
     tmp_path: Path, work: Callable[[int], None], exit_codes: list[int]
 ) -> None:
     """A rank that left with status 0 and no result fails by itself."""
-    here = rank_environments(1, {})
     with pytest.raises(RanksFailed) as failed:
         run_host_ranks(
             work,
-            here,
+            Placement(rank=0, size=1),
+            {},
             tmp_path,
             LONG_SECONDS,
             stop=lambda: work is sleeps and stack_path(tmp_path, 0).exists(),

@@ -11,6 +11,7 @@ import psutil
 import pytest
 import torch
 
+from dpbench.codec import encode
 from dpbench.records import environment
 from dpbench.records.environment import (
     SYNTHETIC,
@@ -108,7 +109,7 @@ def test_every_field_changes_the_id(name: str) -> None:
         assert comparable(other.environment_id) == comparable(HERE.environment_id)
     elif name not in PAIRS:
         old, new = getattr(HERE, name), CHANGES[name]
-        assert other.differences_from(HERE) == [f"{name}: {old!r} -> {new!r}"]
+        assert other.differences_from(HERE) == [f"{name}: {encode(old)!r} -> {encode(new)!r}"]
 
 
 def test_of_versions_and_variables_only_those_that_differ_are_named() -> None:

@@ -120,8 +120,7 @@ def planned(options: SweepOptions, request: NodeRequest | None) -> Iterator[Job]
         try:
             yield job
         except NodeLost as lost:
-            reason = str(lost).partition("; to finish")[0]  # node 0 names its own --node-rank
-            raise NodeLost(f"{reason}; to finish, {job.to_finish}") from None
+            raise NodeLost(lost.reason, f"; to finish, {job.to_finish}") from None
 
 
 def host_here(
