@@ -38,20 +38,8 @@ SERVER_GONE = 255
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hang:
-    """Position of a rank at the time limit."""
-
-    place: str | None
-    """None if it did not respond."""
-    waiting: bool
-    """True in a collective, or computing in torch."""
-    collective: str | None = None
-    """The collective in which it waited for other ranks, if its stack shows it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RankTrace:
-    """How a rank failed: one of the three; may come from another host.
+    """How a rank failed: by an exception, an end, or the time limit; may come from another host.
 
     A rank that was ended because another had failed leaves no trace.
     """
@@ -60,7 +48,11 @@ class RankTrace:
     failure: Failure | None = None
     exit_code: int | None = None
     """Exit code of a rank that ended without a result or a failure; negative: the signal."""
-    hang: Hang | None = None
+    hung: str | None = None
+    """What it did at the time limit, in words: "was in loss (model.py:12)"."""
+    waited_in: str | None = None
+    """At the time limit: the collective in which it waited for other ranks, "" if its stack does
+    not name it; None if it was busy elsewhere."""
 
 
 def outcome_of(
@@ -75,15 +67,13 @@ def outcome_of(
     raised.sort(key=lambda one: (one[0].lost_peer, one[0].at_seconds))
     if raised and not raised[0][0].lost_peer:
         return _raised(*raised[0])
-    if hangs := [(name(trace.rank), trace.hang) for trace in traces if trace.hang]:
+    if hung := [trace for trace in traces if trace.hung]:
         # The ranks that others waited for; all of them if every rank waited.
-        missing = [one for one in hangs if not one[1].waiting]
-        where = [
-            f"{who} was in {at.place}" if at.place else f"{who} did not respond"
-            for who, at in missing or hangs
-        ]
+        missing = [trace for trace in hung if trace.waited_in is None]
+        where = [f"{name(trace.rank)} {trace.hung}" for trace in missing or hung]
         if missing:
-            where += [f"{who} waited in {at.collective}" for who, at in hangs if at.collective]
+            waiting = [trace for trace in hung if trace.waited_in]
+            where += [f"{name(trace.rank)} waited in {trace.waited_in}" for trace in waiting]
         reason = f"no result after {units.seconds(time_limit_seconds)}: {'; '.join(where)}"
         return Outcome(status=Status.TIMED_OUT, reason=reason)
     ends = [(trace.exit_code, name(trace.rank)) for trace in traces if trace.exit_code is not None]
@@ -104,7 +94,7 @@ def outcome_of(
 
 
 def _raised(failure: Failure, who: str) -> Outcome:
-    if failure.out_of_memory:
+    if failure.peak_memory:
         reason = (
             f"{who} ran out of memory: {failure.message}; its peak was {failure.peak_memory}; take "
             "a smaller batch or message, or end what else holds memory there"
@@ -114,25 +104,21 @@ def _raised(failure: Failure, who: str) -> Outcome:
     return Outcome(status=Status.FAILED, reason=reason, raised=failure)
 
 
-def hang_of(scratch: Path, rank: int) -> Hang:
-    """Position of a rank of this host that the time limit ended."""
+def hang_of(scratch: Path, rank: int) -> RankTrace:
+    """What a rank of this host did when the time limit ended it."""
     stack = main_thread_stack(scratch, rank)
-    if not stack:
-        return Hang(place=None, waiting=False)
     frame = _FRAME.search(stack)
     if frame is None:
-        return Hang(place="an unknown place", waiting=True)
+        return RankTrace(rank=rank, hung="did not respond")
     file = Path(frame["file"])
-    waiting = any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS)
-    collective = None
+    hung = f"was in {frame['function']} ({file.name}:{frame['line']})"
+    if not any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS):
+        return RankTrace(rank=rank, hung=hung)
+    collective = ""
     # The outermost call: those inside a wrapper wait for gradients.
-    for outer in _FRAME.finditer(stack) if waiting else ():
+    for outer in _FRAME.finditer(stack):
         if Path(outer["file"]).name == "distributed_c10d.py":
             collective = outer["function"]
-        elif collective is None and Path(outer["file"]).is_relative_to(_REDUCERS):
+        elif not collective and Path(outer["file"]).is_relative_to(_REDUCERS):
             collective = "the all-reduce of gradients"
-    return Hang(
-        place=f"{frame['function']} ({file.name}:{frame['line']})",
-        waiting=waiting,
-        collective=collective,
-    )
+    return RankTrace(rank=rank, hung=hung, waited_in=collective)

@@ -62,9 +62,8 @@ class Failure:
     traceback: str = ""
     lost_peer: bool = False
     """True if the rank failed because another one had ended: never the first cause."""
-    out_of_memory: bool = False
     peak_memory: str = ""
-    """The most memory that the process held, in words, if it ran out of it."""
+    """The most memory that the process held, in words, if it ran out of it; else empty."""
 
     @property
     def message(self) -> str:
@@ -165,7 +164,6 @@ def failure_of(error: BaseException, started: float) -> Failure:
         place=place,
         traceback="".join(traceback.format_exception(error)),
         lost_peer=speaks_of_lost_peer(text),
-        out_of_memory=out_of_memory,
         peak_memory=peak_memory_words() if out_of_memory else "",
     )
 

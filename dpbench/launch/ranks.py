@@ -158,8 +158,7 @@ def run_host_ranks(
         while waiting and not (stop and stop()):
             left = deadline - monotonic()
             if left <= 0:
-                late = [one.rank for one in waiting]
-                traces = traces or [RankTrace(rank=n, hang=hang_of(scratch, n)) for n in late]
+                traces = traces or [hang_of(scratch, one.rank) for one in waiting]
                 break
             handles = [
                 handle for one in waiting for handle in (one.connection, one.process.sentinel)

@@ -43,8 +43,6 @@ class Axis:
     changes_work: bool = False
     """Whether its values are different work, so that speeds are not compared across them; a row's
     name has it where the sweep has several, and only there."""
-    position: int = 0
-    """Position in a row's name: smaller numbers come first."""
 
     @property
     def option(self) -> str:
@@ -61,43 +59,36 @@ class Axis:
 
 
 AXES = {
-    "architecture": Axis(
-        name="arch", shown=str, meaning="The model.", changes_work=True, position=-2
-    ),
+    "architecture": Axis(name="arch", shown=str, meaning="The model.", changes_work=True),
     "scaling": Axis(
         name="scaling",
         shown=str,
         meaning="weak: each replica keeps its batch; strong: they share one.",
         changes_work=True,
-        position=-1,
     ),
     "optimizer": Axis(
         name="optimizer",
         shown=str,
         meaning="The optimizer; its kernels follow the dash if they were chosen.",
-        position=2,
     ),
-    "learning_rate": Axis(name="lr", shown=lambda rate: f"lr {rate:g}", position=3),
-    "seed": Axis(name="seed", shown=lambda seed: f"seed {seed}", position=9),
+    "learning_rate": Axis(name="lr", shown=lambda rate: f"lr {rate:g}"),
+    "seed": Axis(name="seed", shown=lambda seed: f"seed {seed}"),
     "dtype": Axis(
         name="dtypes",
         shown=str,
         meaning="Number format of the products in forward and backward; parameters and "
         "gradients stay float32.",
-        position=1,
     ),
     "compile": Axis(
         name="compile",
         shown=lambda mode: "compiled" if mode == "default" else mode,
         meaning="Mode of torch.compile.",
-        position=1,
     ),
     "accumulation_steps": Axis(
         name="accumulate",
         shown=lambda steps: f"{steps} micro-steps",
         meaning="Micro-steps in one optimizer step (gradient accumulation).",
         kind="integer",
-        position=3,
     ),
     "sync_every": Axis(
         name="sync_every",
@@ -112,7 +103,6 @@ AXES = {
         "implementation chose.",
         kind="number",
         none="auto",
-        position=4,
     ),
     "find_unused": Axis(
         name="find_unused",
@@ -120,13 +110,11 @@ AXES = {
         meaning="Whether the wrapper looks for unused parameters in each step; missing where the "
         "script or the implementation chose.",
         none="auto",
-        position=4,
     ),
     "comm_hook": Axis(
         name="comm_hook",
         shown=lambda hook: f"{hook} hook",
         meaning="Communication hook that compresses gradients.",
-        position=5,
     ),
     "batched_copy": Axis(
         name="batched_copy",
@@ -134,13 +122,11 @@ AXES = {
         meaning="Whether the gradients of a bucket are copied into it at once; missing where the "
         "implementation chose.",
         none="auto",
-        position=4,
     ),
     "overlap": Axis(
         name="overlap",
         shown=lambda _: "no overlap",
         meaning="Whether gradients are averaged during the backward pass (on) or after it (off).",
-        position=5,
     ),
     "prefetch": Axis(
         name="prefetch",
@@ -149,7 +135,6 @@ AXES = {
         "worker; missing if all samples are on the device.",
         kind="integer",
         none="resident",
-        position=7,
     ),
     "data_workers": Axis(
         name="data_workers",
@@ -158,25 +143,23 @@ AXES = {
         "script chose.",
         kind="integer",
         none="auto",
-        position=8,
     ),
     "warmup_steps": Axis(
         name="warmup",
         shown=lambda steps: f"{steps} warmup",
         meaning="Steps before the timed window.",
         kind="integer",
-        position=11,
     ),
-    "timed_steps": Axis(name="steps", shown=partial(counted, noun="step"), position=12),
+    "timed_steps": Axis(name="steps", shown=partial(counted, noun="step")),
     "threads_per_replica": Axis(
         name="threads",
         shown=partial(counted, noun="thread"),
         meaning="Threads that a replica computes with.",
         kind="integer",
-        position=13,
     ),
 }
-"""The axes by their field of a TrialSpec or its workload, in the order in which rows vary."""
+"""The axes by their field of a TrialSpec or its workload, in the order in which rows vary and names
+tell them."""
 PLACEHOLDERS = {
     "batch_size": "batch_size",
     "lr": "learning_rate",
@@ -188,4 +171,3 @@ PLACEHOLDERS = {
 }
 """The words in braces that stand for a setting in the arguments of a training script, each with its
 field of a TrialSpec or its workload."""
-BY_POSITION = sorted(AXES.items(), key=lambda item: item[1].position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpbench.specs.axes import AXES, BY_POSITION
+from dpbench.specs.axes import AXES
 from dpbench.specs.shares import on_hosts
 from dpbench.specs.traits import OWN_BACKEND
 from dpbench.specs.trial import DEFAULTS, TrialSpec
@@ -38,7 +38,7 @@ class Labels:
     def work(self, trial: TrialSpec) -> str:
         """The settings that make a trial's work another one than that of others, in words: "gpt,
         strong"; "" if all have the same work."""
-        work = (name for name, axis in BY_POSITION if axis.changes_work and name in self.several)
+        work = (name for name, axis in AXES.items() if axis.changes_work and name in self.several)
         return ", ".join(AXES[name].text(trial.setting(name)) for name in work)
 
     @property
@@ -51,7 +51,7 @@ class Labels:
         for the steps between two averages."""
         words = [
             setting.shown(value)
-            for name, setting in BY_POSITION
+            for name, setting in AXES.items()
             for value in (trial.setting(name),)
             if name in self.several
             or not (setting.changes_work or value == DEFAULTS.get(name, value))

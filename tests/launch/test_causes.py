@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dpbench.launch import causes
-from dpbench.launch.causes import Hang, RankTrace, hang_of, outcome_of
+from dpbench.launch.causes import RankTrace, hang_of, outcome_of
 from dpbench.launch.rank import Failure, failure_of, stack_path
 from dpbench.measure import device
 from dpbench.records.trial import Status
@@ -45,7 +45,7 @@ def trace(rank: int, **changes: object) -> RankTrace:
 
 
 LOST = trace(0, failure=failure(lost=True))
-WAITING = trace(0, hang=Hang(place="all_reduce (c10d.py:1)", waiting=True))
+WAITING = trace(0, hung="was in all_reduce (c10d.py:1)", waited_in="all_reduce")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_of_hung_ranks_the_one_outside_a_collective_is_named(
         (HUNG_IN_USER_CODE, "was in loss (model.py:12)"),
     ):
         stack_path(tmp_path, 1).write_text(second)
-        traces = [trace(rank, hang=hang_of(tmp_path, rank)) for rank in range(2)]
+        traces = [hang_of(tmp_path, rank) for rank in range(2)]
         first = "rank 0 did not respond; " if not stack else ""
         reason = f"no result after 3 s: {first}rank 1 {place}{waited}"
         assert outcome_of(traces, 3).reason == reason

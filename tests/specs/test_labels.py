@@ -17,7 +17,7 @@ def test_a_default_is_not_in_a_name_and_any_other_value_is() -> None:
     one = trial(bucket_cap_mb=5.0, accumulation_steps=2, prefetch=2, data_workers=1)
     one = replace(one, workload=replace(one.workload, dtype="bf16", optimizer="adamw"))
     assert PLAIN.implementation(one) == (
-        "ddp(bf16, adamw, 2 micro-steps, 5 MiB, prefetch 2, 1 worker)"
+        "ddp(adamw, bf16, 2 micro-steps, 5 MiB, prefetch 2, 1 worker)"
     )
     one = trial()
     other = replace(one, workload=replace(one.workload, learning_rate=0.1, seed=3))
