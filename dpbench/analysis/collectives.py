@@ -15,7 +15,7 @@ from operator import attrgetter
 from statistics import median
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
-from dpbench.analysis.metric import Metric
+from dpbench.analysis.metrics import Metric
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status
 

@@ -16,10 +16,9 @@ import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Metric, Value, ValueKind
-from dpbench.analysis.metrics import DECLARED
+from dpbench.analysis.metrics import DECLARED, Metric, Value, ValueKind
 from dpbench.analysis.repetitions import by_configuration
-from dpbench.analysis.row import Row
+from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import mean_step_seconds
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import RankMeasurement, TrialRecord

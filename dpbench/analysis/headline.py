@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.row import Row
+from dpbench.analysis.rows import Row
 from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 

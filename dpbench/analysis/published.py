@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.analysis.estimate import Estimate, single_value
-from dpbench.analysis.row import Row, in_order
+from dpbench.analysis.rows import Row, in_order
 from dpbench.analysis.scaling import OWN, UNITY, efficiency_of, serial_fraction
 from dpbench.errors import StoreError
 from dpbench.files import keep

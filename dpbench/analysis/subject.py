@@ -12,8 +12,7 @@ from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.headline import Headline, headline_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.repetitions import QUIET, Load, load_of
-from dpbench.analysis.row import Row
-from dpbench.analysis.rows import summarize
+from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import NOT_A_MEAN
 from dpbench.store import StoredCollectives, StoredSweep
 from dpbench.store.unfinished import unfinished_warning

@@ -9,7 +9,7 @@ from dataclasses import replace
 from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, CollectiveRow, collective_rows
 from dpbench.analysis.estimate import TOO_NOISY, Estimate
-from dpbench.analysis.metric import Metric
+from dpbench.analysis.metrics import Metric
 from dpbench.messages import one_line
 from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE
 from dpbench.records.trial import Status

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dpbench import units
 from dpbench.analysis.comparisons.comparison import Compared, Comparison
 from dpbench.analysis.estimate import FEWEST_PAIRS
-from dpbench.analysis.metric import Metric, PlainValue
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.metrics import METRICS, Metric, PlainValue
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
 from dpbench.report.numbers import or_missing, plus_minus, quantity

@@ -9,7 +9,7 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Cause, Explanation, not_too_noisy
 from dpbench.analysis.diagnosis.factors import LARGE, Part
-from dpbench.analysis.row import MOST_LISTED, Row
+from dpbench.analysis.rows import MOST_LISTED, Row
 from dpbench.analysis.throughput import items_per_second
 from dpbench.report.answer import Answer, Paragraph, plain_estimate
 from dpbench.report.footnotes import reasons

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dpbench import units
 from dpbench.analysis.estimate import FEWEST_PAIRS, TOO_NOISY
 from dpbench.analysis.repetitions import MOST_ADVISED, repetitions_needed
-from dpbench.analysis.row import MOST_LISTED, Row
+from dpbench.analysis.rows import MOST_LISTED, Row
 from dpbench.analysis.scaling import speedup_of
 from dpbench.analysis.subject import Subject
 from dpbench.analysis.throughput import items_per_second

@@ -15,8 +15,8 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
-from dpbench.analysis.metric import Metric, Style, Value
-from dpbench.analysis.row import Row
+from dpbench.analysis.metrics import Metric, Style, Value
+from dpbench.analysis.rows import Row
 from dpbench.messages import one_line
 from dpbench.report.table import MISSING, TableColumn, column
 from dpbench.specs.shares import host_counts

@@ -12,7 +12,7 @@ from dpbench import units
 from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.diagnosis.explanation import not_too_noisy
 from dpbench.analysis.metrics import TABLE_METRICS
-from dpbench.analysis.row import Row
+from dpbench.analysis.rows import Row
 from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
 from dpbench.files import folder_inside, is_free, write_whole

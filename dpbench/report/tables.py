@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dpbench.analysis.metric import Metric
-from dpbench.analysis.metrics import TABLE_METRICS
-from dpbench.analysis.row import Row
+from dpbench.analysis.metrics import TABLE_METRICS, Metric
+from dpbench.analysis.rows import Row
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records.trial import Status

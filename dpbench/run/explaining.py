@@ -13,7 +13,7 @@ from dpbench.analysis.diagnosis.explanation import (
     not_too_noisy,
     trained_together,
 )
-from dpbench.analysis.row import noise_note
+from dpbench.analysis.rows import noise_note
 from dpbench.analysis.subject import of_folder
 from dpbench.errors import TrainingFailed, UsageError
 from dpbench.options.explain import ExplainOptions, ScriptRunOptions

@@ -17,7 +17,7 @@ from dpbench.records.environment import environment_line
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
-    from dpbench.analysis.row import Row
+    from dpbench.analysis.rows import Row
     from dpbench.analysis.subject import Subject
     from dpbench.report.inventory import ListedFolder
     from dpbench.store import StoredCollectives, StoredSweep

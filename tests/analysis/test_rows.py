@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.frames import to_frame
-from dpbench.analysis.row import Row
-from dpbench.analysis.rows import summarize
+from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import WRONG, rank, record, run, trial, window

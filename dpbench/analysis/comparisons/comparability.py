@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dpbench import units
 from dpbench.analysis.comparisons.matching import Matched, Side
-from dpbench.analysis.row import MOST_LISTED
+from dpbench.analysis.rows import MOST_LISTED
 from dpbench.data.user_code import named_files
 from dpbench.errors import NotComparable
 from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment, comparable

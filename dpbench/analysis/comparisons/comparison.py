@@ -19,8 +19,7 @@ from dpbench.analysis.comparisons.comparability import (
 )
 from dpbench.analysis.comparisons.matching import Matched, Pair, Side, match
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
-from dpbench.analysis.metric import Metric
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.metrics import METRICS, Metric
 from dpbench.errors import NotComparable
 from dpbench.records.trial import TrialRecord
 

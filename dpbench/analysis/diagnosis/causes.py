@@ -11,7 +11,7 @@ from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Cause, Explanation, explanations_of
 from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
 from dpbench.analysis.diagnosis.script import SEVERAL, forward_passes, script_causes
-from dpbench.analysis.row import Row
+from dpbench.analysis.rows import Row
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 

@@ -23,7 +23,7 @@ from dpbench.analysis.diagnosis.factors import (
 from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
 from dpbench.analysis.estimate import TOO_NOISY, Estimate, mean
 from dpbench.analysis.repetitions import repetitions_needed
-from dpbench.analysis.row import Row
+from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import reference_of
 from dpbench.analysis.steps import SlowSteps, WarmUp, slow_steps
 from dpbench.analysis.throughput import rank_step_seconds, steps_without_sync
@@ -129,10 +129,11 @@ def trained_together(explanations: Sequence[Explanation]) -> tuple[Explanation, 
 def fastest(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
     """The fastest configuration with several replicas that train together; all if there is none."""
     together = trained_together(explanations)
-    if not together:
-        return tuple(explanations)
-    speeds = [one.row.throughput.value if one.row.throughput else 0.0 for one in together]
-    return (together[speeds.index(max(speeds))],)
+
+    def speed(one: Explanation) -> float:
+        return one.row.throughput.value if one.row.throughput else 0.0
+
+    return (max(together, key=speed),) if together else tuple(explanations)
 
 
 def explanations_of(rows: Sequence[Row]) -> list[Explanation]:

@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
 from dpbench import units
+from dpbench.analysis.diagnosis.explanation import slowest_of
 from dpbench.analysis.resources import gpu_names
-from dpbench.analysis.row import Row
-from dpbench.analysis.throughput import rank_step_seconds, steps_without_sync
+from dpbench.analysis.rows import Row
 from dpbench.records.environment import Environment
 from dpbench.records.trial import INFINIBAND_UNUSED
 
@@ -49,28 +47,19 @@ def _try_nccl(rows: Sequence[Row], environments: Mapping[str, Environment]) -> I
 
 
 def _unlike_gpus(row: Row, environments: Mapping[str, Environment]) -> Iterator[str]:
-    """Remark on GPUs of different models, with the slowest rank's share: medians over
-    repetitions."""
+    """Remark on GPUs of different models, with the slowest rank's share."""
     names = []
     for record in row.records:
         models = gpu_names(map(environments.get, record.environment_ids))
         names += [models[place] for place in record.trial.places if place in models]
-    if len({*names}) < 2 or row.trial is None:
+    if len({*names}) < 2:
         return
-    text = f"{row.label}: its GPUs differ ({', '.join(dict.fromkeys(names))}); all wait for the "
-    if row.trial.process_count == 1:
-        yield f"{text}slowest"
-        return
-    steps = np.array([rank_step_seconds(record) for record in row.records])
-    ratios = np.median(steps / steps.mean(axis=1, keepdims=True), axis=0)
-    slowest = int(ratios.argmax())
-    alone = all(steps_without_sync(record) is not None for record in row.records)
-    which = "without synchronization" if alone else "with synchronization, which hides most of it"
-    yield (
-        f"{text}slowest, rank {slowest} on {row.trial.place_of(slowest)}, whose step takes "
-        f"{ratios.max():.2f} × the mean over ranks ({which}; median of "
-        f"{units.counted(len(row.records), 'repetition')})"
-    )
+    slowest, which = slowest_of(row.records), "slowest"
+    if slowest is not None:
+        share = units.percent(slowest.behind.value)
+        which = f"slowest, rank {slowest.rank} on {slowest.device}, for {share} of its step"
+    listed = ", ".join(dict.fromkeys(names))
+    yield f"{row.label}: its GPUs differ ({listed}); all wait for the {which}"
 
 
 def _gpus_and_network(row: Row) -> Iterator[str]:

@@ -21,7 +21,7 @@ from dpbench.analysis.projection.law import (
     continued,
     crosses,
 )
-from dpbench.analysis.row import Row, noise_note
+from dpbench.analysis.rows import Row, noise_note
 from dpbench.errors import UsageError
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE

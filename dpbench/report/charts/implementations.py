@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
-from dpbench.analysis.row import Row
+from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import UNITY, environments_of, speedup_of
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line

@@ -7,7 +7,7 @@ from itertools import islice
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.row import Row
+from dpbench.analysis.rows import Row
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw

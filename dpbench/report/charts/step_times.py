@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import slowest_of
-from dpbench.analysis.row import Row
+from dpbench.analysis.rows import Row
 from dpbench.analysis.steps import outlier_limit
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line

@@ -8,8 +8,7 @@ from typing import Any
 
 from dpbench.analysis.estimate import single_value
 from dpbench.analysis.projection.series import Series, sweep_series
-from dpbench.analysis.row import Row
-from dpbench.analysis.rows import summarize
+from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import GradientTrace, TrialRecord
 from dpbench.shipped import RESULTS
 from tests.analysis.builders import weak_sweep

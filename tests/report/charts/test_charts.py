@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.row import Row
+from dpbench.analysis.rows import Row
 from dpbench.analysis.subject import Subject
 from dpbench.report.charts import style
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
