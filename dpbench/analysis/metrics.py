@@ -480,7 +480,9 @@ DECLARED: tuple[Metric, ...] = (
         unit="B",
         header="Reduced/step",
         style="memory",
-        trial=resources.reduced_bytes_per_step,
+        trial=lambda r: max(
+            (n for rank in r.ranks if (n := rank.reduced_bytes_per_step) is not None), default=None
+        ),
         scale="largest",
     ),
     Metric(

@@ -48,13 +48,6 @@ def memory_imbalance(*records: TrialRecord) -> float | None:
     return max(ratios, default=None)
 
 
-def reduced_bytes_per_step(record: TrialRecord) -> int | None:
-    """Bytes of gradients (or parameters) that a rank gives to all-reduce; the largest over
-    ranks."""
-    found = (rank.reduced_bytes_per_step for rank in record.ranks)
-    return max((nbytes for nbytes in found if nbytes is not None), default=None)
-
-
 def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:
     """Operations per item of each workload; a sweep only counts them in its first repetitions."""
     return {

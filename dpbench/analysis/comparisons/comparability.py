@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 from dpbench import units
-from dpbench.analysis.comparisons.matching import Matched, Side
+from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.rows import MOST_LISTED
 from dpbench.data.user_code import named_files
 from dpbench.errors import NotComparable
@@ -61,53 +62,25 @@ def _oversubscribed(
     ]
 
 
-def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, ...]:
-    """Notes on what may differ between the environments of the two sides; () if nothing does.
+def compare_environments(
+    matched: Matched, *, force: bool = False
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Differences between the environments of the two sides that forbid a comparison, such as
+    "cpu: A -> B", and notes on others, such as the commit and the host; () if there are none.
 
-    Raises NotComparable if they differ in a way that forbids a comparison, unless `force`.
+    Sides that mix the same environments do not differ. Raises NotComparable if there are
+    differences, unless `force`.
     """
-    differences = environment_differences(matched)
-    if differences and not force:
-        raise NotComparable(
-            f"{matched.baseline.label} and {matched.candidate.label} come from different "
-            f"environments: {'; '.join(differences)}. --force compares them nevertheless"
-        )
+    sides = (matched.baseline, matched.candidate)
+    # By the comparable part of their ids; None for those that are not stored.
     before, after = (
-        [one for one in _environments(side).values() if one]
-        for side in (matched.baseline, matched.candidate)
+        {
+            comparable(name): side.environments.get(name)
+            for record in side.selected()
+            for name in record.environment_ids
+        }
+        for side in sides
     )
-    notes = dict.fromkeys(SYNTHETIC_NOTE for one in (*before, *after) if one.launcher == SYNTHETIC)
-    for pair in matched.pairs:
-        if pair.baseline and pair.candidate:
-            then, now = pair.baseline[0].trial.workload, pair.candidate[0].trial.workload
-            if then.files_sha256 != now.files_sha256 and named_files(now) == named_files(then):
-                notes[f"{named_files(now)} has changed between the two"] = None
-    # Another commit is the reason for most comparisons.
-    for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
-        first, second = (
-            dict.fromkeys(getattr(one, name) or "not known" for one in side)
-            for side in (before, after)
-        )
-        if first and second and first.keys() != second.keys():
-            notes[f"{words} differ: {', '.join(first)} -> {', '.join(second)}"] = None
-    return tuple(notes)
-
-
-def environment_differences(matched: Matched) -> tuple[str, ...]:
-    """Differences between the environments of the two sides: "cpu: A -> B"; () if there are none.
-
-    The commit and the host may differ, and so may sides that mix the same environments.
-    """
-    before, after = _environments(matched.baseline), _environments(matched.candidate)
-    if before.keys() == after.keys():
-        return ()
-    found: dict[str, None] = {}
-    for one in before.values():
-        for other in after.values():
-            if one is None or other is None:
-                found["not all of them are stored"] = None
-            else:
-                found |= dict.fromkeys(other.differences_from(one))
     # torch's class of process group behind each backend, where ranks have a group.
     groups = [
         {
@@ -116,20 +89,38 @@ def environment_differences(matched: Matched) -> tuple[str, ...]:
             for rank in record.ranks
             if rank.group_class
         }
-        for side in (matched.baseline, matched.candidate)
+        for side in sides
     ]
-    for backend in groups[0].keys() & groups[1].keys():
-        then, now = (classes[backend] for classes in groups)
-        if then != now:
-            found[f"process group {then} -> {now}"] = None
-    return tuple(found)
-
-
-def _environments(side: Side) -> dict[str, Environment | None]:
-    """The environments of a side by the comparable part of their ids; None for those that are not
-    stored."""
-    return {
-        comparable(name): side.environments.get(name)
-        for record in side.selected()
-        for name in record.environment_ids
-    }
+    found: dict[str, None] = {}
+    if before.keys() != after.keys():
+        for one, other in product(before.values(), after.values()):
+            if one is None or other is None:
+                found["not all of them are stored"] = None
+            else:
+                found |= dict.fromkeys(other.differences_from(one))
+        for backend in groups[0].keys() & groups[1].keys():
+            then, now = (classes[backend] for classes in groups)
+            if then != now:
+                found[f"process group {then} -> {now}"] = None
+    if found and not force:
+        raise NotComparable(
+            f"{matched.baseline.label} and {matched.candidate.label} come from different "
+            f"environments: {'; '.join(found)}. --force compares them nevertheless"
+        )
+    known = [[one for one in side.values() if one] for side in (before, after)]
+    notes = dict.fromkeys(
+        SYNTHETIC_NOTE for side in known for one in side if one.launcher == SYNTHETIC
+    )
+    for pair in matched.pairs:
+        if pair.baseline and pair.candidate:
+            old, new = pair.baseline[0].trial.workload, pair.candidate[0].trial.workload
+            if old.files_sha256 != new.files_sha256 and named_files(new) == named_files(old):
+                notes[f"{named_files(new)} has changed between the two"] = None
+    # Another commit is the reason for most comparisons.
+    for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
+        first, second = (
+            dict.fromkeys(getattr(one, name) or "not known" for one in side) for side in known
+        )
+        if first and second and first.keys() != second.keys():
+            notes[f"{words} differ: {', '.join(first)} -> {', '.join(second)}"] = None
+    return tuple(found), tuple(notes)

@@ -13,10 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, change_between, holm
-from dpbench.analysis.comparisons.comparability import (
-    check_environments,
-    environment_differences,
-)
+from dpbench.analysis.comparisons.comparability import compare_environments
 from dpbench.analysis.comparisons.matching import Matched, Pair, Side, match
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.metrics import METRICS, Metric
@@ -99,7 +96,8 @@ def compare_sides(
     unless `force`, the sides come from environments that must not be compared.
     """
     matched = match(baseline, candidate, by_candidate=by_candidate)
-    notes = [*check_environments(matched, force=force)]
+    differences, remarks = compare_environments(matched, force=force)
+    notes = [*remarks]
     for side, alone in (
         (baseline, matched.only_in_baseline),
         (candidate, matched.only_in_candidate),
@@ -115,7 +113,6 @@ def compare_sides(
                 f"{name} was measured neither in {baseline.label} nor in {candidate.label}; take "
                 "another --metric"
             )
-    differences = environment_differences(matched)
     return Compared(matched=matched, rows=rows, notes=notes, differences=differences)
 
 

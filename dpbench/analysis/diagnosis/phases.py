@@ -11,12 +11,15 @@ slower ranks included. Noise can make it negative; it is not clipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from dpbench.analysis.estimate import Estimate, mean
+from dpbench.analysis.throughput import SHORTEST_SECONDS
 from dpbench.records.trial import TrialRecord
 
 PhaseName = Literal["data", "forward", "backward", "communication", "optimizer"]
@@ -47,46 +50,34 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
     measured = [one for one in records if one.ranks and all(rank.phases for rank in one.ranks)]
     if not measured:
         return None
-    phases = [*map(_phase_seconds, measured)]
-    totals = [sum(found.values()) for found in phases]
-    shares = [found["data"] / (total or 1.0) for found, total in zip(phases, totals, strict=True)]
-    ranks = [rank for record in measured for rank in record.ranks]
-    inner = [[rank.replica_phases for rank in record.ranks] for record in measured]
+    ranks = [record.ranks for record in measured]
+    full = [[rank.phases for rank in each] for each in ranks]
+    bare = [[rank.phases_without_sync for rank in each] for each in ranks]
+    inner = [[rank.replica_phases for rank in each] for each in ranks]
+    seconds: dict[PhaseName, list[float]] = {
+        "data": _means(full, "data_seconds"),
+        "forward": _means(full, "forward_seconds"),
+        "backward": _means(full, "backward_seconds"),
+    }
+    if all(map(all, bare)):
+        with_sync, seconds["backward"] = seconds["backward"], _means(bare, "backward_seconds")
+        seconds["communication"] = np.subtract(with_sync, seconds["backward"]).tolist()
+    seconds["optimizer"] = _means(full, "optimizer_seconds")
+    totals = np.sum([*seconds.values()], axis=0)
+    shares = np.divide(seconds["data"], np.maximum(totals, SHORTEST_SECONDS))
     return StepPhases(
-        seconds={
-            name: mean([found[name] for found in phases], unit="s")
-            for name in phases[0]
-            if all(name in found for found in phases)
-        },
-        step_seconds=mean(totals, unit="s"),
-        data_share=mean(shares, unit="of the step"),
-        steps=min(len(rank.phases.data_seconds) for rank in ranks if rank.phases),
+        seconds={name: mean(values, unit="s") for name, values in seconds.items()},
+        step_seconds=mean(totals.tolist(), unit="s"),
+        data_share=mean(shares.tolist(), unit="of the step"),
+        steps=min(len(one.data_seconds) for each in full for one in each if one),
         of_replicas={
-            name: mean(
-                [_mean(getattr(one, f"{name}_seconds") for one in each) for each in inner], unit="s"
-            )
+            name: mean(_means(inner, f"{name}_seconds"), unit="s")
             for name in REPLICA_PHASES
             if all(map(all, inner))
         },
     )
 
 
-def _phase_seconds(record: TrialRecord) -> dict[PhaseName, float]:
-    """Seconds of each phase of one trial's mean step."""
-    full = [rank.phases for rank in record.ranks if rank.phases is not None]
-    bare = [rank.phases_without_sync for rank in record.ranks if rank.phases_without_sync]
-    backward = _mean(phases.backward_seconds for phases in full)
-    parts: dict[PhaseName, float] = {"backward": backward}
-    if len(bare) == len(full):
-        without = _mean(phases.backward_seconds for phases in bare)
-        parts = {"backward": without, "communication": backward - without}
-    return {
-        "data": _mean(phases.data_seconds for phases in full),
-        "forward": _mean(phases.forward_seconds for phases in full),
-        **parts,
-        "optimizer": _mean(phases.optimizer_seconds for phases in full),
-    }
-
-
-def _mean(ranks: Iterable[Sequence[float]]) -> float:
-    return fmean(fmean(steps) for steps in ranks)
+def _means(of_ranks: Sequence[Sequence[Any]], name: str) -> list[float]:
+    """The mean of a phase over steps and ranks, in each repetition."""
+    return [fmean(fmean(getattr(one, name)) for one in ranks) for ranks in of_ranks]

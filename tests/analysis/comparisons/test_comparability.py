@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.comparisons.comparability import (
-    check_environments,
-    environment_differences,
+    compare_environments,
     environment_notes,
 )
 from dpbench.analysis.comparisons.matching import Matched, match
@@ -97,21 +96,18 @@ def test_an_edited_model_may_be_compared_with_what_it_was_and_it_is_said() -> No
     def said(before: str, now: str) -> tuple[str, ...]:
         matched = match(side("a", of_files(before)), side("b", of_files(now)))
         assert len(matched.pairs) == 1
-        return check_environments(matched)
+        return compare_environments(matched)[1]
 
     assert said("a" * 64, "a" * 64) == ()
     assert said("a" * 64, "b" * 64) == ("model.py has changed between the two",)
 
 
 def test_the_same_machine_with_another_commit_may_be_compared_and_it_is_said() -> None:
-    assert check_environments(sides(HERE, HERE)) == ()
-    assert check_environments(sides(HERE, replace(HERE, git_commit="def", hostname="x"))) == (
-        "git commits differ: abc -> def",
-        "hosts differ: here -> x",
-    )
-    assert check_environments(sides(replace(HERE, git_commit=None), HERE)) == (
-        "git commits differ: not known -> abc",
-    )
+    assert compare_environments(sides(HERE, HERE)) == ((), ())
+    _, notes = compare_environments(sides(HERE, replace(HERE, git_commit="def", hostname="x")))
+    assert notes == ("git commits differ: abc -> def", "hosts differ: here -> x")
+    _, notes = compare_environments(sides(replace(HERE, git_commit=None), HERE))
+    assert notes == ("git commits differ: not known -> abc",)
 
 
 def test_another_machine_is_refused_and_the_difference_named() -> None:
@@ -119,8 +115,9 @@ def test_another_machine_is_refused_and_the_difference_named() -> None:
     with pytest.raises(
         NotComparable, match=r"a and b come from .*cpu: .* -> 'Z80'; cores: .* -> 1"
     ):
-        check_environments(other)
-    assert check_environments(other, force=True) == ()
+        compare_environments(other)
+    differences, notes = compare_environments(other, force=True)
+    assert (len(differences), notes) == (2, ())
 
 
 def test_another_class_of_process_group_is_named_beside_the_version() -> None:
@@ -131,7 +128,8 @@ def test_another_class_of_process_group_is_named_beside_the_version() -> None:
         ranks = [rank(0, window([0.1], 32), group_class=name)]
         measured = built(trial(), ranks, environment_id=one.environment_id)
         sides.append(side(name, [measured], environments={one.environment_id: one}))
-    assert environment_differences(match(*sides)) == (
+    differences, _ = compare_environments(match(*sides), force=True)
+    assert differences == (
         "versions: torch 2.14.0 -> 2.15.0",
         "process group ProcessGroupNCCL -> ProcessGroupNCCL2",
     )
