@@ -79,7 +79,8 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     assert mfu is not None
     assert round(mfu.value, 3) == 0.05
     unlike = {"a": gpus, "b": machine("Slow GPU")}
-    record = run(spec, 100.0, environment_id="a", host_environment_ids=("a", "b"))
+    names = {"environment_id": "a", "host_environment_ids": ("a", "b")}
+    record = run(spec, 100.0, without_sync=0.1, **names)
     (hint,) = hints(summarize([record]), unlike)
     assert f"its GPUs differ ({H100}, Slow GPU)" in hint
     assert "on cuda:0 on host" in hint

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
+from dpbench.analysis.diagnosis.causes import script_causes
 from dpbench.analysis.diagnosis.factors import break_down
-from dpbench.analysis.diagnosis.script import script_causes
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.script import replaced_arguments, variables
