@@ -468,6 +468,7 @@ DECLARED: tuple[Metric, ...] = (
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
         unit="of the median rank",
+        has_interval=True,
         header="Rank skew",
         style="percent",
         trial=timed(throughput.rank_skew),

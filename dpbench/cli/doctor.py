@@ -21,7 +21,8 @@ def doctor(
 ) -> int:
     """Check the machine, the versions and each backend.
 
-    Exit status: 1 if a backend that should work here fails, else 0.
+    Exit status: 0; 1 if a backend that should work here fails, or there are fewer
+    usable GPUs than --gpus; 2 usage.
     """
     from dpbench.launch.collectives import self_test
     from dpbench.launch.machine import inspect_machine

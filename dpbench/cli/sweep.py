@@ -74,8 +74,7 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
             follow(job, progress)
             return 0
         stored = measure(job, progress)
-    if options.summary:
-        _show(stored, options, following)
+    _show(stored, options, following)
     logs = stored.folder / LOGS_FOLDER
     if logs.is_dir() and any(record.status in FAILURES for record in stored.records):
         say(f"the output of trials that failed is in {logs}")

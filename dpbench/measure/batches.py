@@ -35,7 +35,7 @@ def rank_batches(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[tor
 
 
 class BatchSampler:
-    """The batches of one rank, each loaded once, on the device that holds the samples."""
+    """The sample indices of one rank's steps, on the device that holds the samples."""
 
     def __init__(
         self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device

@@ -1,9 +1,9 @@
 """One rank's part of one trial, from the process group to the raw measurement.
 
 `measure_trial` is the order of a trial: the device, the samples, the process group, the model;
-warmup; segments with and without synchronization in turns; then the instrumented steps and, in the
-first repetition, the trace of gradients, the proof of gradients and the count of operations. These
-come last: they are slow, and would warm the windows up.
+warmup; segments with and without synchronization in turns; then what is slow, and would warm the
+windows up: the instrumented steps and, in the first repetition, the trace of gradients before them,
+the proof of gradients and the count of operations after them.
 """
 
 from __future__ import annotations

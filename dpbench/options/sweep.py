@@ -24,9 +24,16 @@ from dpbench.options.types import (
     one_of,
     word_for_none,
 )
-from dpbench.specs import COMM_HOOKS
+from dpbench.specs import AXES, COMM_HOOKS
 from dpbench.specs.axes import Scaling
-from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OF_SCRIPTS, SCRIPT, SINGLE
+from dpbench.specs.traits import (
+    IMPLEMENTATIONS,
+    INDEPENDENT,
+    OF_SCRIPTS,
+    OPTIONAL_SETTINGS,
+    SCRIPT,
+    SINGLE,
+)
 
 WINDOW_SECONDS = 1.0
 """Time that a window fills where --steps is not given; it has at least FEWEST_STEPS."""
@@ -42,8 +49,6 @@ DataWorkers = Annotated[Annotated[int, Field(ge=0, le=256)] | None, *word_for_no
 Prefetch = Annotated[Annotated[int, Field(ge=0, le=1024)] | None, *word_for_none("resident")]
 axis = partial(option, panel="Settings to compare (each takes a list)")
 node_option = partial(option, None, panel="Several nodes", scope="shell")
-of_check = partial(option, True, scope="shell", hidden=True)
-"""Options of the sweeps that `dpbench check` starts."""
 
 
 class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
@@ -120,9 +125,12 @@ class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
     stop_after_failure: bool = shared.measurement_option(
         False, "Skip the larger group sizes of a row that failed."
     )
-    single: bool = of_check(f"Measure {SINGLE} as the baseline.", names=("--single/--no-single",))
-    summary: bool = of_check(
-        "Print the table and write a report.", names=("--summary/--no-summary",)
+    single: bool = option(
+        True,
+        f"Measure {SINGLE} as the baseline; a check does without.",
+        names=("--single/--no-single",),
+        scope="shell",
+        hidden=True,
     )
     debug: bool = shared.machine_option(False, HELP["debug"], scope="shell")
     nnodes: Count | None = node_option("Number of nodes; run the command on each.", "N")
@@ -187,12 +195,10 @@ class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
         """Raises UsageError for options that contradict each other, or would have no effect."""
         names = self.measured_implementations
         self._check_script(names)
-        for field in (
-            *("sync_every", "bucket_cap_mb", "find_unused"),
-            *("comm_hook", "batched_copy", "overlap"),
-        ):
-            if (values := getattr(self, field)) != type(self).model_fields[field].default:
-                asked = f"--{field.replace('_', '-')} {','.join(map(str, values))}"
+        for field, axis in AXES.items():
+            default = type(self).model_fields[axis.name].default
+            if field in OPTIONAL_SETTINGS and (values := getattr(self, axis.name)) != default:
+                asked = f"{axis.option} {axis.text(values)}"
                 shared.require_setting(field, asked, names, chosen="implementations")
         refuse_if(
             bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in names),

@@ -1,4 +1,4 @@
-"""Text, Markdown, JSON and CSV of `dpbench compare`: A is the baseline, B the candidate."""
+"""Text, Markdown and JSON of `dpbench compare`: A is the baseline, B the candidate."""
 
 from __future__ import annotations
 

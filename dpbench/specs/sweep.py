@@ -52,9 +52,11 @@ class SweepSpec:
 
     @property
     def most_trials(self) -> int:
-        """Upper bound for the trials of the plan: all combinations, including impossible ones."""
-        axes = (self.implementations, self.backends, self.group_sizes, self.batch_sizes)
-        return math.prod(map(len, (*axes, *self.axes.values()))) * self.repetitions
+        """Upper bound for the trials of the plan: all combinations, including impossible ones, with
+        the baseline and group size 1."""
+        names, sizes = len(self.implementations) + 1, len(self.group_sizes) + 1
+        axes = (self.backends, self.batch_sizes, *self.axes.values())
+        return names * sizes * math.prod(map(len, axes)) * self.repetitions
 
     def varied(self, trial: TrialSpec, values: Mapping[str, Any]) -> TrialSpec:
         """The trial with these settings, and the data and files of its architecture.
@@ -89,9 +91,9 @@ def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialS
 def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
     """The measured rows, each once.
 
-    Rows that are compared most often run closest together in time. `single` at group size 1 is
-    among them, as every speedup needs it. An implementation has no further rows for settings
-    that it lacks, and none at a group size that it does not have.
+    Rows that are compared most often run closest together in time. If the sweep measures a
+    baseline, `single` at group size 1 is among them, as every speedup needs it. An implementation
+    has no further rows for settings that it lacks, and none at a group size that it does not have.
     """
     baseline = (BASELINE,) if spec.measures_baseline else ()
     names = dict.fromkeys((*baseline, *spec.implementations))

@@ -1,6 +1,7 @@
 """The specification of one training: everything that decides its resulting numbers.
 
-The same spec and the same data give the same parameters, whatever the number of interruptions.
+The same spec and the same data give the same parameters, whatever the number of interruptions,
+unless shares are balanced by measured speed.
 Logs, checkpoints and time limits are in `TrainingRun`.
 """
 

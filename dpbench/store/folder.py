@@ -120,7 +120,7 @@ class ResultsStore:
         except OSError as error:
             raise StoreError(
                 f"cannot write to {self._path}: {error.strerror}; earlier records are "
-                "kept, and dpbench sweep continues from there with the same --name and --resume"
+                "kept (a sweep goes on from there with the same --name and --resume)"
             ) from None
 
     def add_environment(self, environment: Environment) -> None:

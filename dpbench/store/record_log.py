@@ -1,4 +1,4 @@
-"""A file of records that only grows: a JSON object per line, on disk as soon as it is appended.
+"""A file of records that only grows: a JSON object per line.
 
 Whatever ends the writing, no more than the last line is lost.
 """

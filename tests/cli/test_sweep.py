@@ -142,16 +142,6 @@ def test_what_ends_a_sweep_loses_nothing_and_leaves_no_process_and_resume_finish
 
 
 @pytest.mark.usefixtures("synthetic")
-def test_a_repetition_of_a_check_is_measured_without_a_report(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["sweep", "--arch", "mlp", "--gpus", "1", "--name", "n", "--no-summary"]) == 0
-    assert capsys.readouterr().out == ""
-    assert store.load_sweep(here / "results/n").records
-    assert not (here / "results/n/report").exists()
-
-
-@pytest.mark.usefixtures("synthetic")
 def test_what_another_command_measured_is_not_resumed(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

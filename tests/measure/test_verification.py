@@ -88,6 +88,20 @@ def test_ours_passes_with_any_replicas_shards_and_accumulation(
     assert proof.tensors_compared == 2 * 2  # weight and bias, in two steps
 
 
+def test_both_sides_step_at_the_rate_of_the_smaller_shards() -> None:
+    """Copies of uneven shards scale their rate by the samples that they take."""
+    workload = replace(WORKLOAD, learning_rate_rule="linear")
+    trial = trial_spec(
+        implementation="independent",
+        backend="none",
+        group_size=3,
+        scaling="strong",
+        batch_size=32,
+        workload=workload,
+    )
+    assert verified(trial).passed
+
+
 class HalfAsLarge(Plain):
     """Divides by the number of replicas what is a mean already."""
 

@@ -34,7 +34,7 @@ class ScriptFault(Exception):
 
 @dataclass
 class Feed:
-    """A DataLoader, and whether it feeds training steps."""
+    """What is known of a DataLoader's batches, and whether they feed training steps."""
 
     batch: Any = None
     """The last one."""

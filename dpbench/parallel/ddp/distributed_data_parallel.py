@@ -206,7 +206,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
 
     @property
     def reduced_bytes(self) -> int:
-        """Bytes of gradients sent from this rank since construction."""
+        """Bytes of dense gradients sent from this rank since construction."""
         return self._reducer.reduced_bytes
 
     @property

@@ -47,7 +47,7 @@ class ShmProcessGroup(dist.ProcessGroup):
     """A process group of ranks on one Linux host, which exchange data through shared memory."""
 
     def __init__(self, rank: ShmRank, store: Any, timeout: timedelta) -> None:
-        """Called by torch.distributed for the backend "shm"; the store is this group's alone."""
+        """Called by `create`, which torch.distributed calls; the store is this group's alone."""
         super().__init__(rank.rank, rank.size)
         leave_uncompiled(ShmProcessGroup)
         leave_uncompiled(Queue, "run_until")

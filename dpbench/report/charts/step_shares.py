@@ -60,7 +60,7 @@ def step_shares(subject: Subject) -> Drawn:
             write_beside(axis, place, time_text(step.step_seconds))
     steps = units.span((phases[row].steps for _, rows in panels for row in rows), "step")
     remark = (
-        f"means over {steps} per rank in the first repetition; instrumented steps wait for the "
+        f"means over {steps} per rank and repetition; instrumented steps wait for the "
         "device after each phase"
     )
     return figure, [], [remark, *left_out]

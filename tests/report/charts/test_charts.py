@@ -187,7 +187,7 @@ def test_implementations_are_compared_with_torch() -> None:
 
 def test_shares_of_a_step_add_up() -> None:
     chart = figure("step-shares")
-    assert "means over 5 steps per rank in the first repetition" in caption(chart)
+    assert "means over 5 steps per rank and repetition" in caption(chart)
     first = chart.axes[0]
     names = [label.get_text() for label in first.get_yticklabels()]
     widths = dict.fromkeys(names, 0.0)
