@@ -238,38 +238,29 @@ def broadcast(rank: ShmRank, tensor: Tensor, root: int) -> None:
     )
 
 
-def all_gather(rank: ShmRank, outputs: Sequence[Tensor], tensor: Tensor) -> None:
+def all_gather(
+    rank: ShmRank,
+    allocations: Allocations,
+    outputs: Sequence[Tensor],
+    tensor: Tensor,
+    whole: Tensor | None = None,
+) -> None:
     """Every rank gets the tensors of all ranks, which have one size.
 
     `outputs` are the results by rank, of which this rank's may be `tensor`; empty where none are
-    wanted.
+    wanted. If they are the parts of one tensor, on all ranks, that is `whole`.
     """
+    data = tensor.view(torch.uint8)
     wanted = {peer: output.view(torch.uint8) for peer, output in enumerate(outputs)}
     mine = wanted.pop(rank.rank, None)
-    if mine is not None and mine.data_ptr() != tensor.data_ptr():
-        mine.copy_(tensor.view(torch.uint8))
-    operation = operation_text("all_gather", tensor)
-    _publish(rank, operation, tensor.view(torch.uint8), wanted, tensor.nbytes)
-
-
-def all_gather_single(
-    rank: ShmRank, allocations: Allocations, output: Tensor, tensor: Tensor
-) -> None:
-    """Every rank gets the tensors of all ranks, which have one size, side by side in `output`.
-
-    This rank's part of `output` may be `tensor`.
-    """
-    me, data = rank.rank, tensor.view(torch.uint8)
-    parts = dict(enumerate(output.view(torch.uint8).view(rank.size, len(data))))
-    if (mine := parts.pop(me)).data_ptr() != data.data_ptr():
+    if mine is not None and mine.data_ptr() != data.data_ptr():
         mine.copy_(data)
-    allocation, offset = allocations.find(output)
+    allocation, offset = (None, OUTSIDE) if whole is None else allocations.find(whole)
     operation = operation_text("all_gather", tensor)
-    if not _publish(rank, operation, data, parts, tensor.nbytes, offset) or allocation is None:
+    if not _publish(rank, operation, data, wanted, tensor.nbytes, offset) or allocation is None:
         return
-    everyone = allocation.of_all_ranks(output)
-    for peer, part in parts.items():
-        part.copy_(everyone[peer].view(torch.uint8).view(rank.size, len(data))[peer])
+    for peer, part in wanted.items():
+        part.copy_(allocation.of_all_ranks(part)[peer])
     rank.barrier()
 
 

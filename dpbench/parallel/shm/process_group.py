@@ -101,10 +101,10 @@ class ShmProcessGroup(dist.ProcessGroup):
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
         source, full = Operand(only(inputs)), Operand(only(outputs), read=False, write=True)
-        self._require_one_each(full.flat.tensor_split(self._rank.size), source.flat)
-        run = partial(
-            collectives.all_gather_single, self._rank, self._allocations, full.flat, source.flat
-        )
+        parts = full.flat.tensor_split(self._rank.size)
+        self._require_one_each(parts, source.flat)
+        gather = partial(collectives.all_gather, self._rank, self._allocations)
+        run = partial(gather, parts, source.flat, full.flat)
         return self._start("all_gather", run, opts, [source, full], outputs)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
@@ -199,7 +199,8 @@ class ShmProcessGroup(dist.ProcessGroup):
         source = Operand(tensor)
         targets = [Operand(result, read=False, write=True) for result in results]
         outputs = [target.flat for target in targets]
-        run = partial(collectives.all_gather, self._rank, outputs, source.flat)
+        gather = partial(collectives.all_gather, self._rank, self._allocations)
+        run = partial(gather, outputs, source.flat)
         return self._start(name, run, opts, [source, *targets], results)
 
     def _root(self, opts: Any) -> int:

@@ -13,7 +13,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cache, lru_cache, partial
 
 import psutil
 import torch
@@ -30,7 +30,7 @@ LOOK_EVERY = 0.1
 for each rank, which holds up a wait that is about to end."""
 # Upper limit, in seconds, until a token is visible after the state of the rank that posted it.
 _TOKEN_DELAY = 0.005
-# Number of sizes of small operands, and of chunks, whose views are cached.
+# Number of sizes of small operands whose views are cached.
 _CACHED_VIEWS = 256
 
 # The offset of the operand, and the operation as text.
@@ -61,6 +61,8 @@ class ShmRank:
         layout, descriptor: of the group's memory.
         names: names of the ranks, for messages.
         broken: why the group cannot be used any more; empty if it can.
+        large_buffers: from a dtype to the buffers for large operations, which are free after
+            `enter`.
     """
 
     def __init__(
@@ -75,16 +77,18 @@ class ShmRank:
         self.rank, self.size = rank, layout.size
         self.layout, self.descriptor, self.names = layout, descriptor, names
         self.broken = ""
-        self._views: dict[Any, Any] = {}
         self._processes = [psutil.Process(pid) for pid in pids]
         mapping = mmap.mmap(descriptor, layout.nbytes)
         self._memory = memoryview(mapping)
-        self._bytes = as_bytes(mapping)
+        shared = as_bytes(mapping)
+        # Every training step asks for the same ones.
+        self._small_buffers = lru_cache(_CACHED_VIEWS)(partial(_small_buffers, layout, shared))
+        self.large_buffers = cache(partial(_large_buffers, layout, shared))
         self._turn = 0
         self._operation, self._timeout, self._deadline = "", 0.0, 0.0
         self._spins = SPINS
         self._pid = os.getpid()
-        start = self._bytes.data_ptr()
+        start = shared.data_ptr()
         everyone = range(self.size)
         others = [peer for peer in everyone if peer != rank]
         self._posted = [ctypes.c_void_p(start + layout.semaphore(rank, peer)) for peer in others]
@@ -161,32 +165,7 @@ class ShmRank:
 
         Fill this rank's before `enter`, and read the others' after it.
         """
-        key = (dtype, numel, self._turn)
-        views: list[Tensor] | None = self._views.get(key)
-        if views is None:
-            offsets = [self.layout.operand_of(rank, self._turn) for rank in range(self.size)]
-            views = [self._bytes[at : at + SLOT_BYTES].view(dtype)[:numel] for at in offsets]
-            self._cache(key, views)
-        return views
-
-    def large_buffers(self, dtype: torch.dtype) -> Buffers:
-        """The buffers for large operations, free after `enter`."""
-        buffers: Buffers | None = self._views.get(dtype)
-        if buffers is None:
-            nbytes, at = self.layout.chunk_bytes, self.layout.buffer_of
-            by_rank = [
-                [self._bytes[at(rank, turn) :][:nbytes].view(dtype) for turn in (0, 1)]
-                for rank in range(self.size + 1)
-            ]
-            buffers = by_rank[:-1], by_rank[-1], nbytes // dtype.itemsize
-            self._cache(dtype, buffers)
-        return buffers
-
-    def _cache(self, key: Any, views: Any) -> None:
-        """Keep views of the buffers, as every training step makes the same ones."""
-        if len(self._views) == _CACHED_VIEWS:
-            self._views.clear()
-        self._views[key] = views
+        return self._small_buffers(dtype, numel, self._turn)
 
     def abort(self, error: BaseException) -> None:
         """Mark the group as broken by an error, and leave it."""
@@ -269,6 +248,22 @@ class ShmRank:
         except psutil.NoSuchProcess:
             runs = False
         return "" if runs else ", has ended"
+
+
+def _small_buffers(
+    layout: Layout, shared: Tensor, dtype: torch.dtype, numel: int, turn: int
+) -> list[Tensor]:
+    offsets = [layout.operand_of(rank, turn) for rank in range(layout.size)]
+    return [shared[at : at + SLOT_BYTES].view(dtype)[:numel] for at in offsets]
+
+
+def _large_buffers(layout: Layout, shared: Tensor, dtype: torch.dtype) -> Buffers:
+    nbytes, at = layout.chunk_bytes, layout.buffer_of
+    by_rank = [
+        [shared[at(rank, turn) :][:nbytes].view(dtype) for turn in (0, 1)]
+        for rank in range(layout.size + 1)
+    ]
+    return by_rank[:-1], by_rank[-1], nbytes // dtype.itemsize
 
 
 def operation_text(kind: str, tensor: Tensor, operator: str = "", root: int = -1) -> str:
