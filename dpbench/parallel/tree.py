@@ -121,24 +121,25 @@ def zip_leaves(
         ValueError: naming the first tree that deviates and where.
     """
     containers = [_opened(tree) for tree in trees]
-    first = containers[0]
-    for index, (tree, container) in enumerate(zip(trees, containers, strict=True)):
-        if (container is None) != (first is None) or (first and type(tree) is not type(trees[0])):
-            raise _deviation(index, path, type(tree).__name__, type(trees[0]).__name__)
-        if container and first and container[0].keys() != first[0].keys():
-            keys = f"the keys {list(container[0])}"
-            raise _deviation(index, path, keys, f"the keys {list(first[0])}")
-    if first is None:
+    if not any(containers):
         return function(list(trees), path)
-    joined = {}
-    for key in first[0]:
-        parts = [container[0][key] for container in containers if container]
-        joined[key] = zip_leaves(function, parts, f"{path}[{key!r}]")
-    return first[1](joined)
-
-
-def _deviation(index: int, path: str, got: object, expected: object) -> ValueError:
-    return ValueError(f"replica {index} returned {got} at {path}, replica 0 returned {expected}")
+    kinds = [
+        type(tree).__name__ + (f" with the keys {list(container[0])}" if container else "")
+        for tree, container in zip(trees, containers, strict=True)
+    ]
+    for index, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise ValueError(
+                f"replica {index} returned {kind} at {path}, replica 0 returned {kinds[0]}"
+            )
+    opened = [container for container in containers if container]
+    parts, rebuild = opened[0]
+    return rebuild(
+        {
+            key: zip_leaves(function, [each[key] for each, _ in opened], f"{path}[{key!r}]")
+            for key in parts
+        }
+    )
 
 
 def move(tree: Any, device: torch.device) -> Any:

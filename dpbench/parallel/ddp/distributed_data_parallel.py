@@ -26,7 +26,7 @@ from dpbench.parallel.ddp.reducer import Reducer
 from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.parallel.groups import member_group
-from dpbench.parallel.state_dicts import load_unwrapped
+from dpbench.parallel.state_dicts import LoadsUnwrapped
 from dpbench.parallel.torch_private import (
     NoLoggingData,
     broadcast_coalesced,
@@ -36,7 +36,7 @@ from dpbench.parallel.torch_private import (
 from dpbench.parallel.tree import move
 
 
-class DistributedDataParallel(NoLoggingData, TorchDdp):
+class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
     """Keeps `module` equal on all ranks of a process group, each with its own part of the data.
 
     A drop-in for torch.nn.parallel.DistributedDataParallel, whose documentation holds here too. It
@@ -213,16 +213,6 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
     def reductions(self) -> int:
         """Collectives that averaged gradients since construction."""
         return self._reducer.reductions
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
-        """Load into `module`, all or nothing, with or without "module." before the keys.
-
-        Raises:
-            ValueError: for assign=True, which would replace the parameters that are hooked.
-        """
-        return load_unwrapped(self.module, state_dict, strict=strict, assign=assign)
 
     @property
     def device(self) -> torch.device:

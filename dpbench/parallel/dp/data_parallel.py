@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal
@@ -18,11 +18,11 @@ from dpbench.parallel.dp.random_streams import ForwardProfile
 from dpbench.parallel.dp.replicate import Replicator, check_location
 from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
 from dpbench.parallel.dp.workers import WorkerPool
-from dpbench.parallel.state_dicts import load_unwrapped
+from dpbench.parallel.state_dicts import LoadsUnwrapped
 from dpbench.parallel.tree import tensors
 
 
-class DataParallel(nn.Module):
+class DataParallel(LoadsUnwrapped, nn.Module):
     """Splits each batch over replicas of `module`, in threads, and gathers their outputs.
 
     `criterion(dp(x), y).backward()` gives the parameters of `module` the gradients that it would
@@ -219,16 +219,6 @@ class DataParallel(nn.Module):
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The state dict of `module`: its keys have no prefix."""
         return self.module.state_dict(*args, **kwargs)
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
-        """Load into `module`, all or nothing, with or without "module." before the keys.
-
-        Raises:
-            ValueError: for assign=True, which would replace the parameters.
-        """
-        return load_unwrapped(self.module, state_dict, strict=strict, assign=assign)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """The parameters of `module`: the names have no prefix."""

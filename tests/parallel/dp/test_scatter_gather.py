@@ -110,8 +110,11 @@ def test_gather_stacks_scalars() -> None:
         ([], "no outputs"),
         ([torch.zeros(2, 3), torch.zeros(2, 4)], "replica 1 returned torch.float32 of shape"),
         ([torch.zeros(2), torch.zeros(2, dtype=torch.int64)], r"replica 1 returned torch\.int64"),
-        ([(torch.zeros(2),), [torch.zeros(2)]], "replica 1 returned list at output"),
-        ([{"a": 1}, {"a": 1}, {"b": 1}], r"replica 2 returned the keys \['b'\]"),
+        (
+            [(torch.zeros(2),), [torch.zeros(2)]],
+            r"replica 1 returned list with the keys \[0\] at output, replica 0 returned tuple",
+        ),
+        ([{"a": 1}, {"a": 1}, {"b": 1}], r"replica 2 returned dict with the keys \['b'\]"),
         ([torch.zeros(2), None], "replica 1 returned None"),
         ([3, 4], "replica 1 returned 4"),
         ([Layers([(torch.zeros(2),) * 2]), None], "replica 1 returned None"),
