@@ -118,7 +118,6 @@ class Trainer:
         optimizer: torch.optim.Optimizer,
         loss_function: LossFunction,
         load: LoadBatch,
-        accumulation_steps: int,
         amp: AmpState = FLOAT32,
     ) -> None:
         self.model = model
@@ -129,7 +128,6 @@ class Trainer:
         self.steps = 0
         """Number of steps so far, without those that left out synchronization."""
         self._loss = loss_function
-        self._accumulation_steps = accumulation_steps
 
     def step(
         self, batches: Sequence[torch.Tensor], *, sync: bool = True, enter: Enter = _unobserved
@@ -157,7 +155,7 @@ class Trainer:
         enter(None)
 
     def _loaded(self, batches: Sequence[torch.Tensor], enter: Enter) -> Iterator[Batch]:
-        weight = self.model.loss_weight / self._accumulation_steps
+        weight = self.model.loss_weight / len(batches)
         for indices in batches:
             enter("data")
             yield Batch(*self._load(indices), weight, len(indices))

@@ -158,7 +158,6 @@ class _Run:
             self.model.optimizer(build_optimizer(self.module, trial)),
             loss_of(architecture, trial.workload),
             load,
-            trial.accumulation_steps,
             AmpState(devices[0], trial.workload.dtype, dist.group.WORLD if local else None),
         )
         torch.manual_seed(seed + 1 + rank)  # dropout masks differ between ranks

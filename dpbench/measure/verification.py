@@ -87,7 +87,7 @@ def verify(
         is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small)
     model = wrap(compile_module(module, trial.workload), small, rank)
     optimizer = model.optimizer(_sgd(module, small))
-    trainer = Trainer(model, optimizer, architecture.loss, samples.select, trial.accumulation_steps)
+    trainer = Trainer(model, optimizer, architecture.loss, samples.select)
     worst, worst_parameter = 0.0, None
     for indices in torch.arange(steps * per_step, device=device).chunk(steps):
         batches = indices.chunk(small.accumulation_steps)  # global, one for each micro-step

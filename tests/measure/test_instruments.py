@@ -107,7 +107,7 @@ class SlowDataset(Dataset):
 def trainer(module: nn.Module, dataset: type[Dataset] = Dataset) -> Trainer:
     samples = dataset(inputs=torch.ones(8, 4), targets=torch.ones(8, 2))
     sgd = torch.optim.SGD(module.parameters(), lr=0.1)
-    return Trainer(Plain(module), sgd, Healthy().loss, samples.select, 1)
+    return Trainer(Plain(module), sgd, Healthy().loss, samples.select)
 
 
 def slow_trainer(clock: Clock) -> Trainer:

@@ -47,11 +47,9 @@ def samples() -> Dataset:
     return Dataset(inputs=inputs, targets=targets)
 
 
-def trainer(
-    module: torch.nn.Module, dataset: Dataset, accumulation_steps: int = 1, weight: float = 1.0
-) -> Trainer:
+def trainer(module: torch.nn.Module, dataset: Dataset, weight: float = 1.0) -> Trainer:
     sgd = torch.optim.SGD(module.parameters(), lr=RATE)
-    return Trainer(Plain(module, weight), sgd, Healthy().loss, dataset.select, accumulation_steps)
+    return Trainer(Plain(module, weight), sgd, Healthy().loss, dataset.select)
 
 
 def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
@@ -61,7 +59,7 @@ def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
 @pytest.mark.parametrize("count", [1, 2, 3, 6])
 def test_accumulated_micro_batches_are_one_large_batch(count: int) -> None:
     dataset, whole, parts = samples(), model(), model()
-    large, accumulating = trainer(whole, dataset), trainer(parts, dataset, count)
+    large, accumulating = trainer(whole, dataset), trainer(parts, dataset)
     for batch in torch.arange(SAMPLES).split(12):
         large.step([batch])
         accumulating.step(batch.split(12 // count))
@@ -81,7 +79,7 @@ def test_a_loss_weight_scales_the_gradient_but_not_the_reported_loss() -> None:
 def test_nothing_is_read_back_from_the_device_during_a_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    training = trainer(model(), samples(), 2)
+    training = trainer(model(), samples())
 
     def forbidden(*_: object) -> None:
         raise AssertionError("a step waited for the device")
@@ -139,9 +137,7 @@ def test_gradients_are_reduced_in_the_last_micro_step_or_not_at_all(
 ) -> None:
     recorded = Recorded(model())
     sgd = torch.optim.SGD(recorded.module.parameters(), lr=RATE)
-    Trainer(recorded, sgd, Healthy().loss, samples().select, 3).step(
-        [torch.arange(2)] * 3, sync=sync
-    )
+    Trainer(recorded, sgd, Healthy().loss, samples().select).step([torch.arange(2)] * 3, sync=sync)
     assert " ".join(recorded.events) == expected
 
 

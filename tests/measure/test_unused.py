@@ -39,7 +39,7 @@ def message(rank: int, implementation: str) -> str:
     module = architecture.build_model()
     model = wrap(module, trial, rank)
     optimizer = model.optimizer(build_optimizer(module, trial))
-    trainer = Trainer(model, optimizer, architecture.loss, samples(architecture).select, 1)
+    trainer = Trainer(model, optimizer, architecture.loss, samples(architecture).select)
 
     def train() -> None:
         for _ in range(3):

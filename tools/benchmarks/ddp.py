@@ -153,6 +153,6 @@ def training_step(
     data = datasets.load_dataset("synthetic", None, loaded, seed=dist.get_rank(), samples=samples)
     model = wrap(loaded.build_model())
     optimizer = make_optimizer(model)
-    trainer = Trainer(Plain(model), optimizer, loaded.loss, data.select, accumulation_steps=1)
+    trainer = Trainer(Plain(model), optimizer, loaded.loss, data.select)
     indices = [torch.arange(samples)]
     return lambda: trainer.step(indices)

@@ -60,7 +60,7 @@ def trained(
     model = wrap(module, trial, rank)
     checksums.append(checksum(module))
     optimizer = model.optimizer(build_optimizer(module, trial))
-    trainer = Trainer(model, optimizer, architecture.loss, samples(architecture).select, 2)
+    trainer = Trainer(model, optimizer, architecture.loss, samples(architecture).select)
     for step in range(steps):
         batches = torch.arange(16 * step, 16 * step + 16).remainder(64).chunk(2)
         trainer.step([batch[rank::WORLD] for batch in batches])
