@@ -38,19 +38,28 @@ FOREVER = timedelta(days=7)
 
 
 @dataclass
+class Seen:
+    """What was seen in one step."""
+
+    samples: int = 0
+    forwards: int = 0
+    reductions: int = 0
+    """Forward passes that prepared a reduction."""
+    interrupted: bool = False
+    """Whether an epoch ended, or a loader that feeds no step was read."""
+
+
+@dataclass
 class Segment:
-    """Steps of one mode, and what was seen in them; one value per step."""
+    """Steps of one mode."""
 
     mode: Mode
     steps: int
     start: float = 0.0
     readings: list[Any] = field(default_factory=list)
     """The clock at the start and after each step."""
-    samples: list[int] = field(default_factory=list)
-    forwards: list[int] = field(default_factory=list)
-    reductions: list[int] = field(default_factory=list)
-    interrupted: set[int] = field(default_factory=set)
-    """Steps in which an epoch ended, or a loader that feeds no step was read."""
+    seen: list[Seen] = field(default_factory=list)
+    """One for each step so far."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     gpu: tuple[GpuState, ...] = ()
@@ -111,7 +120,6 @@ class StepClock:
         """The first parameter that differs between ranks after the warm-up."""
         self.same_samples = False
         """Whether all ranks had the same batch then, and another one before."""
-        self.mode: Mode = "as-is"
         self.taken = 0
         """Optimizer steps so far."""
         self.first_step: float | None = None
@@ -123,7 +131,7 @@ class StepClock:
         """Whether a forward pass has prepared a reduction, and a DataLoader has fed a step."""
         self.counts_samples = False
         """Whether a DataLoader feeds the steps of some rank."""
-        self.samples, self.forwards, self.reductions, self.interrupted = 0, 0, 0, False
+        self.seen = Seen()
         """What was seen since the last step."""
         self.measured: list[Segment] = []
         """The segments of whole rounds."""
@@ -142,16 +150,11 @@ class StepClock:
         elif optimizer is not self.optimizer:
             return
         segment = self.segment
-        if self.interrupted:
-            segment.interrupted.add(len(segment.samples))
-            self.interrupted = False
-        segment.samples.append(self.samples)
-        segment.forwards.append(self.forwards)
-        segment.reductions.append(self.reductions)
         segment.readings.append(self._now())
-        self.samples, self.forwards, self.reductions = 0, 0, 0
+        segment.seen.append(self.seen)
+        self.seen = Seen()
         self.taken += 1
-        if len(segment.samples) == segment.steps:
+        if len(segment.seen) == segment.steps:
             self._end_segment()
 
     def _end_segment(self) -> None:
@@ -169,7 +172,7 @@ class StepClock:
         if following is None:
             self._finish(self.measured)
             return
-        self.segment, self.mode = following, following.mode
+        self.segment = following
         synchronize(self.device)
         following.cpu_seconds = _cpu_seconds()
         following.start = perf_counter()

@@ -59,21 +59,21 @@ class Batches:
 
     def __next__(self) -> Any:
         feed, clock = self._feed, self._clock
-        if clock.mode == "cached" and feed.trains:
+        if clock.segment.mode == "cached" and feed.trains:
             clock.segment.repeated += 1
             return refreshed(feed.batch)
         try:
             batch = next(self._batches)
         except StopIteration:
-            clock.interrupted = True
+            clock.seen.interrupted = True
             raise
         if feed.trains:
-            clock.samples += samples_in(batch)
+            clock.seen.samples += samples_in(batch)
         elif feed.batch is not None and clock.taken == feed.at_step + 1:
             feed.trains = clock.loads = True
             self._watched.feeding = self._loader, feed
         else:
-            clock.interrupted = True
+            clock.seen.interrupted = True
         feed.batch, feed.at_step = batch, clock.taken
         return batch
 
@@ -227,12 +227,12 @@ def _watch_forward(
         watched.wrapper = self
         wanted = self.require_backward_grad_sync
         if torch.is_grad_enabled():
-            clock.forwards += 1
+            clock.seen.forwards += 1
         if not wanted or not torch.is_grad_enabled():
             return forward(self, *inputs, **options)
         clock.synchronizes = True
-        clock.reductions += 1
-        if clock.mode != "no-sync":
+        clock.seen.reductions += 1
+        if clock.segment.mode != "no-sync":
             return forward(self, *inputs, **options)
         self.require_backward_grad_sync = False  # exactly what its no_sync() does
         try:
@@ -249,7 +249,7 @@ def _watch_batches(clock: StepClock, watched: Watched) -> None:
     @functools.wraps(iterate)
     def watched_iter(self: Any) -> Iterator[Any]:
         feed = watched.feeds.setdefault(self, Feed())
-        if clock.mode == "cached" and feed.trains:
+        if clock.segment.mode == "cached" and feed.trains:
             return Batches(self, iter(()), watched, clock)
         batches = iterate(self)
         if self.num_workers:
