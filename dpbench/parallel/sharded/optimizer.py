@@ -87,13 +87,8 @@ class ShardedOptimizer(Optimizer):
             )
         self._parameters = [one for one in model.module.parameters() if one.requires_grad]
         self._group: dist.ProcessGroup = model.process_group
-        group_of = {
-            parameter: number
-            for number, group in enumerate(optimizer.param_groups)
-            for parameter in group["params"]
-            if parameter.requires_grad
-        }
-        if group_of.keys() != set(self._parameters):
+        groups = [{p for p in each["params"] if p.requires_grad} for each in optimizer.param_groups]
+        if set().union(*groups) != set(self._parameters):
             raise ValueError(
                 "ShardedOptimizer: expected an optimizer of exactly the parameters that the model "
                 "reduces; freeze some before it is wrapped, or give others to another optimizer"
@@ -104,7 +99,7 @@ class ShardedOptimizer(Optimizer):
         make: Any = type(optimizer)
         self._exchange = ShareExchange(self._group, self._parameters[0].device)
         self._shares = [
-            BucketShare(bucket, group_of, make, self._exchange) for bucket in model.keep_buckets()
+            BucketShare(bucket, groups, make, self._exchange) for bucket in model.keep_buckets()
         ]
         self._messages: dist.ProcessGroup | None = None
         self._has_reduced = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -156,7 +156,7 @@ class BucketShare:
     def __init__(
         self,
         bucket: Bucket,
-        group_of: Mapping[nn.Parameter, int],
+        groups: Sequence[Collection[nn.Parameter]],
         make_optimizer: Callable[[Any], Optimizer],
         exchange: ShareExchange,
     ) -> None:
@@ -164,7 +164,7 @@ class BucketShare:
 
         Args:
             bucket: of the wrapper, which keeps it.
-            group_of: the number of each parameter's group in the optimizer.
+            groups: the parameters in each group of the optimizer.
             make_optimizer: the class of the optimizer.
             exchange: between the ranks.
         """
@@ -195,19 +195,16 @@ class BucketShare:
             for place in self.places
             if (begin := max(low, place.begin)) < (end := min(low + share, place.end))
         ]
-        by_group: dict[int, list[Tensor]] = {}
-        for part in self.parts:
-            by_group.setdefault(group_of[part.place.parameter], []).append(part.values)
-        self._groups = list(by_group)
-        self._optimizer = (
-            make_optimizer([{"params": values} for values in by_group.values()])
-            if by_group
-            else None
+        # With the groups of the whole optimizer, some of which may be empty here.
+        self._optimizer = make_optimizer(
+            [
+                {"params": [p.values for p in self.parts if p.place.parameter in group]}
+                for group in groups
+            ]
         )
 
     def state_of(self, part: Part) -> dict[str, Any]:
         """The optimizer's state of a part."""
-        assert self._optimizer is not None
         state: dict[str, Any] = self._optimizer.state[part.values]
         return state
 
@@ -240,10 +237,10 @@ class BucketShare:
         """
         for part in self.parts:
             part.values.grad = None if part.place.parameter.grad is None else part.averages
-        if self._optimizer is not None:
-            for number, group in zip(self._groups, self._optimizer.param_groups, strict=True):
-                self._use(settings[number], group)
-            self._optimizer.step()
+        for of_all, of_share in zip(settings, self._optimizer.param_groups, strict=True):
+            if of_share["params"]:
+                self._use(of_all, of_share)
+        self._optimizer.step()
         return self._exchange.gather(self._flat)
 
     def _use(self, settings: Mapping[str, Any], group: dict[str, Any]) -> None:
@@ -252,7 +249,6 @@ class BucketShare:
         The fused kernel is the fastest. In torch 2.13 that of SGD makes wrong steps in bfloat16 on
         the CPU, and cannot begin to have momentum for some of the tensors.
         """
-        assert self._optimizer is not None
         state, parts = self._optimizer.state, group["params"]
         group.update({k: v for k, v in settings.items() if k not in ("params", "param_names")})
         if settings.get("fused") is None and settings.get("foreach") is None:

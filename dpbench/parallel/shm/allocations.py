@@ -36,10 +36,10 @@ class Allocation:
         self._parts = torch.split(as_bytes(mapping), stride)
         self.address = self._parts[rank].data_ptr()
 
-    def of_all_ranks(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors of all ranks where this rank has `tensor`, which lies in its part."""
+    def of_rank(self, rank: int, tensor: Tensor) -> Tensor:
+        """The tensor of a rank where this rank has `tensor`, which lies in its part."""
         offset = tensor.data_ptr() - self.address
-        return [part[offset : offset + tensor.nbytes].view(tensor.dtype) for part in self._parts]
+        return self._parts[rank][offset : offset + tensor.nbytes].view(tensor.dtype)
 
 
 class Allocations:

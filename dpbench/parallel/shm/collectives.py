@@ -146,8 +146,8 @@ def _own_pieces(
     key = (tensor.data_ptr(), tensor.dtype, tensor.numel())
     pieces = allocation.views.get(key)
     if pieces is None:
-        everyone = allocation.of_all_ranks(tensor)
-        shares = [operand.tensor_split(rank.size)[rank.rank] for operand in everyone]
+        own = tensor.tensor_split(rank.size)[rank.rank]
+        shares = [allocation.of_rank(peer, own) for peer in range(rank.size)]
         split = [torch.split(share, PIECE_BYTES // share.element_size()) for share in shares]
         pieces = allocation.views[key] = list(zip(*split, strict=True))
     return pieces
@@ -260,7 +260,7 @@ def all_gather(
     if not _publish(rank, operation, data, wanted, tensor.nbytes, offset) or allocation is None:
         return
     for peer, part in wanted.items():
-        part.copy_(allocation.of_all_ranks(part)[peer])
+        part.copy_(allocation.of_rank(peer, part))
     rank.barrier()
 
 
