@@ -41,9 +41,10 @@ OF_STORED = (
 """Options that have an effect where nothing is measured."""
 
 
-class RepeatedOptions(RowOptions):
-    """What is measured: few rows by default, and a fixed number of steps."""
+class CheckOptions(MeasuringOptions, RowOptions, ScriptArguments):
+    """Every option of `dpbench check`: few rows by default, and a fixed number of steps."""
 
+    first: ClassVar[str] = "candidate"
     implementations: CommaList[MeasuredImplementation] = option(
         ("ddp",),
         "Implementations to check.",
@@ -57,12 +58,6 @@ class RepeatedOptions(RowOptions):
     threads: Count | None = setting(None, HELP["threads"], "N", usual=USUAL_THREADS)
     warmup: Number = setting(10, "Warm-up steps.", "N")
     steps: Count = setting(50, "Timed steps.", "N")
-
-
-class CheckOptions(MeasuringOptions, RepeatedOptions, ScriptArguments):
-    """Every option of `dpbench check`."""
-
-    first: ClassVar[str] = "candidate"
     tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%")
     metric: CommaList[str] = verdict_option(
         ("images_per_second",),

@@ -191,8 +191,8 @@ def test_an_interrupted_check_keeps_what_it_measured_and_leaves_no_worktree(proj
     _, err = running.communicate(timeout=60)
     assert running.returncode == 130, err
     last = err.splitlines()[-1]
-    assert last.startswith("dpbench: interrupted after "), last
-    assert last.endswith(", without a verdict; records are in results/now and results/now-baseline")
+    assert last.startswith("dpbench: interrupted: no verdict after "), last
+    assert last.endswith("; records are in results/now and results/now-baseline")
     assert all(load_sweep(project / "results" / name).records for name in ("now", "now-baseline"))
     assert git("worktree", "list", cwd=project).count("\n") == 1
 

@@ -24,7 +24,7 @@ from typing import IO
 from dpbench import shipped, store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
-from dpbench.errors import Interrupted, LaunchError, UsageError
+from dpbench.errors import LaunchError, UsageError
 from dpbench.git import without_git_variables
 from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
@@ -32,7 +32,7 @@ from dpbench.records.trial import TrialRecord
 from dpbench.run.gate import passes
 from dpbench.run.gate.judging import Check, Sides
 from dpbench.run.gate.revision import checked_out, find_commit
-from dpbench.run.interrupts import as_exceptions
+from dpbench.run.interrupts import interruptible
 from dpbench.specs import Labels, TrialSpec, WorkloadSpec
 from dpbench.specs.sweep import plan_trials
 from dpbench.temporary import temporary_folder
@@ -144,28 +144,26 @@ def measure_versions(check: Check) -> Sides:
     def title(trial: TrialSpec) -> str:
         return f"{turn.label}: {names.configuration(trial)}"
 
+    def stored_words() -> str:
+        kept = f"; records are in {folder} and {before}" if before.exists() else ""
+        return f"no verdict after {units.counted(done, 'repetition')}{kept}"
+
     with (
-        as_exceptions(),
+        interruptible(stored_words),
         _baseline(check, spec.trial.workload, before) as then,
         then.measuring(asked, command) as measure_then,
         now.measuring(asked, command) as measure_now,
         progress,
     ):
         turns = [(then, measure_then), (now, measure_now)]
-        try:
-            for goal in check.looks(lambda: [(then.side(), now.side())]):
-                progress.planned(trials * 2 * (goal - done), title)
-                for number in range(done, goal):
-                    for version, measure in turns if number % 2 == 0 else reversed(turns):
-                        turn = version
-                        for record in measure(number):
-                            progress.finished(record)
-                    done = number + 1
-        except (KeyboardInterrupt, Interrupted) as error:
-            words = f"interrupted after {units.counted(done, 'repetition')}, without a verdict"
-            if then.folder.exists():
-                words += f"; records are in {now.folder} and {then.folder}"
-            raise Interrupted(getattr(error, "signal_number", signal.SIGINT), words) from None
+        for goal in check.looks(lambda: [(then.side(), now.side())]):
+            progress.planned(trials * 2 * (goal - done), title)
+            for number in range(done, goal):
+                for version, measure in turns if number % 2 == 0 else reversed(turns):
+                    turn = version
+                    for record in measure(number):
+                        progress.finished(record)
+                done = number + 1
     progress.note(f"records are in {now.folder} and {then.folder}")
     return [(then.side(), now.side())]
 

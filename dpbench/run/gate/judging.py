@@ -16,8 +16,8 @@ from dpbench.architecture import make_importable
 from dpbench.errors import INCONCLUSIVE, NotComparable, StoreError, UsageError
 from dpbench.launch.nodes import Node
 from dpbench.options.bridge import read_options, read_value
-from dpbench.options.check import CheckOptions, RepeatedOptions
-from dpbench.options.shared import LARGEST
+from dpbench.options.check import CheckOptions
+from dpbench.options.shared import LARGEST, RowOptions
 from dpbench.options.sweep import SweepOptions
 from dpbench.options.types import Percent, one_of
 from dpbench.records.trial import Status
@@ -35,7 +35,7 @@ TWO_SWEEPS = (
     "two sweeps: what changed on the machine between them counts as a change; --against-ref REV "
     "measures both versions of your code in turn"
 )
-MEASURED = (*RepeatedOptions.model_fields, "oversubscribe")
+MEASURED = (*RowOptions.model_fields, "threads", "warmup", "steps", "oversubscribe")
 """Options of a check that say what is measured."""
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
@@ -116,8 +116,7 @@ class Check:
         options, notes = read_options(SweepOptions, measured), list[str]()
         here = host_here(options, notes)
         spec = build_sweep_spec(options, [here], notes)
-        for note in notes:
-            self.progress.note(note)
+        self.progress.note(*notes)
         return options, spec, here
 
 
