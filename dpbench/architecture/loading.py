@@ -54,30 +54,17 @@ def load_architecture(text: str) -> Architecture:
         return architecture
     import torch
 
+    from dpbench.architecture.built import EXPECTED_PARTS, GivenParts
+
     if isinstance(factory, torch.nn.Module):
         raise UsageError(
             f"{name.title}: {name.factory} is a model; expected a function that returns a new one"
         )
     with torch.random.fork_rng(devices=[]), user_errors_in(name.title, f"{name.factory}()", make):
-        made = make()
-    return _from_result(name, make, made)
-
-
-def options(text: str) -> tuple[Option, ...]:
-    """The options of the architecture; imports its module. Raises UsageError if it cannot be
-    loaded."""
-    return factory_options(_function_of(parse_name(text)))
-
-
-def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture:
-    """The architecture for the result of a user's factory: parts or an architecture."""
-    from torch import nn
-
-    from dpbench.architecture.built import EXPECTED_PARTS, GivenParts
-
+        made: Any = make()
     if type(made) in (tuple, list) and len(made) == 3:
         model, batch, loss = made
-        if isinstance(model, nn.Module) and callable(batch) and callable(loss):
+        if isinstance(model, torch.nn.Module) and callable(batch) and callable(loss):
             return GivenParts(name.text, make, batch, loss)
     returned = f"{name.title}: {name.factory}() returned {described(made)}"
     if not (hasattr(made, "build_model") or hasattr(made, "synthetic_batch")):
@@ -88,8 +75,14 @@ def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture
         raise UsageError(
             f"{returned} without {', '.join(missing)}; see dpbench.architecture.Architecture"
         )
-    architecture: Architecture = made
-    return architecture
+    theirs: Architecture = made
+    return theirs
+
+
+def options(text: str) -> tuple[Option, ...]:
+    """The options of the architecture; imports its module. Raises UsageError if it cannot be
+    loaded."""
+    return factory_options(_function_of(parse_name(text)))
 
 
 def torchvision_reason() -> str | None:

@@ -78,8 +78,18 @@ def try_architecture(text: str) -> Architecture:
     architecture = architectures.load_architecture(text)
     if isinstance(architecture, GeneratedArchitecture):
         title = f"architecture {text!r}"
+        code = getattr(architecture, "batch", architecture.synthetic_batch)
         with torch.random.fork_rng(devices=[]):
-            samples = _synthetic(architecture, title)
+            with user_errors_in(title, f"batch({SAMPLES})", code):
+                generator = torch.Generator().manual_seed(0)
+                inputs, targets = architecture.synthetic_batch(SAMPLES, generator)
+                samples = Dataset(inputs=inputs, targets=targets)
+            if len(samples) != SAMPLES:
+                raise UsageError(
+                    f"{title}: batch({SAMPLES}) returned "
+                    f"{units.counted(len(samples), 'sample')}; expected as many as asked for"
+                    f"{code_place(code)}"
+                )
             module = _take_step(architecture, samples, title)
             architecture.notes += (*_notes(architecture, module, samples),)
     return architecture
@@ -134,19 +144,6 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
             inputs, targets = collated(pairs)
             samples = Dataset(inputs=inputs, targets=targets)
         _take_step(architecture, samples, f"{title} with architecture {architecture.name!r}")
-
-
-def _synthetic(architecture: Architecture, title: str) -> Dataset:
-    code = getattr(architecture, "batch", architecture.synthetic_batch)
-    with user_errors_in(title, f"batch({SAMPLES})", code):
-        inputs, targets = architecture.synthetic_batch(SAMPLES, torch.Generator().manual_seed(0))
-        samples = Dataset(inputs=inputs, targets=targets)
-    if len(samples) != SAMPLES:
-        raise UsageError(
-            f"{title}: batch({SAMPLES}) returned {units.counted(len(samples), 'sample')}; expected "
-            f"as many as asked for{code_place(code)}"
-        )
-    return samples
 
 
 def _factory(architecture: Architecture) -> Callable[..., Any]:

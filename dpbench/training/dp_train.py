@@ -10,8 +10,7 @@ import logging
 import math
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,6 +29,7 @@ from dpbench.measure.device import gpu_count
 from dpbench.parallel import sync_gradients
 from dpbench.parallel.devices import parse_device
 from dpbench.parallel.dp.random_streams import OwnStream
+from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.parallel.tree import move
 from dpbench.rendezvous.process_group import process_group
@@ -275,9 +275,9 @@ def copy_state(values: Sequence[Tensor], model: nn.Module) -> None:
 def steps_in_mode(mode: str, models: Sequence[nn.Module], task: Task) -> Iterator[Step]:
     """Train the models: the steps as they are made; with processes all of them at the end, when
     the weights are in the first model."""
-    threads = max(1, torch.get_num_threads() // len(models))
+    devices = [next(model.parameters()).device for model in models]
     if mode == "processes":
-        devices = [next(model.parameters()).device for model in models]
+        threads = max(1, torch.get_num_threads() // len(models))
         # As bytes, since tensors would be sent to the ranks in shared memory.
         work = partial(train_replica, pickle.dumps((models[0], devices, task, threads)))
         trained, *_ = fork_world(work, len(models), timeout=LONGEST_TRAINING)
@@ -287,10 +287,7 @@ def steps_in_mode(mode: str, models: Sequence[nn.Module], task: Task) -> Iterato
         copy_state(values, models[0])
         yield from steps
     elif mode == "threads":
-        # Setting the number of threads affects one thread only after it was read in the caller.
-        limit = partial(torch.set_num_threads, threads)
-        with ThreadPoolExecutor(len(models), "dp_train", limit) as pool:
-            yield from all_steps(models, task, mapping=pool.map)
+        yield from all_steps(models, task, pool=WorkerPool(devices))
     else:
         yield from all_steps(models, task)
 
@@ -312,10 +309,11 @@ def all_steps(
     models: Sequence[nn.Module],
     task: Task,
     *,
-    mapping: Callable[..., Iterable[float]] = map,
+    pool: WorkerPool | None = None,
     rank: int | None = None,
 ) -> Iterator[Step]:
-    """Make all steps with all replicas, or with that of one rank of a gloo group.
+    """Make all steps with all replicas, in the threads of a pool if there is one, or with that of
+    one rank of a gloo group.
 
     Every rank gets the mean gradient over all ranks, and so steps its own replica alike.
     """
@@ -330,10 +328,14 @@ def all_steps(
             task.callbacks[part](iteration, models)
 
     for iteration, indices in enumerate(task.indices, start=1):
-        work, samples = partial(backward, task, iteration), [indices[replica] for replica in here]
-        own = [*mapping(work, here, models, samples, generators)]
+        jobs = [
+            partial(backward, task, iteration, replica, model, indices[replica], generator)
+            for replica, model, generator in zip(here, models, generators, strict=True)
+        ]
         losses = torch.zeros(len(replicas), dtype=torch.float64)
-        losses[here] = torch.tensor(own, dtype=torch.float64)
+        losses[here] = torch.tensor(
+            pool.run(jobs) if pool else [job() for job in jobs], dtype=torch.float64
+        )
         call("backward")
         if rank is None:
             average_replicas(models)
