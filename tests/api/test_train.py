@@ -85,25 +85,6 @@ def test_a_call_asks_for_what_the_command_asks_for(
     assert python == of_command.call_args.args[0]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"epochs": [[1]]}, "epochs: got [[1]]; expected"),
-        ({"download": "maybe"}, "download: got 'maybe'; expected a valid boolean"),
-        ({"arch": "__main__:Net"}, "put it into a file"),
-        ({"runs_dir": ""}, "runs_dir: got ''; expected the name of a file or folder"),
-        ({"epoch": 3}, "got 'epoch'; did you mean 'epochs'?"),
-    ],
-)
-def test_a_wrong_argument_is_an_error_and_makes_nothing(
-    here: Path, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UsageError) as raised:
-        dpbench.train(**options)
-    assert message in str(raised.value)
-    assert not (here / "runs").exists()
-
-
 def test_a_training_leaves_a_model(trained: Trained) -> None:
     assert (trained.folder, trained.finished.steps) == (Path("runs/one"), 12)
     assert trained.header.status == "completed"

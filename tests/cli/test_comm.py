@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from dpbench import store
-from dpbench.cli.app import run
 from dpbench.launch.launcher import Outcome
 from dpbench.records.collectives import CollectiveSpec
 from dpbench.records.trial import Status
@@ -46,25 +45,6 @@ def test_every_measurement_is_stored_told_and_shown(
     assert shown.out.endswith(f"\nReport: {page}\n")
     assert page.exists()
     assert "synthetic numbers" in shown.out
-
-
-def test_larger_groups_double(tmp_path: Path) -> None:
-    many = ("--gpus", "6", "--oversubscribe", "--repetitions", "1", "--backends", "gloo")
-    assert comm(tmp_path, *many) == 0
-    records = store.load_collectives(tmp_path / "c").records
-    assert [record.collective.group_size for record in records] == [2, 4, 6]
-
-
-def test_a_folder_of_collectives_is_reported(tmp_path: Path, capsys: Captured) -> None:
-    assert comm(tmp_path, "--quiet") == 0
-    first = capsys.readouterr().out
-    folder = str(tmp_path / "c")
-    assert run(["report", folder, "--no-charts"]) == 0
-    assert capsys.readouterr().out == first
-    assert run(["report", folder, "--columns", "backend,nbytes"]) == 0
-    assert capsys.readouterr().out.startswith("backend,nbytes\n")
-    assert run(["report", folder, "--format", "csv"]) == 0
-    assert capsys.readouterr().out.startswith("collective,backend,")
 
 
 def test_a_failure_is_a_row_and_the_exit_status(

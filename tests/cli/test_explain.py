@@ -9,18 +9,8 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.records.trial import HostLoad
-from tests.analysis.builders import runs, steps_of, trial
+from tests.analysis.builders import steps_of
 from tests.cli.stored import stored
-
-
-def test_the_row_that_makes_another_too_noisy_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wild, steady = (100.0, 400.0), (150.0, 151.0)
-    records = [*runs(trial(), wild), *runs(trial(group_size=2), steady)]
-    assert run(["explain", str(stored(tmp_path / "noisy", records))]) == 4
-    words = "No efficiency: ddp/gloo ×1, batch 32 varied from 100 to 400 images/s between 2"
-    assert words in capsys.readouterr().out
 
 
 def test_under_load_the_clear_factors_of_a_noisy_row_are_stated_after_the_load(

@@ -70,17 +70,6 @@ def test_short_help_names_every_option_and_says_what_describes_them(
     assert text.endswith(f"\n\ndpbench {name} --help-all describes all options.\n")
 
 
-def test_panels_have_the_same_names_in_the_same_order(capsys: Capture) -> None:
-    panels = {
-        name: re.findall(r"^([A-Z].*):$", printed(capsys, name, "--help-all"), re.M)
-        for name in MOST_LINES
-    }
-    shared = ["Options", "Settings", "Model and data", "Machine", "Results and output"]
-    for found in panels.values():
-        titles = [title.removesuffix(" to compare (each takes a list)") for title in found]
-        assert [title for title in titles if title in shared] == shared
-
-
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "launch"])
 def test_every_command_has_help(capsys: Capture, name: str) -> None:
     text = printed(capsys, name, "--help")

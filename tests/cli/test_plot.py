@@ -10,7 +10,6 @@ from dpbench.cli.app import run
 from tests.analysis.builders import run as throughput
 from tests.analysis.builders import trial, weak_sweep
 from tests.cli.stored import PUBLISHED, stored
-from tests.cli.synthetic import dpbench
 
 pytestmark = pytest.mark.usefixtures("synthetic")
 
@@ -70,14 +69,3 @@ def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
     assert run(["plot", "implementations,speedup", str(PUBLISHED), *output]) == 0
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"implementations.svg", "speedup.svg"}
-
-
-@pytest.mark.usefixtures("signals")
-def test_collectives_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    measured = ["--sizes", "4B-4KiB", "--samples", "3", "--no-charts", "--gpus", "2"]
-    assert dpbench("comm", *measured, "--results-dir", tmp_path, "--name", "c") == 0
-    words = ["all", str(tmp_path / "c"), "--format", "svg"]
-    capsys.readouterr()
-    assert run(["plot", *words]) == 0
-    (file,) = capsys.readouterr().out.splitlines()
-    assert Path(file).name == "bandwidth.svg"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import webbrowser
 from collections.abc import Callable
@@ -91,17 +90,6 @@ def test_a_report_is_written_over_a_report_and_over_nothing_else(
         assert run_command(["report", str(sweep_folder), "--output", str(folder)]) == 2
         assert "holds other files; expected an empty folder, or" in capsys.readouterr().err
     assert "the user's own" in (site / "index.html").read_text()
-
-
-def test_json_has_plain_rows_on_stdout_and_writes_nothing(
-    sweep_folder: Path, report: Report
-) -> None:
-    result = report(sweep_folder, "--json").out
-    rows = json.loads(result)
-    assert [row["status"] for row in rows] == ["completed", "completed", "skipped"]
-    assert rows[1]["speedup"] == pytest.approx(1.7907, abs=1e-3)
-    assert rows[2]["images_per_second"] is None
-    assert not (sweep_folder / "report").exists()
 
 
 def test_a_sweep_without_a_trial_prints_why_and_no_empty_table(
