@@ -58,7 +58,8 @@ def project(options: ProjectOptions) -> Answer:
 
 def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Series], list[str]]:
     """The sweep, None for a published table; the series, and why others are left out."""
-    from dpbench.analysis.projection.series import published_series, sweep_series
+    from dpbench.analysis.projection.series import series_of
+    from dpbench.analysis.published import from_csv
     from dpbench.analysis.rows import summarize
     from dpbench.store import load_sweep
 
@@ -74,11 +75,12 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Ser
                     f"{options.path}: {option_name(ProjectOptions, name)} chooses rows of a sweep; "
                     "keep only the wanted rows in the table"
                 )
-        return None, published_series(options.path), []
-    if options.path.is_file():
+        sweep, rows = None, from_csv(options.path)
+    elif options.path.is_file():
         raise UsageError(f"{options.path}: expected a results folder or a .csv file")
-    sweep = load_sweep(options.path)
-    rows = summarize(sweep.records)
+    else:
+        sweep = load_sweep(options.path)
+        rows = summarize(sweep.records)
     wanted = RowFilter(
         implementations=options.implementations,
         backends=options.backends,
@@ -87,7 +89,7 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Ser
     if rows and not any(map(wanted.passes, rows)):
         raise UsageError(f"{options.path}: no such row; there are {filter_choices(rows)}")
     try:
-        series, left_out = sweep_series(rows, wanted.passes)
+        series, left_out = series_of(rows, wanted.passes)
     except UsageError as error:
         raise UsageError(f"{options.path}: {error}") from None
     return sweep, series, [*left_out]

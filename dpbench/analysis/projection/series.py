@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from dpbench import units
@@ -157,38 +156,48 @@ def noise_of(speed: Estimate) -> float:
     return math.log(speed.ends[1] / speed.value)
 
 
-def sweep_series(
+def series_of(
     rows: Sequence[Row], wanted: Callable[[Row], bool]
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
-    """The series of the `wanted` rows of a results folder, and a note on each curve that is left
-    out.
+    """The series of the `wanted` rows of a results folder or a published table, and a note on each
+    curve that is left out.
 
     A curve with a row that is too noisy is left out whole, as all its predictions would rest on
     that row. Configurations that exchange no gradients, which others are compared with, are left
-    out without a note. Raises UsageError if there is no series.
+    out without a note. Raises UsageError if there is no series, or a table has no throughputs.
     """
-    by_trial = {row.trial: row for row in rows if row.trial}
-    groups: dict[TrialSpec, list[Row]] = {}
-    for spec, row in by_trial.items():
-        communicates = IMPLEMENTATIONS[spec.implementation].communicates
+    singles = {row.trial or row.batch_size: row for row in rows if row.implementation == SINGLE}
+    groups: dict[object, list[Row]] = {}
+    for row in rows:
+        if row.trial is None and row.throughput is None:
+            raise UsageError(
+                "expected a throughput at a fixed batch per replica (images_per_second or "
+                "seconds_per_step), got times of a fixed amount of work or speedups"
+            )
+        traits = IMPLEMENTATIONS.get(row.implementation)
+        communicates = row.implementation != SINGLE if traits is None else traits.communicates
         if row.throughput is not None and communicates and wanted(row):
-            groups.setdefault(spec.of_one_replica, []).append(row)
+            key = row.trial.of_one_replica if row.trial else (row.series, row.batch_size)
+            groups.setdefault(key, []).append(row)
     series: list[Series] = []
     notes: list[str] = []
     noisy: dict[str, Row] = {}
-    for spec, group in groups.items():
+    for group in groups.values():
         # Group sizes that were measured on several numbers of hosts count on the fewest.
         fewest = {row.group_size: row for row in sorted(group, key=lambda row: -len(row.nodes))}
         ordered = sorted(fewest.values(), key=lambda row: row.group_size)
-        single = by_trial.get(spec.baseline)
-        items = spec.batch_size * spec.accumulation_steps * ordered[0].records[0].items_per_sample
+        spec, items = ordered[0].trial, ordered[0].batch_size
+        single = singles.get(spec.of_one_replica.baseline if spec else items)
+        if spec is not None:
+            per_sample = ordered[0].records[0].items_per_sample
+            items = spec.batch_size * spec.accumulation_steps * per_sample
         found = Series(
             rows=tuple(ordered),
             single=None if single is None else single.throughput,
             items_per_replica=items,
         )
         too_noisy = [row for row in (single, *ordered) if row is not None and row.is_too_noisy]
-        if spec.scaling == "strong":
+        if spec is not None and spec.scaling == "strong":
             notes.append(f"{found.label}: {STRONG}")
         elif too_noisy:
             noisy |= {row.label: row for row in too_noisy}
@@ -199,33 +208,6 @@ def sweep_series(
     if not series:
         raise UsageError(notes[0] if notes else "no trial has a speed yet")
     return tuple(series), tuple(notes)
-
-
-def published_series(path: Path) -> tuple[Series, ...]:
-    """The series of a published table; raises UsageError for one without throughputs."""
-    from dpbench.analysis.published import from_csv
-
-    groups: dict[tuple[str, int | None], list[Row]] = {}
-    singles: dict[int | None, Estimate | None] = {}
-    for row in from_csv(path):
-        if row.throughput is None:
-            raise UsageError(
-                f"{path}: expected a throughput at a fixed batch per replica "
-                "(images_per_second or seconds_per_step), got times of a fixed amount of work or "
-                "speedups"
-            )
-        if row.implementation == SINGLE:
-            singles[row.batch_size] = row.throughput
-        else:
-            groups.setdefault((row.series, row.batch_size), []).append(row)
-    return tuple(
-        Series(
-            rows=tuple(sorted(group, key=lambda row: row.group_size)),
-            single=singles.get(batch),
-            items_per_replica=batch,
-        )
-        for (_, batch), group in groups.items()
-    )
 
 
 def project_by_law(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpbench.analysis.estimate import single_value
-from dpbench.analysis.projection.series import Series, sweep_series
+from dpbench.analysis.projection.series import Series, series_of
 from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import GradientTrace, TrialRecord
 from dpbench.shipped import RESULTS
@@ -57,7 +57,7 @@ def _traced(record: TrialRecord, batch_size: int, changes: dict[str, Any]) -> Tr
 
 def ddp_series(records: Sequence[TrialRecord]) -> tuple[Series, ...]:
     """The series of ddp on gloo in the sweep, one for each batch size."""
-    found, _ = sweep_series(summarize(records), lambda row: True)
+    found, _ = series_of(summarize(records), lambda row: True)
     return found
 
 

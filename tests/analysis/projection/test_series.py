@@ -14,8 +14,9 @@ from dpbench.analysis.projection.series import (
     ProjectedRow,
     Series,
     project_by_law,
-    published_series,
+    series_of,
 )
+from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.errors import UsageError
 from tests.analysis.projection.sweeps import PUBLISHED, curve, ddp_series, swept
@@ -115,4 +116,4 @@ def test_what_cannot_be_projected_is_refused_with_the_reason() -> None:
     assert "below the largest measured group size (4); measure it" in (below.reason or "")
     assert "more than 4 × the largest measured group size (4)" in (beyond.reason or "")
     with pytest.raises(UsageError, match="expected a throughput at a fixed batch per replica"):
-        published_series(PUBLISHED / "tabtune_typical_speedups.csv")
+        series_of(from_csv(PUBLISHED / "tabtune_typical_speedups.csv"), lambda row: True)
