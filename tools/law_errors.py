@@ -4,7 +4,7 @@ Each series withholds its larger group sizes, and the law predicts them from eve
 more. The band is conformal: order statistics of these errors. Across the boundary from one node to
 several, steps take longer than any law through one node says; those errors are a set of their own.
 
-`python -m tools.law_errors` prints the bands that `dpbench/analysis/projection/law.py` holds.
+`python -m tools.law_errors` prints the bands that `dpbench/analysis/projection/series.py` holds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 from statistics import median
 
 from dpbench.analysis.estimate import BAND_CONFIDENCE
-from dpbench.analysis.projection.law import LARGEST_MULTIPLE, Band, continued, crosses
+from dpbench.analysis.projection.series import LARGEST_MULTIPLE, Band, continued, crosses
 from dpbench.analysis.published import PublishedRow, read_published
 from dpbench.shipped import RESULTS
 

@@ -7,8 +7,7 @@ from dataclasses import asdict
 
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
-from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
-from dpbench.analysis.projection.series import Projection
+from dpbench.analysis.projection.series import ACROSS_NODES, WITHIN_NODE, Projection
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer
 from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text

@@ -1,7 +1,13 @@
-"""A scaling curve as it was measured, and its rows at other group sizes by the law.
+"""A scaling curve as it was measured, and a law for larger group sizes.
 
 Rows come from a results folder or from a published table. All of them are weak scaling: with a
 fixed batch in all, the batch of a replica changes along the curve, which no law here describes.
+
+Beyond the data, the logarithm of the step time goes on rising: in the first doubling by a third of
+the mean rise per doubling that was measured, in each further one by half of that. A step that
+became shorter is not expected to become still shorter. On published series this errs less than a
+least-squares fit of latency and bandwidth terms and less than keeping the last efficiency
+(`tools/law_errors.py`, docs/scaling.md).
 """
 
 from __future__ import annotations
@@ -13,18 +19,19 @@ from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
-from dpbench.analysis.projection.law import (
-    ACROSS_NODES,
-    LARGEST_MULTIPLE,
-    WITHIN_NODE,
-    continued,
-    crosses,
-)
 from dpbench.analysis.rows import Row, noise_note
 from dpbench.errors import UsageError
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 
+LARGEST_MULTIPLE = 4
+"""Largest multiple of the largest measured group size that is predicted."""
+GOES_ON = 1 / 3
+"""Part of the mean rise per doubling by which the first doubling beyond the data rises."""
+DAMPING = 1 / 2
+"""Rise of a doubling beyond the data, relative to the doubling before it."""
+FLAT = 0.01
+"""Rise per doubling that errors are scaled with besides the measured one: flat curves err, too."""
 STRONG = (
     "project needs weak scaling (a fixed batch per replica), and here the batch of the whole group "
     "is fixed; measure with --scaling weak"
@@ -208,6 +215,78 @@ def series_of(
     if not series:
         raise UsageError(notes[0] if notes else "no trial has a speed yet")
     return tuple(series), tuple(notes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Band:
+    """Errors of the law on published series, as logarithms relative to the scale of a prediction.
+
+    Ninety percent of them lie between `low` and `high`.
+    """
+
+    low: float
+    middle: float
+    """Shift of a prediction: 0 within a node, the median error across its boundary."""
+    high: float
+    inside: int
+    """How many of the `predictions` lay in a band from all other series."""
+    predictions: int
+
+
+# `python -m tools.law_errors` computes both.
+WITHIN_NODE = Band(
+    low=-0.1480466941720107, middle=0.0, high=0.5484785022997777, inside=201, predictions=224
+)
+ACROSS_NODES = Band(
+    low=-0.13038579716866439,
+    middle=0.21811104272085852,
+    high=1.343385811369599,
+    inside=59,
+    predictions=65,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """The logarithm of a step time: the last measured one, and a part of the measured rise."""
+
+    log_seconds: float
+    part: float
+    """Rise beyond the last measured group size ÷ the whole measured rise."""
+    scale: float
+    """Scale of its error: the steeper the curve and the farther away, the larger."""
+
+    def noise(self, first: float, last: float) -> float:
+        """How far it may be off because the logarithms of the first and last measured step may be,
+        independently."""
+        return math.hypot(self.part * first, (1 + self.part) * last)
+
+
+def continued(sizes: Sequence[int], seconds: Sequence[float], group_size: int) -> Prediction:
+    """The step time at a larger group size than the two or more measured ones, which ascend;
+    `seconds` may have any unit."""
+    first, last = math.log(seconds[0]), math.log(seconds[-1])
+    measured, beyond = math.log2(sizes[-1] / sizes[0]), math.log2(group_size / sizes[-1])
+    part = 0.0
+    if last > first:
+        part = GOES_ON * (1 - DAMPING**beyond) / (1 - DAMPING) / measured
+    rise = max(0.0, last - first)
+    return Prediction(
+        log_seconds=last + part * rise,
+        part=part,
+        scale=error_scale(rise / measured, beyond),
+    )
+
+
+def error_scale(rise: float, doublings: float) -> float:
+    """Scale of the error of a logarithm so many doublings away from the data, where it rises by
+    `rise` per doubling: on published series it grows with the root of both."""
+    return math.sqrt((FLAT + rise) * doublings)
+
+
+def crosses(sizes: Sequence[int], n: int, per_node: int | None) -> bool:
+    """Whether n replicas need a second node, and all measured groups fit one."""
+    return per_node is not None and sizes[-1] <= per_node < n
 
 
 def project_by_law(

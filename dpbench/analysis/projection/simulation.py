@@ -4,7 +4,7 @@ Computing is as traced on one replica, times one measured factor, the contention
 the slowest replica of a machine takes beside the others, from the steps that sweeps run without
 gradient synchronization. Replicas of several machines wait for no slower one. The band moves each
 input to both ends of its interval, and adds, beyond the measured sizes, the error of a law
-(`law.WITHIN_NODE`). That simulations err like laws is an assumption: nobody has published enough of
+(`WITHIN_NODE`). That simulations err like laws is an assumption: nobody has published enough of
 them.
 """
 
@@ -18,9 +18,14 @@ import numpy as np
 
 from dpbench import units
 from dpbench.analysis.estimate import Floats, geometric_mean, single_value
-from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Topology
-from dpbench.analysis.projection.series import ProjectedRow, Projection, Series
+from dpbench.analysis.projection.series import (
+    WITHIN_NODE,
+    ProjectedRow,
+    Projection,
+    Series,
+    error_scale,
+)
 from dpbench.analysis.throughput import free_communication_seconds, mean_rank_step_seconds
 from dpbench.errors import UsageError
 from dpbench.records.trial import GradientTrace

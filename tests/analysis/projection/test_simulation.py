@@ -9,9 +9,8 @@ from datetime import date
 import numpy as np
 import pytest
 
-from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Link, Topology, flat_network
-from dpbench.analysis.projection.series import ProjectedRow
+from dpbench.analysis.projection.series import WITHIN_NODE, ProjectedRow, error_scale
 from dpbench.analysis.projection.simulation import (
     StepTrace,
     buckets,
