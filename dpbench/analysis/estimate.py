@@ -155,15 +155,16 @@ class LogMean:
 
     def estimate(self, unit: str) -> Estimate:
         """The estimate with a t interval on logarithms; without one where the error is unknown."""
-        reach = t_quantile(max(self.degrees_of_freedom, 1)) * self.error
-        is_known = reach <= LARGEST_REACH
+        if self.squared_error is None:
+            return single_value(self.value, unit)
+        reach = min(t_quantile(self.degrees_of_freedom) * self.error, LARGEST_REACH)
         return Estimate(
             value=self.value,
-            low=self.value * math.exp(-reach) if is_known else None,
-            high=self.value * math.exp(reach) if is_known else None,
+            low=self.value * math.exp(-reach),
+            high=self.value * math.exp(reach),
             unit=unit,
             sample_size=self.sample_size,
-            basis="repetitions" if is_known else "single value",
+            basis="repetitions",
         )
 
 

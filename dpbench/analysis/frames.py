@@ -30,7 +30,7 @@ DTYPES: dict[ValueKind, str] = {
     "boolean": "boolean",
 }
 ROW_METRICS = tuple(metric for metric in DECLARED if metric.in_rows)
-TRIAL_METRICS = tuple(metric for metric in DECLARED if metric.in_trials)
+TRIAL_METRICS = tuple(metric for metric in DECLARED if metric.trial or metric.setting)
 IDENTITY_METRICS = tuple(
     metric
     for metric in TRIAL_METRICS

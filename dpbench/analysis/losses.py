@@ -9,7 +9,6 @@ Rates are comparable only at the same level of the loss: any curve is steeper at
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -53,18 +52,9 @@ def finite_losses(record: TrialRecord) -> tuple[float, ...]:
     return found if bool((np.abs(found) <= LARGEST_LOSS).all()) else ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class LossCurve:
-    """Arrays of shape (blocks,): values at the end of each block."""
-
-    losses: Floats
-    """Smoothed losses."""
-    seconds: Floats
-    """Seconds of the slowest rank."""
-
-
-def loss_curve(record: TrialRecord) -> LossCurve | None:
-    """The curve of a measured run; None unless every step has a finite loss."""
+def loss_curve(record: TrialRecord) -> tuple[Floats, Floats] | None:
+    """(Seconds of the slowest rank, smoothed loss) at the end of each block of a measured run;
+    None unless every step has a finite loss."""
     per_step = finite_losses(record)
     slowest = max((rank.timed for rank in record.ranks), key=lambda window: window.seconds)
     steps = len(slowest.step_seconds)
@@ -74,10 +64,7 @@ def loss_curve(record: TrialRecord) -> LossCurve | None:
     medians = _block_medians(per_step, length)
     ends = length * np.arange(1, len(medians) + 1)
     trailing = [medians[max(0, i - TRAILING_BLOCKS) : i].mean() for i in range(1, len(medians) + 1)]
-    return LossCurve(
-        losses=np.array(trailing),
-        seconds=np.cumsum(slowest.step_seconds)[ends - 1],
-    )
+    return np.cumsum(slowest.step_seconds)[ends - 1], np.array(trailing)
 
 
 def loss_notes(usable: Sequence[TrialRecord]) -> list[str]:

@@ -82,19 +82,6 @@ class Metric:
     follows_throughput: bool = False
     """True for a multiple of the throughput: too noisy to print where that is."""
 
-    @property
-    def higher_is_better(self) -> bool:
-        return self.better == "higher"
-
-    @property
-    def is_text(self) -> bool:
-        """Whether its column is aligned left."""
-        return self.kind in ("text", "boolean")
-
-    @property
-    def in_trials(self) -> bool:
-        return self.trial is not None or self.setting is not None
-
     def of_trial(self, record: TrialRecord) -> PlainValue:
         """Read its value in one trial; None if that does not have it."""
         if self.setting is not None:

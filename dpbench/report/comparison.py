@@ -150,7 +150,7 @@ def _outcome_words(row: Comparison, within: float) -> str:
 
 def _reading(rows: Sequence[Comparison], metric: Metric) -> Iterable[str]:
     """How the numbers of the table are to be read."""
-    ratio = "A ÷ B" if metric.higher_is_better else "B ÷ A"
+    ratio = "A ÷ B" if metric.better == "higher" else "B ÷ A"
     if metric.key == "images_per_second":
         ratio += ", the ratio of the times per sample"
     yield f"{'slowdown' if metric.is_speed else 'worsening'} is {ratio}; above 1, B is worse"

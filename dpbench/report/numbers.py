@@ -217,7 +217,7 @@ def metric_column(metric: Metric, sources: Sequence[Any], cells: Iterable[str]) 
         cells,
         key=metric.key,
         meaning=metric.meaning,
-        is_text=metric.is_text,
+        is_text=metric.kind in ("text", "boolean"),
         sort=tuple(
             value.value if isinstance(value, Estimate) else value
             for value in map(metric.of_row, sources)

@@ -57,8 +57,8 @@ def test_few_steps_are_blocks_of_one_step_and_a_mean_over_five() -> None:
     curve = loss_curve(loss_run([6.0, 4.0, 5.0, 1.0, 4.0, 1.0]))
     assert curve is not None
     # 6; 10/2; 15/3; 16/4; 20/5; the last five: 15/5.
-    assert curve.losses == pytest.approx([6.0, 5.0, 5.0, 4.0, 4.0, 3.0])
-    assert curve.seconds == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert curve[1] == pytest.approx([6.0, 5.0, 5.0, 4.0, 4.0, 3.0])
+    assert curve[0] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
 
 
 def test_many_steps_are_a_hundred_blocks_in_which_a_bad_step_does_nothing() -> None:
@@ -66,8 +66,8 @@ def test_many_steps_are_a_hundred_blocks_in_which_a_bad_step_does_nothing() -> N
     losses[250] = 1e6
     curve = loss_curve(loss_run(losses))
     assert curve is not None
-    assert curve.losses.tolist() == [2.0] * 100
-    assert curve.seconds[-1] == pytest.approx(50.0)
+    assert curve[1].tolist() == [2.0] * 100
+    assert curve[0][-1] == pytest.approx(50.0)
 
 
 def test_seconds_are_those_of_the_slowest_rank() -> None:
@@ -75,7 +75,7 @@ def test_seconds_are_those_of_the_slowest_rank() -> None:
     slow = rank(1, window([0.3, 0.1], 40, [2.0, 1.0]))
     curve = loss_curve(record(trial(group_size=2), [fast, slow]))
     assert curve is not None
-    assert curve.seconds == pytest.approx([0.3, 0.4])
+    assert curve[0] == pytest.approx([0.3, 0.4])
 
 
 def test_losses_that_are_missing_or_not_finite_are_left_out_and_told() -> None:

@@ -163,7 +163,7 @@ def _compared(
     """A pair with its change, or the reason why it has none or none that can be tested."""
     paired = same_sweep and len(baseline.keys() & candidate.keys()) >= FEWEST_PAIRS
     before, now = (
-        {n: 1 / value if metric.higher_is_better else value for n, value in side.items()}
+        {n: 1 / value if metric.better == "higher" else value for n, value in side.items()}
         for side in (baseline, candidate)
     )
     change, reason = change_between(before, now, paired=paired), None
@@ -173,7 +173,7 @@ def _compared(
         reason = f"{'not measured in' if records else 'no completed repetition of'} the {name}"
     elif change.estimate.interval is None:
         few = [name for name, _, values in sides if len(values) == 1]
-        reason = f"one repetition of the {' and the '.join(few)}" if few else "too wild a spread"
+        reason = f"one repetition of the {' and the '.join(few)}"
     unit = metric.unit.replace("items", pair.item)
     return Comparison(
         pair=pair,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench import units
 from dpbench.analysis.diagnosis.factors import (
     CONTENDED,
     IDEAL,
@@ -204,12 +203,6 @@ def _notes(row: Row, trial: TrialSpec, breakdown: Breakdown) -> Iterator[str]:
         reasons = dict.fromkeys(_not_measured(trial, stage, breakdown) for stage in stages)
         listed = f"{', '.join(merged[:-1])} and {merged[-1]}"
         yield f"{listed} cannot be separated: {'; '.join(reasons)}"
-    if len(breakdown.repetitions) < row.repetitions:
-        yield (
-            f"{row.label}: factors over {len(breakdown.repetitions)} of "
-            f"{units.counted(row.repetitions, 'repetition')}; in the others something that it is "
-            "compared with did not complete"
-        )
 
 
 def _not_measured(trial: TrialSpec, stage: int, breakdown: Breakdown) -> str:

@@ -1,4 +1,4 @@
-"""Remarks of an expert on the rows of a sweep: on devices and backends, and on what the user's code
+"""Remarks of an expert on the rows of a sweep: on devices and shards, and on what the user's code
 does that decides its speed, as its ranks recorded it."""
 
 from __future__ import annotations
@@ -13,37 +13,15 @@ from dpbench.analysis.rows import Row
 from dpbench.records.environment import Environment
 from dpbench.records.trial import INFINIBAND_UNUSED
 
-NCCL_GPUS = 4
-"""Fewest GPUs for which gloo, which stages gradients through the host, is called the wrong
-choice."""
-
 
 def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple[str, ...]:
     """Remarks on what deserves a change or a second look, and nothing that was done already."""
     measured = [row for row in rows if row.records]
     return (
-        *_try_nccl(rows, environments),
         *(hint for row in measured for hint in _unlike_gpus(row, environments)),
         *(hint for row in measured for hint in _gpus_and_network(row)),
         *_uneven_shards(measured),
     )
-
-
-def _try_nccl(rows: Sequence[Row], environments: Mapping[str, Environment]) -> Iterator[str]:
-    """Remark on gloo with many GPUs, unless nccl was tried, with or without success."""
-    with_cuda = {name for name, environment in environments.items() if environment.cuda is not None}
-    gpus = [
-        len(set(row.trial.places))
-        for row in rows
-        if row.trial and row.backend == "gloo" and row.trial.devices[0] != "cpu"
-        if any(record.environment_id in with_cuda for record in row.records)
-    ]
-    most = max(gpus, default=0)
-    if most >= NCCL_GPUS and not any("nccl" in (row.backend or "") for row in rows):
-        yield (
-            f"gloo stages the gradients of {most} GPUs through the host; nccl sends them from GPU "
-            "to GPU: add --backends gloo,nccl"
-        )
 
 
 def _unlike_gpus(row: Row, environments: Mapping[str, Environment]) -> Iterator[str]:

@@ -25,8 +25,8 @@ def loss(subject: Subject) -> Drawn:
     lines = []
     for one in largest:
         curves = [curve for record in one.records if (curve := loss_curve(record)) is not None]
-        if curves and all(len(curve.losses) > 1 for curve in curves):
-            by_length = sorted(curves, key=lambda curve: float(curve.seconds[-1]))
+        if curves and all(len(losses) > 1 for _, losses in curves):
+            by_length = sorted(curves, key=lambda curve: float(curve[0][-1]))
             lines.append((one, by_length[(len(curves) - 1) // 2]))
     if not lines:
         raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
@@ -35,14 +35,14 @@ def loss(subject: Subject) -> Drawn:
     batches = sorted({one.batch_size or 0 for one, _ in lines})
     figure, shown, left_out = panels(batches, "batch sizes", share_y=True)
     for axis, batch_size in shown:
-        for one, curve in lines:
+        for one, (seconds, losses) in lines:
             if one.batch_size == batch_size and series_of(one) in series[:MOST_SERIES]:
                 # The marker shows where the window ends: faster configurations end further left.
                 axis.plot(
-                    curve.seconds,
-                    curve.losses,
+                    seconds,
+                    losses,
                     label=f"{one_line(one.series)} ×{one.group_size}",
-                    markevery=[len(curve.seconds) - 1],
+                    markevery=[len(seconds) - 1],
                     **styles[series_of(one)],
                 )
         axis.set_title(f"batch size {batch_size:,}")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.repetitions import QUIET, is_disturbed, load_of
 from dpbench.analysis.rows import summarize
@@ -59,34 +57,6 @@ ALIKE = machine(*["H200"] * 8)
 
 def found(records: Sequence[TrialRecord], here: Environment = ALIKE) -> tuple[str, ...]:
     return hints(summarize(records), {"e0": here})
-
-
-def on_gpus(count: int, backend: str = "gloo") -> TrialRecord:
-    spec = trial(backend=backend, group_size=count, devices=CUDA_DEVICES[:count])
-    return run(spec, 100.0, without_sync=0.5)
-
-
-def test_gloo_on_four_gpus_is_told_of_nccl() -> None:
-    (hint,) = found([on_gpus(1), on_gpus(4)])
-    assert hint.startswith("gloo stages the gradients of 4 GPUs through the host")
-    assert hint.endswith("add --backends gloo,nccl")
-
-
-@pytest.mark.parametrize(
-    "records",
-    [
-        [on_gpus(3)],
-        [on_gpus(4), on_gpus(4, "nccl")],
-        [on_gpus(4), record(trial(backend="nccl"), reason="torch was built without nccl")],
-        [run(trial(group_size=4), 100.0)],
-        [run(trial(group_size=4, devices=("cuda:0",) * 4), 100.0)],
-    ],
-    ids=["three", "nccl measured", "nccl unusable", "on the CPU", "one GPU shared"],
-)
-def test_nccl_is_not_advised_where_it_was_tried_or_would_not_help(
-    records: list[TrialRecord],
-) -> None:
-    assert found(records) == ()
 
 
 def uneven_ranks(*step_seconds: float, with_sync: float = 1.0) -> TrialRecord:
