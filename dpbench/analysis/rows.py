@@ -25,8 +25,7 @@ from dpbench.analysis.resources import (
     utilization,
 )
 from dpbench.analysis.scaling import OWN, UNITY, efficiency_of, reference_of, speedup_of
-from dpbench.analysis.steps import WarmUp, warm_up
-from dpbench.analysis.throughput import step_seconds
+from dpbench.analysis.throughput import WarmUp, step_seconds, warm_up
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import Labels, TrialSpec, plain_label, series_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -125,9 +125,17 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
     keys = [name for name in IDENTITY if name not in fixed]
     first, second = _configurations(baseline, keys), _configurations(candidate, keys)
     if not first.keys() & second.keys():
+        columns = (map(dict.fromkeys, zip(*side, strict=True)) for side in (first, second))
+        listed = [
+            f"{key}: {', '.join(map(str, one))} -> {', '.join(map(str, other))}"
+            for key, one, other in zip(keys, *columns, strict=True)
+            if not one.keys() & other.keys()
+        ]
+        why = f"they differ in {'; '.join(listed)}"
+        if not listed:
+            why = "each setting occurs on both sides, but never in the same combination"
         raise NotComparable(
-            f"no configuration is in both {baseline.label} and {candidate.label}; "
-            + _differences(first, second, keys)
+            f"no configuration is in both {baseline.label} and {candidate.label}; {why}"
         )
     labels = Labels.among(record.trial for record in (*ours, *theirs))
     trials = {identity: records[0].trial for identity, records in (second | first).items()}
@@ -190,19 +198,6 @@ def _configurations(side: Side, keys: Sequence[str]) -> dict[Identity, list[Tria
             )
         group[record.trial.repetition] = record
     return {identity: [*group.values()] for identity, group in groups.items()}
-
-
-def _differences(first: Iterable[Identity], second: Iterable[Identity], keys: Sequence[str]) -> str:
-    """The fields in which two sides have nothing in common."""
-    columns = (map(dict.fromkeys, zip(*side, strict=True)) for side in (first, second))
-    listed = [
-        f"{key}: {', '.join(map(str, one))} -> {', '.join(map(str, other))}"
-        for key, one, other in zip(keys, *columns, strict=True)
-        if not one.keys() & other.keys()
-    ]
-    if not listed:
-        return "each setting occurs on both sides, but never in the same combination"
-    return f"they differ in {'; '.join(listed)}"
 
 
 def _common_label(first: TrialSpec, second: TrialSpec, labels: Labels) -> str:

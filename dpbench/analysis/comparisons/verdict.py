@@ -174,7 +174,15 @@ def judge(
         if mean is not None and mean.is_above(limit, level):
             found = "regressed"
         # A single row is its own mean.
-        by_row = [found] if len(group) == 1 else _judge_rows(group, limit, alpha, level)
+        by_row = [found]
+        if len(group) > 1:
+            tested = [None if row.tested is None else row.tested.p_above(limit) for row in group]
+            by_row = [
+                "regressed"
+                if p_value is not None and p_value < level / 2
+                else _pass_or_not(row.tested, limit, alpha)
+                for row, p_value in zip(group, holm(tested), strict=True)
+            ]
         rows = tuple(
             replace(row, outcome="inconclusive" if blocked else one)
             for row, one in zip(group, by_row, strict=True)
@@ -199,19 +207,6 @@ def judge(
             )
         )
     return tuple(verdicts)
-
-
-def _judge_rows(
-    group: Sequence[Comparison], limit: float, alpha: float, level: float
-) -> list[VerdictOutcome]:
-    """Each row by itself."""
-    p_values = holm([None if row.tested is None else row.tested.p_above(limit) for row in group])
-    return [
-        "regressed"
-        if p_value is not None and p_value < level / 2
-        else _pass_or_not(row.tested, limit, alpha)
-        for row, p_value in zip(group, p_values, strict=True)
-    ]
 
 
 def _pass_or_not(found: Change | None, limit: float, alpha: float) -> VerdictOutcome:

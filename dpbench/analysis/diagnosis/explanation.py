@@ -24,8 +24,13 @@ from dpbench.analysis.estimate import TOO_NOISY, Estimate, mean
 from dpbench.analysis.repetitions import repetitions_needed
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import reference_of
-from dpbench.analysis.steps import SlowSteps, WarmUp, slow_steps
-from dpbench.analysis.throughput import rank_step_seconds, steps_without_sync
+from dpbench.analysis.throughput import (
+    SlowSteps,
+    WarmUp,
+    rank_step_seconds,
+    slow_steps,
+    steps_without_sync,
+)
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS

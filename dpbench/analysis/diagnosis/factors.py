@@ -106,7 +106,13 @@ def references_of(records: Iterable[TrialRecord]) -> References:
 def break_down(records: Sequence[TrialRecord], references: References) -> Breakdown:
     """Break down the step of the usable repetitions of one configuration; at least one record."""
     measured = {r.trial.repetition: stages(r, references) for r in records}
-    places, repetitions = _comparable(measured)
+    # Repetitions that lack a stage are left out; a stage that would leave none is dropped.
+    kept, stages_kept = {*measured}, list[int]()
+    for place in (REACHED, IDEAL, WAITING, WRAPPED, CONTENDED, SHARDED):
+        if having := {one for one in kept if place in measured[one]}:
+            kept = having
+            stages_kept.append(place)
+    places, repetitions = sorted(stages_kept), sorted(kept)
     trial = records[0].trial
     chosen = [[measured[repetition][place] for place in places] for repetition in repetitions]
     reached = [seconds[-1] for seconds in chosen]
@@ -192,20 +198,6 @@ def _alone(trial: TrialSpec, references: References) -> tuple[Stages, float]:
         stages[IDEAL] = means[trial.batch_size] / trial.group_size
     pauses = [means[size] - _median(known[size].ranks[0].timed) for size in {*sizes} & known.keys()]
     return stages, max(0.0, fmean(pauses or [0.0]))
-
-
-def _comparable(measured: Mapping[int, Stages]) -> tuple[list[int], list[int]]:
-    """The stages that have seconds, and the repetitions that have them all.
-
-    If some repetitions lack a stage, the others are kept; a stage that would leave none is dropped.
-    """
-    repetitions, places = set(measured), []
-    for place in (REACHED, IDEAL, WAITING, WRAPPED, CONTENDED, SHARDED):
-        having = {one for one in repetitions if place in measured[one]}
-        if having:
-            repetitions = having
-            places.append(place)
-    return sorted(places), sorted(repetitions)
 
 
 def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Estimate:

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import slowest_of
 from dpbench.analysis.rows import Row
-from dpbench.analysis.steps import outlier_limit
 from dpbench.analysis.subject import Subject
+from dpbench.analysis.throughput import outlier_limit
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (

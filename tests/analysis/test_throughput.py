@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.estimate import Floats
-from dpbench.analysis.steps import outlier_limit, warm_up
+from dpbench.analysis.throughput import outlier_limit, warm_up
 
 
 def test_outliers_are_ten_standard_deviations_above_the_median() -> None:
