@@ -259,7 +259,7 @@ DECLARED: tuple[Metric, ...] = (
     trial_metric(
         "environment_id",
         "Name of the file in environments/ that describes the machine.",
-        attrgetter("environment_id"),
+        lambda record: record.environment_ids[0],
         kind="text",
     ),
     trial_metric(

@@ -47,7 +47,7 @@ def collective_record(
     outcome, timing = attempt(spec.label, run)
     return CollectiveRecord(
         collective=spec,
-        environment_id=environment_id,
+        environment_ids=(environment_id,),
         status=outcome.status,
         reason=outcome.reason,
         ranks=outcome.ranks,

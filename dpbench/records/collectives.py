@@ -80,7 +80,9 @@ class CollectiveRecord:
     """
 
     collective: CollectiveSpec
-    environment_id: str
+    environment_ids: tuple[str, ...]
+    """Id of the environment that it ran in, under the name that trials have for those of their
+    hosts."""
     started_utc: str
     duration_seconds: float
     status: Status
@@ -88,8 +90,3 @@ class CollectiveRecord:
     ranks: tuple[RankCollectives, ...] = ()
     tried_again_after: str | None = None
     """Why a first try ended that something outside of it had ended, as kill -9 does."""
-
-    @property
-    def environment_ids(self) -> tuple[str, ...]:
-        """The id of its environment, under the name that trials have for those of their hosts."""
-        return (self.environment_id,)

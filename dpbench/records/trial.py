@@ -246,8 +246,8 @@ class TrialRecord:
     """The outcome of one trial: a line of trials.jsonl."""
 
     trial: TrialSpec
-    environment_id: str
-    """Id of the first host's environment."""
+    environment_ids: tuple[str, ...]
+    """Ids of the environments of all hosts that it ran on, in order."""
     started_utc: str
     """ISO 8601, to the millisecond."""
     duration_seconds: float
@@ -264,14 +264,7 @@ class TrialRecord:
     flops_per_item: float | None = None
     """Floating-point operations of forward and backward for one item, counted by torch in
     repetition 0."""
-    host_environment_ids: tuple[str, ...] = ()
-    """Ids of the environments of all hosts in order; () for a single host."""
     tried_again_after: str | None = None
     """Why a first try ended that something outside of the trial had ended, as kill -9 does."""
     host_load: HostLoad | None = None
     """Other load on the first host; None if nothing was run, or it is unknown."""
-
-    @property
-    def environment_ids(self) -> tuple[str, ...]:
-        """Ids of the environments of all hosts that it ran on."""
-        return self.host_environment_ids or (self.environment_id,)

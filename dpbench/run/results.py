@@ -85,7 +85,7 @@ def describe_results(folder: Path) -> ListedFolder:
     except (DpbenchError, OSError) as error:
         return folder, "", 0, f"unreadable: {error}", ""
     started = min((record.started_utc for record in stored.records), default="")
-    used = {record.environment_id for record in stored.records}
+    used = {name for record in stored.records for name in record.environment_ids}
     return folder, started, rows, status, environment_line(stored.environments, used)
 
 

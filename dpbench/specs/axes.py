@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
-SCALINGS: tuple[Scaling, ...] = get_args(Scaling)
 COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
 """Modes of torch.compile."""
 GRAPHED_MODES = ("reduce-overhead", "max-autotune")

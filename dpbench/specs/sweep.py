@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from dpbench.specs.shares import Replicas, placed
-from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.trial import BASELINE, MOST_REPETITIONS, TrialSpec
+from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE
+from dpbench.specs.trial import MOST_REPETITIONS, TrialSpec
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
 
 AxisValue = str | int | float | None
@@ -40,7 +40,7 @@ class SweepSpec:
     axes: dict[str, tuple[AxisValue, ...]] = field(default_factory=dict)
     """The settings of which rows are measured with several values, each by its key in AXES."""
     measures_baseline: bool = True
-    """Whether BASELINE is measured beside the implementations."""
+    """Whether SINGLE is measured beside the implementations."""
     nodes: tuple[Replicas, ...] = ()
     """Replicas that each host offers, in their order; () when there is one. `devices` then list
     those of the first host, of the second, …, each as its own host calls it."""
@@ -95,7 +95,7 @@ def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
     baseline, `single` at group size 1 is among them, as every speedup needs it. An implementation
     has no further rows for settings that it lacks, and none at a group size that it does not have.
     """
-    baseline = (BASELINE,) if spec.measures_baseline else ()
+    baseline = (SINGLE,) if spec.measures_baseline else ()
     names = dict.fromkeys((*baseline, *spec.implementations))
     group_sizes = [*dict.fromkeys((1, *spec.group_sizes))]
     found: dict[TrialSpec, None] = {}

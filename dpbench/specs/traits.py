@@ -147,7 +147,7 @@ IMPLEMENTATIONS = BUILT_IN | {
     )
 }
 SINGLE = "single"
-"""The plain module on one device, which others are compared with."""
+"""The plain module on one device, which speedups are relative to."""
 INDEPENDENT = "independent"
 """Plain copies at once that do not train together."""
 OF_SCRIPTS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)

@@ -19,8 +19,6 @@ from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
 
 PLACEHOLDER = re.compile(f"{{({'|'.join(PLACEHOLDERS)})}}")
 """A placeholder in the arguments of a script."""
-BASELINE = SINGLE
-"""The implementation that speedups are relative to."""
 MOST_REPETITIONS = 10_000
 """A plan of more would fill the memory."""
 MOST_FILLING_STEPS = 1000
@@ -217,7 +215,7 @@ class TrialSpec(RunSpec):
     @property
     def baseline(self) -> TrialSpec:
         """The trial of the same work by the plain module on the first device."""
-        alone = replace(self.of_one_replica, implementation=BASELINE, backend="none")
+        alone = replace(self.of_one_replica, implementation=SINGLE, backend="none")
         return alone.with_own_settings
 
 

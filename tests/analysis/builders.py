@@ -83,7 +83,7 @@ def rank(number: int, timed: Window, **changes: Any) -> RankMeasurement:
 def record(spec: TrialSpec, ranks: Sequence[RankMeasurement] = (), **changes: Any) -> TrialRecord:
     values: dict[str, Any] = {
         "trial": spec,
-        "environment_id": "e0",
+        "environment_ids": ("e0",),
         "started_utc": "2025-01-01T00:00:00.000Z",
         "duration_seconds": 1.0,
         "status": Status.COMPLETED if ranks else Status.FAILED,

@@ -33,7 +33,7 @@ def collective_spec(**changes: Any) -> CollectiveSpec:
 
 def record_of(spec: CollectiveSpec, **changes: Any) -> CollectiveRecord:
     values: dict[str, Any] = {
-        "environment_id": "e0",
+        "environment_ids": ("e0",),
         "started_utc": "2026-01-01T00:00:00Z",
         "duration_seconds": 1.0,
         "status": Status.COMPLETED,

@@ -29,13 +29,12 @@ def on_two_hosts(throughput: float = 150.0) -> TrialRecord:
     return run(
         trial(group_size=2, nodes=(1, 1)),
         throughput,
-        environment_id=IDS[0],
-        host_environment_ids=IDS,
+        environment_ids=IDS,
     )
 
 
 def on_one(group_size: int = 1) -> TrialRecord:
-    return run(trial(group_size=group_size), 100.0, environment_id=IDS[0])
+    return run(trial(group_size=group_size), 100.0, environment_ids=IDS[:1])
 
 
 def test_a_group_across_hosts_scales_from_one_replica_on_the_first() -> None:
@@ -64,14 +63,14 @@ def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other()
 def test_hosts_that_are_alike_need_no_note_and_others_are_told() -> None:
     assert environment_notes([on_one(), on_two_hosts()], ENVIRONMENTS) == ()
     slower = replace(SECOND, cpu="slower")
-    record = replace(on_two_hosts(), host_environment_ids=(IDS[0], slower.environment_id))
+    record = replace(on_two_hosts(), environment_ids=(IDS[0], slower.environment_id))
     (note,) = environment_notes([on_one(), record], {IDS[0]: FIRST, slower.environment_id: slower})
     assert note == "trials ran in 2 environments: cpu: 'Some CPU' -> 'slower'"
     assert environment_line(ENVIRONMENTS, {*IDS}) == "2 hosts, each Some CPU, 2 cores"
 
 
 def test_cores_and_gpus_are_those_of_each_host() -> None:
-    wide = run(trial(group_size=4, nodes=(2, 2)), 100.0, environment_id=IDS[0])
+    wide = run(trial(group_size=4, nodes=(2, 2)), 100.0, environment_ids=IDS[:1])
     assert environment_notes([wide], ENVIRONMENTS) == ()
     gpus = machine(H100)
     spec = trial(group_size=2, nodes=(1, 1), devices=("cuda:0", "cuda:0"))
@@ -79,8 +78,7 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     assert mfu is not None
     assert round(mfu.value, 3) == 0.05
     unlike = {"a": gpus, "b": machine("Slow GPU")}
-    names = {"environment_id": "a", "host_environment_ids": ("a", "b")}
-    record = run(spec, 100.0, without_sync=0.1, **names)
+    record = run(spec, 100.0, without_sync=0.1, environment_ids=("a", "b"))
     (hint,) = hints(summarize([record]), unlike)
     assert f"its GPUs differ ({H100}, Slow GPU)" in hint
     assert "on cuda:0 on host" in hint

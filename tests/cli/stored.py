@@ -26,5 +26,5 @@ def stored(folder: Path, records: Iterable[TrialRecord], environment: Environmen
     with ResultsStore.create(folder, ["dpbench", "sweep"], NOTHING_MISSING) as results:
         results.add_environment(environment)
         for record in records:
-            results.append(replace(record, environment_id=environment.environment_id))
+            results.append(replace(record, environment_ids=(environment.environment_id,)))
     return folder

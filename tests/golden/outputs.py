@@ -88,7 +88,7 @@ def prepare(folder: Path) -> None:
 def _make_constant(records: Path, example: Path) -> None:
     """The machine and the times of synthetic records are those of the example."""
     with (example / "trials.jsonl").open() as trials:
-        environment_id = json.loads(next(trials))["environment_id"]
+        environment_ids = json.loads(next(trials))["environment_ids"]
     shutil.rmtree(records.parent / "environments")
     shutil.copytree(example / "environments", records.parent / "environments")
     lines = [json.loads(line) for line in records.read_text().splitlines()]
@@ -96,8 +96,8 @@ def _make_constant(records: Path, example: Path) -> None:
         if "duration_seconds" in line:
             line["duration_seconds"] = 1.5
             line["started_utc"] = f"2026-11-01T12:{number // 60:02}:{number % 60:02}.000+00:00"
-        if "environment_id" in line:
-            line["environment_id"] = environment_id
+        if "environment_ids" in line:
+            line["environment_ids"] = environment_ids
     records.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 

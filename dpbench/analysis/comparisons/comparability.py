@@ -43,7 +43,7 @@ def _oversubscribed(
     labels = Labels.among(record.trial for record in records)
     found: dict[tuple[str, str], dict[str, int]] = {}
     for record in records:
-        environment, trial = environments.get(record.environment_id), record.trial
+        environment, trial = environments.get(record.environment_ids[0]), record.trial
         if environment is None or not record.ranks:
             continue
         if trial.devices[0] == "cpu":

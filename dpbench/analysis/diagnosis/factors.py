@@ -41,7 +41,7 @@ from dpbench.analysis.throughput import (
 )
 from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import INDEPENDENT, SINGLE
+from dpbench.specs.traits import INDEPENDENT
 
 Part = Literal["granularity", "contention", "wrapper", "waiting", "communication"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -182,11 +182,10 @@ def _alone(trial: TrialSpec, references: References) -> tuple[Stages, float]:
     with the larger shard is waited for.
     """
     sizes = trial.replica_batch_sizes
-    alone = replace(trial.of_one_replica, implementation=SINGLE, backend="none")
     known = {
         size: one
         for size in {*sizes, trial.batch_size}
-        if (one := references.get(_work(replace(alone, batch_size=size))))
+        if (one := references.get(_work(replace(trial.baseline, batch_size=size))))
     }
     means = {size: mean_rank_step_seconds(one) for size, one in known.items()}
     stages: Stages = {}

@@ -27,8 +27,8 @@ from dpbench.run.results import load_sides, results_folder, split_selection
 from dpbench.run.sweep.job import Job, host_here
 from dpbench.run.sweep.measuring import exit_status, measure
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.specs import BASELINE, SweepSpec
-from dpbench.specs.traits import IMPLEMENTATIONS, SCRIPT
+from dpbench.specs import SweepSpec
+from dpbench.specs.traits import IMPLEMENTATIONS, SCRIPT, SINGLE
 
 PASS, REGRESSED, WRONG_GRADIENTS = 0, 3, 6
 TWO_SWEEPS = (
@@ -110,7 +110,7 @@ class Check:
         if asked.data_dir is not None:
             given["data_dir"] = asked.data_dir.resolve()  # a revision has another directory
         given["implementations"] = (*self.candidates, *against)
-        if BASELINE not in given["implementations"]:
+        if SINGLE not in given["implementations"]:
             given |= {"single": False, "group_sizes": asked.group_sizes or (LARGEST,)}
         measured = {name: value for name, value in given.items() if value is not None}
         options, notes = read_options(SweepOptions, measured), list[str]()

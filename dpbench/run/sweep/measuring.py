@@ -150,8 +150,7 @@ def run_trials(
         outcome, timing = attempt(plain_label(trial), partial(run, trial))
         record = TrialRecord(
             trial=trial,
-            environment_id=environment_ids[0],
-            host_environment_ids=tuple(environment_ids[: len(trial.nodes)]),
+            environment_ids=tuple(environment_ids[: max(len(trial.nodes), 1)]),
             status=outcome.status,
             item=outcome.item,
             items_per_sample=outcome.items_per_sample,

@@ -79,7 +79,7 @@ def sides(*environments: Environment) -> Matched:
     first, second = (
         side(
             label,
-            runs(trial(), (100.0, 101.0), environment_id=environment.environment_id),
+            runs(trial(), (100.0, 101.0), environment_ids=(environment.environment_id,)),
             environments={environment.environment_id: environment},
         )
         for label, environment in zip("ab", environments, strict=True)
@@ -126,7 +126,7 @@ def test_another_class_of_process_group_is_named_beside_the_version() -> None:
     sides = []
     for one, name in zip(environments, ("ProcessGroupNCCL", "ProcessGroupNCCL2"), strict=True):
         ranks = [rank(0, window([0.1], 32), group_class=name)]
-        measured = built(trial(), ranks, environment_id=one.environment_id)
+        measured = built(trial(), ranks, environment_ids=(one.environment_id,))
         sides.append(side(name, [measured], environments={one.environment_id: one}))
     differences, _ = compare_environments(match(*sides), force=True)
     assert differences == (
