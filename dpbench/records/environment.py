@@ -23,9 +23,6 @@ from dpbench.git import run_git
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
 """Packages whose versions are recorded."""
-PROCESSES, SYNTHETIC = "processes", "synthetic"
-"""Where numbers come from: processes that ran on this machine, or a cost model of tests."""
-SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
 COMPARABLE_ANYWAY: dict[str, Any] = {"git_commit": None, "hostname": "", "affinity": None}
 """Fields that may differ between comparable environments, each with the value that replaces it in
 the first hash of an id."""
@@ -71,8 +68,6 @@ class Environment:
     variables: tuple[tuple[str, ...], ...] = ()
     git_commit: str | None = None
     cuda: str | None = None
-    launcher: str = PROCESSES
-    """Source of the numbers: "processes" that dpbench started, or "synthetic"."""
     affinity: str | None = None
     """The numbers of the usable cores, "0-3,8"; other cores of equal number may be compared."""
     quota_cores: float | None = None
@@ -113,12 +108,10 @@ def comparable(environment_id: str) -> str:
 
 def environment_line(environments: Mapping[str, Environment], used: set[str]) -> str:
     """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0", after "2 hosts, each " if
-    several are alike. Synthetic numbers name no machine."""
+    several are alike."""
     known = [environments[one] for one in sorted(used) if one in environments]
     if not known:
         return "environment not recorded"
-    if all(machine.launcher == SYNTHETIC for machine in known):
-        return SYNTHETIC_NOTE
     if (different := len({*map(comparable, used)})) > 1:
         return f"{different} different environments"
     hosts = {machine.hostname for machine in known}
@@ -138,7 +131,6 @@ def capture(
     accelerators: Sequence[Accelerator] = (),
     cuda: str | None = None,
     nccl: str | None = None,
-    launcher: str = PROCESSES,
 ) -> Environment:
     """Describe this machine and process as they are now."""
     cores = core_numbers()
@@ -163,7 +155,6 @@ def capture(
         variables=recorded_variables(),
         git_commit=_git_commit(),
         cuda=cuda,
-        launcher=launcher,
         affinity=",".join(first if first == last else f"{first}-{last}" for first, last in ranges),
         quota_cores=quota_cores(),
         boost=boost(),

@@ -11,7 +11,6 @@ from dpbench.analysis.collectives import COLLECTIVE_METRICS, CollectiveRow, coll
 from dpbench.analysis.estimate import TOO_NOISY, Estimate
 from dpbench.analysis.metrics import Metric
 from dpbench.messages import one_line
-from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.numbers import NOISY, metric_column, write
@@ -68,8 +67,6 @@ def collective_notes(stored: StoredCollectives) -> Iterator[str]:
         if reason:
             yield f"{label}: retried after {one_line(reason)}"
     yield from _reading(collective_rows(stored.records))
-    if any(one.launcher == SYNTHETIC for one in stored.environments.values()):
-        yield SYNTHETIC_NOTE
 
 
 def _reading(rows: Sequence[CollectiveRow]) -> Iterator[str]:

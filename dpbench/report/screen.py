@@ -8,7 +8,6 @@ from dpbench import units
 from dpbench.analysis.diagnosis.explanation import not_too_noisy, trained_together
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
-from dpbench.records.environment import SYNTHETIC_NOTE
 from dpbench.records.trial import Status
 from dpbench.report.footnotes import (
     notes,
@@ -53,7 +52,7 @@ def screen(
     said = [one for one in notes(subject) if one not in ends]
     headlines = {} if subject.sweep is None else subject.headlines
     reasons_above = (one.reason for one in headlines.values())
-    alerts = warnings(subject, (*subject.unfinished, *reasons_above, SYNTHETIC_NOTE))
+    alerts = warnings(subject, (*subject.unfinished, *reasons_above))
     lines = [
         *subject.unfinished,
         *verdict(headlines),

@@ -10,8 +10,7 @@ from types import ModuleType
 from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.records import environment
-from dpbench.records.environment import Environment
+from dpbench.records.environment import Environment, capture
 
 TEST_LAUNCHERS = "DPBENCH_TEST_LAUNCHERS"
 """Environment variable that only the tests of dpbench set: the name of a module whose launchers
@@ -34,10 +33,7 @@ def machine_here() -> Machine:
 
 def environment_here(machine: Machine) -> Environment:
     """The environment of this process's records."""
-    launcher = environment.SYNTHETIC if test_launchers() else environment.PROCESSES
-    return environment.capture(
-        accelerators=machine.gpus, cuda=machine.cuda, nccl=machine.nccl, launcher=launcher
-    )
+    return capture(accelerators=machine.gpus, cuda=machine.cuda, nccl=machine.nccl)
 
 
 MOST_REPLICAS = 4096

@@ -14,8 +14,6 @@ import torch
 from dpbench.codec import encode
 from dpbench.records import environment
 from dpbench.records.environment import (
-    SYNTHETIC,
-    SYNTHETIC_NOTE,
     Accelerator,
     Environment,
     boost,
@@ -30,7 +28,7 @@ from tests.builders import HERE
 GPU = Accelerator(index=0, name="H200", memory_bytes=2**37)
 CHANGES: dict[str, object] = {
     **dict.fromkeys(("hostname", "system", "kernel", "python", "cpu", "governor"), "another"),
-    **dict.fromkeys(("git_commit", "cuda", "launcher", "affinity", "gpu_driver"), "another"),
+    **dict.fromkeys(("git_commit", "cuda", "affinity", "gpu_driver"), "another"),
     "cores": 4,
     "memory_bytes": 2**35,
     "accelerators": (GPU,),
@@ -52,10 +50,10 @@ def test_this_machine_is_described_as_it_is() -> None:
     assert here.memory_bytes == psutil.virtual_memory().total
     assert dict(here.versions)["torch"] == torch.__version__
     assert "nccl" not in dict(here.versions)
-    assert (here.accelerators, here.cuda, here.launcher) == ((), None, "processes")
-    given = capture(accelerators=[GPU], cuda="12.8", nccl="2.28.3", launcher="synthetic")
+    assert (here.accelerators, here.cuda) == ((), None)
+    given = capture(accelerators=[GPU], cuda="12.8", nccl="2.28.3")
     assert dict(given.versions)["nccl"] == "2.28.3"
-    assert (given.accelerators, given.cuda, given.launcher) == ((GPU,), "12.8", "synthetic")
+    assert (given.accelerators, given.cuda) == ((GPU,), "12.8")
     assert capture() == here
     assert capture().environment_id == here.environment_id
 
@@ -213,7 +211,6 @@ def test_the_commit_says_whether_there_are_changes(
 
 
 def test_the_environment_in_a_few_words() -> None:
-    """Synthetic numbers name no machine."""
     here = capture()
     assert environment_line({}, {"a"}) == "environment not recorded"
     assert environment_line({"a": here}, {"a", "b"}) == "2 different environments"
@@ -222,5 +219,3 @@ def test_the_environment_in_a_few_words() -> None:
         line = environment_line({"e-0": old, "e-1": old}, used)
         assert line.startswith("Z80, 1 core, ")
         assert "torch" in line
-    made_up = replace(here, launcher=SYNTHETIC)
-    assert environment_line({"m": made_up, "o": made_up}, {"m", "o"}) == SYNTHETIC_NOTE

@@ -10,7 +10,7 @@ from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.rows import MOST_LISTED
 from dpbench.data.user_code import named_files
 from dpbench.errors import NotComparable
-from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment, comparable
+from dpbench.records.environment import Environment, comparable
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import Labels
 
@@ -22,10 +22,7 @@ def environment_notes(
     replicas shared a core or a GPU."""
     used = dict.fromkeys(name for record in records for name in record.environment_ids)
     known = [environments[name] for name in used if name in environments]
-    notes = []
-    if any(environment.launcher == SYNTHETIC for environment in environments.values()):
-        notes.append(SYNTHETIC_NOTE)
-    notes += _oversubscribed(records, environments)
+    notes = _oversubscribed(records, environments)
     if (count := len({*map(comparable, used)})) > 1:
         found = dict.fromkeys(d for one in known[1:] for d in one.differences_from(known[0]))
         listed = "; ".join(found) or "one of them is not stored"
@@ -108,9 +105,7 @@ def compare_environments(
             f"environments: {'; '.join(found)}. --force compares them nevertheless"
         )
     known = [[one for one in side.values() if one] for side in (before, after)]
-    notes = dict.fromkeys(
-        SYNTHETIC_NOTE for side in known for one in side if one.launcher == SYNTHETIC
-    )
+    notes: dict[str, None] = {}
     for pair in matched.pairs:
         if pair.baseline and pair.candidate:
             old, new = pair.baseline[0].trial.workload, pair.candidate[0].trial.workload

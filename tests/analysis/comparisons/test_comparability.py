@@ -41,12 +41,6 @@ def test_two_environments_are_told_with_what_differs() -> None:
     assert note == (f"trials ran in 2 environments: cpu: {ENVIRONMENTS_HERE.cpu!r} -> 'another'")
 
 
-def test_made_up_numbers_are_said_to_be_so() -> None:
-    synthetic = replace(ENVIRONMENTS_HERE, launcher="synthetic")
-    (note,) = environment_notes([record(synthetic)], {synthetic.environment_id: synthetic})
-    assert "nothing was run" in note
-
-
 def test_replicas_that_share_cores_are_told() -> None:
     (note,) = environment_notes(
         [record(group_size=4)], {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE}
