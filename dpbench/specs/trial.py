@@ -138,11 +138,6 @@ class TrialSpec(RunSpec):
         """The specification that repetitions share."""
         return replace(self, repetition=0)
 
-    @property
-    def fixed_steps(self) -> int | None:
-        """The steps of its timed window; None if the clock decides."""
-        return self.timed_steps if self.window_seconds is None else None
-
     def filling_steps(self, step_seconds: float) -> int:
         """The steps of its timed window, if that fills a time and a step takes so long."""
         wanted = math.ceil((self.window_seconds or 0.0) / step_seconds)

@@ -41,7 +41,9 @@ IDENTITY: dict[str, Callable[[TrialSpec], Typed]] = {
     "dataset": attrgetter("workload.dataset"),
     **{name: _setting(name) for name in WORKLOAD_SETTINGS},
     "learning_rate": attrgetter("learning_rate"),
-    "timed_steps": lambda trial: trial.fixed_steps or f"fill {trial.window_seconds:g} s",
+    "timed_steps": lambda trial: (
+        f"fill {trial.window_seconds:g} s" if trial.window_seconds else trial.timed_steps
+    ),
 }
 """Settings that identify what was run. The number of repetitions and extra measurements do not
 count; a scaling rule counts by its learning rate."""

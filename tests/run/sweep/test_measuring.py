@@ -72,8 +72,8 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
     original, ran = SyntheticLauncher.run, list[int | None]()
 
     def run(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
-        ran.append(trial.fixed_steps)
-        filling = trial if trial.fixed_steps else replace(trial, window_seconds=2.0 * len(ran))
+        ran.append(None if trial.window_seconds else trial.timed_steps)
+        filling = trial if ran[-1] else replace(trial, window_seconds=2.0 * len(ran))
         return original(self, filling, limit)
 
     options = ("--arch", "mlp", "--implementations", "ddp", "--group-sizes", 1, "--batch-sizes", 4)
