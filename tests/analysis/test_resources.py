@@ -47,7 +47,7 @@ def test_a_count_holds_for_all_trials_of_its_workload() -> None:
     assert counted_flops([record(ours), counted]) == {ours.workload: 6.7e9}
     rows = summarize(
         [record(ours, status=Status.FAILED), counted, record(torch, timed)],
-        environments={counted.environment_id: machine(H100)},
+        environments={counted.environment_ids[0]: machine(H100)},
     )
     assert [row["mfu"] is not None for row in rows] == [True, True]
 
