@@ -34,18 +34,24 @@ def init(
         if file != DEFAULT:
             raise UsageError(f"--example takes no FILE; got {str(file)!r}")
         _copy_shipped()
-    else:
-        _write_template(file)
+        return
+    if not re.fullmatch(r"[\w./-]+\.py", str(file)):
+        raise UsageError(
+            f"FILE: got {str(file)!r}, expected a name of letters, digits, _, - and . that ends in "
+            ".py"
+        )
+    with file.open("x", encoding="utf-8") as opened:  # "cannot use FILE" if that fails
+        opened.write(TEMPLATE.read_text(encoding="utf-8").replace(str(DEFAULT), str(file)))
+    typer.echo(f"{file} written. Run it: dpbench sweep --arch {file}:{FACTORY} --gpus 2")
 
 
 def _copy_shipped() -> None:
     """Copies each shipped folder to results/; raises UsageError if one is there already."""
     folders = [COPIES / "examples", COPIES / "published"]
-    for folder in folders:
-        if folder.exists() or folder.is_symlink():
-            raise UsageError(
-                f"--example: {folder} already exists; remove it or work in another folder"
-            )
+    if there := [folder for folder in folders if folder.exists() or folder.is_symlink()]:
+        raise UsageError(
+            f"--example: {there[0]} already exists; remove it or work in another folder"
+        )
     for folder in folders:
         shutil.copytree(
             shipped.RESULTS / folder.name, folder, ignore=shutil.ignore_patterns("report", "logs")
@@ -53,20 +59,3 @@ def _copy_shipped() -> None:
     for sweep in sorted((COPIES / "examples").iterdir()):
         typer.echo(f"{sweep} written. Look at it: dpbench report {sweep}")
     typer.echo(f"{COPIES / 'published'} written: tables for dpbench report and dpbench project")
-
-
-def _write_template(file: Path) -> None:
-    if not re.fullmatch(r"[\w./-]+\.py", str(file)):
-        raise UsageError(
-            f"FILE: got {str(file)!r}, expected a name of letters, digits, _, - and . that ends in "
-            ".py"
-        )
-    if not file.parent.is_dir():
-        raise UsageError(f"FILE: got {file}, but there is no folder {file.parent}; create it first")
-    text = TEMPLATE.read_text(encoding="utf-8").replace(str(DEFAULT), str(file))
-    try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
-    except FileExistsError:
-        raise UsageError(f"{file} already exists; name another FILE") from None
-    typer.echo(f"{file} written. Run it: dpbench sweep --arch {file}:{FACTORY} --gpus 2")

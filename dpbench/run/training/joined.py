@@ -84,18 +84,14 @@ class Launch:
         """The first rank of this host, which prepares the samples here."""
         self._preparers = sorted({hosts.index(host) for host in hosts})
 
-    def say(self, key: str, value: object) -> None:
-        """Leave a value for the other ranks, which json.dumps takes."""
-        self._exchange.put(key, {"value": value})
+    def put(self, key: str, **values: object) -> None:
+        """Leave values for the other ranks, which json.dumps takes; an `error` with the `kind` of
+        exception is raised where they are waited for."""
+        self._exchange.put(key, values)
 
-    def say_error(self, key: str, error: DpbenchError) -> None:
-        """Leave the reason why there will be no value."""
-        words = f"rank {self.rank} on {platform.node()}: {error}"
-        self._exchange.put(key, {"error": words, "kind": type(error).__name__})
-
-    def hear(self, key: str) -> Any:
-        """The value that a rank leaves under the key, once it is there; raises the error that it
-        leaves instead, and TrainingFailed if the store is gone."""
+    def wait_for(self, key: str) -> dict[str, Any]:
+        """The values that a rank leaves under the key, once they are there; raises the error that
+        it leaves instead, and TrainingFailed if the store is gone."""
         try:
             while (found := self._exchange.get(key)[1]) is None:
                 sleep(PAUSE_SECONDS)
@@ -105,13 +101,13 @@ class Launch:
             ) from None
         if "error" in found:
             raise SAID_BY_RANKS.get(found["kind"], TrainingFailed)(found["error"])
-        return found["value"]
+        return dict(found)
 
     def prepared(self) -> Path:
         """The folder with the samples of this host, once every host has its own: a download there
-        may take longer than the timeout of a process group. Raises what `hear` raises."""
-        folders = {rank: self.hear(f"samples {rank}") for rank in self._preparers}
-        return Path(folders[self.preparer])
+        may take longer than the timeout of a process group. Raises what `wait_for` raises."""
+        found = {rank: self.wait_for(f"samples {rank}") for rank in self._preparers}
+        return Path(found[self.preparer]["folder"])
 
 
 def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
@@ -160,10 +156,10 @@ def train_as_first(
         raise UsageError("--dry-run trains nothing; run it without the launcher")
     spec = spec_of_world(options, launch.ranks, output)
     plan = with_folder(options, spec, output.note)
-    launch.say("place", {"folder": str(plan.folder.absolute()), "resume": plan.resume})
+    launch.put("place", folder=str(plan.folder.absolute()), resume=plan.resume)
 
     def train(job: TrainingJob) -> Finished:
-        launch.say("samples 0", str(job.prepared))
+        launch.put("samples 0", folder=str(job.prepared))
         return _train(launch, job)
 
     environment = capture(cuda=torch.version.cuda)
@@ -177,16 +173,17 @@ def train_as_other(
 ) -> tuple[Path, Finished]:
     """Train as another rank; the first one of each host prepares its samples."""
     spec = spec_of_world(options, launch.ranks, output)
-    place = launch.hear("place")
+    place = launch.wait_for("place")
     key = f"samples {launch.rank}"
     with ExitStack() as stack:
         if launch.preparer == launch.rank:
             try:
                 folder, _ = stack.enter_context(prepared_samples(options, spec, output.note))
             except DpbenchError as error:
-                launch.say_error(key, error)
+                said = f"rank {launch.rank} on {platform.node()}: {error}"
+                launch.put(key, error=said, kind=type(error).__name__)
                 raise
-            launch.say(key, str(folder))
+            launch.put(key, folder=str(folder))
         job = TrainingJob(
             spec=spec,
             run=options.run,
