@@ -35,9 +35,8 @@ be overwritten. Slots are written *before* `enter`, while a slow rank may still 
 previous collective, so there are two, used in turn; no rank can be two collectives ahead, as it
 would have entered one without the slow rank.
 
-Tensors are 1-D, contiguous and in the memory of the process; `allocations` may contain them. No
-operand may overlap a result, except where that is said. What is not reduced is moved as bytes, so
-any dtype works.
+Tensors are 1-D, contiguous and in the memory of the process. No operand may overlap a result,
+except where that is said. What is not reduced is moved as bytes, so any dtype works.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm.allocations import Allocation, Allocations
+from dpbench.parallel.shm.allocations import Allocation
 from dpbench.parallel.shm.memory import LINE_BYTES, SLOT_BYTES
 from dpbench.parallel.shm.rank import OUTSIDE, ShmRank, operation_text, pipelined
 
@@ -118,7 +117,12 @@ def _operator_for(number: int, dtype: torch.dtype) -> Operator:
     return operator
 
 
-def all_reduce(rank: ShmRank, allocations: Allocations, tensor: Tensor, operator: Operator) -> None:
+def barrier(rank: ShmRank) -> None:
+    """Pass when all ranks have arrived."""
+    rank.enter("barrier()")
+
+
+def all_reduce(rank: ShmRank, tensor: Tensor, operator: Operator) -> None:
     """Every rank gets the reduction in place of its operand `tensor`."""
     operation = operation_text("all_reduce", tensor, operator.name)
     if tensor.nbytes <= SLOT_BYTES:
@@ -127,7 +131,7 @@ def all_reduce(rank: ShmRank, allocations: Allocations, tensor: Tensor, operator
         rank.enter(operation)
         operator.reduce(slots, out=tensor)
         return
-    allocation, offset = allocations.find(tensor)
+    allocation, offset = rank.find(tensor)
     if rank.enter(operation, offset) and allocation is not None:
         for operands in _own_pieces(rank, allocation, tensor):
             result = operands[0]
@@ -184,15 +188,13 @@ def _all_reduce_staged(rank: ShmRank, tensor: Tensor, operator: Operator) -> Non
     pipelined(rank, len(chunks), contribute, reduce_share, collect)
 
 
-def reduce_scatter(
-    rank: ShmRank, allocations: Allocations, operand: Tensor, output: Tensor, operator: Operator
-) -> None:
+def reduce_scatter(rank: ShmRank, operand: Tensor, output: Tensor, operator: Operator) -> None:
     """Rank r gets the reduction of the r-th parts of the operands of all ranks.
 
     `operand` has one part for each rank, of one size; `output` may be this rank's part.
     """
     me = rank.rank
-    allocation, offset = allocations.find(operand)
+    allocation, offset = rank.find(operand)
     in_place = rank.enter(operation_text("reduce_scatter", output, operator.name), offset)
     if in_place and allocation is not None:
         targets = torch.split(output, PIECE_BYTES // output.element_size())
@@ -240,7 +242,6 @@ def broadcast(rank: ShmRank, tensor: Tensor, root: int) -> None:
 
 def all_gather(
     rank: ShmRank,
-    allocations: Allocations,
     outputs: Sequence[Tensor],
     tensor: Tensor,
     whole: Tensor | None = None,
@@ -255,7 +256,7 @@ def all_gather(
     mine = wanted.pop(rank.rank, None)
     if mine is not None and mine.data_ptr() != data.data_ptr():
         mine.copy_(data)
-    allocation, offset = (None, OUTSIDE) if whole is None else allocations.find(whole)
+    allocation, offset = (None, OUTSIDE) if whole is None else rank.find(whole)
     operation = operation_text("all_gather", tensor)
     if not _publish(rank, operation, data, wanted, tensor.nbytes, offset) or allocation is None:
         return

@@ -32,7 +32,6 @@ from torch import Tensor
 
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.shm import collectives, memory
-from dpbench.parallel.shm.allocations import Allocations
 from dpbench.parallel.shm.collectives import operator_for
 from dpbench.parallel.shm.operand import Operand, only
 from dpbench.parallel.shm.queue import Queue, Work
@@ -55,7 +54,6 @@ class ShmProcessGroup(dist.ProcessGroup):
         self._store = store
         self._timeout = timeout.total_seconds()
         self._name = ""
-        self._allocations = Allocations(rank)
         self._queue = Queue(rank)
         self._is_checked = False
 
@@ -63,36 +61,40 @@ class ShmProcessGroup(dist.ProcessGroup):
         """Allocate zeroed memory in which this group reduces without copying; see `zeros`."""
         allocated: list[Tensor] = []
 
-        def run() -> None:
-            allocated.append(self._allocations.allocate(nbytes))
+        def allocate(rank: ShmRank) -> None:
+            allocated.append(rank.allocate(nbytes))
 
-        self._start("allocate", run, _BARRIER, [], []).wait()
+        self._start(allocate, (), _BARRIER, [], []).wait()
         return allocated[0]
 
     def allreduce(self, tensors: list[Tensor], opts: Any = _SUM) -> dist.Work:
         operand = Operand(only(tensors), write=True)
         operator = operator_for(opts.reduceOp, operand.flat.dtype)
-        run = partial(collectives.all_reduce, self._rank, self._allocations, operand.flat, operator)
-        return self._start("all_reduce", run, opts, [operand], tensors)
+        given = (operand.flat, operator)
+        return self._start(collectives.all_reduce, given, opts, [operand], tensors)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         root = self._root(opts)
         is_root = root == self._rank.rank
         operand = Operand(only(tensors), read=is_root, write=not is_root)
-        run = partial(collectives.broadcast, self._rank, operand.flat, root)
-        return self._start("broadcast", run, opts, [operand], tensors)
+        return self._start(collectives.broadcast, (operand.flat, root), opts, [operand], tensors)
 
     def allgather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
     ) -> dist.Work:
-        return self._gather("all_gather", only(output_tensors), only(input_tensors), opts)
+        results, tensor = only(output_tensors), only(input_tensors)
+        if results:
+            self._require_one_each(results, tensor)
+        source = Operand(tensor)
+        targets = [Operand(result, read=False, write=True) for result in results]
+        given = ([target.flat for target in targets], source.flat)
+        return self._start(collectives.all_gather, given, opts, [source, *targets], results)
 
     def gather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
     ) -> dist.Work:
         is_root = self._root(opts) == self._rank.rank
-        results = only(output_tensors) if is_root else []
-        return self._gather("gather", results, only(input_tensors), opts)
+        return self.allgather(output_tensors if is_root else [[]], input_tensors, opts)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
         return self.allgather_into_tensor_coalesced([output], [input], opts)
@@ -103,9 +105,8 @@ class ShmProcessGroup(dist.ProcessGroup):
         source, full = Operand(only(inputs)), Operand(only(outputs), read=False, write=True)
         parts = full.flat.tensor_split(self._rank.size)
         self._require_one_each(parts, source.flat)
-        gather = partial(collectives.all_gather, self._rank, self._allocations)
-        run = partial(gather, parts, source.flat, full.flat)
-        return self._start("all_gather", run, opts, [source, full], outputs)
+        given = (parts, source.flat, full.flat)
+        return self._start(collectives.all_gather, given, opts, [source, full], outputs)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
@@ -115,16 +116,14 @@ class ShmProcessGroup(dist.ProcessGroup):
     ) -> dist.Work:
         full, part = Operand(only(inputs)), Operand(only(outputs), read=False, write=True)
         self._require_one_each(full.flat.tensor_split(self._rank.size), part.flat)
-        operator = operator_for(opts.reduceOp, part.flat.dtype)
-        reduce_scatter = partial(collectives.reduce_scatter, self._rank, self._allocations)
-        run = partial(reduce_scatter, full.flat, part.flat, operator)
-        return self._start("reduce_scatter", run, opts, [full, part], outputs)
+        given = (full.flat, part.flat, operator_for(opts.reduceOp, part.flat.dtype))
+        return self._start(collectives.reduce_scatter, given, opts, [full, part], outputs)
 
     # Functional collectives call these three with lists of one tensor.
     allreduce_coalesced = allreduce
 
     def barrier(self, opts: Any = _BARRIER) -> dist.Work:
-        return self._start("barrier", partial(self._rank.enter, "barrier()"), opts, [], [])
+        return self._start(collectives.barrier, (), opts, [], [])
 
     def send(self, *_: Any) -> dist.Work:
         """Raise NotImplementedError: data-parallel training needs none of these."""
@@ -160,8 +159,8 @@ class ShmProcessGroup(dist.ProcessGroup):
 
     def _start(
         self,
-        name: str,
-        run: Callable[[], object],
+        collective: Callable[..., object],
+        given: Sequence[Any],
         opts: Any,
         operands: Sequence[Operand],
         results: list[Tensor],
@@ -169,8 +168,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         """Run a collective if it is synchronous and nothing is queued, otherwise queue it.
 
         Args:
-            name: for messages.
-            run: the collective.
+            collective: takes this rank, and what is `given`; its name is for messages.
             opts: torch's options, with `timeout` and `asyncOp`.
             operands, results: see Work.
 
@@ -188,20 +186,10 @@ class ShmProcessGroup(dist.ProcessGroup):
                 )
             self._is_checked = True
         seconds = opts.timeout.total_seconds() if opts.timeout > _NO_TIMEOUT else self._timeout
-        work = Work(name, run, seconds, operands, results, self._queue)
+        run = partial(collective, self._rank, *given)
+        work = Work(collective.__name__, run, seconds, operands, results, self._queue)
         self._queue.submit(work, later=opts.asyncOp)
         return work
-
-    def _gather(self, name: str, results: list[Tensor], tensor: Tensor, opts: Any) -> dist.Work:
-        """Gather a tensor of each rank into `results`, which are empty where none are wanted."""
-        if results:
-            self._require_one_each(results, tensor)
-        source = Operand(tensor)
-        targets = [Operand(result, read=False, write=True) for result in results]
-        outputs = [target.flat for target in targets]
-        gather = partial(collectives.all_gather, self._rank, self._allocations)
-        run = partial(gather, outputs, source.flat)
-        return self._start(name, run, opts, [source, *targets], results)
 
     def _root(self, opts: Any) -> int:
         """The rank that sends or receives alone, which torch takes unchecked as a group's rank."""

@@ -1,4 +1,4 @@
-"""One rank of a group: its semaphores, its buffers, and how it waits for the other ranks.
+"""One rank of a group: its semaphores, its memory, and how it waits for the other ranks.
 
 `sem_post` releases and `sem_wait` acquires (POSIX.1-2017, 4.12 Memory Synchronization): what a rank
 wrote before it posted is visible to the rank that took the token, on Arm as well as on x86. No
@@ -12,6 +12,7 @@ import mmap
 import os
 import struct
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 
@@ -20,7 +21,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm.memory import DESCRIPTOR_BYTES, SLOT_BYTES, Layout, as_bytes
+from dpbench.parallel.shm.allocations import Allocation
+from dpbench.parallel.shm.memory import DESCRIPTOR_BYTES, SLOT_BYTES, Layout, as_bytes, pages
 
 SPINS = 160
 """Tries before a thread blocks: some tens of microseconds."""
@@ -85,6 +87,10 @@ class ShmRank:
         self._small_buffers = lru_cache(_CACHED_VIEWS)(partial(_small_buffers, layout, shared))
         self.large_buffers = cache(partial(_large_buffers, layout, shared))
         self._turn = 0
+        self._end = layout.nbytes
+        # Those that still have a tensor on this rank, by the address at which its part starts,
+        # which is that of the tensor's storage.
+        self._allocations: dict[int, Allocation] = {}
         self._operation, self._timeout, self._deadline = "", 0.0, 0.0
         self._spins = SPINS
         self._pid = os.getpid()
@@ -166,6 +172,44 @@ class ShmRank:
         Fill this rank's before `enter`, and read the others' after it.
         """
         return self._small_buffers(dtype, numel, self._turn)
+
+    def allocate(self, nbytes: int) -> Tensor:
+        """Allocate a part of `nbytes`, 1 or more, for each rank; a collective.
+
+        Returns:
+            This rank's part: uint8, `(nbytes,)`, zeroed, on a page boundary.
+
+        Raises:
+            OSError: this process cannot have so much memory.
+        """
+        stride, offset = pages(nbytes), self._end
+        end = offset + stride * self.size
+        os.ftruncate(self.descriptor, end)
+        mapping = mmap.mmap(self.descriptor, end - offset, offset=offset)
+        self.enter(f"allocate({nbytes} bytes)")
+        self._end = end
+        allocation = Allocation(mapping, offset, stride, self.rank)
+        self._allocations[allocation.address] = allocation
+        # Its buffer keeps nothing but the mapping alive; the entry goes with it.
+        begin = self.rank * stride
+        part = memoryview(mapping)[begin:][:nbytes]
+        free = weakref.finalize(part, self._free, allocation.address, mapping, begin, stride)
+        free.atexit = False  # the kernel frees everything
+        return torch.frombuffer(part, dtype=torch.uint8)
+
+    def _free(self, start: int, mapping: mmap.mmap, offset: int, stride: int) -> None:
+        """Forget an allocation, and free this rank's pages of it; a forked child keeps them."""
+        del self._allocations[start]
+        if self.is_own_process:
+            mapping.madvise(mmap.MADV_REMOVE, offset, stride)
+
+    def find(self, tensor: Tensor) -> tuple[Allocation | None, int]:
+        """The allocation that holds a contiguous tensor, and its offset; else None, OUTSIDE."""
+        start = tensor.untyped_storage().data_ptr()
+        allocation = self._allocations.get(start)
+        if allocation is None:
+            return None, OUTSIDE
+        return allocation, allocation.offset + tensor.data_ptr() - start
 
     def abort(self, error: BaseException) -> None:
         """Mark the group as broken by an error, and leave it."""
