@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
@@ -105,7 +105,8 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         self._replicator = Replicator(self.devices, cache=cache)
         self._workers = WorkerPool(self.devices, threads_per_replica)
         # By whether some part of the module is in training mode.
-        self._profiles = {False: ForwardProfile(), True: ForwardProfile()}
+        on_cpu = self.devices[0].type == "cpu"
+        self._profiles = {mode: ForwardProfile(on_cpu, on_cpu) for mode in (False, True)}
         self.meter = StepMeter(self.devices)
         """Seconds by phase, and the gradients summed, of all steps since construction."""
         self._reduces = True
@@ -154,9 +155,7 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         with self.meter.time("replicate"):
             replicas = self._replicator.replicate(self.module, len(calls))
         profile = self._profiles[any(child.training for child in self.module.modules())]
-        on_cpu = self.devices[0].type == "cpu"
-        on_cuda = nullcontext([nullcontext()] * len(calls))
-        with profile.streams(len(calls)) if on_cpu else on_cuda as streams:
+        with profile.streams(len(calls)) as streams:
             return parallel_apply(
                 replicas,
                 calls,
@@ -164,7 +163,7 @@ class DataParallel(LoadsUnwrapped, nn.Module):
                 self._workers,
                 self.meter,
                 streams=streams,
-                in_turn=on_cpu and profile.in_turn,
+                in_turn=profile.in_turn,
                 reduces=self._reduces,
             )
 

@@ -29,13 +29,13 @@ _DRAWS = torch.Tag.nondeterministic_seeded
 
 @dataclass(slots=True)
 class ForwardProfile:
-    """How replicas on the CPU run in training or in evaluation mode, as the first forward shows."""
+    """How replicas run in training or in evaluation mode. On the CPU the first forward shows it."""
 
-    draws: bool = True
-    """Whether the module draws random numbers. If not, later forwards have no streams."""
-    in_turn: bool = True
-    """Whether the replicas run one after another, forward and backward. In the first forward they
-    do, since torch.compile may compile then, once for all."""
+    draws: bool
+    """Whether the replicas have streams: first on the CPU, later only if the module draws."""
+    in_turn: bool
+    """Whether the replicas run one after another, forward and backward. On the CPU they do in the
+    first forward, since torch.compile may compile then, once for all."""
 
     @contextmanager
     def streams(self, replicas: int) -> Iterator[Sequence[AbstractContextManager[Any]]]:

@@ -5,8 +5,8 @@ ShmProcessGroup                       such a group
 zeros                                 a tensor that a group reduces without copying it
 
 Read `collectives` first: it explains how ranks wait for each other. `memory` has the layout of what
-they share, `rank` one rank's view of it, `allocations` the tensors that are reduced in place,
-`queue` the thread that runs collectives, and `process_group` the interface to torch.
+they share, `rank` one rank's view of it, `queue` the thread that runs collectives, and
+`process_group` the interface to torch.
 
 A group has the collectives of data-parallel training only: no messages between two ranks, no
 all_to_all, no sparse tensors. It takes CPU and CUDA tensors, the latter through the host, and is

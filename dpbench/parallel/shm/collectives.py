@@ -50,8 +50,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm.allocations import Allocation
-from dpbench.parallel.shm.memory import LINE_BYTES, SLOT_BYTES
+from dpbench.parallel.shm.memory import LINE_BYTES, SLOT_BYTES, Allocation
 from dpbench.parallel.shm.rank import OUTSIDE, ShmRank, operation_text, pipelined
 
 PIECE_BYTES = 256 * 1024

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,6 +107,33 @@ class Layout:
     def buffer_of(self, rank: int, turn: int) -> int:
         """Offset of a buffer for one chunk; `rank=size` means the buffer for results."""
         return self._buffers + (2 * rank + turn) * self.chunk_bytes
+
+
+class Allocation:
+    """Memory for a tensor of each rank that the group reduces in place, as one rank sees it.
+
+    It extends the memory of the group by a part of the same size for every rank. All ranks map all
+    of it, and the pages of a part are freed with the tensor of its rank. So no rank has to know
+    which allocations the others still use: a collective in place needs a tensor of every rank at
+    one offset, and a rank that has such a tensor has the mapping.
+
+    Attributes:
+        offset: in the memory of the group; the same on all ranks.
+        address: of this rank's part.
+        views: views of it that collectives cache here.
+    """
+
+    def __init__(self, mapping: mmap.mmap, offset: int, stride: int, rank: int) -> None:
+        """`mapping` stays mapped as long as this object; `stride` is the size of a rank's part."""
+        self.offset = offset
+        self.views: dict[Any, Any] = {}
+        self._parts = torch.split(as_bytes(mapping), stride)
+        self.address = self._parts[rank].data_ptr()
+
+    def of_rank(self, rank: int, tensor: Tensor) -> Tensor:
+        """The tensor of a rank where this rank has `tensor`, which lies in its part."""
+        offset = tensor.data_ptr() - self.address
+        return self._parts[rank][offset : offset + tensor.nbytes].view(tensor.dtype)
 
 
 def pages(nbytes: int) -> int:

@@ -21,8 +21,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm.allocations import Allocation
-from dpbench.parallel.shm.memory import DESCRIPTOR_BYTES, SLOT_BYTES, Layout, as_bytes, pages
+from dpbench.parallel.shm.memory import (
+    DESCRIPTOR_BYTES,
+    SLOT_BYTES,
+    Allocation,
+    Layout,
+    as_bytes,
+    pages,
+)
 
 SPINS = 160
 """Tries before a thread blocks: some tens of microseconds."""
