@@ -49,7 +49,7 @@ class RankTrace:
     exit_code: int | None = None
     """Exit code of a rank that ended without a result or a failure; negative: the signal."""
     hung: str | None = None
-    """What it did at the time limit, in words: "was in loss (model.py:12)"."""
+    """Activity at the time limit, in words: "was in loss (model.py:12)"."""
     waited_in: str | None = None
     """At the time limit: the collective in which it waited for other ranks, "" if its stack does
     not name it; None if it was busy elsewhere."""
@@ -105,7 +105,7 @@ def _raised(failure: Failure, who: str) -> Outcome:
 
 
 def hang_of(scratch: Path, rank: int) -> RankTrace:
-    """What a rank of this host did when the time limit ended it."""
+    """The trace of a rank of this host that the time limit ended."""
     stack = main_thread_stack(scratch, rank)
     frame = _FRAME.search(stack)
     if frame is None:

@@ -76,7 +76,7 @@ class Exchange:
         """
         nonce = secrets.token_hex(16).encode()
         self._store.set(f"hello {self._member}", nonce)  # type: ignore[arg-type]
-        deadline, told = monotonic() + seconds, ""
+        deadline, reported = monotonic() + seconds, ""
         while missing := self._missing(nonce, description):
             names = " and ".join(f"{self._kind} {n}{why}" for n, why in missing.items())
             if monotonic() > deadline:
@@ -84,9 +84,9 @@ class Exchange:
                     f"{names} did not come within {units.seconds(seconds)}; start the same command "
                     "there, or look at its output"
                 )
-            if names != told:
+            if names != reported:
                 on_wait(names)
-                told = names
+                reported = names
             sleep(CHECK_SECONDS)
         return [self.get(f"member {number}")[1] for number in self._members]
 

@@ -31,7 +31,7 @@ class Outcome:
     raised: Failure | None = None
     """The exception of a rank that ended it, if there is one."""
     ranks: tuple[Any, ...] = ()
-    """What each rank measured."""
+    """Measurements of each rank."""
     item: str = "samples"
     items_per_sample: int = 1
     verification: Verification | None = None

@@ -99,7 +99,7 @@ def measure_script(
 
 
 def _last_line(scratch: Path, rank: int) -> str:
-    """What the rank's script wrote last to stderr, after a colon; empty without any."""
+    """The last line that the rank's script wrote to stderr, after a colon; empty without any."""
     path = output_path(scratch, rank, "stderr")
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     lines = [one_line(line) for line in text.splitlines() if line.strip()]

@@ -55,12 +55,12 @@ def wait_for_ranks(
     if missing:
         found = f"{label!r}: {name_ranks(missing)} did not come within {seconds:g} s"
     else:
-        told = [store.get(key).decode() for key in labels]
-        others = [each for each in range(size) if told[each] != told[0]]
+        given = [store.get(key).decode() for key in labels]
+        others = [each for each in range(size) if given[each] != given[0]]
         found = PASSED
         if others:
-            at = told[others[0]]
-            found = f"rank 0 is at {told[0]!r}, but {name_ranks(others)} at {at!r}"
+            at = given[others[0]]
+            found = f"rank 0 is at {given[0]!r}, but {name_ranks(others)} at {at!r}"
     store.compare_set(outcome, "", found)  # the first one counts
     found = store.get(outcome).decode()
     if found != PASSED:

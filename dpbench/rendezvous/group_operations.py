@@ -1,4 +1,4 @@
-"""What torch's operations of a process group lack; `dpbench` has the others under torch's names."""
+"""All-reduce with averages on every backend; `dpbench` has torch's other operations as they are."""
 
 from __future__ import annotations
 

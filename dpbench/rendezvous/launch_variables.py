@@ -20,7 +20,7 @@ OF_WORKERS = {
     "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank serves the store
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
 }
-"""What torchrun sets beside the place of a worker, the same for all."""
+"""Variables that torchrun sets beside the place of a worker, the same for all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

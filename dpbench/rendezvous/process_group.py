@@ -158,8 +158,8 @@ def group_class(device: torch.device) -> str:
 def _backend_and_device(
     backend: str | None, device: DeviceLike | None, variables: LaunchVariables
 ) -> tuple[str, torch.device]:
-    """What `process_group` uses; raises ValueError, and RuntimeError for a backend that cannot be
-    used here."""
+    """The ones that `process_group` uses; raises ValueError, and RuntimeError for a backend that
+    cannot be used here."""
     known = available_backends()
     if backend is not None and backend not in known:
         raise ValueError(

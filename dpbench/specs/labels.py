@@ -47,7 +47,7 @@ class Labels:
         return Labels(tuple(name for name in self.several if not AXES[name].changes_work))
 
     def implementation(self, trial: TrialSpec) -> str:
-        """The implementation with the settings that are told: "ddp(bf16, 5 MiB)", "local-sgd(4)"
+        """The implementation with the settings that it shows: "ddp(bf16, 5 MiB)", "local-sgd(4)"
         for the steps between two averages."""
         words = [
             setting.shown(value)
@@ -56,8 +56,8 @@ class Labels:
             if name in self.several
             or not (setting.changes_work or value == DEFAULTS.get(name, value))
         ]
-        told = ", ".join(filter(None, words))
-        return f"{trial.implementation}({told})" if told else trial.implementation
+        shown = ", ".join(filter(None, words))
+        return f"{trial.implementation}({shown})" if shown else trial.implementation
 
     def series(self, trial: TrialSpec) -> str:
         """Name of a scaling curve: "ddp/gloo"."""

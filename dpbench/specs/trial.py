@@ -29,7 +29,7 @@ SHORTEST_SEGMENT = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSpec:
-    """What a group of ranks runs: a trial or a training."""
+    """The work of a group of ranks: a trial or a training."""
 
     workload: WorkloadSpec
     implementation: str

@@ -57,7 +57,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultsHeader:
-    """What sweep.json or comm.json holds."""
+    """The content of sweep.json or comm.json."""
 
     command: tuple[str, ...]
     """The command line after "dpbench"."""

@@ -1,4 +1,4 @@
-"""What is left of a sweep: the trials without a record, and the command that runs them."""
+"""The rest of a sweep: the trials without a record, and the command that runs them."""
 
 from __future__ import annotations
 
