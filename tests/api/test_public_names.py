@@ -43,15 +43,12 @@ OTHERS = {
     "available_backends": "",
     "barrier": "label * timeout process_group",
     "broadcast": "tensor src group",
-    "check": "arch * candidate baseline against against_ref implementations backends batch_sizes"
-    " group_sizes gpus threads warmup steps data data_dir tolerance metric strict force"
-    " repetitions budget oversubscribe config name results_dir junit markdown progress",
+    "check": "arch * progress",
     "destroy_process_group": "",
     "dp_train": "make_model data * n_gpu devices mode n_iter batch_per_replica lr max_norm"
     " optimizer scheduler loss_fn forward_fn target_fn seed verbose on_backward"
     " on_reduce on_step on_broadcast",
-    "explain": "folder * arguments module gpus implementations backends group_sizes batch_sizes"
-    " oversubscribe results_dir repetitions warmup steps threads time_limit name progress",
+    "explain": "folder * progress",
     "fork_world": "fn n * start_method timeout",
     "get_rank": "group",
     "get_world_size": "group",
@@ -61,18 +58,10 @@ OTHERS = {
     "process_group": "backend * init_method store rank world_size timeout wait_for_workers device"
     " debug",
     "scale_lr": "base ratio rule",
-    "sweep": "arch * implementations backends batch_sizes group_sizes data"
-    " data_dir scaling optimizer lr seed dtypes compile accumulate sync_every bucket_cap_mb"
-    " comm_hook overlap prefetch data_workers warmup steps threads repetitions"
-    " lr_scaling time_limit gpus oversubscribe results_dir"
-    " stop_after_failure preset name resume charts report progress",
-    "train": "arch * data data_dir download limit_train epochs max_steps batch_size"
-    " seed optimizer lr gamma lr_scaling lr_warmup accumulate last_window dtype compile max_norm"
-    " implementation backend gpus threads oversubscribe sync_every bucket_cap_mb"
-    " balance timeout debug prefetch evaluate log_interval check_sync_every checkpoint"
-    " checkpoint_every max_checkpoints preset config resume name runs_dir progress",
+    "sweep": "arch * report progress",
+    "train": "arch * progress",
 }
-"""Callables that only `dpbench` exports."""
+"""Callables that only `dpbench` exports; docs/reference.md has the options of commands."""
 
 WITHOUT_PARAMETERS = {
     "dpbench": ["NonFinite", "Trained", "__version__"],
@@ -122,9 +111,7 @@ def changes(function: Callable[..., Any], text: str) -> Iterator[str]:
     """Name what a caller of the pinned signature would notice."""
     positional, _, by_name = (part.split() for part in text.partition("*"))
     parameters = inspect.signature(function).parameters
-    settings = re.findall(r"^    (\w+): ", inspect.getdoc(function) or "", re.MULTILINE)
-    known = {*parameters, *(settings if "options" in parameters else ())}
-    if missing := [name for name in [*positional, *by_name] if name not in known]:
+    if missing := [name for name in [*positional, *by_name] if name not in parameters]:
         yield f"{function.__name__} no longer takes {', '.join(missing)}"
     now = [name for name, each in parameters.items() if each.kind != each.KEYWORD_ONLY]
     if now[: len(positional)] != positional:
