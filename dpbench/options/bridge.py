@@ -41,6 +41,7 @@ EXPECTED = {
     "greater_than_equal": "{ge} or more",
     "less_than_equal": "at most {le:,.0f}",
     "literal_error": "{expected}",
+    "too_long": "at most {max_length} of them",
 }
 """What errors of pydantic expected, by their type."""
 

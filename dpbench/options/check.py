@@ -13,6 +13,7 @@ from dpbench.errors import UsageError
 from dpbench.options.bridge import option, option_name
 from dpbench.options.script import ScriptArguments
 from dpbench.options.shared import (
+    ARCHITECTURE,
     BATCH_NAMES,
     GROUP_NAMES,
     HELP,
@@ -28,7 +29,7 @@ from dpbench.options.shared import (
     refuse_if,
     setting,
 )
-from dpbench.options.types import CommaList, Count, Duration, FilePath, Number, Percent
+from dpbench.options.types import CodeList, CommaList, Count, Duration, FilePath, Number, Percent
 from dpbench.specs import MOST_REPETITIONS
 
 verdict_option = partial(option, panel="Verdict")
@@ -45,6 +46,7 @@ class CheckOptions(MeasuringOptions, RowOptions, ScriptArguments):
     """Every option of `dpbench check`: few rows by default, and a fixed number of steps."""
 
     first: ClassVar[str] = "candidate"
+    arch: Annotated[CodeList, Field(max_length=1)] = option((ARCHITECTURE,), HELP["arch"], "NAME")
     implementations: CommaList[MeasuredImplementation] = option(
         ("ddp",),
         "Implementations to check.",
@@ -53,7 +55,7 @@ class CheckOptions(MeasuringOptions, RowOptions, ScriptArguments):
     )
     batch_sizes: CommaList[Count] = option((64,), "Samples per replica.", "N,N", names=BATCH_NAMES)
     group_sizes: CommaList[Count] | None = option(
-        None, "Numbers of replicas to measure.", "N,N", names=GROUP_NAMES, usual="all"
+        None, "Numbers of replicas to measure.", "N,N", names=GROUP_NAMES, usual="largest"
     )
     threads: Count | None = setting(None, HELP["threads"], "N", usual=USUAL_THREADS)
     warmup: Number = setting(10, "Warm-up steps.", "N")

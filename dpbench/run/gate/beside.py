@@ -132,27 +132,28 @@ def measure_versions(check: Check) -> Sides:
     options, progress = check.options, check.progress
     if options.against_ref is not None:
         find_commit(options.against_ref)  # a wrong one is reported before anything of the model
-    asked, spec, _ = check.sweep()
-    trials, command = plan_trials(spec, 1), ["check", *options.words()]
+    asked = check.sweep()
+    job = check.job(asked)
+    progress.note(*job.notes)
+    trials = plan_trials(job.spec, 1)
     names = Labels.among(trials)
-    folder = check.new_folder()
-    before = folder.with_name(f"{folder.name}-baseline")
+    before = job.folder.with_name(f"{job.folder.name}-baseline")
     label = "the working directory" if options.against_python is None else "this Python"
-    now = Version(label=label, folder=folder)
+    now = Version(label=label, folder=job.folder)
     turn, done = now, 0
 
     def title(trial: TrialSpec) -> str:
         return f"{turn.label}: {names.configuration(trial)}"
 
     def stored_words() -> str:
-        kept = f"; records are in {folder} and {before}" if before.exists() else ""
+        kept = f"; records are in {job.folder} and {before}" if before.exists() else ""
         return f"no verdict after {units.counted(done, 'repetition')}{kept}"
 
     with (
         interruptible(stored_words),
-        _baseline(check, spec.trial.workload, before) as then,
-        then.measuring(asked, command) as measure_then,
-        now.measuring(asked, command) as measure_now,
+        _baseline(check, job.spec.trial.workload, before) as then,
+        then.measuring(asked, job.command) as measure_then,
+        now.measuring(asked, job.command) as measure_now,
         progress,
     ):
         turns = [(then, measure_then), (now, measure_now)]

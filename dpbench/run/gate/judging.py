@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +12,7 @@ from dpbench.analysis.comparisons.change import ALPHA
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
 from dpbench.analysis.metrics import METRICS
-from dpbench.architecture import make_importable
 from dpbench.errors import INCONCLUSIVE, NotComparable, StoreError, UsageError
-from dpbench.launch.nodes import Node
 from dpbench.options.bridge import read_options, read_value
 from dpbench.options.check import CheckOptions
 from dpbench.options.shared import LARGEST, RowOptions
@@ -24,10 +22,8 @@ from dpbench.records.trial import Status
 from dpbench.report.progress.trials import Reporter
 from dpbench.run.gate.looks import looks
 from dpbench.run.results import load_sides, results_folder, split_selection
-from dpbench.run.sweep.job import Job, host_here
+from dpbench.run.sweep.job import Job, job_here
 from dpbench.run.sweep.measuring import exit_status, measure
-from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.specs import SweepSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, SCRIPT, SINGLE
 
 PASS, REGRESSED, WRONG_GRADIENTS = 0, 3, 6
@@ -87,11 +83,11 @@ class Check:
         by_script = self.options.script_words and not is_given
         return (SCRIPT,) if by_script else self.options.implementations
 
-    def sweep(self, *against: str) -> tuple[SweepOptions, SweepSpec, Node]:
+    def sweep(self, *against: str) -> SweepOptions:
         """The sweep of the candidates, and of implementations that they are compared with.
 
-        Notes what the user must see. Group sizes that were not asked for are the largest one,
-        unless `single` is asked for; it is measured only then. Raises UsageError.
+        Group sizes that were not asked for are the largest one, unless `single` is asked for; it is
+        measured only then. Raises UsageError.
         """
         asked = self.options
         given = {name: getattr(asked, name) for name in MEASURED}
@@ -100,24 +96,18 @@ class Check:
             given = {name: value for name, value in given.items() if name in kept}
             given["script"] = asked.candidate
             given |= {"arguments": asked.arguments, "module": asked.module}
-        else:
-            make_importable(*asked.arch, asked.data)
-            if len(asked.arch) > 1:
-                raise UsageError(
-                    f"--arch {','.join(asked.arch)}: this command measures one architecture; "
-                    "expected one name, or a run for each"
-                )
         if asked.data_dir is not None:
             given["data_dir"] = asked.data_dir.resolve()  # a revision has another directory
+        given["repetitions"] = asked.repetitions
         given["implementations"] = (*self.candidates, *against)
         if SINGLE not in given["implementations"]:
             given |= {"single": False, "group_sizes": asked.group_sizes or (LARGEST,)}
         measured = {name: value for name, value in given.items() if value is not None}
-        options, notes = read_options(SweepOptions, measured), list[str]()
-        here = host_here(options, notes)
-        spec = build_sweep_spec(options, [here], notes)
-        self.progress.note(*notes)
-        return options, spec, here
+        return read_options(SweepOptions, measured)
+
+    def job(self, options: SweepOptions) -> Job:
+        """What is to be measured, into a new folder; raises UsageError and StoreError."""
+        return job_here(options, self.new_folder(), ["check", *self.options.words()])
 
 
 def tolerances_of(options: CheckOptions) -> dict[str, float]:
@@ -155,32 +145,24 @@ def measure_implementations(check: Check, against: str) -> Sides:
             f"--against {against} is among --implementations {','.join(check.candidates)}; it "
             "would be compared with itself"
         )
-    options, spec, here = check.sweep(against)
-    folder = check.new_folder()
+    job = check.job(check.sweep(against))
 
     def sides() -> Sides:
-        stored = store.load_sweep(folder)
+        stored = store.load_sweep(job.folder)
         base, *candidates = (
             Side(
                 label=name,
                 records=stored.records,
                 environments=stored.environments,
                 where={"implementation": name},
-                source=str(folder),
+                source=str(job.folder),
             )
             for name in (against, *check.candidates)
         )
         return [(base, candidate) for candidate in candidates]
 
-    job = Job(
-        spec=replace(spec, repetitions=check.options.repetitions),
-        hosts=[here],
-        folder=folder,
-        command=["check", *check.options.words()],
-        data_dir=options.data_dir,
-    )
     measure(job, check.progress, check.looks(sides))
-    check.progress.note(f"records are in {folder}")
+    check.progress.note(f"records are in {job.folder}")
     return sides()
 
 

@@ -41,9 +41,8 @@ def _measure(answers: TextIO) -> None:
     from dpbench.options.bridge import read_options
     from dpbench.options.sweep import SweepOptions
     from dpbench.report.progress.trials import Reporter
-    from dpbench.run.sweep.job import Job, host_here
+    from dpbench.run.sweep.job import job_here
     from dpbench.run.sweep.measuring import measure
-    from dpbench.run.sweep.spec import build_sweep_spec
 
     def goals() -> Iterator[int]:
         for line in sys.stdin:
@@ -51,15 +50,8 @@ def _measure(answers: TextIO) -> None:
             print(DONE, file=answers, flush=True)
 
     asked = json.loads(sys.stdin.readline())
-    options, notes = read_options(SweepOptions, asked["options"]), list[str]()
-    here = host_here(options, notes)
-    job = Job(
-        spec=build_sweep_spec(options, [here], notes),
-        hosts=[here],
-        folder=Path(asked["folder"]),
-        command=asked["command"],
-        data_dir=options.data_dir,
-    )
+    options = read_options(SweepOptions, asked["options"])
+    job = job_here(options, Path(asked["folder"]), asked["command"])
     measure(job, Reporter(quiet=True), goals())
 
 

@@ -123,6 +123,21 @@ def planned(options: SweepOptions, request: NodeRequest | None) -> Iterator[Job]
             raise NodeLost(lost.reason, f"; to finish, {job.to_finish}") from None
 
 
+def job_here(options: SweepOptions, folder: Path, command: Sequence[str]) -> Job:
+    """The sweep of these options, on this machine alone, that another command asks for; raises
+    UsageError."""
+    notes = list[str]()
+    here = host_here(options, notes)
+    return Job(
+        spec=build_sweep_spec(options, [here], notes),
+        hosts=[here],
+        folder=folder,
+        command=command,
+        data_dir=options.data_dir,
+        notes=notes,
+    )
+
+
 def host_here(
     options: SweepOptions, notes: list[str], request: NodeRequest | None = None, folder: str = ""
 ) -> Node:
