@@ -21,7 +21,7 @@ from dpbench.records.environment import Environment
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.footnotes import warnings
-from dpbench.report.headline import verdict
+from dpbench.report.headline import headline_sentences
 from dpbench.report.tables import rows_text
 from dpbench.specs import SweepSpec
 from dpbench.store import StoredCollectives, StoredSweep
@@ -50,7 +50,7 @@ class Results:
         """The headline: the fastest configuration and the best scaling of each architecture."""
         if self.spec is None:
             return "Collectives only: no training was measured."
-        return " ".join(verdict(self._subject.headlines))
+        return " ".join(headline_sentences(self._subject.headlines))
 
     @cached_property
     def rows(self) -> pd.DataFrame:

@@ -28,7 +28,7 @@ def compare(typed: dict[str, Any]) -> None:
         read_value("--metric", Annotated[str, one_of(tuple(METRICS))], name)
     from dpbench.analysis.comparisons.comparison import compare_sides
     from dpbench.cli.show_results import latest
-    from dpbench.report.comparison import answer
+    from dpbench.report.comparison import comparison_answer
     from dpbench.run.results import load_sides
 
     baseline, candidate = options.baseline, options.candidate
@@ -38,4 +38,4 @@ def compare(typed: dict[str, Any]) -> None:
     warn(*warnings)
     metrics = dict.fromkeys(options.metric, options.within)
     compared = compare_sides(before, now, metrics, force=options.force)
-    print_result(answer(compared, within=options.within).render(as_json=options.as_json))
+    print_result(comparison_answer(compared, within=options.within).render(as_json=options.as_json))

@@ -15,7 +15,7 @@ from dpbench.report.numbers import or_missing, plus_minus, quantity
 from dpbench.report.table import MISSING, Table, TableColumn, column, text_column
 
 
-def answer(compared: Compared, *, within: float) -> Answer:
+def comparison_answer(compared: Compared, *, within: float) -> Answer:
     """A table of each metric, a count of its outcomes, and how to read it.
 
     As data, an object with the labels of both sides, the rows, and what has no partner.

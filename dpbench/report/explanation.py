@@ -32,7 +32,7 @@ READING = (
 )
 
 
-def answer(
+def explanation_answer(
     explanations: Sequence[Explanation],
     *,
     shown: Sequence[Explanation] | None = None,
@@ -62,7 +62,7 @@ def answer(
     shorter = table.without(["Configuration"]) if len(own) == 1 else table
     body: list[Paragraph] = [shorter, [*cause_lines(own)]]
     return Answer(
-        paragraphs=(first, *map(verdict, own[:1]), *body[:: -1 if is_script else 1], remarks),
+        paragraphs=(first, *map(main_cause, own[:1]), *body[:: -1 if is_script else 1], remarks),
         data={
             "outcome": "explained" if not_too_noisy(own) else "inconclusive",
             "configurations": [_plain(one) for one in explanations],
@@ -71,7 +71,7 @@ def answer(
     )
 
 
-def verdict(explained: Explanation) -> str:
+def main_cause(explained: Explanation) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss; of a
     training script "train.py on 2 ranks: 1.5 × one rank, 76 % of linear scaling.". Or what varied
     too much to say so, how many repetitions would do, and what holds nevertheless."""

@@ -14,7 +14,7 @@ NO_WINNER = "No clear winner"
 """Said instead of "Fastest" where others tie with the best."""
 
 
-def verdict(headlines: Mapping[str, Headline]) -> Iterator[str]:
+def headline_sentences(headlines: Mapping[str, Headline]) -> Iterator[str]:
     """One sentence for each work: the fastest configuration and how well it scales."""
     for work, headline in headlines.items():
         prefix = f"{one_line(work)}: " if work else ""

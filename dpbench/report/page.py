@@ -25,7 +25,7 @@ from dpbench.report.charts.style import house_style
 from dpbench.report.collectives import collective_notes, collectives_table
 from dpbench.report.explanation import READING, cause_lines, factor_notes, factors_table
 from dpbench.report.footnotes import notes, reasons, unavailable, warnings
-from dpbench.report.headline import Tile, tiles, verdict
+from dpbench.report.headline import Tile, headline_sentences, tiles
 from dpbench.report.inventory import machine_lines, machine_table
 from dpbench.report.markup import render_template, visible
 from dpbench.report.table import Table
@@ -136,7 +136,7 @@ def build_page(subject: Subject, *, charts: bool = False) -> Page:
     headlines = subject.headlines if subject.sweep else {}
     withheld = {work: one for work, one in headlines.items() if one.fastest is None}
     said = (*subject.unfinished, *(one.reason for one in withheld.values()))
-    alerts = (*subject.unfinished, *verdict(withheld), *warnings(subject, said))
+    alerts = (*subject.unfinished, *headline_sentences(withheld), *warnings(subject, said))
     pictures = [*_draw(subject)] if charts else []
     return Page(
         title=one_line(subject.name),

@@ -22,7 +22,7 @@ INTERVALS = (
 )
 
 
-def answer(
+def projection_answer(
     projections: Sequence[Projection], *, notes: Sequence[str] = (), verbose: bool = False
 ) -> Answer:
     """A row for each series and group size; as data, every number with its unit and interval."""

@@ -18,7 +18,7 @@ from dpbench.report.footnotes import (
     unavailable,
     warnings,
 )
-from dpbench.report.headline import verdict
+from dpbench.report.headline import headline_sentences
 from dpbench.report.layout import WIDTH, bullets, filled, side_by_side, table_width
 from dpbench.report.tables import rows_text
 
@@ -55,7 +55,7 @@ def screen(
     alerts = warnings(subject, (*subject.unfinished, *reasons_above))
     lines = [
         *subject.unfinished,
-        *verdict(headlines),
+        *headline_sentences(headlines),
         *(f"Warning: {one_line(warning)}" for warning in alerts[:1]),
     ]
     narrow = min(width or table_width(), WIDTH)

@@ -22,9 +22,9 @@ NO_SPREAD = 1e-6
 """Percent; runs that differ by less are equal."""
 
 
-def answer(verdict: Verdict, *, exit_status: int) -> Answer:
+def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
     """The whole answer. As data, ratios above 1 are worse, and None is not measured."""
-    first, rows = headline(verdict), verdict.rows
+    first, rows = summary_of(verdict), verdict.rows
     reading = [f"+ is worse; ranges are {units.percent(CONFIDENCE)} intervals over repetitions"]
     if len(rows) > 1:  # the headline has the reason of a single one
         reading.insert(
@@ -73,7 +73,7 @@ def answer(verdict: Verdict, *, exit_status: int) -> Answer:
     )
 
 
-def headline(verdict: Verdict) -> str:
+def summary_of(verdict: Verdict) -> str:
     """Says "regressed: time per image, mean of 2 rows: +5.2 % (+4.1 to +6.4 %), tolerance 3 %".
 
     It is about the first metric with the worst outcome, preferably one with inconclusive rows.
@@ -221,5 +221,5 @@ def junit(verdict: Verdict, *, strict: bool, started_utc: str) -> str:
         cases=cases,
         tags=[case["tag"] for case in cases],
         started_utc=started_utc,
-        said=[*map(one_line, (headline(verdict), *all_notes(verdict)))],
+        said=[*map(one_line, (summary_of(verdict), *all_notes(verdict)))],
     )

@@ -21,7 +21,7 @@ from dpbench.options.shared import LARGEST, RowFilter
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
-from dpbench.report.explanation import answer
+from dpbench.report.explanation import explanation_answer
 from dpbench.report.layout import NO_BREAK
 from dpbench.run.results import filter_choices, latest_folders
 from dpbench.specs.traits import SCRIPT
@@ -63,7 +63,7 @@ def explain(options: ExplainOptions) -> Answer:
         shown = fastest(shown)
     noisy = [one.row for one in chosen if one.is_too_noisy and one not in shown]
     first = (*sweep.warnings, *subject.unfinished, *filter(None, [subject.load.note]))
-    found = answer(
+    found = explanation_answer(
         explanations,
         shown=shown,
         rows=rows,

@@ -26,7 +26,7 @@ def project(options: ProjectOptions) -> Answer:
     from dpbench.analysis.projection.network import flat_network, load_topology
     from dpbench.analysis.projection.series import project_by_law
     from dpbench.analysis.projection.simulation import project_by_simulation
-    from dpbench.report.projection import answer
+    from dpbench.report.projection import projection_answer
 
     sweep, series, left_out = _measured(options)
     network = None
@@ -53,7 +53,7 @@ def project(options: ProjectOptions) -> Answer:
     notes = [*left_out]
     if sweep is not None:
         notes += (*sweep.warnings, *environment_notes(sweep.records, sweep.environments))
-    return answer(found, notes=[*dict.fromkeys(notes)], verbose=options.verbose)
+    return projection_answer(found, notes=[*dict.fromkeys(notes)], verbose=options.verbose)
 
 
 def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Series], list[str]]:

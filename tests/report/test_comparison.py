@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpbench.analysis.comparisons.comparison import compare_sides
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
-from dpbench.report.comparison import answer
+from dpbench.report.comparison import comparison_answer
 from dpbench.report.table import Table
 from tests.analysis.builders import QUIET, record, runs, side, trial
 
@@ -25,7 +25,7 @@ def answer_to(**changes: object) -> Answer:
     failed = record(trial("ddp", "shm"), status=Status.FAILED)
     after = side("results/after", runs(trial(), QUIET), runs(trial("torch-ddp"), QUIET), [failed])
     found = compare_sides(before, after, {"images_per_second": 0.03})
-    return answer(replace(found, **changes), within=0.03)
+    return comparison_answer(replace(found, **changes), within=0.03)
 
 
 def test_a_markdown_comparison_is_a_table_of_github_and_nothing_beside_it_is_markup() -> None:

@@ -10,7 +10,7 @@ from dpbench.analysis.diagnosis.explanation import fastest
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.answer import Answer
-from dpbench.report.explanation import answer
+from dpbench.report.explanation import explanation_answer
 from tests.analysis.builders import record, trial, weak_sweep
 
 
@@ -22,7 +22,7 @@ def answer_on(records: Sequence[TrialRecord], *, every: bool = True) -> Answer:
     rows = summarize(records)
     found = explain_rows(rows)
     shown = found if every else fastest(found)
-    return answer(found, shown=shown, rows=rows, notes=["a note"])
+    return explanation_answer(found, shown=shown, rows=rows, notes=["a note"])
 
 
 def text_of(records: Sequence[TrialRecord], *, every: bool = True) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.analysis.comparisons.verdict import Verdict, assess
 from dpbench.records.trial import Status
-from dpbench.report.verdict import answer, change_words, headline, junit, quantity_of
+from dpbench.report.verdict import change_words, check_answer, junit, quantity_of, summary_of
 from tests.analysis.builders import (
     ALL_PASS,
     INCONCLUSIVE,
@@ -27,22 +27,22 @@ SPEED = {"images_per_second": 0.03}
 
 
 def test_the_first_line_is_the_verdict_with_its_interval() -> None:
-    assert headline(ALL_PASS) == ("pass: time per image: +0.0 % (-1.1 to +1.2 %), tolerance 3 %")
-    text = headline(REGRESSED)
+    assert summary_of(ALL_PASS) == ("pass: time per image: +0.0 % (-1.1 to +1.2 %), tolerance 3 %")
+    text = summary_of(REGRESSED)
     assert text.startswith("regressed: time per image, mean of 2 rows: +4.9 % (")
     assert text.endswith("; regressed in 1 of 2 rows (ddp/gloo ×1, batch 32)")
 
 
 def test_an_inconclusive_check_says_what_would_settle_it() -> None:
-    text = headline(INCONCLUSIVE)
+    text = summary_of(INCONCLUSIVE)
     assert text.startswith("inconclusive: time per image: +3 % (-")
     assert text.endswith("too noisy to decide here: raise the tolerance, or find a quieter machine")
     found = assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]})
-    assert headline(found).endswith("; --repetitions 30 would probably settle it")
-    assert headline(replace(found, is_busy=True)).endswith(
+    assert summary_of(found).endswith("; --repetitions 30 would probably settle it")
+    assert summary_of(replace(found, is_busy=True)).endswith(
         "; the machine was busy: free it and measure again"
     )
-    assert "busy" not in headline(replace(ALL_PASS, is_busy=True))
+    assert "busy" not in summary_of(replace(ALL_PASS, is_busy=True))
 
 
 @pytest.mark.parametrize(("strict", "outcome"), [(False, "pass"), (True, "inconclusive")])
@@ -54,8 +54,8 @@ def test_a_mean_that_passes_does_not_speak_for_a_row_that_is_inconclusive(
     assert found.outcome == outcome
     assert found.needs_repetitions == strict
     word = outcome if strict else "pass on average"
-    assert headline(found).startswith(f"{word}: time per image, mean of 2 rows: ")
-    assert "; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32)" in headline(found)
+    assert summary_of(found).startswith(f"{word}: time per image, mean of 2 rows: ")
+    assert "; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32)" in summary_of(found)
     assert [row.outcome for row in found.rows] == ["pass", "inconclusive"]
 
 
@@ -67,8 +67,8 @@ def test_a_row_that_one_side_cannot_measure_is_the_reason_and_not_repeated(stric
     after = side("after", [*runs(trial(), QUIET), failed])
     found = assess([(before, after)], SPEED, strict=strict)
     assert found.outcome == ("inconclusive" if strict else "pass")
-    assert headline(found).endswith("; no completed repetition of the candidate") == strict
-    lines = answer(found, exit_status=1).text.splitlines()
+    assert summary_of(found).endswith("; no completed repetition of the candidate") == strict
+    lines = check_answer(found, exit_status=1).text.splitlines()
     assert "· no completed repetition of the candidate: ddp/gloo ×1, batch 64" in lines
     assert "· ddp/gloo ×1, batch 64: failed: killed" in lines
     assert not found.needs_repetitions
@@ -76,8 +76,8 @@ def test_a_row_that_one_side_cannot_measure_is_the_reason_and_not_repeated(stric
 
 def test_the_change_says_of_what_it_is() -> None:
     both = assessment({16: QUIET}, tolerances={"images_per_second": 0.1, "step_seconds_p95": 0.1})
-    assert headline(both).endswith("; 2 verdicts in all: see below")
-    text = answer(both, exit_status=0).text
+    assert summary_of(both).endswith("; 2 verdicts in all: see below")
+    text = check_answer(both, exit_status=0).text
     speeds, steps = text.split("\nstep_seconds_p95\n")
     assert "\nimages_per_second\n" in speeds
     assert "in time" in speeds
@@ -97,7 +97,7 @@ def test_large_changes_have_the_digits_that_their_interval_supports(
 
 def test_names_in_markdown_are_no_markup_and_notes_are_folded() -> None:
     evil = replace(REGRESSED, baseline="a_b", notes=("a note",))
-    first, second, *lines = answer(evil, exit_status=3).markdown.split("\n\n")
+    first, second, *lines = check_answer(evil, exit_status=3).markdown.split("\n\n")
     assert first.endswith("regressed in 1 of 2 rows (ddp/gloo ×1, batch 32)")
     assert second == "after (candidate) against a\\_b (baseline)"
     table = lines[0].splitlines()

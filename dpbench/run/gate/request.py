@@ -10,7 +10,7 @@ from dpbench.files import write_file
 from dpbench.options.check import CheckOptions
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import Reporter
-from dpbench.report.verdict import answer, junit
+from dpbench.report.verdict import check_answer, junit
 from dpbench.run.gate.beside import measure_versions
 from dpbench.run.gate.judging import (
     Check,
@@ -43,7 +43,7 @@ def check(options: CheckOptions, progress: Reporter) -> Answer:
     if not status and verdict.outcome == "inconclusive":
         notes.append("inconclusive is an error only with --strict")
     verdict = replace(verdict, notes=(*notes, *verdict.notes, wanted.describe()))
-    found = answer(verdict, exit_status=status)
+    found = check_answer(verdict, exit_status=status)
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
         text = junit(verdict, strict=options.strict, started_utc=now)
