@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 
-def expect_one_of(name: str, got: int, expected: tuple[int, ...]) -> None:
+
+def expect_one_of(name: str, got: object, expected: Collection[object]) -> None:
     """Raise ValueError unless `got` is one of `expected`."""
     if got not in expected:
-        raise ValueError(f"{name}: got {got}, expected {', '.join(map(str, expected))}")
+        raise ValueError(f"{name}: got {got!r}, expected {', '.join(map(str, expected))}")
 
 
 def expect_at_least(least: int, **options: int | None) -> None:

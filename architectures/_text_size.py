@@ -32,8 +32,7 @@ def chosen(
 
     Raises ValueError for a size that no model can have.
     """
-    if size not in sizes:
-        raise ValueError(f"size: got {size!r}, expected {', '.join(sizes)}")
+    _options.expect_one_of("size", size, sizes)
     numbers = {name: number for name, number in given.items() if number is not None}
     own = replace(sizes[size], **numbers)
     _options.expect_at_least(1, **asdict(own))

@@ -32,14 +32,15 @@ class DLRM(nn.Module):
 
     def __init__(self, *, dense: int, rows: Sequence[int], width: int, sparse: bool) -> None:
         super().__init__()
-        self.bottom = _mlp(bottom_sizes(dense, width))
+        self.bottom = _mlp((dense, *BOTTOM, width))
         self.bottom.append(nn.ReLU())
         tables = [nn.Embedding(count, width, sparse=sparse) for count in rows]
         for table in tables:
             bound = table.num_embeddings**-0.5
             nn.init.uniform_(table.weight, -bound, bound)
         self.tables = nn.ModuleList(tables)
-        self.top = _mlp(top_sizes(len(rows), width))
+        pairs = len(rows) * (len(rows) + 1) // 2
+        self.top = _mlp((width + pairs, *TOP))
 
     def forward(self, dense: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         features = self.bottom(dense)
@@ -98,17 +99,6 @@ class Architecture:
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """How many rows were classified correctly as clicked or not; int64, 0-dimensional."""
         return ((outputs > 0) == (targets > 0)).sum()
-
-
-def bottom_sizes(dense: int, width: int) -> tuple[int, ...]:
-    """Inputs and outputs of the layers of the MLP over the dense features."""
-    return (dense, *BOTTOM, width)
-
-
-def top_sizes(tables: int, width: int) -> tuple[int, ...]:
-    """Inputs and outputs of the layers of the MLP over features and interactions."""
-    pairs = tables * (tables + 1) // 2
-    return (width + pairs, *TOP)
 
 
 def _mlp(sizes: Sequence[int]) -> nn.Sequential:

@@ -115,8 +115,8 @@ class Architecture(ImageClassifier):
     name: str = "resnet"
 
     def __init__(self, *, depth: int = 18, image: int = 32, classes: int | None = None) -> None:
-        _options.expect_one_of("depth", depth, tuple(BLOCKS))
-        _options.expect_one_of("image", image, tuple(CLASSES))
+        _options.expect_one_of("depth", depth, BLOCKS)
+        _options.expect_one_of("image", image, CLASSES)
         _options.expect_at_least(1, classes=classes)
         self.depth = depth
         self.image = image

@@ -104,8 +104,7 @@ class Architecture(ImageClassifier):
         layers: int | None = None,
         heads: int | None = None,
     ) -> None:
-        if size not in SIZES:
-            raise ValueError(f"size: got {size!r}, expected {', '.join(SIZES)}")
+        _options.expect_one_of("size", size, SIZES)
         _options.expect_at_least(
             1, patch=patch, classes=classes, width=width, layers=layers, heads=heads
         )

@@ -71,8 +71,8 @@ _END = object()
 class Prefetcher(Generic[T]):
     """Iterates once over `items` on a device; a thread makes up to `depth` of them ahead.
 
-    An error of `items` reaches the consumer at the same position, with its traceback. Leaving the
-    `with` block, or dropping the last reference, ends the thread after the item that it is making.
+    An error of `items` reaches the consumer at the same position, with its traceback. Closing it,
+    or dropping the last reference, ends the thread after the item that it is making.
 
     Arguments:
         items: trees of tensors; iterated in the thread, or by the consumer if depth is 0.
@@ -119,12 +119,6 @@ class Prefetcher(Generic[T]):
         samples: T = self._copy.finish(*item)
         return samples
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
@@ -150,7 +144,7 @@ def load_epoch(
     prefetch: int,
 ) -> Prefetcher[list[Batch]]:
     """The micro-batches of one process in each window of `epoch` from `first_window` on, both from
-    0; use it as a context. A thread loads `prefetch` windows ahead."""
+    0; close it after use. A thread loads `prefetch` windows ahead."""
 
     def windows() -> Iterator[list[Batch]]:
         for number in range(first_window, plan.steps):

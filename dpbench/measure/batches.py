@@ -8,7 +8,7 @@ the same samples in every case.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import islice
 
 import torch
@@ -102,5 +102,5 @@ def loading_batches(
             # Workers already load ahead; for CUDA a copy still has to run beside the step.
             depth = 1 if device.type == "cuda" else 0
         ahead = Prefetcher(loaded, depth * trial.accumulation_steps, device)
-        batches = stack.enter_context(ahead)
+        batches = stack.enter_context(closing(ahead))
         yield lambda indices: next(batches)

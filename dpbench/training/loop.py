@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -144,7 +145,7 @@ class TrainingLoop:
             device=self.devices[0],
             prefetch=run.prefetch,
         )
-        with loader as windows:
+        with closing(loader) as windows:
             begun, waited = perf_counter(), 0.0
             for window in windows:
                 outcome = self.state.step(window, at.step)

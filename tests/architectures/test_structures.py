@@ -60,8 +60,8 @@ def test_a_number_given_by_itself_replaces_that_of_the_size() -> None:
 
 
 def test_dlrm_multiplies_every_two_vectors() -> None:
-    assert dlrm.top_sizes(tables=26, width=16)[0] == 16 + 27 * 26 // 2
     model = dlrm.Architecture(dense=4, tables=3, rows=10).build_model()
+    assert model.top[0].in_features == 16 + 4 * 3 // 2
     seen: list[torch.Tensor] = []
     model.top.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     with torch.no_grad():

@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -53,7 +54,7 @@ def fails_after_two() -> Iterator[int]:
 
 @pytest.mark.parametrize("depth", [0, 1, 4])
 def test_the_items_are_the_same_in_the_same_order(depth: int) -> None:
-    with Prefetcher(range(50), depth, CPU) as items:
+    with closing(Prefetcher(range(50), depth, CPU)) as items:
         assert list(items) == list(range(50))
         assert list(items) == []
     assert threads() == []
@@ -61,7 +62,7 @@ def test_the_items_are_the_same_in_the_same_order(depth: int) -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 4])
 def test_an_error_of_the_producer_comes_in_its_place_with_its_traceback(depth: int) -> None:
-    with Prefetcher(fails_after_two(), depth, CPU) as items:
+    with closing(Prefetcher(fails_after_two(), depth, CPU)) as items:
         assert [next(items), next(items)] == [0, 1]
         with pytest.raises(KeyError, match="third") as caught:
             next(items)
@@ -72,7 +73,7 @@ def test_an_error_of_the_producer_comes_in_its_place_with_its_traceback(depth: i
 
 def test_an_early_break_ends_the_thread_though_the_queue_is_full() -> None:
     made: list[int] = []
-    with Prefetcher(numbers(made), 2, CPU) as items:
+    with closing(Prefetcher(numbers(made), 2, CPU)) as items:
         for _ in items:
             break
         wait_until_full(made, 3)
@@ -181,7 +182,9 @@ PLAN = EpochPlan(SPEC, SAMPLES)
 
 def load(epoch: int, process: int = 0, prefetch: int = 0, device: torch.device = CPU) -> Any:
     where = {"process": process, "device": device}
-    return load_epoch(DATASET, PLAN, epoch=epoch, first_window=0, prefetch=prefetch, **where)
+    return closing(
+        load_epoch(DATASET, PLAN, epoch=epoch, first_window=0, prefetch=prefetch, **where)
+    )
 
 
 def values(windows: Iterable[list[Batch]]) -> list[object]:
