@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from dpbench import units
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.outcome import Outcome
 from dpbench.launch.rank import Failure, main_thread_stack
 from dpbench.launch.signals import ENDING, end_in_words
 from dpbench.records.trial import Status

@@ -26,8 +26,9 @@ from dpbench.codec import decode, encode
 from dpbench.errors import Interrupted, LaunchError, StoreError, UsageError
 from dpbench.launch.causes import RankTrace, outcome_of
 from dpbench.launch.exchange import JOIN_SECONDS, Exchange
-from dpbench.launch.launcher import Outcome, judge_trial
+from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.machine import Machine
+from dpbench.launch.outcome import Outcome, judge_trial
 from dpbench.launch.placement import NodeRequest, Placement, interface_towards
 from dpbench.launch.ranks import (
     POLL_SECONDS,
@@ -35,7 +36,6 @@ from dpbench.launch.ranks import (
     run_host_ranks,
     scratch_folder,
 )
-from dpbench.launch.trials import HostLauncher
 from dpbench.measure.trial import RankReport
 from dpbench.messages import say
 from dpbench.records.environment import Environment

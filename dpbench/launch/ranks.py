@@ -30,7 +30,7 @@ from dpbench.errors import LaunchError
 from dpbench.launch import rank
 from dpbench.launch.causes import SERVER_GONE, RankTrace, hang_of, outcome_of
 from dpbench.launch.fork_server import end_fork_server, fork_server
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.outcome import Outcome
 from dpbench.launch.placement import Placement
 from dpbench.rendezvous.launch_variables import LOOPBACK, OF_WORKERS
 from dpbench.rendezvous.store import STORE_FILE, file_variables, serve_store

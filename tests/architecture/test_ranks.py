@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.machine import inspect_machine
-from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from tests.builders import WORKLOAD, trial_spec
 

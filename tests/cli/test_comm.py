@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpbench import store
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.outcome import Outcome
 from dpbench.records.collectives import CollectiveSpec
 from dpbench.records.trial import Status
 from tests.cli.synthetic import dpbench

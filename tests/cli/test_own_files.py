@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.outcome import Outcome
 from dpbench.specs import TrialSpec
 from dpbench.store import load_sweep
 from tests.cli.synthetic import dpbench

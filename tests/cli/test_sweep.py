@@ -19,8 +19,8 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
+from dpbench.launch.outcome import Outcome
 from dpbench.records.environment import Accelerator
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep.measuring import exit_status, run_trials

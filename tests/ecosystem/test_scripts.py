@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.machine import Machine
-from dpbench.launch.trials import HostLauncher
+from dpbench.launch.outcome import Outcome
 from dpbench.records.trial import Status
 from dpbench.specs import WorkloadSpec
 from tests.builders import trial_spec

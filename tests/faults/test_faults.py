@@ -27,8 +27,8 @@ import pytest
 from dpbench import store
 from dpbench.errors import StoreError
 from dpbench.launch import rank as ranks
+from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.machine import Machine
-from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec

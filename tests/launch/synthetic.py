@@ -14,9 +14,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 from dpbench.codec import content_hash
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.machine import Machine
-from dpbench.launch.trials import HostLauncher
+from dpbench.launch.outcome import Outcome
 from dpbench.records.collectives import (
     CollectiveSpec,
     RankCollectives,

@@ -13,6 +13,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from dpbench.errors import UsageError
 from dpbench.launch.exchange import Exchange
+from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.machine import Machine
 from dpbench.launch.nodes import (
     Node,
@@ -23,7 +24,6 @@ from dpbench.launch.nodes import (
     require_common,
 )
 from dpbench.launch.placement import NodeRequest
-from dpbench.launch.trials import HostLauncher
 from dpbench.records.environment import capture
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import trial

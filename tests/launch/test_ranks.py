@@ -17,12 +17,12 @@ import psutil
 import pytest
 
 from dpbench.launch.fork_server import fork_server_process
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.machine import Machine
+from dpbench.launch.outcome import Outcome
 from dpbench.launch.placement import Placement
 from dpbench.launch.rank import stack_path
 from dpbench.launch.ranks import RanksFailed, run_host_ranks, run_ranks
-from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec

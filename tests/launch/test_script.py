@@ -12,10 +12,10 @@ import pytest
 
 from dpbench.analysis.diagnosis.causes import script_causes
 from dpbench.analysis.diagnosis.factors import break_down
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.machine import Machine
+from dpbench.launch.outcome import Outcome
 from dpbench.launch.script import replaced_arguments, variables
-from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import HostLoad, Status
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import record

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpbench import store
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.outcome import Outcome
 from dpbench.run.interrupts import end_at_once
 from dpbench.specs import TrialSpec
 from tests.cli.synthetic import dpbench

@@ -8,7 +8,7 @@ from dataclasses import replace
 from time import monotonic
 
 from dpbench import units
-from dpbench.launch.trials import HostLauncher
+from dpbench.launch.host_launcher import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.run.sweep.job import Job
 from dpbench.run.sweep.measuring import lasting, launcher_for, unusable_rows

@@ -16,8 +16,8 @@ import psutil
 from dpbench import units
 from dpbench.data.registry import prepare_dataset
 from dpbench.errors import UsageError
+from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.nodes import Node
-from dpbench.launch.trials import HostLauncher
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status

@@ -16,10 +16,10 @@ from dpbench.data.registry import is_function, prepare_dataset
 from dpbench.data.user_code import files_sha256, named_files
 from dpbench.errors import DataError, UsageError
 from dpbench.files import folder_inside
-from dpbench.launch.launcher import Outcome, attempt
+from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.nodes import NodesLauncher, follow_orders
+from dpbench.launch.outcome import Outcome, attempt
 from dpbench.launch.preflight import in_rank
-from dpbench.launch.trials import HostLauncher
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.outcome import Outcome
 from dpbench.records.trial import RankMeasurement, Status, Window
 from dpbench.run.sweep.dry_run import PROBE_STEPS, SECONDS_PER_TRIAL, estimate_in_words
 from dpbench.specs import TrialSpec

@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpbench.errors import UsageError
-from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.nodes import Node
+from dpbench.launch.outcome import Outcome
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Accelerator
 from dpbench.records.trial import Status

@@ -11,8 +11,8 @@ import pytest
 
 from dpbench import store
 from dpbench.errors import DataError
-from dpbench.launch.launcher import Outcome
 from dpbench.launch.nodes import Node
+from dpbench.launch.outcome import Outcome
 from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import HostLoad, Status

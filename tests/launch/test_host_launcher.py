@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from dpbench.data.registry import prepare_dataset
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.machine import inspect_machine
-from dpbench.launch.trials import HostLauncher
+from dpbench.launch.outcome import Outcome
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS

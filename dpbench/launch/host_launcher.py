@@ -10,9 +10,9 @@ from pathlib import Path
 from time import monotonic
 
 from dpbench.launch.fork_server import fork_server_process
-from dpbench.launch.launcher import Outcome, judge_trial
 from dpbench.launch.load_meter import host_load, read_cores
 from dpbench.launch.machine import Machine
+from dpbench.launch.outcome import Outcome, judge_trial
 from dpbench.launch.ranks import RanksFailed, run_in_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import RankReport, measure_trial

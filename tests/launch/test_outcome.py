@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dpbench.launch.launcher import judge_trial
+from dpbench.launch.outcome import judge_trial
 from dpbench.measure.trial import RankReport
 from dpbench.records.trial import RankMeasurement, Status, Verification, Window
 from tests.builders import trial_spec
