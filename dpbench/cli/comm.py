@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
 from dpbench.messages import say
 from dpbench.options.bridge import command, read_options
 from dpbench.options.comm import CommOptions
@@ -23,7 +21,7 @@ def comm(typed: dict[str, Any]) -> int:
     """
     options = read_options(CommOptions, typed)
     from dpbench.analysis.subject import of_folder
-    from dpbench.cli.show_results import show_collectives
+    from dpbench.cli.show_results import show, show_rows
     from dpbench.records.trial import Status
     from dpbench.report.page import page_of, write_page
     from dpbench.report.progress.trials import Reporter
@@ -31,10 +29,11 @@ def comm(typed: dict[str, Any]) -> int:
 
     progress = Reporter(quiet=options.quiet, noun="measurement")
     stored = measure_collectives(options, progress)
-    show_collectives(stored, as_json=options.as_json)
-    page = write_page(page_of(stored.folder), of_folder(stored), charts=options.charts)
+    subject, page = of_folder(stored), page_of(stored.folder)
     if options.as_json:
+        show_rows(subject, "json")
         say(f"records are in {stored.folder}")
     else:
-        typer.echo(f"\nReport: {page}")
+        show(subject, page=page)
+    write_page(page, subject, charts=options.charts)
     return int(any(record.status is not Status.COMPLETED for record in stored.records))

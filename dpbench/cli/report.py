@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
-from dpbench.cli.show_results import latest, show_collectives, show_rows
+from dpbench.cli.show_results import latest, show, show_rows
 from dpbench.errors import UsageError
-from dpbench.messages import print_result, say
+from dpbench.messages import say
 from dpbench.options.bridge import command, read_options
 from dpbench.options.reading import ReportOptions
-from dpbench.report.layout import table_limit
 
 
 @command(ReportOptions)
@@ -44,31 +41,22 @@ def report(typed: dict[str, Any]) -> None:
             say(f"the table is in {options.file}")
         return
     from dpbench.report.page import page_in, page_of, write_page
-    from dpbench.report.screen import screen
 
     page = options.file
     if page is None and options.output is not None:
         page = page_in(options.output)
     elif page is None and not is_table(path):
         page = page_of(path)
-    if subject.collectives:
-        show_collectives(subject.collectives)
-    else:
-        print_result(
-            screen(
-                chosen,
-                columns=options.columns,
-                width=table_limit(),
-                page=page,
-                to_explain=None if is_table(path) else path,
-                verbose=options.verbose,
-            )
-        )
+    show(
+        chosen,
+        page=page,
+        columns=options.columns,
+        to_explain=None if is_table(path) else path,
+        verbose=options.verbose,
+    )
     if page is not None:
         if options.file or options.charts or not is_current(page, path):  # it may have charts
             write_page(page, subject, charts=options.charts)
-        if subject.collectives:
-            typer.echo(f"\nReport: {page}")
         if options.open:
             import webbrowser
 

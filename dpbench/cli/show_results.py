@@ -12,7 +12,6 @@ from dpbench.run.results import latest_folders
 
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
-    from dpbench.store import StoredCollectives
 
 
 def latest(command: str, count: int = 1, *, sweeps_only: bool = True) -> list[Path]:
@@ -46,14 +45,31 @@ def show_rows(
         write_file(file, text)
 
 
-def show_collectives(stored: StoredCollectives, *, as_json: bool = False) -> None:
-    """Prints their table, or their rows for programs, to stdout."""
-    from dpbench.analysis.frames import collective_frame
+def show(
+    subject: Subject,
+    *,
+    page: Path | None,
+    columns: str | None = None,
+    to_explain: Path | str | None = None,
+    verbose: bool = False,
+) -> None:
+    """Prints results for people, and where their `page` is; raises UsageError for `columns`."""
     from dpbench.report.collectives import stored_answer
-    from dpbench.report.tables import frame_text
+    from dpbench.report.layout import table_limit
+    from dpbench.report.screen import screen
 
-    if as_json:
-        print_result(frame_text(collective_frame(stored.records), "json"))
-    else:
-        print_result(stored_answer(stored).text)
-    warn(*stored.warnings)
+    if (stored := subject.collectives) is not None:
+        found = stored_answer(stored).text
+        print_result(f"{found}\nReport: {page}\n" if page else found)
+        warn(*stored.warnings)
+        return
+    print_result(
+        screen(
+            subject,
+            columns=columns,
+            width=table_limit(),
+            page=page,
+            to_explain=to_explain,
+            verbose=verbose,
+        )
+    )

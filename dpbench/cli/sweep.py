@@ -15,7 +15,6 @@ OWN_SCRIPT = "your_script.py"
 
 if TYPE_CHECKING:
     from dpbench.launch.placement import Placement
-    from dpbench.store import StoredSweep
 
 
 @command(SweepOptions)
@@ -74,38 +73,23 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
             follow(job, progress)
             return 0
         stored = measure(job, progress)
-    _show(stored, options, following)
+    from dpbench.analysis.subject import of_folder
+    from dpbench.cli.show_results import show, show_rows
+    from dpbench.report.page import page_of, write_page
+
+    subject, page = of_folder(stored), page_of(stored.folder)
+    if options.as_json:
+        show_rows(subject, "json")
+    else:
+        after = following or stored.folder
+        show(subject, page=page, to_explain=after, verbose=options.verbose)
+    write_page(page, subject, charts=options.charts)
     logs = stored.folder / LOGS_FOLDER
     if logs.is_dir() and any(record.status in FAILURES for record in stored.records):
         say(f"the output of trials that failed is in {logs}")
     if options.as_json:
         say(f"records are in {stored.folder}")
     return exit_status(stored.records, stored.spec.implementations)
-
-
-def _show(stored: StoredSweep, options: SweepOptions, following: str | None) -> None:
-    """Prints the results to stdout, with what to explain next, and writes their report; raises
-    StoreError if it cannot."""
-    from dpbench.analysis.subject import of_folder
-    from dpbench.cli.show_results import show_rows
-    from dpbench.report.layout import table_limit
-    from dpbench.report.page import page_of, write_page
-    from dpbench.report.screen import screen
-
-    subject, page = of_folder(stored), page_of(stored.folder)
-    if options.as_json:
-        show_rows(subject, "json")
-    else:
-        print_result(
-            screen(
-                subject,
-                width=table_limit(),
-                page=page,
-                to_explain=following or stored.folder,
-                verbose=options.verbose,
-            )
-        )
-    write_page(page, subject, charts=options.charts)
 
 
 def log_more() -> None:
