@@ -16,7 +16,7 @@ import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metrics import DECLARED, Metric, Value, ValueKind
+from dpbench.analysis.metrics import METRICS, Metric, Value, ValueKind
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import mean_step_seconds
@@ -29,8 +29,8 @@ DTYPES: dict[ValueKind, str] = {
     "number": "float64",
     "boolean": "boolean",
 }
-ROW_METRICS = tuple(metric for metric in DECLARED if metric.in_rows)
-TRIAL_METRICS = tuple(metric for metric in DECLARED if metric.trial or metric.setting)
+ROW_METRICS = tuple(metric for metric in METRICS if metric.in_rows)
+TRIAL_METRICS = tuple(metric for metric in METRICS if metric.trial or metric.setting)
 IDENTITY_METRICS = tuple(
     metric
     for metric in TRIAL_METRICS

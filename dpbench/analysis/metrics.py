@@ -156,7 +156,7 @@ def percentile(percent: int, *records: TrialRecord) -> float:
     return float(np.percentile(np.concatenate([*map(throughput.step_seconds, records)]), percent))
 
 
-DECLARED: tuple[Metric, ...] = (
+METRICS: tuple[Metric, ...] = (
     trial_metric(
         "trial_id",
         "Hash of the trial's specification; joins levels.",
@@ -536,7 +536,7 @@ DECLARED: tuple[Metric, ...] = (
 )
 """Metrics in the order of a table's columns."""
 
-METRICS = {one.key: one for one in DECLARED if one.better}
+COMPARED_METRICS = {one.key: one for one in METRICS if one.better}
 """Metrics that `compare` and `check` can compare."""
-TABLE_METRICS = {one.key: one for one in DECLARED if one.in_rows and one.header}
+TABLE_METRICS = {one.key: one for one in METRICS if one.in_rows and one.header}
 """The columns that a table of configurations may have."""

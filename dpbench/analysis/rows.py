@@ -11,7 +11,7 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses import loss_notes, loss_slope_per_second
-from dpbench.analysis.metrics import DECLARED, percentile
+from dpbench.analysis.metrics import METRICS, percentile
 from dpbench.analysis.repetitions import (
     by_configuration,
     is_disturbed,
@@ -186,7 +186,7 @@ def summarize(
         if run_again := counts[spec] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
         if own:
-            values = {metric.key: metric.combined(own) for metric in DECLARED if metric.scale}
+            values = {metric.key: metric.combined(own) for metric in METRICS if metric.scale}
             speed: Estimate = values["images_per_second"]
             machines = [(environments or {}).get(name) for name in own[-1].environment_ids]
             counted = flops.get(spec.workload)

@@ -35,12 +35,12 @@ def check(arch: Any = None, *, progress: bool = True, **options: Any) -> Answer:
     """
     given = keyed(CheckOptions, "dpbench.check: ", {"arch": arch, **options}, of_python=True)
     with measuring_call("dpbench.check", progress=progress):
-        from dpbench.report.progress.trials import Reporter
+        from dpbench.report.progress.trials import TrialProgress
         from dpbench.run.gate import request
 
         asked = read_options(CheckOptions, given)
         asked.require_one_baseline(given)
-        return request.check(asked, Reporter(quiet=not progress))
+        return request.check(asked, TrialProgress(quiet=not progress))
 
 
 document(check, CheckOptions)

@@ -37,12 +37,12 @@ def sweep(
     """
     given = keyed(SweepOptions, "dpbench.sweep: ", {"arch": arch, **options}, of_python=True)
     with measuring_call("dpbench.sweep", progress=progress):
-        from dpbench.report.progress.trials import Reporter
+        from dpbench.report.progress.trials import TrialProgress
         from dpbench.run import presets
         from dpbench.run.sweep.measuring import measure_sweep
 
         asked = read_options(SweepOptions, given, presets.find)
-        results = Results(measure_sweep(asked, Reporter(quiet=not progress)))
+        results = Results(measure_sweep(asked, TrialProgress(quiet=not progress)))
     if report:
         results.write_report(charts=asked.charts)
     return results

@@ -25,9 +25,9 @@ def check(typed: dict[str, Any]) -> int:
     """
     options = read_options(CheckOptions, typed)
     options.require_one_baseline(typed)
-    from dpbench.report.progress.trials import Reporter
+    from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.gate.request import check
 
-    found = check(options, Reporter(quiet=options.quiet))
+    found = check(options, TrialProgress(quiet=options.quiet))
     print_result(found.render(as_json=options.as_json))
     return int(found.data["exit_status"])

@@ -24,10 +24,10 @@ def comm(typed: dict[str, Any]) -> int:
     from dpbench.cli.show_results import show, show_rows
     from dpbench.records.trial import Status
     from dpbench.report.page import page_of, write_page
-    from dpbench.report.progress.trials import Reporter
+    from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.collectives import measure_collectives
 
-    progress = Reporter(quiet=options.quiet, noun="measurement")
+    progress = TrialProgress(quiet=options.quiet, noun="measurement")
     stored = measure_collectives(options, progress)
     subject, page = of_folder(stored), page_of(stored.folder)
     if options.as_json:

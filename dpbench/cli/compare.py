@@ -22,10 +22,10 @@ def compare(typed: dict[str, Any]) -> None:
     cannot be compared.
     """
     options = read_options(CompareOptions, typed)
-    from dpbench.analysis.metrics import METRICS
+    from dpbench.analysis.metrics import COMPARED_METRICS
 
     for name in options.metric:
-        read_value("--metric", Annotated[str, one_of(tuple(METRICS))], name)
+        read_value("--metric", Annotated[str, one_of(tuple(COMPARED_METRICS))], name)
     from dpbench.analysis.comparisons.comparison import compare_sides
     from dpbench.cli.show_results import latest
     from dpbench.report.comparison import comparison_answer

@@ -46,7 +46,7 @@ def sweep(typed: dict[str, Any]) -> int:
 def _sweep(options: SweepOptions, placed: Placement | None, following: str | None) -> int:
     from dpbench.launch.exchange import VARIABLE
     from dpbench.report.inventory import plan_answer
-    from dpbench.report.progress.trials import Reporter
+    from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.sweep.dry_run import describe_plan
     from dpbench.run.sweep.job import planned
     from dpbench.run.sweep.measuring import FAILURES, exit_status, follow, measure
@@ -59,7 +59,7 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
     os.environ.pop(VARIABLE, None)  # ranks run user code, so they must not see the token
     if options.dry_run and request is not None:
         raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
-    progress = Reporter(quiet=options.quiet)
+    progress = TrialProgress(quiet=options.quiet)
     widened = {"oversubscribe": True} if options.dry_run else {}
     with planned(options.model_copy(update=widened), request) as job:
         if options.dry_run:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dpbench import units
 from dpbench.analysis.comparisons.comparison import Compared, Comparison
 from dpbench.analysis.estimate import FEWEST_PAIRS
-from dpbench.analysis.metrics import METRICS, Metric, PlainValue
+from dpbench.analysis.metrics import COMPARED_METRICS, Metric, PlainValue
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
 from dpbench.report.numbers import or_missing, plus_minus, quantity
@@ -25,7 +25,7 @@ def comparison_answer(compared: Compared, *, within: float) -> Answer:
     notes = [*compared.notes, *different]
     paragraphs: list[Paragraph] = []
     for name, rows in compared.rows.items():
-        metric = METRICS[name]
+        metric = COMPARED_METRICS[name]
         shown = [row for row in rows if any(row.repetitions)] or rows
         named = {row.pair.label for row in shown}
         hidden = [pair.label for pair in matched.pairs if pair.label not in named]

@@ -13,7 +13,7 @@ from dpbench.launch import collectives as launch_collectives
 from dpbench.launch.machine import Machine
 from dpbench.options.comm import ELEMENT_BYTES, CommOptions
 from dpbench.records.collectives import Collective, CollectiveSpec
-from dpbench.report.progress.trials import Reporter
+from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
 from dpbench.run.results import results_folder
 from dpbench.run.this_machine import (
@@ -31,7 +31,7 @@ IN_PARTS = ("all_gather", "reduce_scatter")
 """Collectives of which each rank holds an equal part."""
 
 
-def measure_collectives(options: CommOptions, progress: Reporter) -> StoredCollectives:
+def measure_collectives(options: CommOptions, progress: TrialProgress) -> StoredCollectives:
     """Raises UsageError for what cannot run here, and Interrupted, with what was stored, when a
     signal ends it."""
     folder = results_folder(options.results_dir, options.name, otherwise="collectives")

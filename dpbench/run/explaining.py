@@ -102,7 +102,7 @@ def _measure(options: ExplainOptions) -> Path:
 
     A row that fails has no further repetitions. Raises TrainingFailed if all ranks together do.
     """
-    from dpbench.report.progress.trials import Reporter
+    from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.sweep.measuring import measure_sweep
 
     given = {*ScriptRunOptions.model_fields} & options.model_fields_set
@@ -113,7 +113,7 @@ def _measure(options: ExplainOptions) -> Path:
         group_sizes=(LARGEST,),
         **{name: getattr(options, name) for name in given},
     )
-    progress = Reporter(quiet=options.quiet)
+    progress = TrialProgress(quiet=options.quiet)
     stored = measure_sweep(asked, progress)
     progress.note(f"records are in {stored.folder}")
     for record in stored.records:

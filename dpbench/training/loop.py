@@ -35,7 +35,7 @@ class OutOfSync(DpbenchError):
     """The ranks no longer hold the same model."""
 
 
-class NotFinite(DpbenchError):
+class Diverged(DpbenchError):
     """A loss, gradient or parameter is NaN or infinite: nothing is learned after that."""
 
 
@@ -184,7 +184,7 @@ class TrainingLoop:
         """Read what the steps since the last reading have left on the device, with one wait for it;
         a collective.
 
-        Raises NotFinite, the same on all ranks, with the first step and rank. Under float16 a loss
+        Raises Diverged, the same on all ranks, with the first step and rank. Under float16 a loss
         may be infinite, as its step is skipped.
         """
         outcomes, self._unread = self._unread, []
@@ -304,10 +304,10 @@ def is_due(every: int | None, step: int) -> bool:
 
 
 def require_finite(what: str, by_rank: Sequence[float], epoch: int, step: int) -> None:
-    """Raise NotFinite unless the values of all ranks are finite; `epoch` counts from 0."""
+    """Raise Diverged unless the values of all ranks are finite; `epoch` counts from 0."""
     for rank, value in enumerate(by_rank):
         if not math.isfinite(value):
-            raise NotFinite(
+            raise Diverged(
                 f"{what} is {value} in epoch {epoch + 1}, step {step}, on rank {rank}; lower the "
                 "learning rate, warm it up, or clip the gradients with a max norm"
             )

@@ -47,7 +47,7 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
     Raises:
         UsageError: the ranks got different jobs, or the checkpoint belongs to another training.
         DataError: the samples are missing or too few.
-        NotFinite, OutOfSync: on all ranks alike.
+        Diverged, OutOfSync: on all ranks alike.
     """
     run = job.run
     devices = set_devices_and_threads(job.spec, rank)

@@ -16,7 +16,7 @@ from dpbench.analysis.comparisons.change import ALPHA, Change, change_between, h
 from dpbench.analysis.comparisons.comparability import compare_environments
 from dpbench.analysis.comparisons.matching import Matched, Pair, Side, match
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
-from dpbench.analysis.metrics import METRICS, Metric
+from dpbench.analysis.metrics import COMPARED_METRICS, Metric
 from dpbench.errors import NotComparable
 from dpbench.records.trial import TrialRecord
 
@@ -104,7 +104,7 @@ def compare_sides(
     ):
         notes += [f"only in {side.label}, not compared: {'; '.join(alone)}"] if alone else []
     rows = {
-        name: compare_metric(matched, METRICS[name], within=within)
+        name: compare_metric(matched, COMPARED_METRICS[name], within=within)
         for name, within in metrics.items()
     }
     for name, found in rows.items():

@@ -57,7 +57,7 @@ def _result(record: Record) -> str:
     return f"{speed(items_per_second(record))} {record.item}/s"
 
 
-class Reporter:
+class TrialProgress:
     """Hears of every trial of a sweep, or measurement of a collective; use it as a context."""
 
     def __init__(

@@ -11,7 +11,7 @@ from dpbench import store
 from dpbench.analysis.comparisons.change import ALPHA
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.errors import INCONCLUSIVE, NotComparable, StoreError, UsageError
 from dpbench.options.bridge import read_options, read_value
 from dpbench.options.check import CheckOptions
@@ -19,7 +19,7 @@ from dpbench.options.shared import LARGEST, RowOptions
 from dpbench.options.sweep import SweepOptions
 from dpbench.options.types import Percent, one_of
 from dpbench.records.trial import Status
-from dpbench.report.progress.trials import Reporter
+from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.gate.looks import looks
 from dpbench.run.results import load_sides, results_folder, split_selection
 from dpbench.run.sweep.job import Job, job_here
@@ -42,7 +42,7 @@ class Check:
     """A check that was asked for."""
 
     options: CheckOptions
-    progress: Reporter
+    progress: TrialProgress
     tolerances: Mapping[str, float]
     """The accepted slowdown of each metric: 0.03 for 3 %."""
 
@@ -115,7 +115,9 @@ def tolerances_of(options: CheckOptions) -> dict[str, float]:
     tolerances: dict[str, float] = {}
     for entry in (part for text in options.metric for part in text.split(",")):
         name, has_own, own = entry.partition("=")
-        metric = read_value("--metric", Annotated[str, one_of(tuple(METRICS))], name.strip())
+        metric = read_value(
+            "--metric", Annotated[str, one_of(tuple(COMPARED_METRICS))], name.strip()
+        )
         if metric in tolerances:
             raise UsageError(f"--metric: {metric} is listed twice; give it one tolerance")
         tolerances[metric] = (

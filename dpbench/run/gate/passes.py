@@ -40,7 +40,7 @@ def _measure(answers: TextIO) -> None:
 
     from dpbench.options.bridge import read_options
     from dpbench.options.sweep import SweepOptions
-    from dpbench.report.progress.trials import Reporter
+    from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.sweep.job import job_here
     from dpbench.run.sweep.measuring import measure
 
@@ -52,7 +52,7 @@ def _measure(answers: TextIO) -> None:
     asked = json.loads(sys.stdin.readline())
     options = read_options(SweepOptions, asked["options"])
     job = job_here(options, Path(asked["folder"]), asked["command"])
-    measure(job, Reporter(quiet=True), goals())
+    measure(job, TrialProgress(quiet=True), goals())
 
 
 if __name__ == "__main__":

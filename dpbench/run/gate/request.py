@@ -9,7 +9,7 @@ from dpbench.errors import UsageError
 from dpbench.files import write_file
 from dpbench.options.check import CheckOptions
 from dpbench.report.answer import Answer
-from dpbench.report.progress.trials import Reporter
+from dpbench.report.progress.trials import TrialProgress
 from dpbench.report.verdict import check_answer, junit
 from dpbench.run.gate.beside import measure_versions
 from dpbench.run.gate.judging import (
@@ -21,7 +21,7 @@ from dpbench.run.gate.judging import (
 )
 
 
-def check(options: CheckOptions, progress: Reporter) -> Answer:
+def check(options: CheckOptions, progress: TrialProgress) -> Answer:
     """Measure what is asked for unless it is stored, judge it, and write the files.
 
     The exit status is in the data of the answer. Raises UsageError, StoreError, and NotComparable

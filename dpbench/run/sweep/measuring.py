@@ -22,7 +22,7 @@ from dpbench.launch.outcome import Outcome, attempt
 from dpbench.launch.preflight import in_rank
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.report.progress.trials import Reporter
+from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
 from dpbench.run.sweep.job import Job, planned
 from dpbench.run.this_machine import test_launchers
@@ -37,13 +37,13 @@ FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERG
 """Statuses with which a sweep ends with exit status 1."""
 
 
-def measure_sweep(options: SweepOptions, progress: Reporter) -> StoredSweep:
+def measure_sweep(options: SweepOptions, progress: TrialProgress) -> StoredSweep:
     """Run the sweep on this machine; raises what `planned` and `measure` do."""
     with planned(options, None) as job:
         return measure(job, progress)
 
 
-def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) -> StoredSweep:
+def measure(job: Job, progress: TrialProgress, goals: Iterable[int] | None = None) -> StoredSweep:
     """Run the trials of the plan that are not stored yet, and store each record as it comes.
 
     `goals` are numbers of repetitions to reach one after the other, in place of the plan's own.
@@ -103,7 +103,7 @@ def measure(job: Job, progress: Reporter, goals: Iterable[int] | None = None) ->
     return store.load_sweep(job.folder)
 
 
-def follow(job: Job, progress: Reporter) -> None:
+def follow(job: Job, progress: TrialProgress) -> None:
     """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
     NodeLost."""
     team = job.team

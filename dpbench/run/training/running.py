@@ -44,7 +44,7 @@ ON_EVERY_NODE = "the same launcher on every node, with "
 """Before the command of a training whose ranks somebody else has started."""
 SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
     **{kind.__name__: kind for kind in (UsageError, DataError, StoreError)},
-    **dict.fromkeys(("NotFinite", "OutOfSync", "TrainingFailed", "DpbenchError"), TrainingFailed),
+    **dict.fromkeys(("Diverged", "OutOfSync", "TrainingFailed", "DpbenchError"), TrainingFailed),
 }
 """Errors by the name of what a rank raised, whose message needs no addition."""
 REFUSALS = (UsageError, DataError)

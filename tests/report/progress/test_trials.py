@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.report.progress.trials import Reporter, can_draw
+from dpbench.report.progress.trials import TrialProgress, can_draw
 from dpbench.specs import TrialSpec, plain_label
 from tests.analysis.builders import record, run, trial
 
@@ -40,7 +40,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
 
 def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
     out = io.StringIO()
-    with Reporter(Console(file=out, width=40)) as progress:
+    with TrialProgress(Console(file=out, width=40)) as progress:
         progress.planned(PALINDROME, plain_label)
         for one in (skipped(A), took(B, 9.0), took(B2, 4.0), took(A2, 2.0)):
             progress.finished(one)
@@ -53,7 +53,7 @@ def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
 
 def test_a_terminal_has_a_bar_and_keeps_failures(terminal: Console) -> None:
     failed = record(B, status=Status.FAILED, reason="rank 1 raised [oops]", duration_seconds=2.0)
-    with Reporter(terminal, noun="measurement") as progress:
+    with TrialProgress(terminal, noun="measurement") as progress:
         progress.planned(PALINDROME, plain_label)
         progress.started(A)
         progress.finished(took(A, 10.0))
@@ -70,7 +70,7 @@ def test_nothing_is_drawn_on_a_dumb_terminal_and_quiet_is_silent(
     for name in ("xterm", "dumb"):
         monkeypatch.setenv("TERM", name)
         assert can_draw(Console(file=Terminal())) == (name == "xterm")
-    with Reporter(quiet=True) as progress:
+    with TrialProgress(quiet=True) as progress:
         progress.planned(PALINDROME, plain_label)
         progress.finished(took(A, 1.0))
     assert capsys.readouterr() == ("", "")
