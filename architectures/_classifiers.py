@@ -41,7 +41,7 @@ class ImageClassifier(Classifier):
 
 
 class DigitClassifier(ImageClassifier):
-    """Base class for log-probabilities of MNIST's digits."""
+    """Base class for models that return log-probabilities of ten digits."""
 
     default_dataset: str = "digits"
     channels: int = 1

@@ -139,7 +139,7 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
 
 
 def _resumption(job: TrainingJob, checkpoint: Checkpoint | None) -> str:
-    """What a training that was asked to resume begins with, in words."""
+    """Describe where a training that was asked to resume begins."""
     if checkpoint is None:
         return f"no checkpoint in {job.folder / CHECKPOINTS}: training starts from the beginning"
     at, epochs, most = checkpoint.progress, job.spec.epochs, job.run.max_steps

@@ -38,8 +38,8 @@ FOREVER = timedelta(days=7)
 
 
 @dataclass
-class Seen:
-    """What was seen in one step."""
+class StepCounts:
+    """Counts of one step."""
 
     samples: int = 0
     forwards: int = 0
@@ -58,7 +58,7 @@ class Segment:
     start: float = 0.0
     readings: list[Any] = field(default_factory=list)
     """The clock at the start and after each step."""
-    seen: list[Seen] = field(default_factory=list)
+    counts: list[StepCounts] = field(default_factory=list)
     """One for each step so far."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -131,8 +131,8 @@ class StepClock:
         """Whether a forward pass has prepared a reduction, and a DataLoader has fed a step."""
         self.counts_samples = False
         """Whether a DataLoader feeds the steps of some rank."""
-        self.seen = Seen()
-        """What was seen since the last step."""
+        self.counts = StepCounts()
+        """Counts since the last step."""
         self.measured: list[Segment] = []
         """The segments of whole rounds."""
         self.queued = 0
@@ -151,10 +151,10 @@ class StepClock:
             return
         segment = self.segment
         segment.readings.append(self._now())
-        segment.seen.append(self.seen)
-        self.seen = Seen()
+        segment.counts.append(self.counts)
+        self.counts = StepCounts()
         self.taken += 1
-        if len(segment.seen) == segment.steps:
+        if len(segment.counts) == segment.steps:
             self._end_segment()
 
     def _end_segment(self) -> None:

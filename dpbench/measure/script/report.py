@@ -57,7 +57,7 @@ def measurement(
 def _window(segment: Segment, *, counts_samples: bool) -> Window:
     """The steps of a segment that were not interrupted, or all if there are no others."""
     step_seconds = segment.step_seconds
-    kept = [k for k, one in enumerate(segment.seen) if not one.interrupted]
+    kept = [k for k, one in enumerate(segment.counts) if not one.interrupted]
     kept = kept or [*range(len(step_seconds))]
     seconds = [step_seconds[k] for k in kept]
     # On CUDA the host times the segment and the device its steps.
@@ -66,7 +66,7 @@ def _window(segment: Segment, *, counts_samples: bool) -> Window:
         start_seconds=segment.start,
         seconds=segment.seconds * share,
         step_seconds=tuple(seconds),
-        samples=sum(segment.seen[k].samples for k in kept) if counts_samples else len(kept),
+        samples=sum(segment.counts[k].samples for k in kept) if counts_samples else len(kept),
         cpu_seconds=segment.cpu_seconds * share,
         gpu=segment.gpu,
     )
@@ -74,11 +74,11 @@ def _window(segment: Segment, *, counts_samples: bool) -> Window:
 
 def _facts(clock: StepClock, watched: Watched, as_is: Sequence[Segment]) -> ScriptFacts:
     wrapper, loader = watched.wrapper, watched.feeding_loader
-    steps = [seen for segment in as_is for seen in segment.seen]
+    steps = [counts for segment in as_is for counts in segment.counts]
     return ScriptFacts(
         steps=len(steps),
-        forwards=sum(seen.forwards for seen in steps),
-        reducing_forwards=sum(seen.reductions for seen in steps),
+        forwards=sum(counts.forwards for counts in steps),
+        reducing_forwards=sum(counts.reductions for counts in steps),
         loader_workers=None if loader is None else loader.num_workers,
         pins_memory=bool(loader and loader.pin_memory),
         keeps_workers=bool(loader and loader.persistent_workers),

@@ -65,15 +65,15 @@ class Batches:
         try:
             batch = next(self._batches)
         except StopIteration:
-            clock.seen.interrupted = True
+            clock.counts.interrupted = True
             raise
         if feed.trains:
-            clock.seen.samples += samples_in(batch)
+            clock.counts.samples += samples_in(batch)
         elif feed.batch is not None and clock.taken == feed.at_step + 1:
             feed.trains = clock.loads = True
             self._watched.feeding = self._loader, feed
         else:
-            clock.seen.interrupted = True
+            clock.counts.interrupted = True
         feed.batch, feed.at_step = batch, clock.taken
         return batch
 
@@ -227,11 +227,11 @@ def _watch_forward(
         watched.wrapper = self
         wanted = self.require_backward_grad_sync
         if torch.is_grad_enabled():
-            clock.seen.forwards += 1
+            clock.counts.forwards += 1
         if not wanted or not torch.is_grad_enabled():
             return forward(self, *inputs, **options)
         clock.synchronizes = True
-        clock.seen.reductions += 1
+        clock.counts.reductions += 1
         if clock.segment.mode != "no-sync":
             return forward(self, *inputs, **options)
         self.require_backward_grad_sync = False  # exactly what its no_sync() does

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench.measure.script.clock import Peers, Seen, Segment, StepClock
+from dpbench.measure.script.clock import Peers, Segment, StepClock, StepCounts
 
 ALONE = {"rank": 0, "size": 1, "address": "", "port": 0}
 FIRST, SECOND = (torch.optim.SGD([torch.zeros(1)]) for _ in range(2))
@@ -38,7 +38,7 @@ def train(clock: StepClock, finished: list[list[Segment]], steps: int = 1000) ->
             break
         clock.synchronizes = clock.loads = True
         modes.append(clock.segment.mode)
-        clock.seen = Seen(samples=8, reductions=1)
+        clock.counts = StepCounts(samples=8, reductions=1)
         clock.step_ended(FIRST)
     return modes
 
@@ -49,14 +49,14 @@ def test_segments_take_turns_as_a_palindrome_after_the_warm_up() -> None:
     kinds = ["as-is", "no-sync", "cached", "cached", "no-sync", "as-is"]
     assert modes == ["as-is"] * 4 + [kind for kind in kinds for _ in range(5)]
     assert [one.mode for one in finished[0]] == kinds
-    assert all([seen.samples for seen in one.seen] == [8] * 5 for one in finished[0])
+    assert all([counts.samples for counts in one.counts] == [8] * 5 for one in finished[0])
     assert all(one.seconds >= sum(one.step_seconds) > 0 for one in finished[0])
 
 
 def test_rounds_follow_until_the_time_is_filled() -> None:
     clock, finished = clock_of(seconds=1e9)
     train(clock, finished, 10_000)
-    assert sum(len(one.seen) for one in finished[0] if one.mode == "as-is") >= 1000
+    assert sum(len(one.counts) for one in finished[0] if one.mode == "as-is") >= 1000
 
 
 def test_a_queue_that_filled_up_is_emptied_before_the_next_segment_counts() -> None:
@@ -64,7 +64,7 @@ def test_a_queue_that_filled_up_is_emptied_before_the_next_segment_counts() -> N
     clock.queued = 3
     modes = train(clock, finished)
     assert modes[4 + 20 : 4 + 26] == ["as-is"] * 3 + ["no-sync"] * 3
-    assert sum(len(one.seen) for one in finished[0]) == 30
+    assert sum(len(one.counts) for one in finished[0]) == 30
 
 
 def test_alone_a_script_is_measured_as_it_is_only() -> None:
@@ -110,6 +110,6 @@ def test_a_rank_stops_where_the_script_of_another_has_ended() -> None:
 def test_interrupted_steps_are_marked() -> None:
     clock, _ = clock_of()
     for step in range(4 + 4):
-        clock.seen.interrupted = step in (4 + 1, 4 + 3)
+        clock.counts.interrupted = step in (4 + 1, 4 + 3)
         clock.step_ended(FIRST)
-    assert [seen.interrupted for seen in clock.segment.seen] == [False, True, False, True]
+    assert [counts.interrupted for counts in clock.segment.counts] == [False, True, False, True]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from dpbench.measure.script.clock import Seen, Segment
+from dpbench.measure.script.clock import Segment, StepCounts
 from dpbench.measure.script.watching import Batches, Feed, Watched
 
 PLAN = {"replaced": {}, "takes_ours": False, "varies": True, "peers": {"size": 1}}
@@ -19,7 +19,9 @@ PLAN = {"replaced": {}, "takes_ours": False, "varies": True, "peers": {"size": 1
 def fed(labels: torch.Tensor, **loading: Any) -> Watched:
     """What was watched of two steps whose loader is made in the line of their loop."""
     watched = Watched(PLAN)
-    clock: Any = SimpleNamespace(segment=Segment("as-is", 9), taken=0, seen=Seen(), loads=False)
+    clock: Any = SimpleNamespace(
+        segment=Segment("as-is", 9), taken=0, counts=StepCounts(), loads=False
+    )
 
     def batches(loader: DataLoader[Any]) -> Iterator[Any]:
         watched.feeds[loader] = Feed()
