@@ -88,14 +88,6 @@ def test_a_failure_that_is_not_of_memory_ends_the_search(
         found(batch_sizes="max")
 
 
-@pytest.mark.parametrize("several", [{"scaling": "strong"}, {"arch": "mlp,gpt"}])
-def test_a_batch_that_differs_between_rows_is_not_looked_for(
-    found: Found, several: dict[str, str]
-) -> None:
-    with pytest.raises(UsageError, match="expected one --arch and --scaling weak"):
-        found(batch_sizes="max", **several)
-
-
 def test_nothing_fits_where_the_first_does_not() -> None:
     assert by_predicting(lambda _: 100, 99, 100) is None
 
