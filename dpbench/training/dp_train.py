@@ -286,10 +286,9 @@ def steps_in_mode(mode: str, models: Sequence[nn.Module], task: Task) -> Iterato
         steps, values = trained
         copy_state(values, models[0])
         yield from steps
-    elif mode == "threads":
-        yield from all_steps(models, task, pool=WorkerPool(devices))
     else:
-        yield from all_steps(models, task)
+        pool = WorkerPool(devices) if mode == "threads" else None
+        yield from all_steps(models, task, pool=pool)
 
 
 def train_replica(content: bytes, rank: int) -> tuple[list[Step], list[Tensor]] | NonFinite:
@@ -332,10 +331,9 @@ def all_steps(
             partial(backward, task, iteration, replica, model, indices[replica], generator)
             for replica, model, generator in zip(here, models, generators, strict=True)
         ]
+        own = pool.run(jobs) if pool else [job() for job in jobs]
         losses = torch.zeros(len(replicas), dtype=torch.float64)
-        losses[here] = torch.tensor(
-            pool.run(jobs) if pool else [job() for job in jobs], dtype=torch.float64
-        )
+        losses[here] = torch.tensor(own, dtype=torch.float64)
         call("backward")
         if rank is None:
             average_replicas(models)

@@ -20,13 +20,7 @@ from typing import IO, Literal
 
 from dpbench.codec import encode
 from dpbench.errors import StoreError
-from dpbench.files import (
-    create_empty,
-    flush_folder,
-    folder_inside,
-    is_free,
-    remove_leftovers,
-)
+from dpbench.files import create_empty, flush_folder, folder_inside, is_free, remove_leftovers
 from dpbench.records.environment import Environment
 from dpbench.specs.training import RESUME_LATEST, TrainingRun, TrainingSpec
 from dpbench.store.record_log import (

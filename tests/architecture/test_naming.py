@@ -6,12 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.architecture.naming import (
-    Name,
-    folder_name,
-    is_user_code,
-    parse_name,
-)
+from dpbench.architecture.naming import Name, folder_name, is_user_code, parse_name
 from dpbench.errors import UsageError
 
 words = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=8)

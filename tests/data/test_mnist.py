@@ -11,14 +11,7 @@ import pytest
 
 from dpbench.data import mnist
 from dpbench.errors import DataError
-from tests.data.mnist_folder import (
-    TRAIN_IMAGES,
-    TRAIN_LABELS,
-    idx_bytes,
-    images,
-    put,
-    put_set,
-)
+from tests.data.mnist_folder import TRAIN_IMAGES, TRAIN_LABELS, idx_bytes, images, put, put_set
 
 ARRAY = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 

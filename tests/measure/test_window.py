@@ -13,10 +13,7 @@ import torch
 
 from dpbench.measure import device, window
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.window import (
-    segment_sizes,
-    time_steps,
-)
+from dpbench.measure.window import segment_sizes, time_steps
 from dpbench.records.trial import Window
 from tests.fake_nvml import put_nvml
 from tests.recording_cuda import GPU, RecordingCuda

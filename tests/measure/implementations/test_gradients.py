@@ -19,13 +19,7 @@ from tests.measure.implementations.architectures import (
     Weighted,
     WithBuffers,
 )
-from tests.measure.implementations.proofs import (
-    as_torchrun,
-    proof,
-    ranks_of,
-    trained,
-    uneven,
-)
+from tests.measure.implementations.proofs import as_torchrun, proof, ranks_of, trained, uneven
 from tests.parallel.ranks import run_ranks
 
 DENSE = (Rows, Weighted, WithBuffers, Frozen, Tied, Embedded)
