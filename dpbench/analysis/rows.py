@@ -235,13 +235,6 @@ def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Itera
     """Remarks on the repetitions of one configuration."""
     for reason, count in Counter(r.tried_again_after for r in final if r.tried_again_after).items():
         yield f"{units.counted(count, 'trial')} tried again, as the first try was ended: {reason}"
-    proofs = {record.verification for record in usable if record.verification is not None}
-    if any(proof.dtype == "float32" for proof in proofs):
-        tolerance = max(proof.tolerance for proof in proofs)
-        yield (
-            f"gradients were compared with one process in float32 (tolerance {tolerance:g}), as "
-            "the model is too large for float64"
-        )
     imbalance = memory_imbalance(*usable)
     if imbalance is not None and imbalance > UNBALANCED:
         yield f"one rank holds {imbalance:.2f} × the mean peak memory of the ranks"

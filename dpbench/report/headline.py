@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dpbench.analysis.headline import Best, Headline
+from dpbench.analysis.subject import Best, Headline
 from dpbench.messages import one_line
 from dpbench.report.numbers import percentage, quantity
 

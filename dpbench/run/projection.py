@@ -22,7 +22,7 @@ FURTHER = (8, 64, 1000)
 
 def project(options: ProjectOptions) -> Answer:
     """Project every series; raises UsageError or StoreError if no series has an answer."""
-    from dpbench.analysis.comparisons.comparability import environment_notes
+    from dpbench.analysis.comparisons.matching import environment_notes
     from dpbench.analysis.projection.network import flat_network, load_topology
     from dpbench.analysis.projection.series import project_by_law
     from dpbench.analysis.projection.simulation import project_by_simulation

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.comparability import environment_notes
-from dpbench.analysis.comparisons.matching import match
+from dpbench.analysis.comparisons.matching import environment_notes, match
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import TABLE_METRICS

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, change_between, holm
-from dpbench.analysis.comparisons.comparability import compare_environments
-from dpbench.analysis.comparisons.matching import Matched, Pair, Side, match
+from dpbench.analysis.comparisons.matching import Matched, Pair, Side, compare_environments, match
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.metrics import COMPARED_METRICS, Metric
 from dpbench.errors import NotComparable

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.headline import Best, Headline, headline_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
+from dpbench.analysis.subject import Best, Headline, headline_of
 from dpbench.records.trial import Status, TrialRecord
 from tests.analysis.builders import noisy_sweep, record, run, trial
 
