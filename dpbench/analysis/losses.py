@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpbench import units
 from dpbench.analysis.estimate import Estimate, Floats, product
 from dpbench.analysis.throughput import items, step_seconds
 from dpbench.records.trial import TrialRecord
@@ -65,13 +64,6 @@ def loss_curve(record: TrialRecord) -> tuple[Floats, Floats] | None:
     ends = length * np.arange(1, len(medians) + 1)
     trailing = [medians[max(0, i - TRAILING_BLOCKS) : i].mean() for i in range(1, len(medians) + 1)]
     return np.cumsum(slowest.step_seconds)[ends - 1], np.array(trailing)
-
-
-def loss_notes(usable: Sequence[TrialRecord]) -> list[str]:
-    """A note on repetitions whose losses are not finite, which count for no metric of losses."""
-    bad = sum(bool(losses(record)) and not finite_losses(record) for record in usable)
-    repetitions = units.counted(bad, "completed repetition")
-    return [f"losses of {repetitions} are not finite and left out"] if bad else []
 
 
 def loss_slope_per_second(usable: Sequence[TrialRecord], speed: Estimate) -> Estimate | None:

@@ -12,7 +12,7 @@ from typing import Any
 from dpbench.analysis.estimate import Estimate
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import TrialSpec, WorkloadSpec
+from dpbench.specs import TrialSpec
 
 UNBALANCED = 1.2
 """Ratio of largest to mean over ranks from which memory is called unbalanced."""
@@ -46,15 +46,6 @@ def memory_imbalance(*records: TrialRecord) -> float | None:
         if len(known) > 1:
             ratios.append(max(known) * len(known) / sum(known))
     return max(ratios, default=None)
-
-
-def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:
-    """Operations per item of each workload; a sweep only counts them in its first repetitions."""
-    return {
-        record.trial.workload: record.flops_per_item
-        for record in records
-        if record.flops_per_item is not None
-    }
 
 
 def utilization(

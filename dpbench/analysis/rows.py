@@ -4,26 +4,16 @@ missing."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.losses import loss_notes, loss_slope_per_second
+from dpbench.analysis.losses import finite_losses, loss_slope_per_second, losses
 from dpbench.analysis.metrics import METRICS, percentile
-from dpbench.analysis.repetitions import (
-    by_configuration,
-    is_disturbed,
-    outcome,
-    usable_repetitions,
-)
-from dpbench.analysis.resources import (
-    UNBALANCED,
-    counted_flops,
-    memory_imbalance,
-    utilization,
-)
+from dpbench.analysis.repetitions import by_configuration, is_disturbed, outcome, usable_repetitions
+from dpbench.analysis.resources import UNBALANCED, memory_imbalance, utilization
 from dpbench.analysis.scaling import OWN, UNITY, efficiency_of, reference_of, speedup_of
 from dpbench.analysis.throughput import WarmUp, step_seconds, warm_up
 from dpbench.records.environment import Environment
@@ -175,7 +165,8 @@ def summarize(
     final = by_configuration(records)
     usable = {spec: usable_repetitions(group) for spec, group in final.items()}
     reference_to = reference_of(spec for spec, found in usable.items() if found)
-    flops = counted_flops(records)
+    # A sweep counts the operations of a workload only in its first repetitions.
+    flops = {one.trial.workload: one.flops_per_item for one in records if one.flops_per_item}
     labels = Labels.among(final)
     rows = []
     for spec, group in final.items():
@@ -201,11 +192,19 @@ def summarize(
                 values[key] = UNITY if base == spec else speedup_of(own, found) if found else None
             speedup = values["speedup"]
             values["efficiency"] = speedup and efficiency_of(speedup, spec.group_size)
-            notes += loss_notes(own)
-        notes += _notes(group, own)
+            if bad := sum(bool(losses(one)) and not finite_losses(one) for one in own):
+                which = units.counted(bad, "completed repetition")
+                notes.append(f"losses of {which} are not finite and left out")
+        again = Counter(r.tried_again_after for r in group if r.tried_again_after)
+        for reason, count in again.items():
+            trials = units.counted(count, "trial")
+            notes.append(f"{trials} tried again, as the first try was ended: {reason}")
+        imbalance = memory_imbalance(*own)
+        if imbalance is not None and imbalance > UNBALANCED:
+            notes.append(f"one rank holds {imbalance:.2f} × the mean peak memory of the ranks")
         if own and values["speedup"] is None:
             notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
-        status, reason = outcome(group)
+        status, why = outcome(group)
         is_compared = any(record.verification is not None for record in group) or None
         is_wrong = any(record.status is Status.WRONG_GRADIENTS for record in group)
         rows.append(
@@ -216,7 +215,7 @@ def summarize(
                 batch_size=spec.batch_size or None,
                 item=group[-1].item,
                 status=status,
-                reason=reason,
+                reason=why,
                 verified=False if is_wrong else is_compared,
                 values=values,
                 repetitions=sum(record.status is Status.COMPLETED for record in group),
@@ -229,12 +228,3 @@ def summarize(
             )
         )
     return in_order(rows)
-
-
-def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Iterator[str]:
-    """Remarks on the repetitions of one configuration."""
-    for reason, count in Counter(r.tried_again_after for r in final if r.tried_again_after).items():
-        yield f"{units.counted(count, 'trial')} tried again, as the first try was ended: {reason}"
-    imbalance = memory_imbalance(*usable)
-    if imbalance is not None and imbalance > UNBALANCED:
-        yield f"one rank holds {imbalance:.2f} × the mean peak memory of the ranks"

@@ -21,7 +21,6 @@ from typing import Literal, get_args
 from dpbench.analysis.comparisons.change import change_between
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.throughput import items_per_second
-from dpbench.records.environment import comparable
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import SINGLE
@@ -124,11 +123,6 @@ def reference_of(known: Iterable[TrialSpec]) -> Callable[[TrialSpec], TrialSpec]
     else the same implementation at group size 1."""
     has_single = any(trial.implementation == SINGLE for trial in known)
     return attrgetter("baseline" if has_single else "of_one_replica")
-
-
-def environments_of(records: Sequence[TrialRecord]) -> frozenset[str]:
-    """The comparable parts of the ids of all environments."""
-    return frozenset(comparable(name) for one in records for name in one.environment_ids)
 
 
 def speedup_of(own: Sequence[TrialRecord], base: Sequence[TrialRecord]) -> Estimate:

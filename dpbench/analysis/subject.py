@@ -26,8 +26,6 @@ from dpbench.specs.traits import INDEPENDENT, SINGLE
 from dpbench.store import StoredCollectives, StoredSweep
 from dpbench.store.unfinished import unfinished_warning
 
-NOISE = "the speeds are too noisy"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Best:
@@ -71,7 +69,7 @@ def headline_of(rows: Sequence[Row], *, load: str = "") -> Headline:
     fastest = _best(usable, "images_per_second") or _best(usable, "duration_seconds", least=True)
     reason = _why_no_speed(rows, usable)
     if not reason and fastest is not None and fastest.value.is_too_noisy:
-        return Headline(reason=NOISE)
+        return Headline(reason="the speeds are too noisy")
     scaled = [row for row in usable if row.efficiency and row.group_size > 1]
     largest = max((row.group_size for row in scaled), default=0)
     scaling = _best([row for row in scaled if row.group_size == largest], "efficiency")

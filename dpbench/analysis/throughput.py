@@ -14,7 +14,6 @@ from statistics import fmean, median
 
 import numpy as np
 
-from dpbench import units
 from dpbench.analysis.estimate import CONFIDENCE, Estimate, Floats, mean, t_quantile
 from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -235,12 +234,6 @@ class SlowSteps:
     """Seconds by which a slow step exceeds the median step."""
     share: Estimate
     """Share of all steps' seconds that would be saved if slow steps were like the median."""
-
-    @property
-    def text(self) -> str:
-        """Writes "rare slow steps (1 in 10, 40 ms longer than the others)"."""
-        longer = units.seconds(float(f"{self.extra_seconds:.2g}"))
-        return f"rare slow steps (1 in {self.every:.0f}, {longer} longer than the others)"
 
 
 def slow_steps(records: Sequence[TrialRecord], skipped: int = 0) -> SlowSteps | None:

@@ -9,15 +9,7 @@ from dpbench.analysis.diagnosis.explanation import not_too_noisy, trained_togeth
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.footnotes import (
-    notes,
-    reasons,
-    sources,
-    ties,
-    too_noisy,
-    unavailable,
-    warnings,
-)
+from dpbench.report.footnotes import notes, reasons, sources, ties, too_noisy, unavailable, warnings
 from dpbench.report.headline import headline_sentences
 from dpbench.report.layout import WIDTH, bullets, filled, side_by_side, table_width
 from dpbench.report.tables import rows_text

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.estimate import (
-    Estimate,
-    geometric_mean,
-    mean,
-    product,
-)
+from dpbench.analysis.estimate import Estimate, geometric_mean, mean, product
 
 
 def test_throughput_of_two_runs_is_their_geometric_mean() -> None:

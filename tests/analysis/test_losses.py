@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
-from dpbench.analysis.losses import loss_curve, loss_notes, loss_slope, loss_slope_per_second
+from dpbench.analysis.losses import loss_curve, loss_slope, loss_slope_per_second
+from dpbench.analysis.rows import summarize
 from tests.analysis.builders import loss_run, rank, record, run, trial, window
 
 SPEED = Estimate(
@@ -32,7 +34,7 @@ def test_per_second_is_per_step_times_steps_per_second() -> None:
     assert found is not None
     assert found.value == pytest.approx(0.1)
     assert found.interval == pytest.approx((0.09, 0.11))
-    assert (found.unit, loss_notes([line])) == ("per s", [])
+    assert found.unit == "per s"
 
 
 def test_the_loss_per_second_covers_its_truth() -> None:
@@ -84,6 +86,5 @@ def test_losses_that_are_missing_or_not_finite_are_left_out_and_told() -> None:
     for one in (diverged, missing):
         assert loss_slope_per_second([one], SPEED) is None
         assert loss_curve(one) is None
-    assert loss_notes([diverged, missing, loss_run([1.0])]) == [
-        "losses of 1 completed repetition are not finite and left out"
-    ]
+    (row,) = summarize([diverged, replace(missing, trial=trial(repetition=1))])
+    assert "losses of 1 completed repetition are not finite and left out" in row.notes

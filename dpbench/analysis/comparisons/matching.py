@@ -128,7 +128,17 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
             f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
             "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
         )
-    fixed = _fixed(baseline, candidate)
+    # The sides may differ in what a selection names, and in what follows from that.
+    fixed = {*baseline.where, *candidate.where}
+    if "group_size" in fixed:
+        fixed.add("nodes")
+    names = {side.where.get("implementation") for side in (baseline, candidate)}
+    if len(names) > 1:
+        # Other implementations have other options.
+        fixed |= OPTIONAL_SETTINGS
+        traits = [IMPLEMENTATIONS[name] for name in names if name in IMPLEMENTATIONS]
+        if any(one.backend is not None for one in traits):
+            fixed.add("backend")
     keys = [name for name in IDENTITY if name not in fixed]
     first, second = _configurations(baseline, keys), _configurations(candidate, keys)
     if not first.keys() & second.keys():
@@ -154,7 +164,7 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
 
     ordered = sorted(trials, key=order)
     both = [(first[one], second[one]) for one in ordered if one in first and one in second]
-    names = {identity: labels.configuration(trial) for identity, trial in trials.items()}
+    told = {identity: labels.configuration(trial) for identity, trial in trials.items()}
     return Matched(
         baseline=baseline,
         candidate=candidate,
@@ -169,25 +179,9 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
             )
             for before, now in both
         ),
-        only_in_baseline=tuple(names[one] for one in ordered if one not in second),
-        only_in_candidate=tuple(names[one] for one in ordered if one not in first),
+        only_in_baseline=tuple(told[one] for one in ordered if one not in second),
+        only_in_candidate=tuple(told[one] for one in ordered if one not in first),
     )
-
-
-def _fixed(baseline: Side, candidate: Side) -> set[str]:
-    """Fields in which the sides may differ: those that a selection names, and what follows from
-    them."""
-    fixed = {*baseline.where, *candidate.where}
-    if "group_size" in fixed:
-        fixed.add("nodes")
-    names = {side.where.get("implementation") for side in (baseline, candidate)}
-    if len(names) > 1:
-        # Other implementations have other options.
-        fixed |= OPTIONAL_SETTINGS
-        traits = [IMPLEMENTATIONS[name] for name in names if name in IMPLEMENTATIONS]
-        if any(one.backend is not None for one in traits):
-            fixed.add("backend")
-    return fixed
 
 
 def _configurations(side: Side, keys: Sequence[str]) -> dict[Identity, list[TrialRecord]]:

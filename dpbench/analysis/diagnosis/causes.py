@@ -56,7 +56,18 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
     pauses = _pauses(one)
     if one.trial.group_size == 1 and any(other.trial.group_size > 1 for other in others):
         return pauses
-    found = [*pauses, *_sync_batch_norm(one)]
+    found = [*pauses]
+    layers = max(rank.sync_batch_norms for record in one.row.records for rank in record.ranks)
+    if layers and one.trial.group_size > 1 and one.communicates:
+        share, within = one.breakdown.around("wrapper")
+        text = (
+            f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
+            f"forward pass, with and without averaging of gradients{within}"
+        )
+        remedy = "BatchNorm with a larger batch per rank, or GroupNorm"
+        found.append(
+            Cause(kind="sync batch norm", share=share, is_bound=True, text=text, remedy=remedy)
+        )
     first = one.warm_up
     is_warm = first is None or not is_large_loss(first.share)
     if first is not None and not is_warm:
@@ -76,12 +87,13 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
                 continue
         if is_large_loss(factor.share) and contained.isdisjoint(factor.parts):
             found.append(_of_factor(factor, one, others))
-    if one.phases is not None and is_large_loss(share := one.phases.data_share):
+    if one.phases is not None and is_large_loss(one.phases.data_share):
         # A loader that is as slow in `single` costs no efficiency, and still costs time.
         trial = one.trial
         tries = "" if trial.data_workers or trial.prefetch else "--prefetch 2 "
         tries += f"--data-workers {2 * (trial.data_workers or 1)}"
         text, remedy = "loading data, on every rank", f"try {tries}, or a faster source of samples"
+        share = one.phases.data_share
         found.append(Cause(kind="data", share=share, text=text, remedy=remedy))
     return tuple(sorted(found, key=lambda cause: cause.order))
 
@@ -97,21 +109,9 @@ def _pauses(one: Explanation) -> tuple[Cause, ...]:
     )
     if one.row.is_disturbed:
         remedy = "other processes ran meanwhile: free the machine and measure again"
-    return (Cause(kind="slow steps", share=slow.share, text=slow.text, remedy=remedy),)
-
-
-def _sync_batch_norm(one: Explanation) -> Iterator[Cause]:
-    layers = max(rank.sync_batch_norms for record in one.row.records for rank in record.ranks)
-    share, within = one.breakdown.around("wrapper")
-    if layers and one.trial.group_size > 1 and one.communicates:
-        yield Cause(
-            kind="sync batch norm",
-            share=share,
-            is_bound=True,
-            text=f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
-            f"forward pass, with and without averaging of gradients{within}",
-            remedy="BatchNorm with a larger batch per rank, or GroupNorm",
-        )
+    longer = units.seconds(float(f"{slow.extra_seconds:.2g}"))
+    text = f"rare slow steps (1 in {slow.every:.0f}, {longer} longer than the others)"
+    return (Cause(kind="slow steps", share=slow.share, text=text, remedy=remedy),)
 
 
 def _of_factor(factor: Factor, one: Explanation, others: Sequence[Explanation]) -> Cause:

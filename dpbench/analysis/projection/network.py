@@ -91,12 +91,6 @@ class Topology(BaseModel):
         return None
 
     @property
-    def factors(self) -> tuple[float, float]:
-        """Factors on the time of a collective at the ends of its 90 % interval."""
-        factor = self.uncertainty or 1.0
-        return 1 / factor, factor
-
-    @property
     def assumption(self) -> str:
         """The figures, their source, and how far they may be off, in a sentence."""
         links = [

@@ -154,10 +154,11 @@ def project_by_simulation(
         if together > 1 and measured:
             beside = measured[min(measured, key=lambda size: abs(math.log(size / together)))]
         seconds, one = simulated(n, beside.value), series.speeds[0]
+        unsure = network.uncertainty or 1.0
         moved = [
             *(simulated(n, beside.value * end / one.value) for end in one.ends),
             *(simulated(n, end) for end in beside.ends),
-            *(simulated(n, beside.value, factor) for factor in network.factors),
+            *(simulated(n, beside.value, factor) for factor in (1 / unsure, unsure)),
         ]
         octaves = max(0.0, math.log2(n / series.group_sizes[-1]))
         rise = max(0.0, math.log(seconds / simulated(1, 1.0))) / math.log2(n)

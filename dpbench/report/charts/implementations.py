@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row
-from dpbench.analysis.scaling import UNITY, environments_of, speedup_of
+from dpbench.analysis.scaling import UNITY, speedup_of
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
+from dpbench.records.environment import comparable
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
     MUTED,
@@ -80,11 +81,14 @@ def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
     names = [one.implementation for one in case]
     first = next((name for name in REFERENCES if name in names), names[0])
     reference = case[names.index(first)]
-    environments = environments_of(reference.records)
+
+    def environments(row: Row) -> set[str]:
+        return {comparable(name) for record in row.records for name in record.environment_ids}
+
     return {
         one: UNITY if one is reference else _ratio(one, reference)
         for one in case
-        if environments_of(one.records) == environments
+        if environments(one) == environments(reference)
     }
 
 

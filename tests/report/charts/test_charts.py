@@ -16,14 +16,7 @@ from dpbench.analysis.subject import Subject
 from dpbench.report.charts import style
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from tests.analysis.builders import BACKENDS, run, trial
-from tests.report.charts.pictured import (
-    NOTHING,
-    caption,
-    collectives,
-    figure,
-    source,
-    sweep,
-)
+from tests.report.charts.pictured import NOTHING, caption, collectives, figure, source, sweep
 
 CURVES: dict[str, Callable[[Row], Estimate | None]] = {
     "throughput": lambda row: row.throughput,
