@@ -22,17 +22,12 @@ EXPECTED_PARTS = (
 )
 
 
-class GeneratedArchitecture:
-    """Common members of these architectures, which are tried out before any rank starts."""
-
-    default_dataset: str = "synthetic"
-    notes: tuple[str, ...] = ()
-
-
-class GivenParts(GeneratedArchitecture):
+class GivenParts:
     """An architecture of a user's model, batch and loss."""
 
     item = "samples"
+    default_dataset: str = "synthetic"
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -77,8 +72,10 @@ class GivenParts(GeneratedArchitecture):
         return inputs, targets
 
 
-class TorchvisionClassifier(GeneratedArchitecture, ImageClassifier):  # type: ignore[misc]
+class TorchvisionClassifier(ImageClassifier):  # type: ignore[misc]
     """torchvision's classifier of a name, trained on synthetic images."""
+
+    notes: tuple[str, ...] = ()
 
     def __init__(self, model: str, *, image: int | None = None, **fields: Any) -> None:
         """`image` is the side of the images, by default 224; other options go to

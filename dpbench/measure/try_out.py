@@ -19,7 +19,7 @@ import torch
 from dpbench import architecture as architectures
 from dpbench import units
 from dpbench.architecture import Architecture
-from dpbench.architecture.built import GeneratedArchitecture
+from dpbench.architecture.built import GivenParts, TorchvisionClassifier
 from dpbench.architecture.user_errors import code_place, described, seeded, user_errors_in
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
@@ -76,7 +76,7 @@ def try_architecture(text: str) -> Architecture:
     Raises UsageError.
     """
     architecture = architectures.load_architecture(text)
-    if isinstance(architecture, GeneratedArchitecture):
+    if isinstance(architecture, GivenParts | TorchvisionClassifier):
         title = f"architecture {text!r}"
         code = getattr(architecture, "batch", architecture.synthetic_batch)
         with torch.random.fork_rng(devices=[]):
