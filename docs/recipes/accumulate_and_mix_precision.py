@@ -44,7 +44,7 @@ def main() -> tuple[int, int]:
         dpbench.check_sync(model)
         if ranks.rank == 0:
             print(f"{len(micro_batches)} micro-batches, {steps} steps")
-        return steps, model.reductions
+        return steps, model.collectives
 
 
 if __name__ == "__main__":

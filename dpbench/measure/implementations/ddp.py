@@ -28,7 +28,7 @@ class OurDistributedDataParallel(Wrapped):
     def communication(self) -> Communication | None:
         if not self.counts_bytes:
             return None
-        return Communication(self.module.reduced_bytes, self.module.reductions)
+        return Communication(self.module.reduced_bytes, self.module.collectives)
 
 
 def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> OurDistributedDataParallel:

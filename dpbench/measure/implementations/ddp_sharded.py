@@ -27,7 +27,7 @@ class StepsShares(Wrapped):
 
     def communication(self) -> Communication | None:
         # An average in shares and a gathering of them move what one all-reduce moves.
-        return Communication(self.module.reduced_bytes, 2 * self.module.reductions)
+        return Communication(self.module.reduced_bytes, 2 * self.module.collectives)
 
 
 def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> StepsShares:

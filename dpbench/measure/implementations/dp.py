@@ -30,7 +30,7 @@ class OurDataParallel(ParallelModel):
         return self.module.without_reduction()
 
     def communication(self) -> Communication | None:
-        return Communication(self.module.meter.reduced_bytes, self.module.meter.reductions)
+        return Communication(self.module.meter.reduced_bytes, self.module.meter.summed_backwards)
 
     @contextmanager
     def replica_clock(self) -> Iterator[ReplicaClock]:

@@ -43,7 +43,7 @@ class StepCounts:
 
     samples: int = 0
     forwards: int = 0
-    reductions: int = 0
+    reducing_forwards: int = 0
     """Forward passes that prepared a reduction."""
     interrupted: bool = False
     """Whether an epoch ended, or a loader that feeds no step was read."""

@@ -78,7 +78,7 @@ def _facts(clock: StepClock, watched: Watched, as_is: Sequence[Segment]) -> Scri
     return ScriptFacts(
         steps=len(steps),
         forwards=sum(counts.forwards for counts in steps),
-        reducing_forwards=sum(counts.reductions for counts in steps),
+        reducing_forwards=sum(counts.reducing_forwards for counts in steps),
         loader_workers=None if loader is None else loader.num_workers,
         pins_memory=bool(loader and loader.pin_memory),
         keeps_workers=bool(loader and loader.persistent_workers),

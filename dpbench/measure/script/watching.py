@@ -231,7 +231,7 @@ def _watch_forward(
         if not wanted or not torch.is_grad_enabled():
             return forward(self, *inputs, **options)
         clock.synchronizes = True
-        clock.counts.reductions += 1
+        clock.counts.reducing_forwards += 1
         if clock.segment.mode != "no-sync":
             return forward(self, *inputs, **options)
         self.require_backward_grad_sync = False  # exactly what its no_sync() does

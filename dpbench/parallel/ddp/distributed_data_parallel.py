@@ -210,9 +210,9 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         return self._reducer.reduced_bytes
 
     @property
-    def reductions(self) -> int:
+    def collectives(self) -> int:
         """Collectives that averaged gradients since construction."""
-        return self._reducer.reductions
+        return self._reducer.collectives
 
     @property
     def device(self) -> torch.device:

@@ -89,7 +89,7 @@ class Reducer:
     Attributes:
         divisor: of the sum over the ranks; None means their number.
         reduced_bytes: bytes of dense gradients reduced since construction.
-        reductions: collectives that averaged gradients since construction.
+        collectives: that averaged gradients since construction.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Reducer:
             find_unused, static, as_view, overlap: see DistributedDataParallel.
         """
         self.divisor: int | None = None
-        self.reduced_bytes = self.reductions = 0
+        self.reduced_bytes = self.collectives = 0
         # What to reduce, and how.
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
@@ -337,7 +337,7 @@ class Reducer:
             except BaseException:
                 self._backward = None  # no error of this backward concerns the next forward
                 raise
-            self.reductions += 1
+            self.collectives += 1
             self.reduced_bytes += bucket.nbytes
         backward.sent = end
 

@@ -52,7 +52,7 @@ class StepMeter:
         self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         self.reduced_bytes = 0
         """Bytes of dense gradients summed over replicas."""
-        self.reductions = 0
+        self.summed_backwards = 0
         """Backward passes in which gradients were summed."""
 
     @contextmanager
@@ -207,7 +207,7 @@ class _AllReplicas(torch.autograd.Function):
             return (None, None, *of_parameters[0], *of_inputs)
         with meter.time("reduce"):
             total = sum_over_replicas(of_parameters, step.device)
-            meter.reductions += any(gradient is not None for gradient in total)
+            meter.summed_backwards += any(gradient is not None for gradient in total)
             meter.reduced_bytes += sum(
                 g.nbytes for g in total if g is not None and g.layout is torch.strided
             )

@@ -38,7 +38,7 @@ def train(clock: StepClock, finished: list[list[Segment]], steps: int = 1000) ->
             break
         clock.synchronizes = clock.loads = True
         modes.append(clock.segment.mode)
-        clock.counts = StepCounts(samples=8, reductions=1)
+        clock.counts = StepCounts(samples=8, reducing_forwards=1)
         clock.step_ended(FIRST)
     return modes
 

@@ -264,12 +264,12 @@ def test_without_reduction_the_gradients_are_those_of_replica_zero() -> None:
         loss = wrapper(x).sum()
     loss.backward()
     got = gradients(module)
-    assert wrapper.meter.reductions == wrapper.meter.reduced_bytes == 0
+    assert wrapper.meter.summed_backwards == wrapper.meter.reduced_bytes == 0
     module.zero_grad()
     module(x[:2]).sum().backward()
     assert_same(got, gradients(module))
     wrapper(x).sum().backward()
-    assert wrapper.meter.reductions == 1
+    assert wrapper.meter.summed_backwards == 1
     assert wrapper.meter.reduced_bytes == sum(p.nbytes for p in module.parameters())
 
 
