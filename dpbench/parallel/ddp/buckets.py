@@ -159,18 +159,16 @@ class Reduction:
         gradients: list[Any] = list(map(_GRADIENT, bucket.parameters))
         # Two passes over the list take a fraction of the time of one loop that asks each gradient.
         are_new = not any(map(is_, gradients, repeat(None))) and not any(map(is_, gradients, grads))
-        if are_new and not unused and not self._copied:
+        all_fit = not bucket.as_view or bucket.all_fit()
+        if are_new and all_fit and not unused and not self._copied:
             copy_all(views, gradients)
             if scale != 1.0:
                 bucket.flat.mul_(scale)
             if not bucket.as_view:
                 self._copy_back = list(zip(gradients, views, strict=True))
-            elif bucket.all_fit():
-                for parameter, grad in zip(bucket.parameters, grads, strict=True):
-                    parameter.grad = grad
-            else:
-                for place, gradient in enumerate(gradients):
-                    self._replace(place, gradient)
+                return
+            for parameter, grad in zip(bucket.parameters, grads, strict=True):
+                parameter.grad = grad
             return
         targets, sources, rest = [], [], []
         for place, (gradient, view) in enumerate(zip(gradients, views, strict=True)):

@@ -30,10 +30,7 @@ def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
         IndexError: a tensor has no dimension `dim`.
         ValueError: tensors without samples, or that disagree on their number, or bad devices.
     """
-    parsed = parse_devices(devices)
-    if batch_size(obj, dim) == 0:
-        raise ValueError(f"got tensors with 0 samples along dim {dim}, expected at least 1")
-    shards, _ = scatter_shards(obj, parsed, dim)
+    shards, _ = scatter_shards(obj, parse_devices(devices), dim)
     return shards
 
 
@@ -42,11 +39,17 @@ def scatter_shards(
 ) -> tuple[list[Any], list[int]]:
     """Like `scatter`, for parsed devices, with the number of samples in each shard; no numbers if
     there is nothing to split."""
-    total = batch_size(obj, dim)
-    sizes = balanced_split(total, len(devices)) if total else []
+    batched = [tensor for tensor in tensors(obj) if tensor.dim() > 0]
+    for tensor in batched:
+        if not -tensor.dim() <= dim < tensor.dim():
+            raise IndexError(f"cannot split dim {dim} of a tensor of shape {tuple(tensor.shape)}")
+    lengths = [tensor.size(dim) for tensor in batched]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"the tensors to split disagree on the size of dim {dim}: {lengths}")
+    sizes = balanced_split(lengths[0], len(devices)) if lengths else []
     # One split per tensor: its backward is one concatenation, and a tensor that stands at two
     # places is one tensor in each replica, too.
-    chunks = {id(leaf): _split(leaf, sizes, dim) for leaf in _batched(obj)}
+    chunks = {id(tensor): _split(tensor, sizes, dim) for tensor in batched}
 
     def shard(replica: int) -> Any:
         return map_leaves(
@@ -74,28 +77,6 @@ def balanced_split(n: int, parts: int) -> list[int]:
     parts = min(n, parts)
     size, remainder = divmod(n, parts)
     return [size + 1] * remainder + [size] * (parts - remainder)
-
-
-def batch_size(obj: Any, dim: int) -> int | None:
-    """The size of `dim` in the tensors of `obj`; None if there is nothing to split.
-
-    Raises:
-        IndexError: a tensor has no dimension `dim`.
-        ValueError: the sizes differ.
-    """
-    batched = _batched(obj)
-    for tensor in batched:
-        if not -tensor.dim() <= dim < tensor.dim():
-            raise IndexError(f"cannot split dim {dim} of a tensor of shape {tuple(tensor.shape)}")
-    sizes = [tensor.size(dim) for tensor in batched]
-    if len(set(sizes)) > 1:
-        raise ValueError(f"the tensors to split disagree on the size of dim {dim}: {sizes}")
-    return sizes[0] if sizes else None
-
-
-def _batched(obj: Any) -> list[Tensor]:
-    """The tensors that are to be split."""
-    return [tensor for tensor in tensors(obj) if tensor.dim() > 0]
 
 
 def _split(tensor: Tensor, sizes: list[int], dim: int) -> Sequence[Tensor]:

@@ -146,9 +146,9 @@ class ShardedOptimizer(Optimizer):
         norms = [torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)]
         for part in chain(*(share.parts for share in self._shares)):
             if part.place.parameter.grad is not None:
-                values = part.averages
-                wide = values if values.dtype.itemsize >= 4 else values.float()
-                norms.append(torch.linalg.vector_norm(wide, norm_type).double())
+                wide = torch.promote_types(part.averages.dtype, torch.float32)
+                norm = torch.linalg.vector_norm(part.averages, norm_type, dtype=wide)
+                norms.append(norm.double())
         mine = torch.linalg.vector_norm(torch.stack(norms), norm_type)
         everyone = torch.stack(gather_tensors(mine, self._group))
         together: Tensor = torch.linalg.vector_norm(everyone, norm_type)
