@@ -360,7 +360,7 @@ class NodesLauncher(HostLauncher):
         return outcome_of(
             [trace for one in results for trace in one.traces],
             time_limit_seconds,
-            name=lambda rank: f"rank {rank} on {nodes[trial.hosts[rank]].name}",
+            name=lambda rank: f"rank {rank} on {nodes[trial.host_of_replica[rank]].name}",
         )
 
 

@@ -31,7 +31,7 @@ LAUNCHERS = {
     "Kubernetes": "JOB_COMPLETION_INDEX WORLD_SIZE - - - -",
 }
 """The variables of each launcher for the fields rank, size, local_rank, local_size, node and
-nodes of Placement. What one does not set is computed, as if each node had the same number of
+node_count of Placement. What one does not set is computed, as if each node had the same number of
 processes."""
 TORCHRUN = (
     *LAUNCHERS["torchrun"].split(),
@@ -52,7 +52,7 @@ class Placement:
     local_size: int = 1
     """Number of processes on this node."""
     node: int = 0
-    nodes: int | None = None
+    node_count: int | None = None
     address: str | None = None
     """Host of the first process."""
     port: int = USUAL_PORT
@@ -120,7 +120,7 @@ def find_placement(environ: Mapping[str, str]) -> Placement | None:
             local_rank=read(names[2], rank % local_size, 0),
             local_size=local_size,
             node=read(names[4], rank // local_size, 0),
-            nodes=nodes or (size and -(-size // local_size)),
+            node_count=nodes or (size and -(-size // local_size)),
             address=environ.get("MASTER_ADDR"),
             port=read("MASTER_PORT", USUAL_PORT, 1, LARGEST_PORT),
             has_store=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",

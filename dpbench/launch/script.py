@@ -74,7 +74,7 @@ def measure_script(
         "stack": str(stack_path(scratch, rank)),
         "deadline": deadline,
     }
-    python = [sys.executable, "-u", inside.__file__, json.dumps(plan), *trial.script]
+    python = [sys.executable, "-u", inside.__file__, json.dumps(plan), *trial.script_command]
     process = subprocess.Popen(
         tied_to_this_process(python),
         env=variables(trial, rank, environ, int(os.environ["MASTER_PORT"])),

@@ -118,6 +118,6 @@ def rank_group(
         yield RankGroup(
             size=size,
             control=control,
-            comm_init_seconds=joined.connecting_seconds,
+            comm_init_seconds=joined.comm_init_seconds,
             group_class=group_class(joined.device),
         )

@@ -31,7 +31,7 @@ DEBUG_VARIABLES = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "NCCL_DEBUG": "INFO"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ranks:
+class Membership:
     """This process's place in its group."""
 
     rank: int
@@ -39,7 +39,7 @@ class Ranks:
     backend: str
     device: torch.device
     """Device on which this rank computes; for CUDA also the current device."""
-    connecting_seconds: float
+    comm_init_seconds: float
     """Seconds from the arrival of the last rank until the group was made and its first collective
     had passed: the start-up cost of a communicator, which no timed window includes."""
 
@@ -56,7 +56,7 @@ def process_group(
     wait_for_workers: bool = True,
     device: DeviceLike | None = None,
     debug: bool = False,
-) -> Iterator[Ranks]:
+) -> Iterator[Membership]:
     """Join the default process group of a launcher's ranks, and leave it after the block.
 
         >>> with dpbench.process_group("shm") as ranks:
@@ -132,12 +132,12 @@ def process_group(
             dist.all_reduce(torch.zeros(1, device=chosen))
             if chosen.type == "cuda":
                 torch.cuda.synchronize(chosen)
-        yield Ranks(
+        yield Membership(
             rank=rank,
             size=size,
             backend=name,
             device=chosen,
-            connecting_seconds=perf_counter() - started,
+            comm_init_seconds=perf_counter() - started,
         )
 
 

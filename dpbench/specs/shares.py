@@ -55,7 +55,7 @@ def split_evenly(total: int, parts: int) -> tuple[int, ...]:
     return (each + 1,) * more + (each,) * (parts - more)
 
 
-def placed(group_size: int, offered: Sequence[int]) -> tuple[int, ...]:
+def replicas_by_host(group_size: int, offered: Sequence[int]) -> tuple[int, ...]:
     """The number of a group's replicas on each host; hosts are filled one after the other, and
     those that get none are left out.
 

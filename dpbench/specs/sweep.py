@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from dpbench.specs.shares import Replicas, placed
+from dpbench.specs.shares import Replicas, replicas_by_host
 from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE
 from dpbench.specs.trial import MOST_REPETITIONS, TrialSpec
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
@@ -111,7 +111,7 @@ def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
             has_size = group_size in spec.group_sizes
         if not has_size:
             continue
-        nodes = placed(group_size, spec.nodes or (len(spec.devices),))
+        nodes = replicas_by_host(group_size, spec.nodes or (len(spec.devices),))
         for backend in spec.backends if traits.backend is None else (traits.backend,):
             trial = replace(
                 spec.trial,

@@ -144,7 +144,7 @@ class TrialSpec(RunSpec):
         return max(self.timed_steps, min(wanted, MOST_FILLING_STEPS))
 
     @property
-    def script(self) -> tuple[str, ...]:
+    def script_command(self) -> tuple[str, ...]:
         """The script and its arguments, with the values of this trial for PLACEHOLDERS; () without
         one."""
 
@@ -165,7 +165,7 @@ class TrialSpec(RunSpec):
         return replace(self, group_size=1, devices=self.devices[:1], nodes=())
 
     @property
-    def hosts(self) -> tuple[int, ...]:
+    def host_of_replica(self) -> tuple[int, ...]:
         """The number of the host that each replica is on."""
         counts = self.nodes or (self.group_size,)
         return tuple(host for host, count in enumerate(counts) for _ in range(count))
@@ -173,7 +173,7 @@ class TrialSpec(RunSpec):
     @property
     def places(self) -> tuple[tuple[int, str], ...]:
         """Host and device of each replica; replicas of one place share a device."""
-        return tuple(zip(self.hosts, self.devices, strict=True))
+        return tuple(zip(self.host_of_replica, self.devices, strict=True))
 
     def place_of(self, rank: int) -> str:
         """The device of a replica: "cuda:1", and "cuda:1 on host 0" where there are several."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.codec import canonical_json, differing_fields
-from dpbench.specs.shares import placed
+from dpbench.specs.shares import replicas_by_host
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 
 SIZES = st.integers(min_value=1, max_value=64)
@@ -111,13 +111,19 @@ def test_hosts_change_no_trial_that_runs_on_one() -> None:
 
 def test_a_replica_is_on_its_host() -> None:
     trial = trial_spec(group_size=3, nodes=(2, 1), devices=("cuda:0", "cuda:1", "cuda:0"))
-    assert trial.hosts == (0, 0, 1)
+    assert trial.host_of_replica == (0, 0, 1)
     assert trial.places == ((0, "cuda:0"), (0, "cuda:1"), (1, "cuda:0"))
     assert trial.place_of(2) == "cuda:0 on host 1"
     assert trial.of_one_replica == trial_spec(group_size=1, devices=("cuda:0",))
 
 
 def test_a_group_fills_one_host_after_the_other() -> None:
-    assert [placed(n, (2, 3)) for n in range(1, 6)] == [(1,), (2,), (2, 1), (2, 2), (2, 3)]
+    assert [replicas_by_host(n, (2, 3)) for n in range(1, 6)] == [
+        (1,),
+        (2,),
+        (2, 1),
+        (2, 2),
+        (2, 3),
+    ]
     with pytest.raises(ValueError, match="6 replicas on hosts that offer 5"):
-        placed(6, (2, 3))
+        replicas_by_host(6, (2, 3))

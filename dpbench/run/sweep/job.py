@@ -33,7 +33,7 @@ class Job:
     """A sweep, and how it is to be measured."""
 
     spec: SweepSpec
-    hosts: Sequence[Node]
+    nodes: Sequence[Node]
     """The hosts that measure it, of which the first plans and records; one without a `team`."""
     folder: Path
     command: Sequence[str]
@@ -55,14 +55,14 @@ class Job:
     @property
     def here(self) -> Node:
         """This host."""
-        return self.team.me if self.team else self.hosts[0]
+        return self.team.me if self.team else self.nodes[0]
 
     @property
     def to_finish(self) -> str | None:
         """The command that finishes a sweep after an interrupt; other commands have none."""
         if self.command[:1] != ["sweep"]:
             return None
-        name = self.hosts[0].folder if self.team else self.folder.name
+        name = self.nodes[0].folder if self.team else self.folder.name
         again = finishing_command(self.command, self.spec, name)
         return f"on every node, as before: {again}" if self.team else again
 
@@ -102,13 +102,13 @@ def planned(options: SweepOptions, request: NodeRequest | None) -> Iterator[Job]
             from dpbench.run.sweep.largest_batch import with_largest
 
             options = with_largest(options, here, notes)
-        hosts = team.nodes if team else (here,)
-        spec = build_sweep_spec(options, hosts, notes)
+        nodes = team.nodes if team else (here,)
+        spec = build_sweep_spec(options, nodes, notes)
         if earlier is not None:
             _check_resumable(earlier, spec)
         job = Job(
             spec=spec,
-            hosts=hosts,
+            nodes=nodes,
             folder=folder,
             command=["sweep", *options.words()],
             data_dir=options.data_dir,
@@ -130,7 +130,7 @@ def job_here(options: SweepOptions, folder: Path, command: Sequence[str]) -> Job
     here = host_here(options, notes)
     return Job(
         spec=build_sweep_spec(options, [here], notes),
-        hosts=[here],
+        nodes=[here],
         folder=folder,
         command=command,
         data_dir=options.data_dir,

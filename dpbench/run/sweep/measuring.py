@@ -75,8 +75,8 @@ def measure(job: Job, progress: TrialProgress, goals: Iterable[int] | None = Non
             else ResultsStore.create(job.folder, job.command, job.spec)
         )
         with opened as results, interruptible(interrupted_words), progress:
-            for host in job.hosts:
-                results.add_environment(host.environment)
+            for node in job.nodes:
+                results.add_environment(node.environment)
             for goal in goals or (job.spec.repetitions,):
                 every = plan_trials(job.spec, goal)
                 wanted = [one for one in every if one.configuration not in unusable]
@@ -90,7 +90,7 @@ def measure(job: Job, progress: TrialProgress, goals: Iterable[int] | None = Non
                 for record in run_trials(
                     (*idle, *waiting),
                     launcher,
-                    environment_ids=[host.environment.environment_id for host in job.hosts],
+                    environment_ids=[node.environment.environment_id for node in job.nodes],
                     time_limit_seconds=job.spec.time_limit_seconds,
                     earlier=records,
                     stop_after_failure=job.stop_after_failure,
@@ -175,7 +175,7 @@ def _failed_before(
         failed = record.trial
         if record.status in (Status.COMPLETED, Status.SKIPPED):
             continue
-        if trial.script and trial.script == failed.script:
+        if trial.script_command and trial.script_command == failed.script_command:
             whole = IMPLEMENTATIONS[failed.implementation].communicates
             again = whole and failed.group_size == largest
             again = again or failed.configuration == trial.configuration

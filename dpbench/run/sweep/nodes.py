@@ -27,7 +27,7 @@ def parse_nodes(options: SweepOptions, placed: Placement | None) -> NodeRequest 
     """
     count, rank = options.nnodes, options.node_rank
     if placed is not None:
-        count = placed.nodes if count is None else count
+        count = placed.node_count if count is None else count
         rank = placed.node if rank is None else rank
     if count is None:
         for name in ("node_rank", "rdzv_endpoint"):

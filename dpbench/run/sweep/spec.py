@@ -20,7 +20,7 @@ from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
 from dpbench.specs import AXES, WORKLOAD_SETTINGS, SweepSpec, TrialSpec, WorkloadSpec
-from dpbench.specs.shares import placed
+from dpbench.specs.shares import replicas_by_host
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, OWN_BATCH_SIZE, SINGLE
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _check(options: SweepOptions, hosts: Sequence[Node], group_sizes: tuple[int,
 def _threads(options: SweepOptions, hosts: Sequence[Node], largest_group: int) -> tuple[int, ...]:
     """Threads per replica: as asked for, or as many as every host has for its part of the largest
     group. Raises UsageError for more than that."""
-    counts = placed(largest_group, [len(host.devices) for host in hosts])
+    counts = replicas_by_host(largest_group, [len(host.devices) for host in hosts])
     several: tuple[int | None, ...] = options.threads or (None,)
     return tuple(
         min(

@@ -41,7 +41,7 @@ def test_a_batch_that_the_dataset_has_no_samples_for_is_refused(tmp_path: Path) 
     spec = sweep_spec(
         workload=WorkloadSpec(architecture="mlp", dataset="digits"), batch_sizes=(900,)
     )
-    job = Job(spec=spec, hosts=[here()], folder=tmp_path, command=())
+    job = Job(spec=spec, nodes=[here()], folder=tmp_path, command=())
     message = (
         "2 replicas take 1,800 samples in one step, and digits has 1,797; expected fewer --gpus"
     )
@@ -56,7 +56,7 @@ def test_threads_of_the_users_dataset_end_before_the_sweep(
     monkeypatch.chdir(tmp_path)
     Path("items.py").write_text(SPINNING_ITEMS)
     spec = sweep_spec(workload=WorkloadSpec(architecture="linear", dataset="items.py:items"))
-    job = Job(spec=spec, hosts=[here()], folder=tmp_path / "out", command=())
+    job = Job(spec=spec, nodes=[here()], folder=tmp_path / "out", command=())
     with launcher_for(job):
         assert "spinning" not in {thread.name for thread in threading.enumerate()}
     few = replace(job, spec=replace(spec, batch_sizes=(16,)))
