@@ -29,7 +29,7 @@ from tests.cli.stored import HERE
 from tests.ports import free_port
 
 TOKEN = "a-token-of-the-tests"
-SRUN = Placement(rank=1, size=2, node=1, nodes=2, address="host0", port=29603, has_store=False)
+SRUN = Placement(rank=1, size=2, node=1, node_count=2, address="host0", port=29603, has_store=False)
 TYPED = SweepOptions(nnodes=2, node_rank=1, rdzv_endpoint="[::1]:29503")
 
 
@@ -38,11 +38,11 @@ TYPED = SweepOptions(nnodes=2, node_rank=1, rdzv_endpoint="[::1]:29503")
     [
         (SweepOptions(), None, None),
         (SweepOptions(nnodes=1), None, None),
-        (SweepOptions(), replace(SRUN, nodes=1, node=0), None),
+        (SweepOptions(), replace(SRUN, node_count=1, node=0), None),
         (TYPED, None, (2, 1, "::1", 29503, False)),
         (SweepOptions(), SRUN, (2, 1, "host0", 29603, False)),
         (SweepOptions(), replace(SRUN, has_store=True), (2, 1, "host0", 29603, True)),
-        (SweepOptions(nnodes=2), replace(SRUN, nodes=None), (2, 1, "host0", 29603, False)),
+        (SweepOptions(nnodes=2), replace(SRUN, node_count=None), (2, 1, "host0", 29603, False)),
         (TYPED.model_copy(update={"node_rank": None}), SRUN, (2, 1, "::1", 29503, False)),
     ],
 )
