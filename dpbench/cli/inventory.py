@@ -44,11 +44,10 @@ def inventory(
     if kind == "results":
         _list_results(results_dir, as_json=as_json)
         return
-    from dpbench.report.inventory import names_answer, overview
+    from dpbench.report.inventory import names_answer
 
     rows = [row for row in _names() if kind in (None, row[0])]
-    found = overview(rows) if kind is None else names_answer(rows)
-    print_result(found.render(as_json=as_json))
+    print_result(names_answer(rows).render(as_json=as_json))
 
 
 def _list_results(directory: Path | None, *, as_json: bool) -> None:

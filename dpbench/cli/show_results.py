@@ -55,8 +55,8 @@ def show(
 ) -> None:
     """Prints results for people, and where their `page` is; raises UsageError for `columns`."""
     from dpbench.report.collectives import stored_answer
-    from dpbench.report.layout import table_limit
     from dpbench.report.screen import screen
+    from dpbench.report.table import table_limit
 
     if (stored := subject.collectives) is not None:
         found = stored_answer(stored).text

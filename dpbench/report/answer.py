@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.layout import WIDTH, bullets, escape, filled, not_shown, table_width
-from dpbench.report.table import Table
+from dpbench.report.table import WIDTH, Table, bullets, escape, filled, not_shown, table_width
 
 Paragraph = str | Table | Sequence[str]
 """Lines of text, a table, or notes. An empty one is left out."""

@@ -12,7 +12,7 @@ from typing import Any
 from dpbench import units
 from dpbench.records.environment import Environment
 from dpbench.report.answer import Answer
-from dpbench.report.table import MISSING, Table, column, text_column
+from dpbench.report.table import MISSING, Table, TableColumn, column, text_column
 from dpbench.requirements import PYTHON, TORCH, untried_torch, version_words
 from dpbench.specs import Labels, TrialSpec
 from dpbench.specs.shares import on_hosts
@@ -29,43 +29,27 @@ ListedFolder = tuple[Path, str, int, str, str]
 
 
 def names_answer(rows: Sequence[Listed]) -> Answer:
-    """A row for each name, all of one kind."""
-    return Answer(
-        paragraphs=(
-            Table(
-                columns=(
-                    text_column("Name", [name for _, name, _, _ in rows]),
-                    text_column("Usable", ["no" if reason else "yes" for _, _, reason, _ in rows]),
-                    text_column("What", [reason or text for *_, reason, text in rows], folds=True),
-                )
-            ),
-        ),
-        data=_data(rows),
-    )
-
-
-def overview(rows: Sequence[Listed]) -> Answer:
-    """A line for each kind; names that cannot be used here are in parentheses."""
+    """A row for each name if all are of one kind; else one for each kind, in which names that
+    cannot be used here are in parentheses."""
     names: dict[str, list[str]] = {}
     for kind, name, reason, _ in rows:
         names.setdefault(kind, []).append(name if reason is None else f"({name})")
-    return Answer(
-        paragraphs=(
-            Table(
-                columns=(
-                    text_column("Kind", names),
-                    text_column("Names", map(", ".join, names.values()), folds=True),
-                )
-            ),
-            "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons.",
-        ),
-        data=_data(rows),
-    )
-
-
-def _data(rows: Sequence[Listed]) -> list[dict[str, str | None]]:
+    if len(names) == 1:
+        columns: tuple[TableColumn, ...] = (
+            text_column("Name", [name for _, name, _, _ in rows]),
+            text_column("Usable", ["no" if reason else "yes" for _, _, reason, _ in rows]),
+            text_column("What", [reason or text for *_, reason, text in rows], folds=True),
+        )
+        more = ""
+    else:
+        columns = (
+            text_column("Kind", names),
+            text_column("Names", map(", ".join, names.values()), folds=True),
+        )
+        more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
     keys = ("kind", "name", "reason", "description")
-    return [dict(zip(keys, row, strict=True)) for row in rows]
+    data = [dict(zip(keys, row, strict=True)) for row in rows]
+    return Answer(paragraphs=(Table(columns=columns), more), data=data)
 
 
 def results_answer(found: Sequence[ListedFolder]) -> Answer:

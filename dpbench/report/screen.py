@@ -11,7 +11,7 @@ from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.footnotes import notes, reasons, sources, ties, too_noisy, unavailable, warnings
 from dpbench.report.headline import headline_sentences
-from dpbench.report.layout import WIDTH, bullets, filled, side_by_side, table_width
+from dpbench.report.table import WIDTH, bullets, filled, side_by_side, table_width
 from dpbench.report.tables import rows_text
 
 MOST_REASONS = 3

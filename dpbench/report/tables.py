@@ -16,9 +16,8 @@ from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.answer import json_text
 from dpbench.report.footnotes import unavailable
-from dpbench.report.layout import filled, not_shown
 from dpbench.report.numbers import NOISY, cell, metric_column, write
-from dpbench.report.table import MISSING, Table, text_column
+from dpbench.report.table import MISSING, Table, filled, not_shown, text_column
 from dpbench.specs.traits import INDEPENDENT
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.explanation import explanation_answer
-from dpbench.report.layout import NO_BREAK
+from dpbench.report.table import NO_BREAK
 from dpbench.run.results import filter_choices, latest_folders
 from dpbench.specs.traits import SCRIPT
 from dpbench.store import LOGS_FOLDER, load_sweep

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dpbench.report.layout import filled
-from dpbench.report.table import Table, column, text_column
+from dpbench.report.table import Table, column, filled, text_column
 
 HOSTILE = "@channel <img src=x onerror=alert(1)> [a](b) | `c` *d* 5 % a_b"
 TABLE = Table(columns=(text_column("Name", [HOSTILE]), column("n", ["1,000 ± 3"])))
