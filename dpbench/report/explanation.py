@@ -52,7 +52,19 @@ def explanation_answer(
     remarks = [*factor_notes(own), *reasons(rows), *notes]
     others = sum(one not in own for one in not_too_noisy(explanations))
     if verbose:
-        remarks = [READING, *_phases(own), *remarks]
+        phases = []
+        for one in own:
+            of_step = one.phases.seconds if one.phases else {}
+            listed = [", ".join(f"{name} {time_text(e)}" for name, e in of_step.items())]
+            if one.phases and (parts := one.phases.of_replicas):
+                within = ", ".join(f"{name} {time_text(e)}" for name, e in parts.items())
+                listed.append(f"within forward and backward: {within}")
+            if of_step:
+                phases.append(
+                    f"phases of {one.row.label}, each timed until the device is idle: "
+                    f"{'; '.join(listed)}"
+                )
+        remarks = [READING, *phases, *remarks]
     elif others and not is_script:
         remarks.append(
             f"{units.counted(others, 'other configuration')}: choose with --implementations, "
@@ -206,21 +218,6 @@ def _price(causes: Sequence[Cause]) -> str:
     if len(shares) == 1:
         return f"{percentage(shares[0])} of the step is"
     return f"{units.span(round(100 * one.value) for one in shares)} % of the step is"
-
-
-def _phases(explanations: Sequence[Explanation]) -> Iterator[str]:
-    """The phases of each configuration that measured them."""
-    for one in explanations:
-        if one.phases is None:
-            continue
-        listed = (
-            ", ".join(f"{name} {time_text(found)}" for name, found in seconds.items())
-            for seconds in (one.phases.seconds, one.phases.of_replicas)
-        )
-        yield (
-            f"phases of {one.row.label}, each timed until the device is idle: "
-            f"{'; within forward and backward: '.join(filter(None, listed))}"
-        )
 
 
 def _plain(one: Explanation) -> dict[str, Any]:

@@ -138,11 +138,18 @@ def build_page(subject: Subject, *, charts: bool = False) -> Page:
     said = (*subject.unfinished, *(one.reason for one in withheld.values()))
     alerts = (*subject.unfinished, *headline_sentences(withheld), *warnings(subject, said))
     pictures = [*_draw(subject)] if charts else []
+    # How many configurations have the gradients of one process, if any was checked.
+    verified: list[Tile] = []
+    if subject.sweep is not None and any(row.verified is not None for row in subject.rows):
+        right = sum(row.verified is True for row in subject.rows)
+        every = sum(bool(row.throughput) or row.verified is not None for row in subject.rows)
+        about = "configurations match a single process"
+        verified.append(("Gradients verified", f"{right:,} of {every:,}", about))
     return Page(
         title=one_line(subject.name),
         about=" · ".join(map(one_line, _about(subject))),
         warnings=tuple(map(one_line, alerts)),
-        tiles=(*tiles(subject.headlines), *_gradients(subject)),
+        tiles=(*tiles(subject.headlines), *verified),
         advice=tuple(map(one_line, islice(_advice(subject, counts_rows=True), MOST_ADVICE))),
         sections=tuple(_sections(subject, pictures)),
     )
@@ -235,17 +242,6 @@ def _about(subject: Subject) -> Iterator[str]:
     records = subject.sweep.records
     ran = len({one.trial.trial_id for one in records if one.status is not Status.SKIPPED})
     yield units.counted(ran, "trial")
-
-
-def _gradients(subject: Subject) -> Iterator[Tile]:
-    """How many configurations have the gradients of one process; nothing if none was checked."""
-    judged = [row for row in subject.rows if row.verified is not None]
-    if subject.sweep is None or not judged:
-        return
-    right = sum(row.verified is True for row in judged)
-    every = sum(row.throughput is not None or row.verified is not None for row in subject.rows)
-    about = "configurations match a single process"
-    yield "Gradients verified", f"{right:,} of {every:,}", about
 
 
 def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:

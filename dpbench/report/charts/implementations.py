@@ -85,19 +85,16 @@ def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
     def environments(row: Row) -> set[str]:
         return {comparable(name) for record in row.records for name in record.environment_ids}
 
-    return {
-        one: UNITY if one is reference else _ratio(one, reference)
-        for one in case
-        if environments(one) == environments(reference)
-    }
+    def ratio(one: Row) -> Estimate:
+        if one is reference:
+            return UNITY
+        if one.records and reference.records:
+            return speedup_of(one.records, reference.records)
+        # Of published rows the values are all there is.
+        speeds = [row.throughput for row in (one, reference) if row.throughput]
+        return single_value(speeds[0].value / speeds[1].value, "×")
 
-
-def _ratio(one: Row, reference: Row) -> Estimate:
-    """The ratio of two speeds; of published rows the values are all there is."""
-    if one.records and reference.records:
-        return speedup_of(one.records, reference.records)
-    speeds = [row.throughput for row in (one, reference) if row.throughput]
-    return single_value(speeds[0].value / speeds[1].value, "×")
+    return {one: ratio(one) for one in case if environments(one) == environments(reference)}
 
 
 def _is_stated(ratio: Estimate) -> bool:
