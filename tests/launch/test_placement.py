@@ -38,20 +38,20 @@ OPEN_MPI = {
 }
 KUBERNETES = {"JOB_COMPLETION_INDEX": "1", "MASTER_ADDR": "job-0.service"}
 PLACES: list[tuple[dict[str, str], dict[str, Any]]] = [
-    (TORCHRUN, {"node": 1, "nodes": 2, "local_rank": 1, "port": 29511, "has_store": True}),
+    (TORCHRUN, {"node": 1, "node_count": 2, "local_rank": 1, "port": 29511, "has_store": True}),
     (
         {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "host0"},
-        {"node": 1, "nodes": 2, "local_rank": 0, "local_size": 1, "has_store": False},
+        {"node": 1, "node_count": 2, "local_rank": 0, "local_size": 1, "has_store": False},
     ),
-    (SLURM, {"node": 1, "nodes": 2, "address": None, "local_size": 1}),
+    (SLURM, {"node": 1, "node_count": 2, "address": None, "local_size": 1}),
     (
         SLURM | {"MASTER_ADDR": "other", "MASTER_PORT": "4000"},
         {"address": "other", "port": 4000},
     ),
-    (OPEN_MPI, {"rank": 5, "node": 1, "nodes": 2, "local_rank": 1, "local_size": 4}),
-    ({"PMI_RANK": "1", "PMI_SIZE": "2"}, {"node": 1, "nodes": 2, "address": None}),
-    (KUBERNETES, {"node": 1, "nodes": None, "address": "job-0.service"}),
-    (KUBERNETES | {"WORLD_SIZE": "2"}, {"node": 1, "nodes": 2}),
+    (OPEN_MPI, {"rank": 5, "node": 1, "node_count": 2, "local_rank": 1, "local_size": 4}),
+    ({"PMI_RANK": "1", "PMI_SIZE": "2"}, {"node": 1, "node_count": 2, "address": None}),
+    (KUBERNETES, {"node": 1, "node_count": None, "address": "job-0.service"}),
+    (KUBERNETES | {"WORLD_SIZE": "2"}, {"node": 1, "node_count": 2}),
 ]
 
 
