@@ -23,13 +23,13 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import Outcome
 from dpbench.records.environment import Accelerator
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.sweep.measuring import exit_status, run_trials
+from dpbench.run.sweep.measuring import exit_status
 from dpbench.specs import TrialSpec
 from dpbench.specs.sweep import plan_trials
 from tests.builders import sweep_spec
 from tests.cli.command import dpbench, start
 from tests.launch import synthetic
-from tests.launch.synthetic import SyntheticLauncher
+from tests.launch.synthetic import SyntheticLauncher, run_trials
 
 TWO = ["--gpus", "2", "--oversubscribe"]
 STEPS = ["--batch-sizes", "4", "--steps", "3", "--warmup", "1"]
@@ -185,7 +185,7 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
 
 def records(*statuses: Status) -> list[TrialRecord]:
     trials = plan_trials(sweep_spec())[: len(statuses)]
-    measured = run_trials(trials, SyntheticLauncher(), environment_ids=[""], time_limit_seconds=1)
+    measured = run_trials(trials)
     pairs = zip(measured, statuses, strict=True)
     return [replace(record, status=status) for record, status in pairs]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +28,11 @@ from dpbench.records.trial import (
     Phases,
     RankMeasurement,
     Status,
+    TrialRecord,
     Verification,
     Window,
 )
+from dpbench.run.sweep.measuring import run_trial
 from dpbench.run.this_machine import TEST_LAUNCHERS
 from dpbench.specs import TrialSpec
 
@@ -97,6 +99,29 @@ class SyntheticLauncher(HostLauncher):
             verification=verified if trial.repetition == 0 else None,
             flops_per_item=FLOPS_PER_ITEM if trial.repetition == 0 else None,
         )
+
+
+def run_trials(
+    trials: Sequence[TrialSpec],
+    launcher: HostLauncher | None = None,
+    *,
+    environment_id: str = "e",
+    stop_after_failure: bool = False,
+) -> list[TrialRecord]:
+    """The records of the trials, as a sweep runs them."""
+    records: list[TrialRecord] = []
+    for trial in trials:
+        record = run_trial(
+            trial,
+            launcher or SyntheticLauncher(),
+            records,
+            environment_ids=[environment_id],
+            time_limit_seconds=1,
+            largest_group=max(one.group_size for one in trials),
+            stop_after_failure=stop_after_failure,
+        )
+        records.append(record)
+    return records
 
 
 def _timed_steps(trial: TrialSpec) -> int:

@@ -14,18 +14,13 @@ from dpbench import store
 from dpbench.errors import NewerSchema, StoreError, UsageError
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
-from dpbench.run.sweep.measuring import run_trials
 from dpbench.specs.sweep import plan_trials
 from dpbench.store import ResultsStore
 from tests.builders import sweep_spec
-from tests.launch.synthetic import SyntheticLauncher
+from tests.launch.synthetic import run_trials
 
 SPEC = sweep_spec()
-RECORDS = tuple(
-    run_trials(
-        plan_trials(SPEC), SyntheticLauncher(), environment_ids=["e"], time_limit_seconds=1.0
-    )
-)
+RECORDS = tuple(run_trials(plan_trials(SPEC)))
 
 
 def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Path:

@@ -61,10 +61,6 @@ def measure(job: Job, progress: TrialProgress, goals: Iterable[int] | None = Non
         def stored_words() -> str:
             return units.stored(len(wanted) - len(missing(wanted, records)), len(wanted))
 
-        def start(trial: TrialSpec) -> None:
-            _require_same_code(job, stored_words)
-            progress.started(trial)
-
         def interrupted_words() -> str:
             rest = f"; to finish: {job.to_finish}" if job.to_finish else ""
             return f"{stored_words()} in {job.folder}{rest}"
@@ -87,18 +83,21 @@ def measure(job: Job, progress: TrialProgress, goals: Iterable[int] | None = Non
                 progress.planned(waiting, names.configuration)
                 # Rows that cannot run are stored before the others take minutes.
                 idle = [one for one in left if one.configuration in unusable]
-                for record in run_trials(
-                    (*idle, *waiting),
-                    launcher,
-                    environment_ids=[node.environment.environment_id for node in job.nodes],
-                    time_limit_seconds=job.spec.time_limit_seconds,
-                    earlier=records,
-                    stop_after_failure=job.stop_after_failure,
-                    on_start=start,
-                ):
+                for trial in (*idle, *waiting):
+                    _require_same_code(job, stored_words)
+                    progress.started(trial)
+                    record = run_trial(
+                        trial,
+                        launcher,
+                        records,
+                        environment_ids=[node.environment.environment_id for node in job.nodes],
+                        time_limit_seconds=job.spec.time_limit_seconds,
+                        largest_group=max(job.spec.group_sizes),
+                        stop_after_failure=job.stop_after_failure,
+                    )
                     results.append(record)
                     records.append(record)
-                    if record.trial.configuration not in unusable:
+                    if trial.configuration not in unusable:
                         progress.finished(record)
     return store.load_sweep(job.folder)
 
@@ -117,52 +116,44 @@ def follow(job: Job, progress: TrialProgress) -> None:
             job.folder.rmdir()
 
 
-def run_trials(
-    trials: Iterable[TrialSpec],
+def run_trial(
+    trial: TrialSpec,
     launcher: HostLauncher,
+    earlier: Sequence[TrialRecord],
     *,
     environment_ids: Sequence[str],
     time_limit_seconds: float,
-    earlier: Iterable[TrialRecord] = (),
+    largest_group: int,
     stop_after_failure: bool = False,
-    on_start: Callable[[TrialSpec], None] = lambda _: None,
-) -> Iterator[TrialRecord]:
-    """Run the trials one after the other.
+) -> TrialRecord:
+    """Run a trial, once more if something outside killed it.
 
-    `environment_ids` are those of the hosts, `earlier` are the records of the sweep so far, and
-    `on_start` is called before each trial. A trial that something outside killed is retried once.
-    With `stop_after_failure`, once a row has failed at one group size, its further repetitions and
-    its larger groups are skipped with that reason. A training script that has failed is not run
-    again in the same way, and after a failure in the largest group not at all with the same
-    arguments.
+    `environment_ids` are those of the hosts, `earlier` are the records of the sweep so far. With
+    `stop_after_failure`, once a row has failed at one group size, its further repetitions and its
+    larger groups are skipped with that reason. A training script that has failed is not run again
+    in the same way, and after a failure in the largest group not at all with the same arguments.
     """
-    trials, records = [*trials], [*earlier]
-    largest = max((trial.group_size for trial in trials), default=1)
 
-    def run(trial: TrialSpec) -> Outcome:
-        reason = _failed_before(trial, records, largest, stops=stop_after_failure)
+    def run() -> Outcome:
+        reason = _failed_before(trial, earlier, largest_group, stops=stop_after_failure)
         if reason := reason or launcher.unusable_reason(trial):
             return Outcome(status=Status.SKIPPED, reason=reason)
-        return launcher.run(_with_chosen_steps(trial, records), time_limit_seconds)
+        return launcher.run(_with_chosen_steps(trial, earlier), time_limit_seconds)
 
-    for trial in trials:
-        on_start(trial)
-        outcome, timing = attempt(plain_label(trial), partial(run, trial))
-        record = TrialRecord(
-            trial=trial,
-            environment_ids=tuple(environment_ids[: max(len(trial.nodes), 1)]),
-            status=outcome.status,
-            item=outcome.item,
-            items_per_sample=outcome.items_per_sample,
-            reason=outcome.reason,
-            ranks=outcome.ranks,
-            verification=outcome.verification,
-            flops_per_item=outcome.flops_per_item,
-            host_load=outcome.host_load,
-            **timing,
-        )
-        records.append(record)
-        yield record
+    outcome, timing = attempt(plain_label(trial), run)
+    return TrialRecord(
+        trial=trial,
+        environment_ids=tuple(environment_ids[: max(len(trial.nodes), 1)]),
+        status=outcome.status,
+        item=outcome.item,
+        items_per_sample=outcome.items_per_sample,
+        reason=outcome.reason,
+        ranks=outcome.ranks,
+        verification=outcome.verification,
+        flops_per_item=outcome.flops_per_item,
+        host_load=outcome.host_load,
+        **timing,
+    )
 
 
 def _failed_before(

@@ -19,11 +19,10 @@ from dpbench.errors import NotComparable, UsageError
 from dpbench.records import environment
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.sweep.measuring import run_trials
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import WRONG, rank, record, run, runs, side, trial, window
 from tests.builders import trial_spec
-from tests.launch.synthetic import SyntheticLauncher
+from tests.launch.synthetic import run_trials
 
 SPEEDS = (100.0, 101.0, 99.0)
 NOT_IDENTITY = {
@@ -148,10 +147,7 @@ ENVIRONMENTS_HERE = replace(environment.capture(), cores=2)
 
 def run_here(here: Environment = ENVIRONMENTS_HERE, group_size: int = 2) -> TrialRecord:
     trial = trial_spec(group_size=group_size)
-    identifier = here.environment_id
-    (only,) = run_trials(
-        [trial], SyntheticLauncher(), environment_ids=[identifier], time_limit_seconds=1
-    )
+    (only,) = run_trials([trial], environment_id=here.environment_id)
     return only
 
 

@@ -17,12 +17,12 @@ from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import HostLoad, Status
 from dpbench.run.sweep.job import Job, host_here
-from dpbench.run.sweep.measuring import launcher_for, run_trials
+from dpbench.run.sweep.measuring import launcher_for
 from dpbench.specs import TrialSpec, WorkloadSpec, plain_label
 from dpbench.specs.sweep import plan_trials
 from tests.builders import sweep_spec, trial_spec
 from tests.cli.synthetic import dpbench
-from tests.launch.synthetic import SyntheticLauncher
+from tests.launch.synthetic import SyntheticLauncher, run_trials
 
 SPINNING_ITEMS = """
 import threading, time, torch
@@ -113,19 +113,9 @@ class Refusing(SyntheticLauncher):
 
 def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
     trials = [trial_spec(backend="nccl"), trial_spec()]
-    started: list[TrialSpec] = []
-    records = list(
-        run_trials(
-            trials,
-            Refusing(),
-            environment_ids=["here"],
-            time_limit_seconds=1,
-            on_start=started.append,
-        )
-    )
+    records = run_trials(trials, Refusing())
     assert [record.status for record in records] == [Status.SKIPPED, Status.COMPLETED]
     assert records[0].reason == "no such thing here"
-    assert started == trials
 
 
 class FailingAt(SyntheticLauncher):
@@ -147,15 +137,7 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
         implementations=("ddp",), group_sizes=(1, 2, 4), batch_sizes=(4,), devices=("cpu",) * 4
     )
     launcher = FailingAt(2)
-    records = list(
-        run_trials(
-            plan_trials(spec),
-            launcher,
-            environment_ids=[""],
-            time_limit_seconds=1,
-            stop_after_failure=True,
-        )
-    )
+    records = run_trials(plan_trials(spec), launcher, stop_after_failure=True)
     sizes = [trial.group_size for trial in launcher.ran if trial.implementation == "ddp"]
     assert sizes == [1, 2, 1]
     (reason,) = {record.reason for record in records if record.status is Status.SKIPPED}
@@ -188,9 +170,7 @@ def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all() -> 
         ran.clear()
         launcher = Failing()
         launcher.fails = fails
-        records = run_trials(
-            plan_trials(spec), launcher, environment_ids=[""], time_limit_seconds=1
-        )
+        records = run_trials(plan_trials(spec), launcher)
         return {one.reason for one in records if one.status is Status.SKIPPED}
 
     assert reasons("script") == {"script ×2 failed"}
@@ -215,9 +195,7 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
     said: list[str] = []
     trials = plan_trials(sweep_spec())[:3]
     with said_to(said.append):
-        records = [
-            *run_trials(trials, Answering(), environment_ids=[""], time_limit_seconds=1),
-        ]
+        records = run_trials(trials, Answering())
     assert [(r.status, r.reason, r.tried_again_after) for r in records] == [
         (Status.COMPLETED, None, "killed"),
         (Status.FAILED, "crashed", None),
