@@ -5,7 +5,6 @@ Environment variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) come from the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.measure.device import current_cuda_device
-from dpbench.parallel.groups import decoded, encoded, gather_bytes, gather_values
+from dpbench.parallel.groups import decoded, encoded, gather_values
 from dpbench.rendezvous.barrier import on_first_rank
 from dpbench.rendezvous.process_group import group_class, process_group
 from dpbench.specs.traits import BACKENDS
@@ -58,17 +57,11 @@ class RankGroup:
         return max(map(float, self.gather(value)))
 
     def gather(self, value: Any) -> list[Any]:
-        """The `value` of every rank, by rank: anything that JSON has, and floats that are not
-        finite."""
-        if self.control is None:
-            return [value]
-        return [*map(json.loads, gather_bytes(json.dumps(value).encode(), self.control))]
+        """The `value` of every rank, by rank, as in `parallel.groups.gather_values`."""
+        return [value] if self.control is None else gather_values(value, self.control)
 
     def gather_on_first(self, value: Any) -> list[Any] | None:
-        """The `value` of every rank, by rank, on rank 0; None elsewhere.
-
-        `value` is as in `parallel.groups.gather_values`; tensors from other ranks are on the CPU.
-        """
+        """`gather` on rank 0; None elsewhere. Tensors from other ranks are on the CPU."""
         if self.control is None:
             return [value]
         return gather_values(value, self.control, root=0) or None

@@ -19,8 +19,7 @@ from time import perf_counter
 import torch
 import torch.distributed as dist
 
-from dpbench import architecture as architectures
-from dpbench.architecture import Architecture
+from dpbench.architecture import Architecture, items_per_sample, load_architecture
 from dpbench.data import datasets
 from dpbench.data.items import CollatedDataset, Source, load_items
 from dpbench.data.registry import SYNTHETIC, is_function
@@ -79,7 +78,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankRep
     devices = set_devices_and_threads(trial, rank)
     device = devices[0]
     set_tf32(trial.workload.dtype)
-    architecture = architectures.load_architecture(trial.workload.architecture)
+    architecture = load_architecture(trial.workload.architecture)
     source = _source(trial, architecture, prepared)
     batches = BatchSampler(trial, rank, len(source), device if trial.prefetch is None else HOST)
     verification = None
@@ -107,7 +106,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankRep
     counts_flops = (rank, trial.repetition) == (0, 0)
     return RankReport(
         item=architecture.item,
-        items_per_sample=architectures.items_per_sample(architecture),
+        items_per_sample=items_per_sample(architecture),
         measurement=None if wrong else measurement,
         verification=verification,
         # Counted last; a failure must not lose the measurement, and is reported.

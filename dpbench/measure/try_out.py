@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 
-from dpbench import architecture as architectures
 from dpbench import units
-from dpbench.architecture import Architecture
+from dpbench.architecture import Architecture, architecture_notes, is_user_code, load_architecture
 from dpbench.architecture.built import GivenParts, TorchvisionClassifier
 from dpbench.architecture.user_errors import code_place, described, seeded, user_errors_in
 from dpbench.data.batch import call
@@ -53,12 +52,12 @@ def try_out(arch: str, *, dataset: str | None, seed: int) -> Tried:
     Raises UsageError.
     """
     loaded = try_architecture(arch)
-    notes = architectures.architecture_notes(loaded)
+    notes = architecture_notes(loaded)
     if dataset is None:
         dataset = loaded.default_dataset
         if dataset not in DATASETS:
             raise UnknownName(f"default dataset of {arch}", dataset, DATASETS)
-        default = dataset == "synthetic" and architectures.is_user_code(arch)
+        default = dataset == "synthetic" and is_user_code(arch)
         whose = f": samples are made by {arch}" if default else f", the default of {arch}"
         notes = (*notes, f"--data {dataset}{whose}")
     if is_function(dataset):
@@ -75,7 +74,7 @@ def try_architecture(text: str) -> Architecture:
     architecture, or one that somebody wrote as a whole, is only loaded: its model may be large.
     Raises UsageError.
     """
-    architecture = architectures.load_architecture(text)
+    architecture = load_architecture(text)
     if isinstance(architecture, GivenParts | TorchvisionClassifier):
         title = f"architecture {text!r}"
         code = getattr(architecture, "batch", architecture.synthetic_batch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Sequence
@@ -14,9 +13,8 @@ from time import perf_counter
 
 import torch
 
-from dpbench import architecture as architectures
 from dpbench import units
-from dpbench.architecture import items_per_sample
+from dpbench.architecture import items_per_sample, load_architecture
 from dpbench.codec import decode, differing_fields, encode
 from dpbench.data import datasets
 from dpbench.errors import UsageError
@@ -62,7 +60,7 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
 def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.device]) -> Finished:
     """Train in an existing group."""
     spec, workload = job.spec, job.spec.workload
-    architecture = architectures.load_architecture(workload.architecture)
+    architecture = load_architecture(workload.architecture)
     splits = datasets.load_splits(
         workload.dataset,
         job.prepared,
@@ -93,7 +91,7 @@ def require_same(job: TrainingJob, samples_sha256: str, ranks: RankGroup) -> Non
     too.
     """
     own = [encode(job.spec), encode(job.run), job.resume is not None, samples_sha256]
-    everyone = ranks.gather(json.dumps(own, sort_keys=True))
+    everyone = ranks.gather(own)
     for rank, theirs in enumerate(everyone):
         if theirs != everyone[0]:
             raise UsageError(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench import architecture as architectures
+from dpbench.architecture import load_architecture
 from dpbench.data.datasets import Dataset
 from dpbench.measure import device, instruments, window
 from dpbench.measure.implementations import Plain
@@ -181,7 +181,7 @@ def test_parameters_count_once_and_only_if_every_step_gives_them_a_gradient() ->
 
 def test_attention_and_the_layers_around_it_are_counted() -> None:
     """2 per multiply-add of 16 tokens; the backward pass takes twice the forward pass."""
-    gpt = architectures.load_architecture("gpt:layers=1,width=32,heads=2,context=16,vocabulary=64")
+    gpt = load_architecture("gpt:layers=1,width=32,heads=2,context=16,vocabulary=64")
     inputs, targets = gpt.synthetic_batch(2, torch.Generator().manual_seed(0))
     per_token = 2 * (32 * 96 + 2 * 16 * 32 + 32 * 32 + 2 * 32 * 128 + 32 * 64)
     assert flops_per_item(gpt, Dataset(inputs=inputs, targets=targets), CPU) == 3 * per_token

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench import architecture as architectures
+from dpbench.architecture import load_architecture
 from dpbench.data import datasets
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
@@ -157,7 +157,7 @@ def gloo(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 def loop_by_hand(spec: TrainingSpec) -> dict[str, torch.Tensor]:
     """One process on the union of the samples of every window, without a line of ours but for
     which they are."""
-    architecture = architectures.load_architecture(spec.workload.architecture)
+    architecture = load_architecture(spec.workload.architecture)
     samples = datasets.load_splits(
         "synthetic", None, architecture, seed=spec.workload.seed, train_samples=spec.train_samples
     ).train

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench import architecture as architectures
+from dpbench.architecture import load_architecture
 from dpbench.data.loading import Batch
 from dpbench.training.state import TrainState, learning_rate
 from tests.training.jobs import ALONE, ranks_here, training_spec
@@ -22,7 +22,7 @@ def alone(architecture: str = "Plain", **changes: Any) -> TrainState:
     spec = training_spec(
         architecture, implementation="single", backend="none", group_size=1, **changes
     )
-    made = architectures.load_architecture(spec.workload.architecture)
+    made = load_architecture(spec.workload.architecture)
     return TrainState(spec, ALONE, made, [CPU], steps_per_epoch=6)
 
 
@@ -68,7 +68,7 @@ def test_a_gradient_below_the_norm_is_left_alone_to_the_bit_and_one_above_is_cut
 def test_parameters_come_from_the_seed_and_random_numbers_from_the_rank_too() -> None:
     """Of rank 1 too, although there is one process here."""
     spec = training_spec("Noisy", implementation="single", backend="none", group_size=2)
-    noisy = architectures.load_architecture(spec.workload.architecture)
+    noisy = load_architecture(spec.workload.architecture)
     drawn = []
     for rank in (0, 1, 0):
         ranks: Any = SimpleNamespace(rank=rank)
@@ -141,7 +141,7 @@ def test_the_warm_up_is_a_line_from_the_workloads_rate_to_the_scaled_one() -> No
 
 def state_of(implementation: str, **changes: Any) -> TrainState:
     spec = training_spec("Single", implementation=implementation, **changes)
-    made = architectures.load_architecture(spec.workload.architecture)
+    made = load_architecture(spec.workload.architecture)
     return TrainState(spec, ranks_here(), made, [CPU], steps_per_epoch=6)
 
 
