@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
-from typing import Any
 
 import torch
 
@@ -65,38 +64,23 @@ def _commands(_: str) -> str:
 
 
 def _options(command_name: str) -> str:
-    return _markdown(
-        ("option", "default", "meaning"),
-        (
-            (_names(option), _default(option), _flowing(option.help))
-            for option in commands().commands[command_name].params
-            if option.name != "help" and not option.hidden
-        ),
-    )
+    rows = []
+    for option in commands().commands[command_name].params:
+        if option.name == "help" or option.hidden:
+            continue
+        names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+        if option.param_type_name == "argument":
+            names = f"`{option.metavar}`"
+        elif option.metavar and not option.is_flag:
+            names += f" `{option.metavar}`"
+        shown = option.show_default
+        rows.append((names, shown if isinstance(shown, str) else "", _flowing(option.help)))
+    return _markdown(("option", "default", "meaning"), rows)
 
 
 def _flowing(help_text: str | None) -> str:
     """The first paragraph, as one line; examples of use come after it."""
     return " ".join((help_text or "").split("\n\n")[0].split())
-
-
-def _names(option: Any) -> str:
-    """`--group-sizes N,N`, or `PATH` for an argument."""
-    if option.param_type_name == "argument":
-        return f"`{option.metavar or option.name.upper()}`"
-    no_value = option.is_flag or option.count
-    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-    return names if no_value or not option.metavar else f"{names} `{option.metavar}`"
-
-
-def _default(option: Any) -> str:
-    """What stands for it where it is not given, in words if the option has them."""
-    if isinstance(getattr(option, "show_default", None), str):
-        return str(option.show_default)
-    if getattr(option, "is_flag", False):
-        return "on" if option.default is True else ""
-    nothing = option.default is None or option.default in ("", (), [])
-    return "" if nothing or callable(option.default) else f"`{option.default}`"
 
 
 def _architectures(_: str) -> str:
