@@ -54,7 +54,8 @@ class ShardedOptimizer(Optimizer):
     - Parameters are views of flat tensors: change them in place only, as `load_state_dict` does.
       Saving one of them alone with torch.save stores its whole bucket; save a clone.
     - Learning rate schedulers, parameter groups and `state_dict` are as in the plain optimizer. Its
-      state moves here, so it refuses to be stepped, saved or loaded from then on.
+      state moves here, so it refuses to be stepped, saved or loaded from then on, and no group can
+      be added.
 
     Args:
         model: without another communication hook.
@@ -108,7 +109,6 @@ class ShardedOptimizer(Optimizer):
         optimizer.register_step_pre_hook(_refuse)
         optimizer.register_state_dict_pre_hook(_refuse)
         optimizer.register_load_state_dict_pre_hook(_refuse)
-        self._is_fixed = True
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
@@ -192,15 +192,6 @@ class ShardedOptimizer(Optimizer):
         self.param_groups = groups
         self._divide(self.state)
         self.state.clear()
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Called by the constructor only; later a RuntimeError, as each parameter has its place."""
-        if hasattr(self, "_is_fixed"):
-            raise RuntimeError(
-                "ShardedOptimizer: the parameter groups are fixed; give all of them to the plain "
-                "optimizer"
-            )
-        super().add_param_group(param_group)
 
     def _reduce(self, bucket: GradientBucket) -> Any:
         """Begin to average a bucket over the ranks, each rank's share for that rank only."""

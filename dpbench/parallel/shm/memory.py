@@ -92,9 +92,6 @@ class Layout:
         self._buffers = self._slots + 2 * size * self._slot_bytes
         self.nbytes = self._buffers + 2 * (size + 1) * self.chunk_bytes
 
-    def left_of(self, rank: int) -> int:
-        return rank
-
     def semaphore(self, poster: int, taker: int) -> int:
         return self._semaphores + (poster * self.size + taker) * LINE_BYTES
 

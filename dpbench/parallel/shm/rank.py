@@ -222,7 +222,7 @@ class ShmRank:
         if not self.broken:
             interrupted = f"{self._operation} was interrupted by {type(error).__name__}"
             self.broken = str(error) or interrupted
-            self._memory[self.layout.left_of(self.rank)] = True
+            self._memory[self.rank] = True  # it has left
 
     @property
     def is_own_process(self) -> bool:
@@ -242,7 +242,7 @@ class ShmRank:
     def close(self) -> None:
         """Leave the group; a forked child does nothing."""
         if self.is_own_process and self.descriptor >= 0:
-            self._memory[self.layout.left_of(self.rank)] = True
+            self._memory[self.rank] = True  # it has left
             os.close(self.descriptor)
             self.descriptor = -1
 
@@ -289,7 +289,7 @@ class ShmRank:
             raise dist.DistBackendError(f"{self._operation} cannot complete: {who}")
 
     def _why_absent(self, peer: int) -> str:
-        if self._memory[self.layout.left_of(peer)]:
+        if self._memory[peer]:
             return ", has left the group"
         process = self._processes[peer]
         try:

@@ -133,7 +133,8 @@ def clipping_takes_the_norm_of_all_shares(rank: int) -> None:
             for seed, limit in ((0, 0.5), (1, 1e9)):
                 for model, optimizer in ((ours, sharded), (theirs, plain)):
                     optimizer.zero_grad()
-                    loss(model, seed).backward()
+                    for more in (0, 10):  # two backwards that reduce add up
+                        loss(model, seed + more).backward()
                 norm = sharded.clip_grad_norm_(limit, norm_type)
                 expected = nn.utils.clip_grad_norm_(theirs.parameters(), limit, norm_type)
                 torch.testing.assert_close(norm.double(), expected.double(), rtol=1e-5, atol=1e-7)
@@ -223,8 +224,6 @@ def what_makes_no_sense_is_refused(rank: int) -> None:
     for call in (plain.step, plain.state_dict, lambda: plain.load_state_dict({})):
         with pytest.raises(RuntimeError, match="stepped by a ShardedOptimizer"):
             call()
-    with pytest.raises(RuntimeError, match="parameter groups are fixed"):
-        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
     with model.no_sync():
         loss(model, 0).backward()
     with pytest.raises(RuntimeError, match="no backward has reduced"):
