@@ -29,21 +29,6 @@ def text_of(records: Sequence[TrialRecord], *, every: bool = True) -> str:
     return " ".join(answer_on(records, every=every).text.split())
 
 
-def test_the_fastest_configuration_has_a_verdict_and_its_factors() -> None:
-    first, _, *lines = answer_on(sweep(), every=False).text.splitlines()
-    assert first.startswith(
-        "ddp/gloo ×2, batch 32 reaches 50.0 ± 1.1 % of linear scaling from single; the largest"
-    )
-    cells = {line[:13].strip(): line.split("  ") for line in lines}
-    shares = {name: [cell for cell in row if "%" in cell] for name, row in cells.items()}
-    assert [share.strip() for share in shares["communication"]] == ["30.0 ± 0 %"]
-    assert [share.strip() for share in shares["contention"]] == ["10.0 ± 0 %"]
-    text = text_of(sweep(), every=False)
-    assert "0.700 ± 0 30.0 ± 0 % communication not hidden by overlap" in text
-    assert "granularity" not in text
-    assert "2 other configurations: choose with --implementations" in text
-
-
 def test_every_large_loss_has_one_line() -> None:
     text = text_of(sweep())
     assert (

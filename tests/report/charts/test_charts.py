@@ -145,6 +145,8 @@ def test_charts_know_rows_by_their_names_whatever_their_labels_say() -> None:
     (axes,) = CHARTS["throughput"].draw(rows).axes
     (linear,) = (line for line in axes.lines if str(line.get_label()).startswith("linear"))
     assert linear.get_ydata()[0] == pytest.approx(100.0)
+    drawn = {str(one.get_label()): one.lines[0].get_linestyle() for one in axes.containers}
+    assert (drawn["single(adamw)"], drawn["ddp(adamw)/gloo"]) == ("None", "-")  # one size, two
     assert "single(adamw)" not in {name for name, *_ in bars(CHARTS["speedup"].draw(rows).axes[0])}
 
 
