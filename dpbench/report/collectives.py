@@ -53,7 +53,7 @@ def collectives_table(rows: Sequence[CollectiveRow]) -> Table:
 
 
 def collective_notes(stored: StoredCollectives) -> Iterator[str]:
-    """What failed and why, on what it ran, how to read the table, and environments that differ."""
+    """What failed and why, on what the others ran, and how to read the table."""
     failed = Counter(
         (record.collective.label, record.status, record.reason)
         for record in stored.records
@@ -66,11 +66,7 @@ def collective_notes(stored: StoredCollectives) -> Iterator[str]:
     for label, reason in dict.fromkeys(again):
         if reason:
             yield f"{label}: retried after {one_line(reason)}"
-    yield from _reading(collective_rows(stored.records))
-
-
-def _reading(rows: Sequence[CollectiveRow]) -> Iterator[str]:
-    """On what the measured collectives ran, and how to read their numbers."""
+    rows = collective_rows(stored.records)
     times = [row.seconds for row in rows if row.seconds is not None]
     if not times:
         return
