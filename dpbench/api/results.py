@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from dpbench import store, units
+from dpbench import units
 from dpbench.analysis import frames
 from dpbench.analysis.subject import Subject, of_folder
 from dpbench.errors import UnknownName, UsageError
@@ -23,6 +23,7 @@ from dpbench.report.charts.style import house_style
 from dpbench.report.footnotes import warnings
 from dpbench.report.headline import headline_sentences
 from dpbench.report.tables import rows_text
+from dpbench.run.results import load_stored
 from dpbench.specs import SweepSpec
 from dpbench.store import StoredCollectives, StoredSweep
 
@@ -170,7 +171,4 @@ def load(path: str | PathLike[str]) -> Results:
         StoreError: `path` is not a results folder.
         NewerSchema: The folder comes from a later version of dpbench.
     """
-    folder = read_value("path", FilePath, path)
-    if store.holds_collectives(folder) and not store.holds_sweep(folder):
-        return Results(store.load_collectives(folder))
-    return Results(store.load_sweep(folder))
+    return Results(load_stored(read_value("path", FilePath, path)))

@@ -72,18 +72,16 @@ def describe_results(folder: Path) -> ListedFolder:
     from dpbench.store.unfinished import unfinished
 
     try:
-        if store.holds_sweep(folder):
-            sweep = store.load_sweep(folder)
-            how_many = unfinished(sweep.spec, sweep.records)
-            status = f"unfinished ({how_many})" if how_many else "finished"
-            rows = len({record.trial.configuration for record in sweep.records})
-            stored: StoredSweep | StoredCollectives = sweep
-        else:
-            stored = comm = store.load_collectives(folder)
-            status = "collectives"
-            rows = len({record.collective.configuration for record in comm.records})
+        stored = load_stored(folder)
     except (DpbenchError, OSError) as error:
         return folder, "", 0, f"unreadable: {error}", ""
+    if isinstance(stored, store.StoredSweep):
+        how_many = unfinished(stored.spec, stored.records)
+        status = f"unfinished ({how_many})" if how_many else "finished"
+        rows = len({record.trial.configuration for record in stored.records})
+    else:
+        status = "collectives"
+        rows = len({record.collective.configuration for record in stored.records})
     started = min((record.started_utc for record in stored.records), default="")
     used = {name for record in stored.records for name in record.environment_ids}
     return folder, started, rows, status, environment_line(stored.environments, used)
@@ -105,17 +103,20 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() == ".csv" and not path.is_dir()
 
 
+def load_stored(folder: Path) -> StoredSweep | StoredCollectives:
+    """The content of a results folder; raises StoreError if it is none."""
+    if store.holds_collectives(folder) and not store.holds_sweep(folder):
+        return store.load_collectives(folder)
+    return store.load_sweep(folder)
+
+
 def read_subject(path: Path) -> Subject:
     """Read and analyze a results folder or a CSV file; raises StoreError if it is neither."""
     from dpbench.analysis.subject import of_folder, of_published
 
     if is_table(path):
         return of_published(path)
-    return of_folder(
-        store.load_collectives(path)
-        if store.holds_collectives(path) and not store.holds_sweep(path)
-        else store.load_sweep(path)
-    )
+    return of_folder(load_stored(path))
 
 
 def select_rows(subject: Subject, wanted: RowFilter) -> Subject:
