@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpbench import architecture
-from dpbench.architectures import bert, dlrm, gpt, linear, vit
+from dpbench.architectures import bert, dlrm, gpt, linear
 
 
 def seeded() -> torch.Generator:
@@ -49,16 +49,6 @@ def test_gpt_predicts_the_token_that_follows_with_its_embedding() -> None:
         assert not model(tokens).any()
 
 
-def test_a_number_given_by_itself_replaces_that_of_the_size() -> None:
-    made = gpt.Architecture(size="gpt2", layers=2, context=32, vocabulary=100)
-    assert (made.size.layers, made.size.width, made.size.heads) == (2, 768, 12)
-    assert (made.items_per_sample, made.classes) == (32, 100)
-    masked = bert.Architecture(size="base", layers=1, context=128)
-    assert (masked.items_per_sample, masked.predicted, masked.mask) == (128, 19, 30_521)
-    image = vit.Architecture(size="b", layers=3)
-    assert (image.width, image.layers, image.heads) == (768, 3, 12)
-
-
 def test_dlrm_multiplies_every_two_vectors() -> None:
     model = dlrm.Architecture(dense=4, tables=3, rows=10).build_model()
     assert model.top[0].in_features == 16 + 4 * 3 // 2
@@ -93,14 +83,3 @@ def test_linear_targets_are_the_sums_of_a_known_matrix() -> None:
     assert torch.equal(linear.true_weight(4, 2), expected)
     inputs, targets = linear.Architecture().synthetic_batch(64, seeded())
     assert torch.equal(targets, inputs @ expected.T + 1)
-
-
-def test_the_class_of_vit_depends_on_where_a_patch_is() -> None:
-    small = vit.Architecture(image=32, patch=8, classes=10, width=32, layers=2, heads=4)
-    model = small.build_model()
-    images, _ = small.synthetic_batch(1, seeded())
-    swapped = images.roll(8, dims=3)  # the same patches, each beside its place
-    with torch.no_grad():
-        assert not torch.allclose(model(images), model(swapped))
-        model.positions.zero_()
-        torch.testing.assert_close(model(images), model(swapped))

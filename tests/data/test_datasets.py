@@ -55,18 +55,6 @@ def test_the_hash_of_samples_is_of_their_bytes_and_shapes() -> None:
     assert sha256(inputs.t().contiguous().t()) == sha256()  # memory layout does not count
 
 
-FITS = {
-    "digits": "mnist_cnn",
-    "mnist": "mlp",
-    "synthetic": "dlrm",
-}
-
-
-@pytest.mark.parametrize("dataset", registry.DATASETS)
-def test_every_dataset_fits_an_architecture_that_ships(dataset: str) -> None:
-    registry.check_fits(dataset, load_architecture(FITS[dataset]), named=FITS[dataset])
-
-
 def test_one_that_does_not_fit_is_refused_with_both_shapes() -> None:
     both = (
         "--data digits does not fit --arch gpt: a sample is 1×28×28 float32 with one int64, the "

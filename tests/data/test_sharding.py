@@ -39,16 +39,6 @@ def test_an_order_has_every_index_once_and_belongs_to_its_seed_and_epoch() -> No
     assert order(6, seed=1, epoch=2) == [4, 5, 1, 0, 3, 2]  # as recorded sweeps had it
 
 
-def test_a_stretch_over_the_end_of_an_epoch_goes_on_in_the_next_and_is_a_copy() -> None:
-    endless = SampleOrder(5, seed=3)
-    stream = order(5, seed=3) + order(5, seed=3, epoch=1) + order(5, seed=3, epoch=2)
-    taken = endless.positions(3, 12)
-    assert (taken.tolist(), taken.dtype) == (stream[3:12], torch.int64)
-    taken.zero_()
-    assert endless.positions(0, 5).tolist() == stream[:5]
-    assert endless.positions(2, 4, epoch=1).untyped_storage().nbytes() == 2 * 8
-
-
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[int, list[int], int]:
     """A dataset's size, the parts of the ranks in a global batch, and a seed."""
@@ -211,20 +201,6 @@ def test_seven_replicas_with_batches_of_three_make_equally_many_steps() -> None:
     # 60,000 are 2857 × 21 and 3 more: too few for 7 replicas, so they join the last 21.
     assert [len(part.indices) for part in last] == [4, 4, 4, 3, 3, 3, 3]
     assert plan.samples_before(plan.steps) == 60_000
-
-
-def test_an_epoch_worked_by_hand() -> None:
-    # 120 samples in batches of 32: three and a rest of 24, which is not dropped.
-    spec = training_spec(group_size=2, batch_size=16, accumulation_steps=2)
-    plan = EpochPlan(spec, 120, shares=(3.0, 1.0))
-    window = [plan.window(0, 1, process) for process in (0, 1)]
-    assert plan.steps == 2
-    assert [[len(part.indices) for part in parts] for parts in window] == [[24, 18], [8, 6]]
-    # 24·2/56, 18·2/56 and so on.
-    assert [[part.weight for part in parts] for parts in window] == [
-        [48 / 56, 36 / 56],
-        [16 / 56, 12 / 56],
-    ]
 
 
 def test_dropping_leaves_out_the_window_of_fewer_micro_steps_only() -> None:

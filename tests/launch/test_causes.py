@@ -131,15 +131,6 @@ def test_the_place_of_an_error_is_the_users_line_that_called_torch(
     assert "test_causes.py, line" in failure_of(raised.value, 0.0).place
 
 
-def test_code_that_torch_compile_wrote_is_not_the_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    with pytest.raises(ZeroDivisionError) as raised:
-        exec(compile("1 / 0", tmp_path / "kernel.py", "exec"))
-    assert "test_causes.py, line" in failure_of(raised.value, 0.0).place
-
-
 def test_lack_of_memory_is_a_status_of_its_own() -> None:
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 B")
     outcome = outcome_of([trace(1, failure=failure_of(error, 0.0))], 3)

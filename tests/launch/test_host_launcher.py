@@ -108,26 +108,6 @@ def test_ranks_are_different_processes_on_different_samples(completed: Completed
         assert len({rank.sample_checksum for rank in ranks}) == 2
 
 
-def test_what_communicates_is_also_timed_without_synchronization(
-    completed: Completed,
-) -> None:
-    for name in ("ddp", "torch-ddp", "torch-ddp-static", "local-sgd", "dp"):
-        for rank in completed(trial_of(name, 2)).ranks:
-            assert rank.without_sync is not None
-            assert len(rank.without_sync.step_seconds) == 3
-            for phases in (rank.phases, rank.phases_without_sync):
-                assert phases is not None
-                assert len(phases.backward_seconds) == 5
-                assert min(phases.forward_seconds + phases.backward_seconds) > 0
-    outcome = completed(trial_of("single", 1))
-    (alone,) = outcome.ranks
-    assert (alone.without_sync, alone.phases_without_sync) == (None, None)
-    assert alone.phases is not None
-    assert alone.gradient_trace is not None
-    assert sum(alone.gradient_trace.gradient_bytes) == MLP_BYTES
-    assert outcome.flops_per_item == 4 * 784 * 512 + 6 * (512 * 512 + 512 * 10)
-
-
 def test_ranks_stop_together(completed: Completed) -> None:
     """Each rank alone would fill the time with another number of steps."""
     tiny = replace(WORKLOAD, architecture="tests.launch.faulty:Healthy", dataset="synthetic")

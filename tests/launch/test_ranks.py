@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
@@ -20,13 +18,10 @@ from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import Outcome
-from dpbench.launch.placement import Placement
-from dpbench.launch.rank import stack_path
-from dpbench.launch.ranks import RanksFailed, run_host_ranks, run_ranks
+from dpbench.launch.ranks import run_ranks
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
-from tests.cli.command import start
 from tests.waiting import wait_until
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
@@ -139,43 +134,11 @@ def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path:
     assert any("ValueError: the loss function is broken" in text for text in logs)
 
 
-def closes_its_streams(_: int) -> None:
-    sys.stdout.close()
-    sys.stderr.close()
-    raise ValueError("with \udcff in it\nand a second line")
-
-
-def test_a_rank_that_has_closed_its_streams_tells_its_failure(tmp_path: Path) -> None:
-    with pytest.raises(RanksFailed, match=r"ValueError: with \\udcff in it \(.*ranks.py, line"):
-        run_ranks(closes_its_streams, 1, tmp_path, 60)
-
-
 LONG_SECONDS = 60.0
 
 
 def sleeps(_: int) -> None:
     time.sleep(LONG_SECONDS)
-
-
-def leaves_quietly(_: int) -> None:
-    os._exit(0)
-
-
-@pytest.mark.parametrize(("work", "exit_codes"), [(sleeps, []), (leaves_quietly, [0])])
-def test_ranks_that_are_stopped_leave_no_trace(
-    tmp_path: Path, work: Callable[[int], None], exit_codes: list[int]
-) -> None:
-    """A rank that left with status 0 and no result fails by itself."""
-    with pytest.raises(RanksFailed) as failed:
-        run_host_ranks(
-            work,
-            Placement(rank=0, size=1),
-            {},
-            tmp_path,
-            LONG_SECONDS,
-            stop=lambda: work is sleeps and stack_path(tmp_path, 0).exists(),
-        )
-    assert [trace.exit_code for trace in failed.value.traces] == exit_codes
 
 
 @pytest.mark.parametrize("when", ["before the rank is there", "after it"])
@@ -201,14 +164,3 @@ def test_an_interrupt_while_ranks_start_leaves_none(
         run_ranks(sleeps, 1, tmp_path, LONG_SECONDS)
     wait_until(lambda: ranks_alive() == [], seconds=5)
     del interrupt
-
-
-def test_a_temporary_folder_whose_path_is_too_long_is_one_line(tmp_path: Path) -> None:
-    deep = tmp_path / ("x" * 100)
-    deep.mkdir()
-    words = ("sweep", "--arch", "mlp", "--data", "synthetic", "--gpus", "1", "--steps", "1")
-    started = start(*words, "--no-charts", cwd=tmp_path, TMPDIR=str(deep))
-    _, err = started.communicate(timeout=60)
-    assert started.returncode == 1, err
-    assert "its path is too long for a socket; set TMPDIR to a shorter one" in err
-    assert "Traceback" not in err

@@ -173,15 +173,6 @@ def test_only_what_a_row_sets_is_replaced() -> None:
     assert replaced_arguments(trial_of(implementation="independent")) == {}
 
 
-@pytest.mark.slow
-def test_copies_each_train_alone_and_have_no_other_windows(run: Run) -> None:
-    outcome = run(implementation="independent")
-    assert outcome.status is Status.COMPLETED, outcome.reason
-    assert [rank.rank for rank in outcome.ranks] == [0, 1]
-    for rank in outcome.ranks:
-        assert (rank.without_sync, rank.cached) == (None, None)
-
-
 def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
     together, copies = trial_of(), trial_of(implementation="independent")
     environ = {"HOME": "/root", "CUDA_VISIBLE_DEVICES": "4,6"}

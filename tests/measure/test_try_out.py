@@ -22,7 +22,7 @@ def batch(n, generator=None):
     return torch.rand(n, 3), torch.rand(n, 2)
 
 def good(): return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Dropout()), batch, mse
-def wide(): return nn.Linear(4, 2), batch, mse
+def wide(): return nn.Sequential(nn.Linear(3, 2), nn.Linear(5, 2)), batch, mse
 def vector(): return nn.Linear(3, 2), batch, lambda o, t: (o - t).square().mean(0)
 def detached(): return Detached(), batch, mse
 def uneven(): return nn.Linear(3, 2), lambda n, g: ((torch.ones(n, 3),), torch.ones(n - 1)), mse
@@ -95,7 +95,8 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(
     [
         (
             "wide",
-            r"a step on 2 samples raised RuntimeError: mat1 and mat2 .* \(models.py, line 11\)$",
+            r"a step on 2 samples raised RuntimeError: mat1 and mat2 .*, in Linear\(in_features=5, "
+            r"out_features=2, bias=True\) \(models.py, line 11\)$",
         ),
         (
             "vector",

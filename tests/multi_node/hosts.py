@@ -49,7 +49,11 @@ class Host:
 
     def sent_bytes(self) -> int:
         """Over the link so far."""
-        return interface_sent_bytes(Path(f"/proc/{self.holder_pid}/net/dev"))
+        for line in Path(f"/proc/{self.holder_pid}/net/dev").read_text().splitlines():
+            name, _, counters = line.partition(":")
+            if name.strip() == INTERFACE:
+                return int(counters.split()[8])
+        raise LookupError(INTERFACE)
 
     def set_link(self, state: Literal["down", "up"]) -> None:
         """Pulls the cable, which nobody is told, or puts it back."""
@@ -58,15 +62,6 @@ class Host:
     def kill_everything(self) -> None:
         """As when the power goes, but that the host itself stays."""
         subprocess.run(self.command("sh", "-c", "kill -9 -1"), check=False)
-
-
-def interface_sent_bytes(devices: Path) -> int:
-    """What went over the link so far, from a /proc/net/dev of the host."""
-    for line in devices.read_text().splitlines():
-        name, _, counters = line.partition(":")
-        if name.strip() == INTERFACE:
-            return int(counters.split()[8])
-    raise LookupError(INTERFACE)
 
 
 @cache

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,19 +126,6 @@ def test_a_plan_that_would_fill_the_memory_is_refused(
     (folder / "sweep.json").write_text(json.dumps(content))
     with pytest.raises(StoreError, match=words):
         store.load_sweep(folder)
-
-
-@pytest.mark.parametrize("file", ["trials.jsonl", "sweep.json", "environments/one.json"])
-@pytest.mark.parametrize("what", ["pipe", "link to a device"])
-def test_a_file_that_never_ends_is_refused(what: str, file: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "s") / file
-    path.unlink(missing_ok=True)
-    if what == "pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/dev/zero")
-    with pytest.raises(StoreError, match=f"{file} is not a file; expected a regular file"):
-        store.load_sweep(tmp_path / "s")
 
 
 def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
