@@ -21,6 +21,7 @@ from dpbench.errors import DpbenchError
 from dpbench.launch.placement import Placement
 from dpbench.launch.rank import output_path, stack_path
 from dpbench.measure.script import inside
+from dpbench.measure.script.task import ScriptTask
 from dpbench.measure.trial import RankReport
 from dpbench.messages import one_line
 from dpbench.parent_death import tied_to_this_process
@@ -56,28 +57,26 @@ def measure_script(
     faulthandler.cancel_dump_traceback_later()  # the script's process writes its own stack
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     result = scratch / f"rank{rank}.json"
-    plan = {
-        "warmup": trial.warmup_steps,
-        "steps": trial.timed_steps,
-        "seconds": trial.window_seconds or 0.0,
-        "varies": IMPLEMENTATIONS[trial.implementation].communicates,
-        "replaced": replaced_arguments(trial),
-        "takes_ours": trial.implementation == "ddp",
-        "peers": {
-            "rank": rank,
-            "size": trial.group_size,
-            "address": os.environ["MASTER_ADDR"],
-            "port": int(os.environ["MASTER_PORT"]),
-        },
-        "needs": trial.warmup_steps + MOST_ROUND_MODES * trial.timed_steps,
-        "result": str(result),
-        "stack": str(stack_path(scratch, rank)),
-        "deadline": deadline,
-    }
-    python = [sys.executable, "-u", inside.__file__, json.dumps(plan), *trial.script_command]
+    task = ScriptTask(
+        rank=rank,
+        size=trial.group_size,
+        address=os.environ["MASTER_ADDR"],
+        port=int(os.environ["MASTER_PORT"]),
+        communicates=IMPLEMENTATIONS[trial.implementation].communicates,
+        warmup_steps=trial.warmup_steps,
+        timed_steps=trial.timed_steps,
+        window_seconds=trial.window_seconds or 0.0,
+        needed_steps=trial.warmup_steps + MOST_ROUND_MODES * trial.timed_steps,
+        replaced=replaced_arguments(trial),
+        takes_ours=trial.implementation == "ddp",
+        result=str(result),
+        stack=str(stack_path(scratch, rank)),
+        deadline=deadline,
+    )
+    python = [sys.executable, "-u", inside.__file__, task.json(), *trial.script_command]
     process = subprocess.Popen(
         tied_to_this_process(python),
-        env=variables(trial, rank, environ, int(os.environ["MASTER_PORT"])),
+        env=variables(trial, rank, environ, task.port),
         stdin=subprocess.DEVNULL,
     )
     code = process.wait()

@@ -28,6 +28,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from dpbench.measure.device import clock_of, seconds_between, synchronize
 from dpbench.measure.nvml import gpu_states
+from dpbench.measure.script.task import ScriptTask
 from dpbench.records.trial import GpuState
 from dpbench.specs.trial import MOST_FILLING_STEPS, SHORTEST_SEGMENT
 
@@ -109,12 +110,12 @@ class StepClock:
 
     def __init__(
         self,
-        plan: dict[str, Any],
+        task: ScriptTask,
         peers: Peers,
         inspect: Callable[[], dict[str, Any]],
         finish: Callable[[list[Segment]], None],
     ) -> None:
-        self.plan, self.peers = plan, peers
+        self.task, self.peers = task, peers
         self._inspect, self._finish = inspect, finish
         self.differing: str | None = None
         """The first parameter that differs between ranks after the warm-up."""
@@ -192,17 +193,17 @@ class StepClock:
 
     def _plan_course(self) -> Iterator[Segment]:
         """The segments, from the first step on; a round is measured when it is whole."""
-        warmup, steps = self.plan["warmup"], self.plan["steps"]
+        warmup, steps = self.task.warmup_steps, self.task.timed_steps
         untimed = warmup - warmup // 2
         yield Segment("as-is", max(untimed, 1))
-        earlier = self._inspect().get("batch") if self.plan["varies"] else None
+        earlier = self._inspect().get("batch") if self.task.communicates else None
         pace = Segment("as-is", max(warmup // 2, 1))
         yield pace
         found = self._exchange(
             pace=median(pace.step_seconds),
             syncs=self.synchronizes,
             loads=self.loads,
-            **(self._inspect() if self.plan["varies"] else {}),
+            **(self._inspect() if self.task.communicates else {}),
         )
         first = found[0].get("digests", {})
         self.differing = next(
@@ -216,11 +217,11 @@ class StepClock:
         size = math.ceil(SEGMENT_SECONDS / max(one["pace"] for one in found))
         size = min(max(size, SHORTEST_SEGMENT), steps // 2)
         modes: list[Mode] = ["as-is"]
-        if self.plan["varies"]:
+        if self.task.communicates:
             modes += ["no-sync"] * (self.peers.size > 1 and all(one["syncs"] for one in found))
             modes += ["cached"] * all(one["loads"] for one in found)
         done, seconds = 0, 0.0
-        while done < steps or (seconds < self.plan["seconds"] and done < MOST_FILLING_STEPS):
+        while done < steps or (seconds < self.task.window_seconds and done < MOST_FILLING_STEPS):
             ahead: list[Segment] = []
             for mode in (*modes, *reversed(modes)):
                 if ahead and ahead[-1].mode == "cached" != mode and self.queued:

@@ -1,9 +1,9 @@
 """The program of a script's rank: it watches the script from inside, and runs it.
 
-    python inside.py PLAN train.py --epochs 1
-    python inside.py PLAN -m package.train
+    python inside.py TASK train.py --epochs 1
+    python inside.py TASK -m package.train
 
-PLAN is JSON; see `dpbench.launch.script`. No code of the script runs after the last measured step:
+TASK is a `ScriptTask`. No code of the script runs after the last measured step:
 it may save, evaluate, or wait for others.
 """
 
@@ -23,6 +23,7 @@ if __name__ == "__main__":  # in place of this folder, whose modules have common
     sys.path[0] = str(Path(__file__).parents[3])
 
 from dpbench.measure.script.clock import Peers, Segment, StepClock
+from dpbench.measure.script.task import ScriptTask, read_task
 from dpbench.measure.script.watching import ScriptFault, Watched, watch
 
 SHORTEST_TIME_SECONDS = 0.01
@@ -31,10 +32,11 @@ SHORTEST_TIME_SECONDS = 0.01
 class Program:
     """One run of the script, from its first line to the last measured step."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
-        self.plan, self.started = plan, perf_counter()
-        self.watched = Watched(plan)
-        self.clock = StepClock(plan, Peers(**plan["peers"]), self.inspect, self.finish)
+    def __init__(self, task: ScriptTask) -> None:
+        self.task, self.started = task, perf_counter()
+        self.watched = Watched(task)
+        peers = Peers(task.rank, task.size, task.address, task.port)
+        self.clock = StepClock(task, peers, self.inspect, self.finish)
 
     def run(self, script: list[str]) -> NoReturn:
         """Run the script up to its last measured step, or until it fails or takes too few."""
@@ -79,7 +81,7 @@ class Program:
             )
         return (
             f"the script {how} after {self.clock.taken} optimizer steps; it needs about "
-            f"{self.plan['needs']}: let it train longer, or lower --warmup and --steps"
+            f"{self.task.needed_steps}: let it train longer, or lower --warmup and --steps"
         )
 
     def finish(self, segments: list[Segment]) -> NoReturn:
@@ -94,7 +96,7 @@ class Program:
                 f"the script makes no {call} before its first steps, and this row replaces it or "
                 "its arguments"
             )
-        found = measurement(self.plan, self.clock, self.watched, segments, self.started)
+        found = measurement(self.task, self.clock, self.watched, segments, self.started)
         self.clock.peers.exchange(over=True)  # others may still need this rank's connections
         item = "samples" if self.clock.counts_samples else "steps"
         self.leave(item=item, measurement=encode(found))
@@ -106,7 +108,7 @@ class Program:
 
     def leave(self, **result: Any) -> NoReturn:
         """Write the result, and end the process without any more code of the script."""
-        path = Path(self.plan["result"])
+        path = Path(self.task.result)
         path.with_suffix(".part").write_text(json.dumps(result))
         path.with_suffix(".part").rename(path)
         for stream in (sys.stdout, sys.stderr):
@@ -115,8 +117,8 @@ class Program:
 
 
 if __name__ == "__main__":
-    plan = json.loads(sys.argv[1])
-    with Path(plan["stack"]).open("a") as stack:
-        left = max(plan["deadline"] - monotonic(), SHORTEST_TIME_SECONDS)
+    task = read_task(sys.argv[1])
+    with Path(task.stack).open("a") as stack:
+        left = max(task.deadline - monotonic(), SHORTEST_TIME_SECONDS)
         faulthandler.dump_traceback_later(left, file=stack)
-        Program(plan).run(sys.argv[2:])
+        Program(task).run(sys.argv[2:])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dpbench.measure.device import gpu_uuid, peak_device_memory, peak_host_memory_bytes
 from dpbench.measure.script.clock import Mode, Segment, StepClock
+from dpbench.measure.script.task import ScriptTask
 from dpbench.measure.script.watching import Watched
 from dpbench.measure.window import joined
 from dpbench.records.trial import RankMeasurement, ScriptFacts, Window
@@ -18,7 +18,7 @@ from dpbench.rendezvous.process_group import group_class
 
 
 def measurement(
-    plan: dict[str, Any],
+    task: ScriptTask,
     clock: StepClock,
     watched: Watched,
     segments: Sequence[Segment],
@@ -35,7 +35,7 @@ def measurement(
     device_bytes, reserved_bytes = peak_device_memory(clock.device)
     modules = [] if watched.wrapper is None else watched.wrapper.modules()
     return RankMeasurement(
-        rank=plan["peers"]["rank"],
+        rank=task.rank,
         pid=os.getpid(),
         device=str(clock.device),
         timed=timed,
@@ -49,7 +49,7 @@ def measurement(
         peak_device_memory_bytes=device_bytes,
         peak_reserved_memory_bytes=reserved_bytes,
         group_class=group_class(clock.device) if dist.is_initialized() else None,
-        warmup_steps=plan["warmup"],
+        warmup_steps=task.warmup_steps,
         timed_steps=len(timed.step_seconds),
     )
 

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from dpbench import parallel
 from dpbench.measure.script.clock import StepClock
+from dpbench.measure.script.task import ScriptTask
 
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integers of as many bytes as the numbers of a parameter."""
@@ -119,12 +120,9 @@ def digest(values: torch.Tensor) -> int | None:
 class Watched:
     """What is seen of the script beside its steps, and which arguments were replaced."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
-        self.replaced: dict[str, dict[str, Any]] = plan["replaced"]
-        """Values of arguments, in the place of the script's own, by the name of the call."""
-        self.takes_ours: bool = plan["takes_ours"]
-        """Whether dpbench's wrapper takes the place of torch's."""
-        self.has_peers: bool = plan["varies"] and plan["peers"]["size"] > 1
+    def __init__(self, task: ScriptTask) -> None:
+        self.replaced, self.takes_ours = task.replaced, task.takes_ours
+        self.has_peers = task.communicates and task.size > 1
         self.called: set[str] = set()
         """Those of the calls that the script has made."""
         self.feeds: WeakKeyDictionary[Any, Feed] = WeakKeyDictionary()
@@ -182,7 +180,7 @@ class Watched:
 
 def watch(clock: StepClock, watched: Watched) -> None:
     """Let the clock hear of the script's batches, forward passes and steps, and replace what the
-    plan says."""
+    task says."""
     for module in (dist, dist.distributed_c10d):
         _replace(module, "init_process_group", "init_process_group", watched)
     for wrapper in (DistributedDataParallel, parallel.DistributedDataParallel):
@@ -199,7 +197,7 @@ def watch(clock: StepClock, watched: Watched) -> None:
 
 
 def _replace(owner: Any, name: str, call: str, watched: Watched) -> None:
-    """Let the calls of a function have the arguments that the plan has for them."""
+    """Let the calls of a function have the arguments that the task has for them."""
     values = watched.replaced.get(call)
     if not values:
         return

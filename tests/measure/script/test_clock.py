@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from dpbench.measure.script.clock import Peers, Segment, StepClock, StepCounts
+from tests.measure.script.tasks import task
 
-ALONE = {"rank": 0, "size": 1, "address": "", "port": 0}
 FIRST, SECOND = (torch.optim.SGD([torch.zeros(1)]) for _ in range(2))
-PLAN = {"warmup": 4, "steps": 10, "seconds": 0.0, "varies": True}
 
 
 class OfTwo(Peers):
@@ -23,11 +22,11 @@ class OfTwo(Peers):
         return [values, {"over": True} if self.is_over else values]
 
 
-def clock_of(inspect: Any = dict, **plan: Any) -> tuple[StepClock, list[list[Segment]]]:
+def clock_of(inspect: Any = dict, **changes: Any) -> tuple[StepClock, list[list[Segment]]]:
     finished: list[list[Segment]] = []
-    peers = OfTwo(**ALONE)
+    peers = OfTwo(0, 1, "", 0)
     peers.size = 2
-    return StepClock({**PLAN, **plan}, peers, inspect, finished.append), finished
+    return StepClock(task(**changes), peers, inspect, finished.append), finished
 
 
 def train(clock: StepClock, finished: list[list[Segment]], steps: int = 1000) -> list[str]:
@@ -54,7 +53,7 @@ def test_segments_take_turns_as_a_palindrome_after_the_warm_up() -> None:
 
 
 def test_rounds_follow_until_the_time_is_filled() -> None:
-    clock, finished = clock_of(seconds=1e9)
+    clock, finished = clock_of(window_seconds=1e9)
     train(clock, finished, 10_000)
     assert sum(len(one.counts) for one in finished[0] if one.mode == "as-is") >= 1000
 
@@ -68,7 +67,7 @@ def test_a_queue_that_filled_up_is_emptied_before_the_next_segment_counts() -> N
 
 
 def test_alone_a_script_is_measured_as_it_is_only() -> None:
-    clock, finished = clock_of(varies=False)
+    clock, finished = clock_of(communicates=False)
     assert {*train(clock, finished)} == {"as-is"}
 
 
@@ -92,7 +91,7 @@ def test_ranks_that_have_the_same_changing_batches_train_on_the_same_samples(
 
 
 def test_whole_rounds_count_if_a_script_ends_too_soon() -> None:
-    clock, finished = clock_of(seconds=1e9, steps=10)
+    clock, finished = clock_of(window_seconds=1e9)
     train(clock, finished, 4 + 30 + 7)
     clock.script_ended()
     assert len(finished[0]) == 6

@@ -12,13 +12,12 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from dpbench.measure.script.clock import Segment, StepCounts
 from dpbench.measure.script.watching import Batches, Feed, Watched
-
-PLAN = {"replaced": {}, "takes_ours": False, "varies": True, "peers": {"size": 1}}
+from tests.measure.script.tasks import task
 
 
 def fed(labels: torch.Tensor, **loading: Any) -> Watched:
     """What was watched of two steps whose loader is made in the line of their loop."""
-    watched = Watched(PLAN)
+    watched = Watched(task())
     clock: Any = SimpleNamespace(
         segment=Segment("as-is", 9), taken=0, counts=StepCounts(), loads=False
     )
