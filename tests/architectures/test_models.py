@@ -13,8 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dpbench import architecture
 from dpbench.architecture import Architecture, CountsCorrect
+from dpbench.data import datasets
 from dpbench.data.batch import call
+from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.verification import verify
 from dpbench.parallel.tree import move
+from tests.measure.implementations.proofs import uneven
 
 TABULAR = "tabular:features=5,layers=2,width=24,heads=2"
 SMALL: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], str, str]] = {
@@ -190,3 +194,16 @@ def test_it_learns_a_synthetic_batch(name: str) -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]
+
+
+TOO_SLOW = ("resnet", "vgg16")
+"""In float64; every sweep of them makes the same proof."""
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name not in TOO_SLOW])
+def test_uneven_replicas_have_the_gradients_of_one_process(name: str) -> None:
+    made = small(name)
+    samples = datasets.load_dataset("synthetic", None, made, seed=0, samples=32)
+    proof = verify(uneven("dp", "threads"), made, samples, 0, RankGroup(size=1, control=None))
+    assert proof.max_relative_error < 1e-12
+    assert proof.is_sample_mean

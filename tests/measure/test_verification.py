@@ -15,11 +15,10 @@ import pytest
 import torch
 
 from dpbench.data.datasets import Dataset
-from dpbench.launch.fork_world import fork_world
 from dpbench.measure import verification
 from dpbench.measure.implementations import ParallelModel, Plain, wrap
 from dpbench.measure.implementations.dp import OurDataParallel
-from dpbench.measure.rank_group import RankGroup, rank_group
+from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.verification import verify
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
@@ -268,32 +267,3 @@ class Dropping(Healthy):
 def test_a_random_model_fails_and_its_loss_is_not_called_another_than_a_mean() -> None:
     found = verify(dp(), Dropping(), SAMPLES, 0, ALONE)
     assert (found.passed, found.is_sample_mean) == (False, None)
-
-
-class DiffersByRank(Healthy):
-    """A factory that does not follow the seed, as one that takes the time for it."""
-
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
-
-    def build_model(self) -> torch.nn.Module:
-        model = super().build_model()
-        torch.nn.init.normal_(parameter(model, "weight"), mean=float(self._rank))
-        return model
-
-
-def proof_of_models_that_differ(rank: int) -> list[float]:
-    found = []
-    for implementation, backend in (("ddp", "gloo"), ("ddp", "shm"), ("local-sgd", "gloo")):
-        trial = trial_spec(implementation=implementation, backend=backend, group_size=2)
-        with rank_group(backend, 2) as ranks:
-            proof = verify(trial, DiffersByRank(rank), SAMPLES, rank, ranks)
-        found.append(proof.max_relative_error)
-    return found
-
-
-@pytest.mark.slow
-def test_weights_that_differ_between_ranks_are_no_wrong_gradients() -> None:
-    """Every wrapper takes rank 0's weights, and so does the process that it is compared with."""
-    for errors in fork_world(proof_of_models_that_differ, 2):
-        assert max(errors) < 1e-10

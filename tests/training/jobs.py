@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
 
 from dpbench.measure.rank_group import RankGroup
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRun, TrainingSpec
-from dpbench.training.checkpoint import Checkpoint, from_bytes
+from dpbench.training.checkpoint import Checkpoint, Progress, from_bytes
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
 from tests.builders import HERE
 
-OF_WORKLOAD = (
-    *("optimizer", "learning_rate", "learning_rate_rule", "seed", "dtype"),
-    "compile",
-)
+OF_WORKLOAD = ("optimizer", "learning_rate", "learning_rate_rule", "seed", "dtype", "compile")
 QUIET = TrainingRun(evaluation="off", log_interval=1000)
 
 
@@ -67,6 +66,31 @@ def stored(folder: Path, name: str) -> Checkpoint:
     return from_bytes(path.read_bytes(), str(path))
 
 
+def trained() -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A model with buffers, and an optimizer that has stepped once."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
+    module(torch.randn(5, 3)).square().sum().backward()
+    optimizer.step()
+    return module, optimizer
+
+
+def checkpoint(step: int = 7, **changes: Any) -> Checkpoint:
+    """Of two processes, in the second epoch."""
+    module, optimizer = trained()
+    made = Checkpoint(
+        spec=training_spec(),
+        progress=Progress(epoch=1, window=2, step=step, best_metric=0.75, epoch_loss_sum=1.5),
+        model=module.state_dict(),
+        optimizers=[optimizer.state_dict()],
+        scaler=None,
+        random_states=[{"cpu": torch.get_rng_state(), "cuda": {}}] * 2,
+        samples_sha256="5a" * 32,
+    )
+    return replace(made, **changes)
+
+
 ALONE = RankGroup(size=1, control=None)
 
 
@@ -82,13 +106,13 @@ class Plain:
     item: str = "rows"
     default_dataset: str = "synthetic"
 
-    def build_model(self) -> torch.nn.Module:
-        return torch.nn.Sequential(
-            OrderedDict[str, torch.nn.Module](
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(
+            OrderedDict[str, nn.Module](
                 widen=Double(),
-                first=torch.nn.Linear(4, 6),
-                tanh=torch.nn.Tanh(),
-                second=torch.nn.Linear(6, 3),
+                first=nn.Linear(4, 6),
+                tanh=nn.Tanh(),
+                second=nn.Linear(6, 3),
             )
         ).double()
 
@@ -108,24 +132,24 @@ class Plain:
 class Noisy(Plain):
     """In float32, with dropout and with buffers that every rank fills from its own samples."""
 
-    def build_model(self) -> torch.nn.Module:
-        return torch.nn.Sequential(
-            torch.nn.Linear(4, 6),
-            torch.nn.BatchNorm1d(6),
-            torch.nn.Tanh(),
-            torch.nn.Dropout(0.3),
-            torch.nn.Linear(6, 3),
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(4, 6),
+            nn.BatchNorm1d(6),
+            nn.Tanh(),
+            nn.Dropout(0.3),
+            nn.Linear(6, 3),
         )
 
 
 class Single(Plain):
     """In float32."""
 
-    def build_model(self) -> torch.nn.Module:
+    def build_model(self) -> nn.Module:
         return super().build_model()[1:].float()  # type: ignore[index, no-any-return]
 
 
-class Double(torch.nn.Module):
+class Double(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs.double()
 
@@ -135,7 +159,7 @@ class Counting(Single):
 
     count = 0
 
-    def build_model(self) -> torch.nn.Module:
+    def build_model(self) -> nn.Module:
         self.module = super().build_model()
         return self.module
 
@@ -185,11 +209,11 @@ class OtherSamplesOnRankOne(Plain):
 class SlowOnRankOne(Plain):
     """Takes a millisecond a sample there."""
 
-    def build_model(self) -> torch.nn.Module:
-        return torch.nn.Sequential(Slow(), super().build_model())
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(Slow(), super().build_model())
 
 
-class Slow(torch.nn.Module):
+class Slow(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         if dist.get_rank() == 1:
             time.sleep(0.001 * len(inputs))

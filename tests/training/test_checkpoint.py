@@ -26,7 +26,7 @@ from dpbench.training.checkpoint import (
     save_checkpoint,
     to_bytes,
 )
-from tests.training.checkpoint_samples import checkpoint, trained
+from tests.training.jobs import checkpoint, trained
 
 CPU = torch.device("cpu")
 PLAIN = ("spec", "progress", "scaler", "samples_sha256")
@@ -75,7 +75,7 @@ def test_torch_alone_can_read_it() -> None:
     assert content["progress"]["step"] == 7
     module, _ = trained()
     module.load_state_dict(content["model"])
-    assert content["spec"]["workload"]["architecture"] == "mlp"
+    assert content["spec"]["workload"]["architecture"] == "tests.training.jobs:Plain"
 
 
 def test_damaged_and_foreign_files_are_refused_in_one_line() -> None:

@@ -23,8 +23,15 @@ from dpbench.training.rank import agreed_checkpoint, train_in_group
 from dpbench.training.run_folder import RunFolder
 from tests.parallel.ranks import run_ranks
 from tests.training import test_evaluation, test_state
-from tests.training.checkpoint_samples import SPEC, checkpoint
-from tests.training.jobs import ALONE, QUIET, ranks_here, stored, training_job, training_spec
+from tests.training.jobs import (
+    ALONE,
+    QUIET,
+    checkpoint,
+    ranks_here,
+    stored,
+    training_job,
+    training_spec,
+)
 
 CPU = torch.device("cpu")
 EVERYTHING = TrainingRun(
@@ -329,6 +336,9 @@ def test_a_checkpoint_that_does_not_fit_is_a_usage_error(tmp_path: Path) -> None
             train_here(again)
 
 
+SPEC = training_spec()
+
+
 def job(folder: Path, resume: str | None = "auto", spec: TrainingSpec = SPEC) -> TrainingJob:
     return TrainingJob(spec=spec, run=TrainingRun(), folder=folder, prepared=None, resume=resume)
 
@@ -364,11 +374,11 @@ def test_auto_takes_the_latest_and_a_path_the_one_it_names(tmp_path: Path) -> No
 
 def test_another_training_is_refused_with_what_differs(tmp_path: Path) -> None:
     (path,) = save(tmp_path, checkpoint(8))
-    workload = replace(SPEC.workload, seed=3, compile="default")
+    workload = replace(SPEC.workload, seed=5, compile="default")
     other = replace(SPEC, batch_size=16, workload=workload, epochs=5)
     assert refusal(job(tmp_path, spec=other)) == (
-        f"{path} belongs to another training: seed: 0 -> 3, compile: 'none' -> 'default', "
-        "batch_size: 8 -> 16; use the options that it was made with, or train without --resume"
+        f"{path} belongs to another training: seed: 3 -> 5, compile: 'none' -> 'default', "
+        "batch_size: 4 -> 16; use the options that it was made with, or train without --resume"
     )
     words = refusal(job(tmp_path, str(tmp_path / "none.pt")))
     assert words == f"cannot read {tmp_path}/none.pt: No such file or directory"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from tests.launch.faulty import Healthy
@@ -63,6 +64,33 @@ class Tied(Rows):
 
     def build_model(self) -> nn.Module:
         return TwoTowers()
+
+
+class Mappings(Rows):
+    """Inputs, outputs and targets by name, as somebody's own loss may take them."""
+
+    class Net(nn.Linear):
+        def forward(self, *, rows: Tensor, scale: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+            return {"score": super().forward(rows) * scale}
+
+    def build_model(self) -> nn.Module:
+        return self.Net(4, 2)
+
+    def synthetic_batch(self, n: int, generator: torch.Generator) -> tuple[Any, Any]:
+        rows, targets = super().synthetic_batch(n, generator)
+        return {"rows": rows, "scale": rows[:, :1].exp()}, {"score": targets}
+
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        return super().loss(outputs["score"], targets["score"])
+
+
+class DiffersByRank(Rows):
+    """A factory that does not follow the seed, as one that takes the time for it."""
+
+    def build_model(self) -> nn.Module:
+        model = nn.Linear(4, 2)
+        nn.init.normal_(model.weight, mean=float(dist.get_rank()))
+        return model
 
 
 class Embedded(Rows):

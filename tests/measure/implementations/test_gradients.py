@@ -11,8 +11,10 @@ from dpbench.measure.implementations import Communication
 from dpbench.records.trial import Verification
 from dpbench.specs.traits import BUILT_IN
 from tests.measure.implementations.architectures import (
+    DiffersByRank,
     Embedded,
     Frozen,
+    Mappings,
     Rows,
     Sparse,
     Tied,
@@ -22,7 +24,7 @@ from tests.measure.implementations.architectures import (
 from tests.measure.implementations.proofs import as_torchrun, proof, ranks_of, trained, uneven
 from tests.parallel.ranks import run_ranks
 
-DENSE = (Rows, Weighted, WithBuffers, Frozen, Tied, Embedded)
+DENSE = (Rows, Weighted, WithBuffers, Frozen, Tied, Embedded, Mappings, DiffersByRank)
 OURS_AND_TORCHS = tuple(
     name
     for name, traits in BUILT_IN.items()
