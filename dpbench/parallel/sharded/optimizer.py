@@ -46,8 +46,8 @@ class ShardedOptimizer(Optimizer):
     optimizer's state (Rajbhandari et al., arXiv:1910.02054). On gloo and nccl the averaging
     overlaps with backward.
 
-    - `.grad` stays this rank's own gradient, which nothing reads after a backward but whether it is
-      there. Use `clip_grad_norm_` to clip, and `gradients` to look at the averages.
+    - `.grad` stays this rank's own gradient, and changing it after a backward has no effect; only
+      parameters where it is None are not stepped. Use `clip_grad_norm_` and `gradients`.
     - `step`, `clip_grad_norm_`, `gradients` and `state_dict` are collectives, as is the constructor
       on `shm`.
     - Buckets keep their first order, the reverse of the parameters'.

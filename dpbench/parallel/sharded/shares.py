@@ -72,6 +72,7 @@ class ShareExchange:
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
+        self._peers = [rank for rank in range(self.size) if rank != self.rank]
         sends = device.type == "cpu" and has_backend(group, device, "gloo")
         self._thread = ThreadPoolExecutor(1, "dpbench-sharded") if sends else None
         # What other ranks send, until it is added; kept, as new memory costs as much as a message.
@@ -120,10 +121,6 @@ class ShareExchange:
         works += [group.send([sent[rank]], rank, 0) for rank in self._peers]
         for work in works:
             work.wait()
-
-    @property
-    def _peers(self) -> list[int]:
-        return [rank for rank in range(self.size) if rank != self.rank]
 
 
 class Part(NamedTuple):
