@@ -8,11 +8,12 @@ DpbenchError                    exit status 1
 ├── StoreError                  2: a results folder or file that cannot be used
 │   └── NewerSchema             2: written by a later dpbench
 ├── DataError                   2: a dataset that is not there or not what it should be
-├── LaunchError                 1: the machinery around the ranks failed, not a trial
+├── LaunchError                 1: ranks could not be started, or their node or group was lost
 ├── TrainingFailed              1: a rank of a training or a script ended before its end
 └── Interrupted                 128 + signal: the user stopped it (130 for Ctrl-C)
 
-A trial that fails is a record with a status and a reason, never an exception.
+Errors of ranks derive from these where they are raised, and reach the launcher as text. A trial
+that fails is a record with a status and a reason, never an exception.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class DataError(DpbenchError):
 
 
 class LaunchError(DpbenchError):
-    """The launcher itself failed, before any rank could."""
+    """Ranks could not be started, or were lost as a whole."""
 
 
 class TrainingFailed(DpbenchError):

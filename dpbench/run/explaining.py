@@ -80,7 +80,8 @@ def explain(options: ExplainOptions) -> Answer:
 def _next(options: ExplainOptions, one: Explanation, is_clear: bool) -> Iterator[str]:
     """What to do next, on one line: measure more if it is not clear, or what the remedy of a script
     brings."""
-    again = options.model_copy(update={"name": None, "as_json": False, "verbose": False})
+    once = dict.fromkeys(("as_json", "verbose", "quiet"), False)
+    again = options.model_copy(update={"name": None, **once})
     remedy = next((cause.option.split() for cause in one.causes if cause.option), None)
     command: list[str] = []
     if not is_clear:

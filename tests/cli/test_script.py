@@ -100,7 +100,7 @@ def test_the_next_command_measures_the_remedy_or_again(
     ]
     folder = stored(tmp_path / "demo", records)
     monkeypatch.setattr("dpbench.run.sweep.measuring.measure_sweep", lambda *_: load_sweep(folder))
-    words = ("--gpus", "2", "--name", "demo", "train.py", "--lr", "1")
+    words = ("--gpus", "2", "--quiet", "--name", "demo", "train.py", "--lr", "1")
     assert run(["explain", *words]) == (0 if growth == 1 else 4)
     assert capsys.readouterr().out.endswith(f"\n\nNext: dpbench {command}\n")
 
