@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
     from dpbench.report.charts.style import Drawn
 
-Section = Literal["speed", "scaling", "time", "learning", "communication"]
+ChartSection = Literal["speed", "scaling", "time", "learning", "communication"]
 IMAGE_FORMATS = ("png", "svg", "pdf")
 
 
@@ -33,8 +33,8 @@ class ChartKind:
     title: str
     shows: str
     """One sentence: what is read off it; also for those who do not see it."""
-    section: Section
-    """Section of the page."""
+    section: ChartSection
+    """ChartSection of the page."""
     source: Literal["sweep", "collectives"] = "sweep"
     module: str | None = None
     """The module of its function, where that is not of its name."""

@@ -12,7 +12,7 @@ from dpbench.report.charts.style import (
     first_of,
     panels,
     scaled_axis,
-    series_of,
+    series_name_of,
     series_styles,
 )
 
@@ -30,20 +30,20 @@ def loss(subject: Subject) -> Drawn:
             lines.append((one, by_length[(len(curves) - 1) // 2]))
     if not lines:
         raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
-    series = list(dict.fromkeys(series_of(one) for one, _ in lines))
+    series = list(dict.fromkeys(series_name_of(one) for one, _ in lines))
     styles = series_styles(series)
     batches = sorted({one.batch_size or 0 for one, _ in lines})
     figure, shown, left_out = panels(batches, "batch sizes", share_y=True)
     for axis, batch_size in shown:
         for one, (seconds, losses) in lines:
-            if one.batch_size == batch_size and series_of(one) in series[:MOST_SERIES]:
+            if one.batch_size == batch_size and series_name_of(one) in series[:MOST_SERIES]:
                 # The marker shows where the window ends: faster configurations end further left.
                 axis.plot(
                     seconds,
                     losses,
                     label=f"{one_line(one.series)} ×{one.group_size}",
                     markevery=[len(seconds) - 1],
-                    **styles[series_of(one)],
+                    **styles[series_name_of(one)],
                 )
         axis.set_title(f"batch size {batch_size:,}")
         axis.set_ylabel("training loss (mean over ranks)")

@@ -21,7 +21,7 @@ from dpbench.report.charts.style import (
     first_of,
     panels,
     scaled_axis,
-    series_of,
+    series_name_of,
     series_styles,
 )
 from dpbench.report.footnotes import speedup_reference
@@ -73,7 +73,7 @@ def _draw(
     every: dict[SeriesName, list[tuple[Row, Estimate]]] = {}
     for row, value in known:
         if not value.is_too_noisy:
-            every.setdefault(series_of(row), []).append((row, value))
+            every.setdefault(series_name_of(row), []).append((row, value))
     noisy = len(known) - sum(map(len, every.values()))
     left_out = [f"{units.counted(noisy, 'value')} left out: too noisy"] if noisy else []
     lines = dict(islice(every.items(), MOST_SERIES))

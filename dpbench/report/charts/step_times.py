@@ -17,7 +17,7 @@ from dpbench.report.charts.style import (
     Drawn,
     case_panels,
     scaled_axis,
-    series_of,
+    series_name_of,
     series_styles,
     write_beside,
 )
@@ -38,7 +38,7 @@ def step_times(subject: Subject) -> Drawn:
     if not ranks:
         raise NothingToDraw("no completed trial has two timed steps or more")
     figure, panels, left_out = case_panels(ranks, lambda row: len(ranks[row]))
-    styles = series_styles([series_of(one) for one in ranks])
+    styles = series_styles([series_name_of(one) for one in ranks])
     for axis, rows in panels:
         windows = {
             (row, rank): [np.array(record.ranks[rank].timed.step_seconds) for record in row.records]
@@ -48,7 +48,11 @@ def step_times(subject: Subject) -> Drawn:
         edge = FARTHEST * max(float(np.median(np.concatenate(w))) for w in windows.values())
         names: list[str] = []
         for (row, rank), own in windows.items():
-            place, color, timed = len(names), styles[series_of(row)]["color"], np.concatenate(own)
+            place, color, timed = (
+                len(names),
+                styles[series_name_of(row)]["color"],
+                np.concatenate(own),
+            )
             _draw_steps(axis, place - 0.14, timed, color)
             alone = [record.ranks[rank].without_sync for record in row.records]
             bare = [window.step_seconds for window in alone if window and window.step_seconds]

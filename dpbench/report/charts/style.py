@@ -72,7 +72,7 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def series_of(row: Row) -> SeriesName:
+def series_name_of(row: Row) -> SeriesName:
     """The line that a row is on."""
     return row.implementation, row.implementation_label, row.backend
 

@@ -13,7 +13,7 @@ from dpbench.messages import Say
 
 MOST_LOOKS = 5
 """Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
-GROWTH = 1.5
+LOOK_GROWTH = 1.5
 """How many times as many repetitions the next look has. A verdict that stopped at the first lucky
 repetition would be wrong more often."""
 
@@ -22,7 +22,7 @@ def sizes(first: int) -> list[int]:
     """Numbers of repetitions at which the verdict is looked at: 5, 8, 12, 18, 27."""
     found = [first]
     while len(found) < MOST_LOOKS:
-        found.append(math.ceil(GROWTH * found[-1]))
+        found.append(math.ceil(LOOK_GROWTH * found[-1]))
     return found
 
 

@@ -34,7 +34,7 @@ TRY_SECONDS = 60.0
 LARGEST_SAMPLES = 2**20
 FIRST_BATCH = 2
 """First batch to try: a batch norm cannot train on one sample."""
-GROWTH = 4
+BATCH_GROWTH = 4
 """Factor between two batches whose memory is compared."""
 CLEAR_BYTES = 256 * 2**20
 """Least difference in memory of two compared batches: far more than equal runs differ by."""
@@ -113,7 +113,7 @@ def by_predicting(
     if peak is None or peak > budget_bytes:
         return None
     while size < most and peak <= budget_bytes:
-        following = min(GROWTH * size, most)
+        following = min(BATCH_GROWTH * size, most)
         if peak + slope * (following - size) > budget_bytes:
             if size == first:  # how fast it grows is not known
                 return size

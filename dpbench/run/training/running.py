@@ -24,7 +24,7 @@ from dpbench.errors import (
 )
 from dpbench.files import folder_inside
 from dpbench.launch.machine import inspect_machine
-from dpbench.launch.ranks import RanksFailed, remove_scratch, run_ranks
+from dpbench.launch.ranks import POLL_SECONDS, RanksFailed, remove_scratch, run_ranks
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment
 from dpbench.report.progress.training import TrainOutput
@@ -48,7 +48,6 @@ SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
 }
 """Errors by the name of what a rank raised, whose message needs no addition."""
 REFUSALS = (UsageError, DataError)
-POLL_SECONDS = 0.1
 
 
 def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished] | None:

@@ -151,7 +151,7 @@ def test_charts_know_rows_by_their_names_whatever_their_labels_say() -> None:
 
 
 def test_every_label_of_a_chart_has_a_color_of_its_own() -> None:
-    series = [style.series_of(row) for row in with_settings().rows]
+    series = [style.series_name_of(row) for row in with_settings().rows]
     styles = style.series_styles(series)
     labels = {label for _, label, _ in series}
     assert len({styles[one]["color"] for one in series}) == len(labels) == 9
