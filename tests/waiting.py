@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,3 +21,8 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def prefetch_threads() -> list[threading.Thread]:
+    """Threads that load samples ahead."""
+    return [one for one in threading.enumerate() if one.name.startswith("dpbench-prefetch")]

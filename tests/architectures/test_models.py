@@ -109,6 +109,7 @@ def test_it_turns_inputs_into_outputs_and_every_parameter_is_trained(name: str) 
     made = small(name)
     assert (made.default_dataset, made.item) == (dataset, item)
     inputs, targets = batch(made, 3)
+    torch.testing.assert_close((inputs, targets), batch(made, 3), rtol=0, atol=0)
     torch.manual_seed(7)
     model = made.build_model()
     if dataset == "digits":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator
@@ -23,21 +22,9 @@ from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DataError
 from tests.recording_cuda import GPU, GpuTensor, HostTensor, RecordingCuda, put_into_parallel
 from tests.training.jobs import training_spec
-from tests.waiting import is_alive, wait_until
+from tests.waiting import is_alive, prefetch_threads, wait_until
 
 CPU = torch.device("cpu")
-
-
-def threads() -> list[threading.Thread]:
-    return [
-        thread for thread in threading.enumerate() if thread.name.startswith("dpbench-prefetch")
-    ]
-
-
-def wait_until_full(made: list[int], count: int) -> None:
-    """Until the producer has made `count` items, so that it waits for room with the last."""
-    while len(made) < count:
-        time.sleep(0.002)
 
 
 def numbers(made: list[int], count: int = 1000) -> Iterator[int]:
@@ -57,7 +44,7 @@ def test_the_items_are_the_same_in_the_same_order(depth: int) -> None:
     with closing(Prefetcher(range(50), depth, CPU)) as items:
         assert list(items) == list(range(50))
         assert list(items) == []
-    assert threads() == []
+    assert prefetch_threads() == []
 
 
 @pytest.mark.parametrize("depth", [0, 1, 4])
@@ -68,7 +55,7 @@ def test_an_error_of_the_producer_comes_in_its_place_with_its_traceback(depth: i
             next(items)
         assert "fails_after_two" in [frame.name for frame in traceback.extract_tb(caught.tb)]
         assert list(items) == []
-    assert threads() == []
+    assert prefetch_threads() == []
 
 
 def test_an_early_break_ends_the_thread_though_the_queue_is_full() -> None:
@@ -76,8 +63,8 @@ def test_an_early_break_ends_the_thread_though_the_queue_is_full() -> None:
     with closing(Prefetcher(numbers(made), 2, CPU)) as items:
         for _ in items:
             break
-        wait_until_full(made, 3)
-    assert threads() == []
+        wait_until(lambda: len(made) == 3)  # so that the producer waits for room with the last
+    assert prefetch_threads() == []
     assert list(items) == []
 
 

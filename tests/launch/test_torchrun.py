@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
@@ -21,7 +20,7 @@ from dpbench.launch.torchrun import read_arguments as read
 from dpbench.launch.torchrun import run_workers as run
 from tests.cli.command import start
 from tests.launch.tidy import after_torchrun
-from tests.ports import free_port
+from tests.ports import free_port, listening
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
 SCRIPT = """
@@ -240,11 +239,6 @@ def test_the_rank_that_failed_first_is_named_with_its_last_lines_after_the_resta
     assert attempts == ["0", "1"]
 
 
-def listening() -> set[str]:
-    found = psutil.Process().net_connections()
-    return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
-
-
 @pytest.mark.parametrize("options", [[], ["--master-port", "PORT"]], ids=" ".join)
 def test_one_node_listens_on_loopback_and_executes_nothing(
     options: list[str], folder: Path
@@ -252,12 +246,12 @@ def test_one_node_listens_on_loopback_and_executes_nothing(
     """While the workers run; torch itself would take c10d, at all addresses."""
     (folder / "wait.py").write_text(WAIT)
     port = str(free_port())
-    before, during = listening(), set[str]()
+    before, during = {*listening(os.getpid())}, set[tuple[str, int]]()
 
     def look() -> None:
         while not (folder / "place").exists():
             time.sleep(0.02)
-        during.update(listening())
+        during.update(listening(os.getpid()))
         (folder / "go").touch()
 
     thread = threading.Thread(target=look)
@@ -269,7 +263,7 @@ def test_one_node_listens_on_loopback_and_executes_nothing(
     thread.join()
     chosen = port if "PORT" in options else ""
     assert (folder / "place").read_text().startswith(f"127.0.0.1:{chosen}")
-    assert during - before <= {"127.0.0.1"}
+    assert {address for address, _ in during - before} <= {"127.0.0.1"}
 
 
 def test_a_port_that_another_program_has_is_refused() -> None:

@@ -6,25 +6,15 @@ import os
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 import torch.distributed as dist
 
 from dpbench.launch.ranks import run_ranks
 from dpbench.measure.rank_group import rank_group
+from tests.ports import listening
 
 LIMIT_SECONDS = 60
-
-
-def listening(*pids: int) -> list[tuple[str, int]]:
-    """Where these processes listen."""
-    return sorted(
-        (connection.laddr.ip, connection.laddr.port)
-        for pid in pids
-        for connection in psutil.Process(pid).net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    )
 
 
 def seen_by_a_rank(backend: str, launcher: int, rank: int) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import threading
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -18,16 +17,13 @@ from dpbench.data.sharding import global_batches
 from dpbench.measure.batches import BatchSampler, loading_batches
 from dpbench.measure.step import LoadBatch
 from tests.builders import trial_spec
+from tests.waiting import prefetch_threads
 
 CPU = torch.device("cpu")
 SAMPLES = 50
 DATASET = Dataset(
     inputs={"x": torch.rand(SAMPLES, 3), "i": torch.arange(SAMPLES)}, targets=torch.arange(SAMPLES)
 )
-
-
-def prefetch_threads() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name.startswith("dpbench-prefetch")]
 
 
 @pytest.fixture(autouse=True)

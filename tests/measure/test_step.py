@@ -21,20 +21,6 @@ SAMPLES = 24
 RATE = 0.1
 
 
-class Line(Healthy):
-    """y = w·x with w = 1, without a bias: every number can be worked by hand."""
-
-    def build_model(self) -> torch.nn.Module:
-        module = torch.nn.Linear(1, 1, bias=False).double()
-        torch.nn.init.ones_(module.weight)
-        return module
-
-
-def line_samples(*inputs: float) -> Dataset:
-    column = torch.tensor(inputs, dtype=torch.float64).unsqueeze(1)
-    return Dataset(inputs=column, targets=torch.zeros_like(column))
-
-
 def model() -> torch.nn.Module:
     torch.manual_seed(0)
     return Healthy().build_model().double()
@@ -68,9 +54,11 @@ def test_accumulated_micro_batches_are_one_large_batch(count: int) -> None:
 
 
 def test_a_loss_weight_scales_the_gradient_but_not_the_reported_loss() -> None:
-    """With weight 0.5 the gradient is 4·w: w = 1 - 0.4."""
-    module = Line().build_model()
-    training = trainer(module, line_samples(2.0), weight=0.5)
+    """y = w·x with w = 1 and x = 2; with weight 0.5 the gradient is 4·w: w = 1 - 0.4."""
+    module = torch.nn.Linear(1, 1, bias=False).double()
+    torch.nn.init.ones_(module.weight)
+    two = torch.full((1, 1), 2.0, dtype=torch.float64)
+    training = trainer(module, Dataset(inputs=two, targets=torch.zeros_like(two)), weight=0.5)
     training.step([torch.tensor([0])])
     assert next(module.parameters()).item() == pytest.approx(0.6, rel=1e-12)
     assert training.take_losses() == pytest.approx((4.0,), rel=1e-12)

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -24,7 +23,7 @@ from dpbench.rendezvous.available_backends import Availability
 from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
 from dpbench.rendezvous.process_group import group_class, process_group
 from dpbench.rendezvous.store import STORE_FILE, STORE_PREFIX, open_store, serve_store
-from tests.ports import free_port
+from tests.ports import free_port, listening
 
 SHORT = timedelta(seconds=0.5)
 LONG = timedelta(seconds=20)
@@ -172,12 +171,7 @@ def test_rank_0_is_named_when_it_does_not_come_to_hold_the_store(
 def test_a_store_at_loopback_listens_there_alone() -> None:
     with process_group("gloo", timeout=LONG):
         port = int(os.environ["MASTER_PORT"])
-        found = [
-            one.laddr.ip
-            for one in psutil.Process().net_connections()
-            if one.status == psutil.CONN_LISTEN and one.laddr.port == port
-        ]
-        assert found == ["127.0.0.1"]
+        assert [at for at in listening(os.getpid()) if at[1] == port] == [("127.0.0.1", port)]
 
 
 @pytest.mark.parametrize(
