@@ -37,9 +37,6 @@ shared = Net(2)
 def same():
     return shared, batch, nn.functional.mse_loss
 
-def two(): return Net(2), batch
-def swapped(): return batch, Net(2), nn.functional.mse_loss
-def alone(): return Net(2)
 def careless(): return Net(2), lambda n, generator: (torch.rand(n), torch.rand(n)), max
 """
 
@@ -90,20 +87,6 @@ def test_batches_are_the_same_everywhere_even_of_who_forgets_the_generator() -> 
         assert torch.equal(first, again)
         assert not torch.equal(first, other)
         assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("two", r"returned a tuple of \(Net, function\); expected \(model, batch, loss\)"),
-        ("swapped", r"returned a tuple of \(function, Net, function\)"),
-        ("alone", r"returned a Net; expected .*, where batch\(samples, generator\) returns"),
-    ],
-)
-def test_what_cannot_be_used_is_said_in_one_line(name: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message) as raised:
-        architecture.load_architecture(f"net.py:{name}")
-    assert "\n" not in str(raised.value)
 
 
 MODELS = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -127,30 +126,6 @@ def test_it_turns_inputs_into_outputs_and_every_parameter_is_trained(name: str) 
         for key, value in model.state_dict().items()
         if "running" not in key and "tracked" not in key
     )
-
-
-LOG = torch.log(torch.tensor([[3.0, 1.0], [1.0, 1.0]]))
-"""Logits of the probabilities 3/4 and 1/2."""
-
-
-@pytest.mark.parametrize(
-    ("name", "outputs", "targets", "expected"),
-    [
-        ("mlp", LOG.log_softmax(1), torch.tensor([0, 0]), math.log(8 / 3) / 2),
-        ("mnist_cnn", LOG.log_softmax(1), torch.tensor([0, 0]), math.log(8 / 3) / 2),
-        ("resnet", LOG, torch.tensor([0, 0]), math.log(8 / 3) / 2),
-        ("tabular", LOG, torch.tensor([0, 0]), math.log(8 / 3) / 2),
-        ("gpt", LOG.unsqueeze(0), torch.tensor([[0, 0]]), math.log(8 / 3) / 2),
-        ("dlrm", LOG[:, 0], torch.tensor([1.0, 0.0]), math.log(8 / 3) / 2),
-        ("linear", torch.tensor([[1.0, 2], [3, 4]]), torch.tensor([[1.0, 0], [0, 0]]), 29 / 4),
-        ("tabular-numbers", torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0]), 2.0),
-    ],
-)
-def test_its_loss_is_the_documented_mean(
-    name: str, outputs: torch.Tensor, targets: torch.Tensor, expected: float
-) -> None:
-    loss = small(name).loss(outputs, targets)
-    assert loss.item() == pytest.approx(expected, rel=1e-6)
 
 
 A, B = [0.9, 0.1], [0.2, 0.8]

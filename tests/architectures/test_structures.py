@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpbench import architecture
-from dpbench.architectures import bert, dlrm, gpt, linear
+from dpbench.architectures import bert, gpt, linear
 
 
 def seeded() -> torch.Generator:
@@ -47,19 +47,6 @@ def test_gpt_predicts_the_token_that_follows_with_its_embedding() -> None:
     with torch.no_grad():
         model.tokens.weight.zero_()
         assert not model(tokens).any()
-
-
-def test_dlrm_multiplies_every_two_vectors() -> None:
-    model = dlrm.Architecture(dense=4, tables=3, rows=10).build_model()
-    assert model.top[0].in_features == 16 + 4 * 3 // 2
-    seen: list[torch.Tensor] = []
-    model.top.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    with torch.no_grad():
-        model(torch.zeros(1, 4), torch.tensor([[1, 2, 3]]))
-        vectors = [table.weight[row] for table, row in zip(model.tables, (1, 2, 3), strict=True)]
-    expected = [vectors[a] @ vectors[b] for a, b in ((1, 0), (2, 0), (2, 1))]
-    products = seen[0][0, 16:]  # behind the dense features: first with them, then with each other
-    torch.testing.assert_close(products[[2, 4, 5]], torch.stack(expected))
 
 
 def test_dlrm_gradients_are_dense_or_sparse() -> None:

@@ -87,7 +87,7 @@ class SyntheticLauncher(HostLauncher):
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         trial = replace(trial, batch_size=trial.batch_size or OF_SCRIPTS)
-        timed = _timed_steps(trial)
+        timed = trial.filling_steps(_compute_seconds(trial))
         ranks = tuple(_rank(trial, rank, timed) for rank in range(trial.process_count))
         verified = Verification(
             passed=True, max_relative_error=0.0, tolerance=1e-10, tensors_compared=1
@@ -124,13 +124,8 @@ def run_trials(
     return records
 
 
-def _timed_steps(trial: TrialSpec) -> int:
-    """Number of steps after which a real window would end."""
-    return trial.filling_steps(_compute_seconds(trial))
-
-
 def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
-    noise = _noise(trial, rank)
+    noise = random.Random(f"{trial.trial_id}/{rank}")
     compute = _compute_seconds(trial)
     exposed = COMMUNICATION_SECONDS[trial.backend] * (trial.group_size - 1) / trial.group_size
     two_windows = trial.times_without_sync
@@ -153,10 +148,6 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
 def _compute_seconds(trial: TrialSpec) -> float:
     samples = max(trial.replica_batch_sizes) * trial.accumulation_steps
     return SECONDS_PER_STEP + SECONDS_PER_SAMPLE * samples
-
-
-def _noise(trial: TrialSpec, rank: int) -> random.Random:
-    return random.Random(f"{trial.trial_id}/{rank}")
 
 
 def _noisy(value: float, noise: random.Random) -> float:
@@ -233,17 +224,13 @@ def seconds(spec: CollectiveSpec, nbytes: int) -> float:
 
 def _collective_rank(spec: CollectiveSpec, rank: int) -> RankCollectives:
     noise = random.Random(f"{content_hash(spec)}/{rank}")
-
-    def samples(value: float) -> tuple[float, ...]:
-        return tuple(_noisy(value, noise) for _ in range(spec.samples))
-
-    def timing(nbytes: int, value: float) -> SizeTiming:
-        return SizeTiming(
-            nbytes=nbytes, calls_per_sample=1, seconds=samples(value), largest_error=0.0
+    timings = tuple(
+        SizeTiming(
+            nbytes=size,
+            calls_per_sample=1,
+            seconds=tuple(_noisy(seconds(spec, size), noise) for _ in range(spec.samples)),
+            largest_error=0.0,
         )
-
-    return RankCollectives(
-        rank=rank,
-        pid=0,
-        timings=tuple(timing(size, seconds(spec, size)) for size in spec.sizes_bytes),
+        for size in spec.sizes_bytes
     )
+    return RankCollectives(rank=rank, pid=0, timings=timings)

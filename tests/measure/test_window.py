@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -24,19 +23,6 @@ ALONE = RankGroup(size=1, control=None)
 
 def no_step(number: int) -> None:
     pass
-
-
-@pytest.fixture
-def collections() -> Iterator[list[str]]:
-    """The phases ("start", "stop") of every garbage collection from here on."""
-    phases: list[str] = []
-
-    def note(phase: str, info: dict[str, int]) -> None:
-        phases.append(phase)
-
-    gc.callbacks.append(note)
-    yield phases
-    gc.callbacks.remove(note)
 
 
 def test_a_window_is_read_off_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +52,8 @@ def test_a_window_on_a_gpu_waits_for_all_devices_at_its_ends_and_times_steps_on_
     assert timing.step_seconds == (0.5, 2.0)
 
 
-def test_garbage_is_collected_before_the_window_and_not_in_it(collections: list[str]) -> None:
+def test_garbage_is_collected_before_the_window_and_not_in_it() -> None:
+    collections: list[str] = []
     before_steps: list[list[str]] = []
     enabled: list[bool] = []
 
@@ -75,7 +62,12 @@ def test_garbage_is_collected_before_the_window_and_not_in_it(collections: list[
         enabled.append(gc.isenabled())
         assert [[number] for _ in range(10 * gc.get_threshold()[0])]  # would set off several
 
+    def note(phase: str, info: dict[str, int]) -> None:
+        collections.append(phase)
+
+    gc.callbacks.append(note)
     time_steps(step, range(3), [CPU], ALONE)
+    gc.callbacks.remove(note)
     assert before_steps == [["start", "stop"]] * 3
     assert enabled == [False] * 3
     assert gc.isenabled()

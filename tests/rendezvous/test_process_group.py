@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -80,30 +81,18 @@ def the_absent_ranks_are_named_in_time(_: int) -> None:
 
 def the_first_collective_has_passed_when_the_block_begins(_: int) -> None:
     """So that none in a timed window opens connections; without waiting there is none."""
-    counted, classes = 0, list[str]()
-    whole = dist.all_reduce
-
-    def counting(*arguments: Any, **options: Any) -> Any:
-        nonlocal counted
-        counted += 1
-        return whole(*arguments, **options)
-
-    dist.all_reduce = counting
-    try:
-        for backend in ("gloo", "shm"):
-            counted = 0
-            with process_group(backend, timeout=LONG, device="cpu") as ranks:
-                assert counted == 1
+    classes = []
+    for backend in ("gloo", "shm"):
+        for waits, expected in ((True, 1), (False, 0)):
+            with (
+                patch.object(dist, "all_reduce", wraps=dist.all_reduce) as reducing,
+                process_group(backend, timeout=LONG, device="cpu", wait_for_workers=waits) as ranks,
+            ):
+                assert reducing.call_count == expected
+                assert sum_of_ranks() == 3.0
+                assert not waits or ranks.comm_init_seconds > 0
                 classes.append(group_class(ranks.device))
-                assert ranks.comm_init_seconds > 0
-                assert sum_of_ranks() == 3.0
-            counted = 0
-            with process_group(backend, timeout=LONG, device="cpu", wait_for_workers=False):
-                assert counted == 0
-                assert sum_of_ranks() == 3.0
-        assert classes == ["ProcessGroupGloo", "ShmProcessGroup"]
-    finally:
-        dist.all_reduce = whole
+    assert classes == ["ProcessGroupGloo"] * 2 + ["ShmProcessGroup"] * 2
 
 
 def a_place_and_a_rank_may_be_arguments(rank: int) -> None:
