@@ -123,7 +123,7 @@ class ShareExchange:
             work.wait()
 
 
-class Part(NamedTuple):
+class ParameterPart(NamedTuple):
     """The elements of one parameter in this rank's share, which are stepped like a parameter.
 
     Attributes:
@@ -182,7 +182,7 @@ class BucketShare:
         self._addresses = [view.data_ptr() for view in views]
         self.averages = bucket.flat.new_zeros(share)
         self.parts = [
-            Part(
+            ParameterPart(
                 place,
                 begin,
                 end,
@@ -200,7 +200,7 @@ class BucketShare:
             ]
         )
 
-    def state_of(self, part: Part) -> dict[str, Any]:
+    def state_of(self, part: ParameterPart) -> dict[str, Any]:
         """The optimizer's state of a part."""
         state: dict[str, Any] = self._optimizer.state[part.values]
         return state

@@ -125,7 +125,7 @@ def all_reduce(rank: ShmRank, tensor: Tensor, operator: Operator) -> None:
     """Every rank gets the reduction in place of its operand `tensor`."""
     operation = operation_text("all_reduce", tensor, operator.name)
     if tensor.nbytes <= SLOT_BYTES:
-        slots = rank.small_buffers(tensor.dtype, tensor.numel())
+        slots = rank.slots(tensor.dtype, tensor.numel())
         slots[rank.rank].copy_(tensor)
         rank.enter(operation)
         operator.reduce(slots, out=tensor)
@@ -287,7 +287,7 @@ def _publish(
         Whether nothing has been published, for that reason.
     """
     if nbytes <= SLOT_BYTES:
-        slots = rank.small_buffers(torch.uint8, nbytes)
+        slots = rank.slots(torch.uint8, nbytes)
         if mine is not None:
             slots[rank.rank].copy_(mine)
         rank.enter(operation)

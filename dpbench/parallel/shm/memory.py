@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-DESCRIPTOR_BYTES = 128
+HEADER_BYTES = 128
 SLOT_BYTES = 64 * 1024
 """Largest operand of an operation that needs only one barrier."""
 SMALLEST_CHUNK = 1024 * 1024
@@ -87,7 +87,7 @@ class Layout:
         self.chunk_bytes = pages(max(SMALLEST_CHUNK, size * SMALLEST_SHARE))
         self._semaphores = pages(size)
         self._slots = self._semaphores + pages(size * size * LINE_BYTES)
-        # A slot holds the descriptor and the operand, on pages of its own.
+        # A slot holds a header and the operand, on pages of its own.
         self._slot_bytes = PAGE_BYTES + SLOT_BYTES
         self._buffers = self._slots + 2 * size * self._slot_bytes
         self.nbytes = self._buffers + 2 * (size + 1) * self.chunk_bytes
@@ -95,11 +95,11 @@ class Layout:
     def semaphore(self, poster: int, taker: int) -> int:
         return self._semaphores + (poster * self.size + taker) * LINE_BYTES
 
-    def descriptor_of(self, rank: int, turn: int) -> int:
+    def header_of(self, rank: int, turn: int) -> int:
         return self._slots + (2 * rank + turn) * self._slot_bytes
 
     def operand_of(self, rank: int, turn: int) -> int:
-        return self.descriptor_of(rank, turn) + PAGE_BYTES
+        return self.header_of(rank, turn) + PAGE_BYTES
 
     def buffer_of(self, rank: int, turn: int) -> int:
         """Offset of a buffer for one chunk; `rank=size` means the buffer for results."""

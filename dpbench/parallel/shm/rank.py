@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.shm.memory import (
-    DESCRIPTOR_BYTES,
+    HEADER_BYTES,
     SLOT_BYTES,
     Allocation,
     Layout,
@@ -42,7 +42,7 @@ _TOKEN_DELAY = 0.005
 _CACHED_VIEWS = 256
 
 # The offset of the operand, and the operation as text.
-_DESCRIPTOR = struct.Struct(f"<q{DESCRIPTOR_BYTES - 8}s")
+_HEADER = struct.Struct(f"<q{HEADER_BYTES - 8}s")
 OUTSIDE = -1
 """The offset of an operand outside the memory that the group has allocated."""
 
@@ -90,7 +90,7 @@ class ShmRank:
         self._memory = memoryview(mapping)
         shared = as_bytes(mapping)
         # Every training step asks for the same ones.
-        self._small_buffers = lru_cache(_CACHED_VIEWS)(partial(_small_buffers, layout, shared))
+        self._slots = lru_cache(_CACHED_VIEWS)(partial(_slots, layout, shared))
         self.large_buffers = cache(partial(_large_buffers, layout, shared))
         self._turn = 0
         self._end = layout.nbytes
@@ -107,11 +107,8 @@ class ShmRank:
         self._awaited = [
             (ctypes.c_void_p(start + layout.semaphore(peer, rank)), peer) for peer in others
         ]
-        self._descriptors = [
-            [
-                self._memory[layout.descriptor_of(peer, turn) :][:DESCRIPTOR_BYTES]
-                for peer in everyone
-            ]
+        self._headers = [
+            [self._memory[layout.header_of(peer, turn) :][:HEADER_BYTES] for peer in everyone]
             for turn in (0, 1)
         ]
 
@@ -157,14 +154,14 @@ class ShmRank:
                 `barrier`.
         """
         turn, self._turn = self._turn, 1 - self._turn
-        views = self._descriptors[turn]
-        own = _DESCRIPTOR.pack(offset, operation.encode())
+        views = self._headers[turn]
+        own = _HEADER.pack(offset, operation.encode())
         views[self.rank][:] = own
         self.barrier()
-        descriptors = [bytes(view) for view in views]
-        if descriptors.count(own) == self.size:
+        headers = [bytes(view) for view in views]
+        if headers.count(own) == self.size:
             return offset != OUTSIDE
-        texts = [_DESCRIPTOR.unpack(each)[1].rstrip(b"\0").decode() for each in descriptors]
+        texts = [_HEADER.unpack(each)[1].rstrip(b"\0").decode() for each in headers]
         for name, text in zip(self.names, texts, strict=True):
             if text != texts[0]:
                 raise dist.DistBackendError(
@@ -172,12 +169,12 @@ class ShmRank:
                 )
         return False
 
-    def small_buffers(self, dtype: torch.dtype, numel: int) -> list[Tensor]:
+    def slots(self, dtype: torch.dtype, numel: int) -> list[Tensor]:
         """The memory for operands of at most SLOT_BYTES, one tensor per rank.
 
         Fill this rank's before `enter`, and read the others' after it.
         """
-        return self._small_buffers(dtype, numel, self._turn)
+        return self._slots(dtype, numel, self._turn)
 
     def allocate(self, nbytes: int) -> Tensor:
         """Allocate a part of `nbytes`, 1 or more, for each rank; a collective.
@@ -300,7 +297,7 @@ class ShmRank:
         return "" if runs else ", has ended"
 
 
-def _small_buffers(
+def _slots(
     layout: Layout, shared: Tensor, dtype: torch.dtype, numel: int, turn: int
 ) -> list[Tensor]:
     offsets = [layout.operand_of(rank, turn) for rank in range(layout.size)]
