@@ -18,7 +18,7 @@ from typing import IO
 
 from dpbench.errors import StoreError
 
-_kept: set[Path] = set()
+_protected: set[Path] = set()
 _TEMPORARY = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 
 
@@ -33,7 +33,7 @@ def open_to_append(path: Path) -> IO[bytes]:
 
 
 def open_to_read(path: Path) -> IO[bytes]:
-    """Open a regular file, or the one that a link leads to, and protect it as `keep` does.
+    """Open a regular file, or the one that a link leads to, and `protect` it.
 
     Raises OSError, and StoreError for anything else: reading a pipe might never end.
     """
@@ -41,7 +41,7 @@ def open_to_read(path: Path) -> IO[bytes]:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StoreError(f"{path} is not a file; expected a regular file")
-    keep(path)
+    protect(path)
     return os.fdopen(descriptor, "rb")
 
 
@@ -51,9 +51,9 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
-def keep(path: Path) -> None:
+def protect(path: Path) -> None:
     """Let `write_file` refuse this file from now on, because this process reads it."""
-    _kept.add(path.resolve())
+    _protected.add(path.resolve())
 
 
 def create_empty(path: Path) -> None:
@@ -115,7 +115,7 @@ def write_named(path: Path, content: bytes) -> None:
 
 def write_file(path: Path, text: str) -> None:
     """The same for text. Refuses a file that was read here. Raises StoreError."""
-    if path.resolve() in _kept:
+    if path.resolve() in _protected:
         raise StoreError(f"{path} holds what is read here; expected another file to write")
     try:
         write_named(path, text.encode())

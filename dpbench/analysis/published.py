@@ -22,7 +22,7 @@ from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row, in_order
 from dpbench.analysis.scaling import OWN, UNITY, efficiency_of, serial_fraction
 from dpbench.errors import StoreError
-from dpbench.files import keep
+from dpbench.files import protect
 from dpbench.messages import printable
 from dpbench.specs.traits import SINGLE
 
@@ -131,7 +131,7 @@ def _cells(path: Path) -> dict[int, dict[str, str]]:
 
     form = {"dtype": str, "header": None, "keep_default_na": False, "skip_blank_lines": False}
     try:
-        keep(path)
+        protect(path)
         table = pd.read_csv(path, encoding="utf-8-sig", **form).map(str.strip).to_numpy().tolist()
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from None

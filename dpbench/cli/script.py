@@ -7,7 +7,7 @@ from typing import Any
 
 from dpbench.cli.help import Command, LongCommand
 from dpbench.options.script import is_script
-from dpbench.specs.workload import MISPLACED
+from dpbench.specs.workload import ALWAYS_OURS
 
 
 class ScriptCommand(Command):
@@ -29,7 +29,7 @@ class ScriptCommand(Command):
         typed = [*args]
         left = super().parse_args(ctx, args)
         script = (ctx.params.get("arguments") or []) if measures_script else []
-        ours = {name for one in self.params for name in one.opts if name in MISPLACED}
+        ours = {name for one in self.params for name in one.opts if name in ALWAYS_OURS}
         own = script[: script.index("--")] if "--" in script else script
         moved = [name for word in own if (name := word.partition("=")[0]) in ours]
         if moved and "--" not in typed[: len(typed) - len(script)]:

@@ -17,7 +17,7 @@ DTYPE_NAMES = {
 """Every spelling of a dtype; f16, which has a loss scale, and tf32 are for CUDA only."""
 DEFAULT_OPTIMIZER = "sgd"
 LR_RULES = ("none", "linear", "sqrt")
-MISPLACED = (
+ALWAYS_OURS = (
     *("--gpus", "--dry-run", "--oversubscribe", "--repetitions"),
     *("--implementations", "--backends", "--group-sizes", "--batch-sizes"),
 )
@@ -63,7 +63,7 @@ class WorkloadSpec:
 
 def behind_options(script: tuple[str, ...]) -> tuple[str, ...]:
     """See WorkloadSpec.positional_words."""
-    taken = any(word.partition("=")[0] in MISPLACED for word in script[1:])
+    taken = any(word.partition("=")[0] in ALWAYS_OURS for word in script[1:])
     return ("--", *script) if taken else script
 
 

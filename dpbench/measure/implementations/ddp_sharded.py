@@ -17,7 +17,7 @@ TRAITS = {
 }
 
 
-class StepsShares(Wrapped):
+class ShardedDdp(Wrapped):
     """dpbench.DistributedDataParallel, where backward averages each rank's share for it alone."""
 
     module: parallel.DistributedDataParallel
@@ -30,7 +30,7 @@ class StepsShares(Wrapped):
         return Communication(self.module.reduced_bytes, 2 * self.module.collectives)
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> StepsShares:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> ShardedDdp:
     """Wrap `module`; its optimizer is sharded when it is made."""
     wrapped = parallel.DistributedDataParallel(
         module,
@@ -38,4 +38,4 @@ def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> StepsShares:
         bucket_cap_mb=settings.bucket_cap_mb,
         gradient_as_bucket_view=True,
     )
-    return StepsShares(wrapped)
+    return ShardedDdp(wrapped)
