@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,24 +78,15 @@ def test_importing_what_ranks_run_asks_cuda_for_nothing() -> None:
     subprocess.run([sys.executable, "-c", IMPORTS], check=True)
 
 
-@pytest.fixture(autouse=True)
-def _torchs_defaults() -> Iterator[None]:
-    """As in a new process, whatever earlier tests did; and so for later ones."""
-    _set_defaults()
-    yield
-    _set_defaults()
-
-
-def _set_defaults() -> None:
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = True
-
-
 def products() -> tuple[str, bool]:
     return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
 
 
-def test_tf32_covers_products_and_convolutions_and_the_proof_can_forbid_it() -> None:
+def test_tf32_covers_products_and_convolutions_and_the_proof_can_forbid_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    torch.set_float32_matmul_precision("highest")
     set_tf32("f32")
     assert products() == ("highest", True)  # as a script without settings has it
     set_tf32("tf32")

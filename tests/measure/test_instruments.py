@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from dpbench.measure import device, instruments, window
 from dpbench.measure.implementations import Plain
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import Trainer
+from dpbench.measure.step import LoadBatch, Trainer
 from dpbench.records.trial import GradientTrace
 from tests.launch.faulty import Healthy
 
@@ -28,6 +29,16 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
+    def taking(self, seconds: float, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, after which the clock has advanced."""
+
+        def slow(*arguments: Any, **options: Any) -> Any:
+            result = function(*arguments, **options)
+            self.now += seconds
+            return result
+
+        return slow
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
@@ -36,20 +47,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(window, "perf_counter", clock)
     monkeypatch.setattr(instruments, "perf_counter", clock)
     return clock
-
-
-class Busy(torch.autograd.Function):
-    """The identity, whose backward pass takes some seconds."""
-
-    @staticmethod
-    def forward(ctx: Any, inputs: torch.Tensor, clock: Clock, seconds: float) -> torch.Tensor:
-        ctx.clock, ctx.seconds = clock, seconds
-        return inputs.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        ctx.clock.now += ctx.seconds
-        return gradients[0], None, None
 
 
 class TwoLayers(nn.Module):
@@ -64,58 +61,32 @@ class TwoLayers(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         self.clock.now += 4
-        hidden = Busy.apply(self.first(inputs), self.clock, 16.0)  # type: ignore[no-untyped-call]
-        return Busy.apply(self.second(hidden), self.clock, 8.0)  # type: ignore[no-untyped-call,no-any-return]
+        hidden = self.first(inputs)
+        hidden.register_hook(self.clock.taking(16, lambda gradient: gradient))
+        outputs: torch.Tensor = self.second(hidden)
+        outputs.register_hook(self.clock.taking(8, lambda gradient: gradient))
+        return outputs
 
 
-class SlowSGD(torch.optim.SGD):
-    """1 s to zero gradients, 64 s to change parameters."""
-
-    clock: Clock
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self.clock.now += 1
-        super().zero_grad(set_to_none)
-
-    def step(self, closure: Any = None) -> Any:
-        self.clock.now += 64
-        return super().step(closure)
+SAMPLES = Dataset(inputs=torch.ones(8, 4), targets=torch.ones(8, 2))
 
 
-class Slow(Plain):
-    """Waits 32 s for gradients, and 128 s after a step with synchronization."""
-
-    def backward(self, loss: torch.Tensor) -> None:
-        super().backward(loss)
-        self.module.clock.now += 32
-
-    def after_step(self, steps: int) -> None:
-        self.module.clock.now += 128
-
-
-class SlowDataset(Dataset):
-    """256 s for an index of the inputs; defined over a plain one."""
-
-    clock: Clock
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "inputs":
-            SlowDataset.clock.now += 256
-        return super().__getattribute__(name)
-
-
-def trainer(module: nn.Module, dataset: type[Dataset] = Dataset) -> Trainer:
-    samples = dataset(inputs=torch.ones(8, 4), targets=torch.ones(8, 2))
+def trainer(module: nn.Module, load: LoadBatch = SAMPLES.select) -> Trainer:
     sgd = torch.optim.SGD(module.parameters(), lr=0.1)
-    return Trainer(Plain(module), sgd, Healthy().loss, samples.select)
+    return Trainer(Plain(module), sgd, Healthy().loss, load)
 
 
 def slow_trainer(clock: Clock) -> Trainer:
-    module = TwoLayers(clock)
-    SlowDataset.clock = SlowSGD.clock = clock
-    slow = trainer(module, SlowDataset)
-    slow.optimizer = SlowSGD(module.parameters(), lr=0.1)
-    slow.model = Slow(module)
+    """256 s for data, 1 s to zero gradients, 32 s more of waiting in backward, 64 s to change
+    parameters, and 128 s after a step with synchronization."""
+    slow = trainer(TwoLayers(clock), clock.taking(256, SAMPLES.select))
+    for owner, name, seconds in (
+        (slow.optimizer, "zero_grad", 1),
+        (slow.model, "backward", 32),
+        (slow.optimizer, "step", 64),
+        (slow.model, "after_step", 128),
+    ):
+        setattr(owner, name, clock.taking(seconds, getattr(owner, name)))
     return slow
 
 

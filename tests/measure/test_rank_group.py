@@ -24,6 +24,13 @@ def of_all_ranks(rank: int) -> list[object]:
             found.append(ranks.on_first(lambda: b"first"))
             found.append(ranks.gather_on_first({"rank": rank}))
         assert not dist.is_initialized()
+    with rank_group("gloo", 2, timeout=LIMIT) as ranks:  # never on the group's or a model's device
+        assert ranks.control is not None
+        ranks.control.bound_device_id = torch.device("cuda:0")  # which is not here
+        torch.set_default_device("meta")
+        ranks.barrier()
+        assert (ranks.largest(rank), ranks.on_first(lambda: 5)) == (1.0, 5)
+        assert ranks.gather_on_first(rank) == (None if rank else [0, 1])
     return found
 
 
@@ -31,19 +38,6 @@ def test_every_rank_gets_what_all_have() -> None:
     expected = [True, 1.0, [[0, 0.1], [1, 0.1]], b"first", [{"rank": 0}, {"rank": 1}]] * 3
     on_others = [None if isinstance(one, list) and {"rank": 0} in one else one for one in expected]
     assert fork_world(of_all_ranks, 2, timeout=LIMIT) == [expected, on_others]
-
-
-def messages_beside_a_gpu(rank: int) -> list[object]:
-    with rank_group("gloo", 2, timeout=LIMIT) as ranks:
-        assert ranks.control is not None
-        ranks.control.bound_device_id = torch.device("cuda:0")  # which is not here
-        torch.set_default_device("meta")
-        ranks.barrier()
-        return [ranks.largest(rank), ranks.on_first(lambda: 5), ranks.gather_on_first(rank)]
-
-
-def test_control_messages_are_never_on_the_device_of_the_group_or_of_the_model() -> None:
-    assert fork_world(messages_beside_a_gpu, 2, timeout=LIMIT) == [[1.0, 5, [0, 1]], [1.0, 5, None]]
 
 
 def test_one_process_gets_its_own() -> None:

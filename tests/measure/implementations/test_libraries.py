@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY, Mock
 
 import pytest
 import torch
@@ -22,14 +22,11 @@ def test_accelerate_takes_the_gpu_of_the_rank(monkeypatch: pytest.MonkeyPatch) -
 
     seen: list[tuple[bool, str | None]] = []
 
-    class Recorded:
-        def __init__(self, *, cpu: bool, device_placement: bool) -> None:
-            seen.append((cpu, os.environ.get("LOCAL_RANK")))
+    def recorded(*, cpu: bool, device_placement: bool) -> Mock:
+        seen.append((cpu, os.environ.get("LOCAL_RANK")))
+        return Mock()
 
-        def prepare_model(self, module: torch.nn.Module) -> torch.nn.Module:
-            return module
-
-    monkeypatch.setattr(accelerate, "Accelerator", Recorded)
+    monkeypatch.setattr(accelerate, "Accelerator", recorded)
     monkeypatch.setenv("LOCAL_RANK", "1")
     for devices in (GPUS, ("cpu",) * 3):
         trial = trial_spec(
@@ -57,14 +54,7 @@ def test_fabric_takes_the_gpus_of_its_host(
 ) -> None:
     import lightning_fabric as fabric
 
-    seen: list[tuple[str, Any, int]] = []
-
-    def recorded(*, accelerator: str, devices: Any, num_nodes: int, strategy: Any) -> Any:
-        seen.append((accelerator, devices, num_nodes))
-        return SimpleNamespace(
-            launch=lambda: None, setup_module=lambda module, move_to_device: module
-        )
-
+    recorded = Mock()
     monkeypatch.setattr(fabric, "Fabric", recorded)
     trial = trial_spec(
         implementation="fabric",
@@ -74,4 +64,7 @@ def test_fabric_takes_the_gpus_of_its_host(
         nodes=nodes,
     )
     wrap(MODULE, trial, rank)
-    assert seen == [expected]
+    accelerator, its_devices, num_nodes = expected
+    recorded.assert_called_once_with(
+        accelerator=accelerator, devices=its_devices, num_nodes=num_nodes, strategy=ANY
+    )
