@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from dpbench.records.environment import Environment
@@ -38,6 +39,24 @@ def trial_spec(**changes: Any) -> TrialSpec:
     values.update(changes)
     values.setdefault("devices", ("cpu",) * values["group_size"])
     return TrialSpec(**values)
+
+
+def script_trial(
+    script: Path, *arguments: object, implementation: str = "script", **changes: Any
+) -> TrialSpec:
+    """Ten steps of a training script, at the batch that it chooses."""
+    workload = WorkloadSpec(
+        architecture=script.name, dataset="", script=(str(script), *map(str, arguments))
+    )
+    values: dict[str, Any] = {
+        "workload": workload,
+        "implementation": implementation,
+        "backend": "own" if implementation in ("script", "ddp") else "none",
+        "batch_size": 0,
+        "warmup_steps": 4,
+        "timed_steps": 10,
+    }
+    return trial_spec(**values | changes)
 
 
 def sweep_spec(**changes: Any) -> SweepSpec:

@@ -39,14 +39,9 @@ def test_bert_sees_both_sides_and_gpt_only_earlier_tokens() -> None:
     assert (before[0, 40:] != after[0, 40:]).any(dim=1).all()
 
 
-def test_gpt_predicts_the_token_that_follows_with_its_embedding() -> None:
-    nano = gpt.Architecture(size="nano")
-    tokens, targets = nano.synthetic_batch(3, seeded())
+def test_gpt_predicts_the_token_that_follows() -> None:
+    tokens, targets = gpt.Architecture(size="nano").synthetic_batch(3, seeded())
     assert torch.equal(tokens[:, 1:], targets[:, :-1])
-    model = nano.build_model()
-    with torch.no_grad():
-        model.tokens.weight.zero_()
-        assert not model(tokens).any()
 
 
 def test_dlrm_gradients_are_dense_or_sparse() -> None:

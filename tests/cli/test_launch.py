@@ -13,7 +13,6 @@ from torch.distributed import run as torchrun
 
 from dpbench.cli.app import run
 from tests.cli.command import start
-from tests.launch.tidy import after_torchrun
 from tests.waiting import wait_until
 
 STUBBORN = """
@@ -79,14 +78,14 @@ def test_the_second_ctrl_c_ends_a_launch_and_its_workers_at_once(
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
+@pytest.mark.usefixtures("torchrun_here")
 def test_the_summary_ends_with_what_the_first_cause_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     Path("fail.py").write_text("raise ValueError('no such thing')")
-    with after_torchrun():
-        assert run(["launch", "fail.py", "--help"]) == 1
+    assert run(["launch", "fail.py", "--help"]) == 1
     lines = capfd.readouterr().err.splitlines()
     assert lines[0].startswith("dpbench: 1 process here, OMP_NUM_THREADS=")
     assert (

@@ -8,8 +8,7 @@ from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import Outcome
 from dpbench.records.trial import Status
-from dpbench.specs import WorkloadSpec
-from tests.builders import trial_spec
+from tests.builders import script_trial
 
 pytestmark = pytest.mark.full
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
@@ -19,17 +18,9 @@ MICRO_STEPS = {"accelerated": 2, "lightning_module": 1, "timm_classifier": 1, "t
 
 
 def run(folder: Path, implementation: str, name: str, *arguments: str) -> Outcome:
-    trial = trial_spec(
-        workload=WorkloadSpec(
-            architecture=name, dataset="", script=(str(SCRIPTS / f"{name}.py"), *arguments)
-        ),
-        implementation=implementation,
-        backend="own" if implementation == "script" else "none",
-        group_size=1 if implementation == "single" else 2,
-        batch_size=0,
-        warmup_steps=4,
-        timed_steps=10,
-    )
+    size = 1 if implementation == "single" else 2
+    script = SCRIPTS / f"{name}.py"
+    trial = script_trial(script, *arguments, implementation=implementation, group_size=size)
     return HostLauncher(MACHINE, folder / "logs").run(trial, 300.0)
 
 

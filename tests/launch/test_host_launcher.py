@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -23,18 +22,12 @@ pytestmark = pytest.mark.slow
 # As narrow as still makes two buckets.
 MLP = replace(WORKLOAD, architecture="mlp:width=512")
 MLP_BYTES = 4 * 669_706
-
-
 Completed = Callable[[TrialSpec], Outcome]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("trials")
-
-
-@pytest.fixture(scope="module")
-def launcher(folder: Path) -> HostLauncher:
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> HostLauncher:
+    folder = tmp_path_factory.mktemp("trials")
     prepare_dataset("digits", data_dir=None, cache=folder)
     return HostLauncher(inspect_machine(), folder / "logs", folder)
 

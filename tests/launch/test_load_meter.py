@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import subprocess
+import sys
 import time
-from multiprocessing.synchronize import Event
 
 from dpbench.launch.load_meter import host_load, read_cores
 from dpbench.records.environment import core_numbers
 
-
-def burn(seconds: float, began: Event) -> None:
-    began.set()
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
+BURN = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
 
 
 def test_a_process_that_computes_meanwhile_is_seen() -> None:
-    context = multiprocessing.get_context("spawn")
-    began = context.Event()
-    other = context.Process(target=burn, args=(20.0, began))
-    other.start()
-    try:
-        assert began.wait(60)
+    with subprocess.Popen(BURN, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
         start = read_cores()
         time.sleep(1.0)
         found = host_load(start, read_cores())
-    finally:
         other.kill()
-        other.join()
     assert found is not None
     assert found.cores == len(core_numbers())
     assert found.during > 0.3

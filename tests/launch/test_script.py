@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,8 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import Outcome
 from dpbench.launch.script import replaced_arguments, variables
 from dpbench.records.trial import HostLoad, Status
-from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import record
-from tests.builders import trial_spec
+from tests.builders import script_trial
 
 SCRIPT = Path(__file__).with_name("training_script.py")
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
@@ -31,22 +31,7 @@ def long(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.full)
 
 
-def trial_of(
-    *arguments: str, implementation: str = "script", group_size: int = 2, **more: Any
-) -> TrialSpec:
-    workload = WorkloadSpec(
-        architecture=SCRIPT.name, dataset="", script=(str(SCRIPT), *map(str, arguments))
-    )
-    return trial_spec(
-        workload=workload,
-        implementation=implementation,
-        group_size=group_size,
-        batch_size=0,
-        warmup_steps=4,
-        timed_steps=10,
-        threads_per_replica=1,
-        **{"backend": "own" if implementation in ("script", "ddp") else "none", **more},
-    )
+trial_of = partial(script_trial, SCRIPT)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from dpbench.launch.torchrun import WorkersFailed, first_cause
 from dpbench.launch.torchrun import read_arguments as read
 from dpbench.launch.torchrun import run_workers as run
 from tests.cli.command import start
-from tests.launch.tidy import after_torchrun
 from tests.ports import free_port, listening
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
@@ -49,14 +47,13 @@ while not os.path.exists("go"):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torchrun_here: None) -> Path:
     (tmp_path / "script.py").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     # torch leaves it in the process
     monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT")
-    with after_torchrun():
-        yield tmp_path
+    return tmp_path
 
 
 def told(folder: Path, rank: int) -> list[dict[str, object]]:

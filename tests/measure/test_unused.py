@@ -11,26 +11,18 @@ from dpbench.measure.implementations import wrap
 from dpbench.measure.step import Trainer, build_optimizer
 from dpbench.measure.unused import UnusedParameters, unused_parameters_named
 from tests.builders import trial_spec
-from tests.measure.implementations.architectures import Rows
+from tests.measure.implementations.architectures import Frozen
 from tests.measure.implementations.proofs import samples
 from tests.parallel.ranks import run_ranks
 
 
-class Partly(Rows):
-    """A frozen layer, a trained one and one that the loss does not use."""
-
-    class Net(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.frozen = torch.nn.Linear(4, 4).requires_grad_(False)
-            self.used = torch.nn.Linear(4, 2)
-            self.unused = torch.nn.Linear(3, 3)
-
-        def forward(self, rows: torch.Tensor) -> torch.Tensor:
-            return self.used(self.frozen(rows))  # type: ignore[no-any-return]
+class Partly(Frozen):
+    """A frozen layer, trained ones and a parameter that the loss does not use."""
 
     def build_model(self) -> torch.nn.Module:
-        return self.Net()
+        model = super().build_model()
+        model.get_submodule("2").register_parameter("unused", torch.nn.Parameter(torch.ones(3)))
+        return model
 
 
 def message(rank: int, implementation: str) -> str:
@@ -56,7 +48,7 @@ def messages(rank: int) -> list[str]:
 
 def test_the_error_names_the_parameters_and_what_a_user_can_do(tmp_path: Path) -> None:
     expected = (
-        "parameters without a gradient in a step: unused.weight, unused.bias; use them in the "
+        "parameters without a gradient in a step: 2.unused; use them in the "
         "loss, freeze them with requires_grad_(False), or use dp, or torch-ddp-static if they are "
         "the same in every step; in your own script, set find_unused_parameters=True"
     )

@@ -30,18 +30,15 @@ OURS_AND_TORCHS = tuple(
     for name, traits in BUILT_IN.items()
     if traits.communicates and not traits.one_process and traits.requires is None
 )
-SHARDED_SPARSE = "ShardedOptimizer reduces them in flat tensors"
 REFUSED_SPARSE = {
-    ("ddp-sharded", "gloo"): SHARDED_SPARSE,
-    ("ddp-sharded", "shm"): SHARDED_SPARSE,
-    ("fsdp2", "gloo"): "Could not run 'fsdp::chunk_cat'",
-    ("fsdp2", "shm"): "Could not run 'fsdp::chunk_cat'",
-    ("replicate", "gloo"): "Could not run 'fsdp::chunk_cat'",
-    ("replicate", "shm"): "Could not run 'fsdp::chunk_cat'",
-    ("torch-ddp", "shm"): "takes dense CPU and CUDA tensors, got torch.sparse_coo",
-    ("torch-ddp-static", "shm"): "takes dense CPU and CUDA tensors, got torch.sparse_coo",
+    "ddp-sharded": "ShardedOptimizer reduces them in flat tensors",
+    "fsdp2": "Could not run 'fsdp::chunk_cat'",
+    "replicate": "Could not run 'fsdp::chunk_cat'",
 }
 """Who cannot average sparse gradients, and in which words a trial fails."""
+REFUSED_ON_SHM = dict.fromkeys(
+    ("torch-ddp", "torch-ddp-static"), "takes dense CPU and CUDA tensors, got torch.sparse_coo"
+)
 
 Answers = dict[tuple[str, str], Verification | str]
 
@@ -63,9 +60,10 @@ def all_answers(
 
 def check(implementations: tuple[str, ...], backend: str, store: Path) -> None:
     results = run_ranks(partial(all_answers, implementations, backend), store, backend=backend)
+    refused = REFUSED_SPARSE | (REFUSED_ON_SHM if backend == "shm" else {})
     for answers, _ in results:
         for (name, architecture), answer in answers.items():
-            words = REFUSED_SPARSE.get((name, backend)) if architecture == "Sparse" else None
+            words = refused.get(name) if architecture == "Sparse" else None
             if words is not None:
                 assert words in str(answer), (name, architecture)
                 continue
