@@ -5,11 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from dpbench.architecture import load_architecture
-from dpbench.data import datasets, registry
+from dpbench.data import bundled, datasets, registry
+from dpbench.data.bundled import every_fifth
 from dpbench.data.datasets import write_arrays
-from dpbench.errors import UsageError
+from dpbench.errors import DataError, UnknownName, UsageError
+from tests.data.mnist_folder import put_set
 
 MLP = load_architecture("mlp")
 
@@ -62,3 +65,61 @@ def test_one_that_does_not_fit_is_refused_with_both_shapes() -> None:
     )
     with pytest.raises(UsageError, match=both):
         registry.check_fits("digits", load_architecture("gpt"), named="gpt")
+
+
+def test_what_cannot_be_used_here_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match=r"dataset: got 'mnst'; did you mean 'mnist'\?"):
+        registry.prepare_dataset("mnst", data_dir=None, cache=tmp_path)
+
+
+def test_a_data_folder_that_no_dataset_reads_is_told() -> None:
+    assert registry.unread_notes("data", ["digits", "synthetic", "digits"]) == (
+        "--data-dir data has no effect with --data digits, synthetic; only mnist is read "
+        "from there",
+    )
+    assert registry.unread_notes("data", ["digits", "mnist"]) == ()
+    assert registry.unread_notes(None, ["digits"]) == ()
+
+
+def targets(folder: Path) -> int:
+    return len(np.load(folder / "targets.npy"))
+
+
+def test_digits_are_prepared_whole_and_in_splits(tmp_path: Path) -> None:
+    assert registry.prepare_dataset("digits", data_dir=None, cache=tmp_path) == 1797
+    assert np.load(tmp_path / "digits" / "targets.npy").dtype == np.int64
+    count = registry.prepare_dataset("digits", data_dir=None, cache=tmp_path, held_out=True)
+    assert (count, targets(tmp_path / "digits" / "test")) == (1442, 355)
+
+
+def test_the_splits_of_mnist_are_its_two_pairs_of_files(tmp_path: Path) -> None:
+    put_set(tmp_path, "train", 12)
+    cache = tmp_path / "cache"
+    with pytest.raises(DataError, match=r"expected t10k-images.* and t10k-labels"):
+        registry.prepare_dataset("mnist", data_dir=tmp_path, cache=cache, held_out=True)
+    put_set(tmp_path, "test", 4)
+    count = registry.prepare_dataset("mnist", data_dir=tmp_path, cache=cache, held_out=True)
+    assert (count, targets(cache / "mnist" / "test")) == (12, 4)
+
+
+def test_digits_are_those_of_scikit_learn_as_normalized_images_of_mnists_size() -> None:
+    theirs = load_digits()
+    levels = bundled.read_idx(bundled.DIGITS_FOLDER / "digits-images-idx3-ubyte.gz")
+    images, targets = bundled.read_digits()
+    assert np.array_equal(levels, theirs.images)
+    assert np.array_equal(targets, theirs.target)
+    assert (images.shape, images.dtype) == ((1797, 1, 28, 28), np.float32)
+    assert (targets.shape, targets.dtype) == ((1797,), np.int64)
+    assert images.mean(dtype=np.float64) == pytest.approx(0, abs=1e-6)
+    assert images.std(dtype=np.float64) == pytest.approx(1, abs=1e-6)
+
+
+def test_the_splits_are_all_images_and_every_fifth_of_each_digit_is_held_out() -> None:
+    images, targets = bundled.read_digits()
+    held_out = every_fifth(targets)
+    for split, chosen in (("train", ~held_out), ("test", held_out)):
+        part_images, part_targets = bundled.read_digits(split)  # type: ignore[arg-type]
+        assert np.array_equal(part_images, images[chosen])
+        assert np.array_equal(part_targets, targets[chosen])
+    counts = np.bincount(targets[held_out]).tolist()
+    assert counts == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]

@@ -1,4 +1,4 @@
-"""Real ranks that really fail: each failure is an outcome with its first cause, in time."""
+"""Real ranks that really fail, each with its first cause, in time; and who can reach them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
 import pytest
+import torch
+import torch.distributed as dist
 
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.host_launcher import HostLauncher
 from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import Outcome
 from dpbench.launch.ranks import run_ranks
+from dpbench.measure.rank_group import rank_group
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
+from tests.ports import listening
 from tests.waiting import wait_until
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
@@ -164,3 +169,41 @@ def test_an_interrupt_while_ranks_start_leaves_none(
         run_ranks(sleeps, 1, tmp_path, LONG_SECONDS)
     wait_until(lambda: ranks_alive() == [], seconds=5)
     del interrupt
+
+
+def seen_by_a_rank(backend: str, launcher: int, rank: int) -> dict[str, object]:
+    """What a rank finds open while its group works."""
+    before = listening(launcher)
+    with rank_group(backend, 2):
+        dist.all_reduce(torch.ones(1))
+        store = Path(os.environ["DPBENCH_STORE_FILE"])
+        return {
+            "launcher": before,
+            "ranks": listening(os.getpid()),
+            "modes": [oct(path.stat().st_mode & 0o077) for path in store.parents[:1]],
+            "store": store,
+        }
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_ranks_listen_on_loopback_only_and_meet_in_a_folder_of_their_own(
+    tmp_path: Path, backend: str
+) -> None:
+    mine = listening(os.getpid())
+    found = run_ranks(partial(seen_by_a_rank, backend, os.getpid()), 2, tmp_path, LONG_SECONDS)
+    for seen in found:
+        assert seen["launcher"] == mine  # no store is served
+        assert {address for address, _ in seen["ranks"]} <= {"127.0.0.1", "::1"}
+        assert seen["modes"] == ["0o0"]
+        assert not seen["store"].exists()  # by now
+
+
+def interface(rank: int) -> str | None:
+    return os.environ.get("GLOO_SOCKET_IFNAME")
+
+
+def test_an_interface_that_the_user_has_chosen_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
+    assert run_ranks(interface, 1, tmp_path, LONG_SECONDS) == ["eth7"]

@@ -1,4 +1,4 @@
-"""Memory of a process and of a GPU. Peaks of a process need a process of their own each time."""
+"""Memory of a process and of a GPU, whose state NVML tells. Peaks need a new process each time."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from dpbench.measure.device import (
     reset_peak_device_memory,
     set_tf32,
 )
+from dpbench.measure.nvml import gpu_states
+from dpbench.records.trial import GpuState
+from tests.fake_nvml import FakeNvml, put_nvml
 from tests.recording_cuda import GPU, RecordingCuda
 
 MIB = 2**20
@@ -93,3 +96,18 @@ def test_tf32_covers_products_and_convolutions_and_the_proof_can_forbid_it(
     assert products() == ("high", True)
     full_float32()
     assert products() == ("highest", False)
+
+
+def test_clock_power_and_reasons_are_those_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+    monkeypatch.setattr(device, "cuda", RecordingCuda())
+    put_nvml(nvml, monkeypatch)
+    cool = GpuState(sm_clock_mhz=1755, power_watts=312.5, slowdowns=(), processes=2)
+    assert gpu_states(GPU) == (cool,)
+    nvml.clock, nvml.reasons = 1080, 0x01 | 0x20 | 0x40 | 0x04  # idle is no slowdown
+    (hot,) = gpu_states(GPU)
+    assert (hot.sm_clock_mhz, hot.slowdowns) == (1080, ("power cap", "thermal"))
+    nvml.broken = True
+    assert gpu_states(GPU) == ()
+    assert nvml.opened == 1
+    assert gpu_states(torch.device("cpu")) == ()

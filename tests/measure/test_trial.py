@@ -137,43 +137,45 @@ def test_a_single_trial_trains_its_warmup_and_its_timed_steps_and_no_more(
     assert (rank.reduced_bytes_per_step, rank.collectives_per_step) == (0, 0.0)
 
 
-def test_windows_with_and_without_synchronization_alternate_on_the_same_samples(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    taken: dict[bool, list[list[int]]] = {True: [], False: []}
-    order: list[bool] = []
+Steps = list[tuple[bool, list[list[int]]]]
+"""Whether a step synchronizes, and the samples of its micro-batches."""
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    """All steps from here on."""
+    noted: Steps = []
     true_step = Trainer.step
 
     def step(self: Trainer, batches: Any, *, sync: bool = True) -> None:
-        order.append(sync)
-        taken[sync] += [indices.tolist() for indices in batches]
+        noted.append((sync, [indices.tolist() for indices in batches]))
         true_step(self, batches, sync=sync)
 
     monkeypatch.setattr(Trainer, "step", step)
+    return noted
+
+
+def test_windows_with_and_without_synchronization_alternate_on_the_same_samples(
+    steps: Steps,
+) -> None:
     rank = measured(dp(2, warmup_steps=0, timed_steps=22))
-    segments = [(sync, len(list(steps))) for sync, steps in groupby(order)]
+    segments = [(sync, len([*group])) for sync, group in groupby(sync for sync, _ in steps)]
     assert segments == [(True, 6), (False, 12), (True, 11), (False, 10), (True, 5)]
-    assert taken[True] == taken[False]
+    synced, unsynced = ([taken for sync, taken in steps if sync is kind] for kind in (True, False))
+    assert synced == unsynced
     assert rank.without_sync is not None
     assert rank.timed.segment_steps == rank.without_sync.segment_steps == (6, 6, 5, 5)
     assert rank.timed.samples == rank.without_sync.samples == 22 * 8
 
 
 def test_peak_memory_is_that_of_training_without_what_measuring_adds(
-    monkeypatch: pytest.MonkeyPatch,
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps without synchronization, and undoing them, need memory that training does not."""
-    steps: list[bool] = []
-    true_step = Trainer.step
-
-    def step(self: Trainer, batches: Any, *, sync: bool = True) -> None:
-        steps.append(sync)
-        true_step(self, batches, sync=sync)
 
     def peak(*devices: torch.device) -> tuple[int, int]:
-        return 1000 * steps.count(False) + steps.count(True), 7
+        return sum(1 if sync else 1000 for sync, _ in steps), 7
 
-    monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(trial_module, "peak_device_memory", peak)
     rank = measured(dp(2, warmup_steps=2, timed_steps=10))
     assert (rank.peak_device_memory_bytes, rank.peak_reserved_memory_bytes) == (2 + 5, 7)

@@ -7,10 +7,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -212,25 +212,6 @@ def test_a_rank_whose_launcher_has_removed_its_folder_does_not_wait_for_it(tmp_p
         open_store(place, {STORE_FILE: str(tmp_path / "gone" / "store")}, LONG)
 
 
-@dataclass
-class RecordingGroup:
-    """Stands for a process group on a GPU, and for torch.distributed's functions about it."""
-
-    calls: list[str] = field(default_factory=list)
-
-    def init_process_group(self, backend: str, **options: Any) -> None:
-        self.calls.append(f"init {backend} on {options['device_id']}")
-        dist.group.WORLD = self
-
-    def abort(self) -> None:
-        self.calls.append("abort")
-        dist.group.WORLD = None
-
-    def destroy_process_group(self) -> None:
-        self.calls.append("destroy")
-        dist.group.WORLD = None
-
-
 @pytest.mark.parametrize("backend", ["nccl", "nccl-legacy", "nccl2"])
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.usefixtures("alone")
@@ -238,9 +219,19 @@ def test_nccl_knows_its_device_and_is_aborted_after_an_error(
     backend: str, raises: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To destroy it would wait for ranks that are in a collective, and hide the error."""
-    group = RecordingGroup()
-    for name in ("init_process_group", "destroy_process_group"):
-        monkeypatch.setattr(dist, name, getattr(group, name))
+    calls: list[str] = []
+
+    def noted(group: object, call: str) -> None:
+        calls.append(call)
+        dist.group.WORLD = group
+
+    made = SimpleNamespace(abort=lambda: noted(None, "abort"))
+    monkeypatch.setattr(
+        dist,
+        "init_process_group",
+        lambda name, **o: noted(made, f"init {name} on {o['device_id']}"),
+    )
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: noted(None, "destroy"))
     monkeypatch.setattr(process_groups, "available_backends", lambda: {backend: Availability(None)})
     monkeypatch.setattr(process_groups, "parse_device", torch.device)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
@@ -250,7 +241,7 @@ def test_nccl_knows_its_device_and_is_aborted_after_an_error(
         if raises:
             raise KeyError
     end = "abort" if raises else "destroy"
-    assert group.calls == [f"init {backend} on cuda:1", end]
+    assert calls == [f"init {backend} on cuda:1", end]
 
 
 @pytest.mark.gpu

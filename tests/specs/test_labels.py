@@ -1,10 +1,13 @@
-"""Names of trials: what they tell always, what only among others, and what never."""
+"""Names of trials: what they tell always, what only among others, and in which order they stand."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import random
+from dataclasses import fields, replace
 
-from dpbench.specs import AXES, DEFAULTS, Labels, plain_label
+from dpbench.options.sweep import SweepOptions
+from dpbench.specs import AXES, DEFAULTS, Labels, TrialSpec, WorkloadSpec, plain_label
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, implementation_order
 from tests.builders import trial_spec as trial
 
 PLAIN = Labels()
@@ -47,3 +50,26 @@ def test_groups_of_one_size_on_other_hosts_have_other_names() -> None:
     assert plain_label(trial(group_size=5, nodes=(2, 2, 1))).endswith("(2+2+1 hosts), batch 4")
     eight = trial(group_size=16, nodes=(2,) * 8)
     assert plain_label(eight) == "ddp/gloo ×16 (8×2 hosts), batch 4"
+
+
+def test_every_axis_is_a_setting_of_a_row_and_an_option_of_a_sweep() -> None:
+    of_rows = {one.name for spec in (TrialSpec, WorkloadSpec) for one in fields(spec)}
+    assert {*AXES} <= of_rows
+    assert {*OPTIONAL_SETTINGS} <= {*AXES}
+    assert {axis.name for axis in AXES.values()} <= {*SweepOptions.model_fields}
+    assert {"dtype", "prefetch", "threads_per_replica"} <= {*AXES}
+
+
+def test_implementations_stand_in_their_order_and_numbers_in_their_labels_by_value() -> None:
+    """Plain ones before their variants, and unknown ones last."""
+    variants = {
+        "ddp": ["ddp", "ddp(bf16)", "ddp(lr 1e-05)", "ddp(lr 0.05)", "ddp(lr 0.1)"],
+        "torch-ddp": ["torch-ddp(20 steps)", "torch-ddp(100 steps)"],
+    }
+    labels = [label for name in IMPLEMENTATIONS for label in variants.get(name, [name])]
+    labels.append("horovod")
+    shuffled = random.Random(0).sample(labels, len(labels))
+    by_name = sorted(
+        shuffled, key=lambda label: implementation_order(label.partition("(")[0], label)
+    )
+    assert by_name == labels

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dpbench
 from dpbench.codec import canonical_json, differing_fields
 from dpbench.specs.shares import replicas_by_host
+from dpbench.specs.workload import scale_lr
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 
 SIZES = st.integers(min_value=1, max_value=64)
@@ -127,3 +130,23 @@ def test_a_group_fills_one_host_after_the_other() -> None:
     ]
     with pytest.raises(ValueError, match="6 replicas on hosts that offer 5"):
         replicas_by_host(6, (2, 3))
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("linear", 8e-5), ("sqrt", 4e-5), ("none", 2e-5)])
+def test_four_times_the_batch_of_a_fine_tuning(rule: str, expected: float) -> None:
+    assert dpbench.scale_lr(2e-5, 4, rule) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, True, "2e-5", None])
+def test_only_finite_numbers_above_zero_are_scaled(value: float) -> None:
+    with pytest.raises(ValueError, match=r"base is .*; expected a finite number above 0"):
+        scale_lr(value, 2, "linear")
+    with pytest.raises(ValueError, match=r"ratio is .*; expected a finite number above 0"):
+        scale_lr(0.1, value, "none")
+    with pytest.raises(ValueError, match="scaled learning rate is inf"):
+        scale_lr(1e300, 1e300, "linear")
+
+
+def test_an_unknown_rule_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(ValueError, match="'cubic'; expected one of none, linear, sqrt"):
+        scale_lr(0.1, 2, "cubic")
