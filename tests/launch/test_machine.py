@@ -1,9 +1,12 @@
-"""What a machine can run."""
+"""What a machine can run, and what else runs on it."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +16,9 @@ import torch.distributed as dist
 
 from dpbench.errors import UsageError
 from dpbench.launch import machine
+from dpbench.launch.load_meter import host_load, read_cores
 from dpbench.launch.machine import Machine, inspect_machine
-from dpbench.records.environment import Accelerator
+from dpbench.records.environment import Accelerator, core_numbers
 from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
 from tests.fake_nvml import FakeNvml, put_nvml
@@ -127,3 +131,19 @@ def test_each_pair_of_gpus_has_its_link(monkeypatch: pytest.MonkeyPatch) -> None
     for nvml in (broken, None):
         put_nvml(nvml, monkeypatch)
         assert machine.gpu_links(uuids) == ()
+
+
+BURN = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
+
+
+def test_a_process_that_computes_meanwhile_is_seen() -> None:
+    with subprocess.Popen(BURN, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        start = read_cores()
+        time.sleep(1.0)
+        found = host_load(start, read_cores())
+        other.kill()
+    assert found is not None
+    assert found.cores == len(core_numbers())
+    assert found.during > 0.3

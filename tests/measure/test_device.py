@@ -1,7 +1,8 @@
-"""Memory of a process and of a GPU, whose state NVML tells. Peaks need a new process each time."""
+"""Memory of a process and of a GPU, what NVML tells of it, and the transports of NCCL's log."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from dpbench.launch.ranks import run_in_rank
-from dpbench.measure import device
+from dpbench.measure import device, nccl_log
 from dpbench.measure.device import (
     full_float32,
     peak_device_memory,
@@ -19,8 +20,9 @@ from dpbench.measure.device import (
     reset_peak_device_memory,
     set_tf32,
 )
+from dpbench.measure.nccl_log import nccl_transports, transports_in
 from dpbench.measure.nvml import gpu_states
-from dpbench.records.trial import GpuState
+from dpbench.records.trial import INFINIBAND_UNUSED, GpuState
 from tests.fake_nvml import FakeNvml, put_nvml
 from tests.recording_cuda import GPU, RecordingCuda
 
@@ -111,3 +113,40 @@ def test_clock_power_and_reasons_are_those_of_the_gpu(monkeypatch: pytest.Monkey
     assert gpu_states(GPU) == ()
     assert nvml.opened == 1
     assert gpu_states(torch.device("cpu")) == ()
+
+
+INSIDE = """\
+node1:412:431 [0] NCCL INFO NET/IB : No device found.
+node1:412:431 [0] NCCL INFO Channel 00/24 : 0 1
+node1:412:431 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+node1:412:431 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via SHM/direct/direct
+"""
+SOCKETS = "node1:9:9 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0\n"
+INFINIBAND = "node1:9:9 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[0] [send] via NET/IB/2/GDRDMA\n"
+
+
+def test_a_log_names_the_transports_that_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nccl_log, "INFINIBAND", tmp_path / "infiniband")
+    assert transports_in(INSIDE) == ("P2P", "SHM")
+    assert transports_in(INFINIBAND + SOCKETS) == ("NET/IB", "NET/Socket")
+    (tmp_path / "infiniband" / "mlx5_0").mkdir(parents=True)
+    assert transports_in(SOCKETS) == (INFINIBAND_UNUSED,)
+
+
+def test_nccl_logs_into_a_file_unless_the_user_has_asked_for_a_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NCCL_DEBUG", raising=False)
+    with nccl_transports("nccl") as transports:
+        assert transports() == ()
+        Path(os.environ["NCCL_DEBUG_FILE"]).write_text(INSIDE)
+        assert transports() == ("P2P", "SHM")
+    assert "NCCL_DEBUG" not in os.environ
+    for backend, level in (("gloo", None), ("nccl", "WARN")):
+        if level is not None:
+            monkeypatch.setenv("NCCL_DEBUG", level)
+        with nccl_transports(backend) as transports:
+            assert "NCCL_DEBUG_FILE" not in os.environ
+            assert transports() == ()
