@@ -1,17 +1,22 @@
-"""Names to architectures: shipped ones, and those of somebody's module or file."""
+"""Names to architectures: shipped ones, those of somebody's module or file, and its errors."""
 
 from __future__ import annotations
 
 import json.decoder
+import random
 import sys
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
+import torch
 
 from dpbench import architecture
+from dpbench.architecture import load_function
 from dpbench.architecture.loading import own_file
 from dpbench.architecture.options import convert, factory_options
+from dpbench.architecture.user_errors import seeded, user_errors_in
 from dpbench.errors import UnknownName, UsageError
 
 
@@ -209,3 +214,50 @@ def test_the_users_file_is_the_named_one_or_that_of_the_module(
     assert own_file("json.decoder:JSONDecoder") == Path(json.decoder.__file__)
     for name in ("mlp:width=64", "torchvision:resnet18", "sys:exit", "a.b:c"):
         assert own_file(name) is None
+
+
+THEIRS = """
+def silent():
+    raise AssertionError
+
+def evaluates():
+    eval("1 +")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("silent", "raised AssertionError (theirs.py, line 3)"),
+        ("evaluates", "raised SyntaxError: invalid syntax (theirs.py, line 6)"),
+    ],
+)
+def test_the_line_is_the_innermost_of_the_users_code(here: Path, name: str, words: str) -> None:
+    (here / "theirs.py").write_text(THEIRS)
+    code = load_function(f"theirs.py:{name}", "code")
+    with pytest.raises(UsageError) as raised, user_errors_in("it", "trying", code):
+        code()
+    assert str(raised.value) == f"it: trying {words}"
+
+
+def drawn() -> list[float]:
+    return [torch.rand(()).item(), random.random(), float(np.random.rand())]
+
+
+def test_numbers_repeat_inside_and_go_on_outside() -> None:
+    before = torch.get_rng_state(), random.getstate()
+    with seeded(3):
+        first = drawn()
+    with seeded(3):
+        assert drawn() == first
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+
+
+def test_generators_of_gpus_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeding them as torch.manual_seed does could not be undone without starting CUDA."""
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    with seeded(3):
+        torch.rand(())
+    assert seeds == []

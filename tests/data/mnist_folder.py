@@ -27,11 +27,6 @@ def images(n: int) -> NDArray[np.uint8]:
     return gray
 
 
-def labels(n: int) -> NDArray[np.uint8]:
-    """The digits 0, 1, … 9, 0, …"""
-    return (np.arange(n) % 10).astype(np.uint8)
-
-
 def put(folder: Path, name: str, content: bytes) -> Path:
     """Writes `content`, compressed."""
     path = folder / name
@@ -40,7 +35,7 @@ def put(folder: Path, name: str, content: bytes) -> Path:
 
 
 def put_set(folder: Path, split: Split, n: int) -> None:
-    """Both files of a split with `n` samples."""
+    """Both files of a split with `n` samples of the digits 0, 1, … 9, 0, …"""
     images_name, labels_name = PUBLISHED[split]
     put(folder, images_name, idx_bytes(images(n)))
-    put(folder, labels_name, idx_bytes(labels(n)))
+    put(folder, labels_name, idx_bytes((np.arange(n) % 10).astype(np.uint8)))
