@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import TextIO
 
 DONE = "done"
 """What it answers."""
@@ -20,7 +19,7 @@ DONE = "done"
 
 def main() -> int:
     """Measure until stdin ends; the exit status. What else would be printed goes to stderr."""
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.dup(1)
     os.dup2(2, 1)
     from dpbench.errors import DpbenchError
     from dpbench.messages import say
@@ -35,7 +34,7 @@ def main() -> int:
     return 0
 
 
-def _measure(answers: TextIO) -> None:
+def _measure(answers: int) -> None:
     from pathlib import Path
 
     from dpbench.options.bridge import read_options
@@ -47,7 +46,7 @@ def _measure(answers: TextIO) -> None:
     def goals() -> Iterator[int]:
         for line in sys.stdin:
             yield int(line)
-            print(DONE, file=answers, flush=True)
+            os.write(answers, f"{DONE}\n".encode())
 
     asked = json.loads(sys.stdin.readline())
     options = read_options(SweepOptions, asked["options"])
