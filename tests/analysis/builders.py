@@ -10,9 +10,16 @@ from dpbench.analysis.comparisons.matching import Matched, Side, match
 from dpbench.analysis.comparisons.verdict import Verdict, assess
 from dpbench.analysis.estimate import Estimate
 from dpbench.records.environment import Accelerator, Environment
-from dpbench.records.trial import RankMeasurement, Status, TrialRecord, Verification, Window
-from dpbench.specs import TrialSpec, WorkloadSpec
-from tests.builders import HERE
+from dpbench.records.trial import (
+    Phases,
+    RankMeasurement,
+    Status,
+    TrialRecord,
+    Verification,
+    Window,
+)
+from dpbench.specs import TrialSpec
+from tests.builders import HERE, trial_spec
 
 PASSED = Verification(passed=True, max_relative_error=1e-12, tolerance=1e-6, tensors_compared=8)
 WRONG = Verification(
@@ -45,18 +52,9 @@ def trial(
     batch_size: int = 32,
     **changes: Any,
 ) -> TrialSpec:
-    values: dict[str, Any] = {
-        "workload": WorkloadSpec(architecture="mnist_cnn", dataset="digits"),
-        "implementation": implementation,
-        "backend": backend,
-        "group_size": group_size,
-        "batch_size": batch_size,
-        "warmup_steps": 2,
-        "timed_steps": 4,
-        "threads_per_replica": 1,
-        "devices": ("cpu",) * group_size,
-    }
-    return TrialSpec(**{**values, **changes})
+    values = {"warmup_steps": 2, "timed_steps": STEPS, **changes}
+    values |= {"group_size": group_size, "batch_size": batch_size}
+    return trial_spec(implementation=implementation, backend=backend, **values)
 
 
 def window(step_seconds: Sequence[float], samples: int, losses: Sequence[float] = ()) -> Window:
@@ -95,6 +93,36 @@ def record(spec: TrialSpec, ranks: Sequence[RankMeasurement] = (), **changes: An
     return TrialRecord(**{**values, **changes})
 
 
+def two_ranks(**changes: Any) -> TrialRecord:
+    """Three steps, of which the slower rank takes 0.6 s for 120 samples of both."""
+    phases = Phases(
+        data_seconds=(0.01, 0.03),
+        forward_seconds=(0.02,),
+        backward_seconds=(0.03,),
+        optimizer_seconds=(0.01,),
+    )
+    ranks = [
+        rank(
+            0,
+            window([0.1, 0.2, 0.1], 90, [2.0, 1.5, 1.0]),
+            without_sync=window([0.05, 0.1, 0.0], 90),
+            phases=phases,
+            peak_host_memory_bytes=100,
+            reduced_bytes_per_step=400,
+        ),
+        rank(
+            1,
+            window([0.2, 0.1, 0.3], 30, [4.0, 1.5, 3.0]),
+            without_sync=window([0.1, 0.1, 0.1], 30),
+            setup_seconds=0.7,
+            peak_host_memory_bytes=300,
+            reduced_bytes_per_step=404,
+        ),
+    ]
+    values = {"duration_seconds": 2.5, "verification": PASSED, **changes}
+    return record(trial(group_size=2), ranks, **values)
+
+
 def run(
     spec: TrialSpec,
     throughput: float,
@@ -107,17 +135,12 @@ def run(
 
     `without_sync` is the step time in seconds without gradient synchronization.
     """
-    per_rank = spec.batch_size * spec.timed_steps
-    step = per_rank * spec.group_size / throughput / spec.timed_steps
+    steps = spec.timed_steps
+    per_rank = spec.batch_size * steps
+    timed = window((per_rank * spec.group_size / throughput / steps,) * steps, per_rank, losses)
+    bare = None if without_sync is None else window((without_sync,) * steps, per_rank)
     ranks = [
-        rank(
-            number,
-            window((step,) * spec.timed_steps, per_rank, losses),
-            without_sync=None
-            if without_sync is None
-            else window((without_sync,) * spec.timed_steps, per_rank),
-            peak_host_memory_bytes=300 * 2**20 + number,
-        )
+        rank(number, timed, without_sync=bare, peak_host_memory_bytes=300 * 2**20 + number)
         for number in range(spec.group_size)
     ]
     return record(spec, ranks, **{"verification": PASSED, **changes})
@@ -132,9 +155,8 @@ def loss_run(losses: Sequence[float], *, step_seconds: float = 0.1, **spec: Any)
 
 def runs(spec: TrialSpec, throughputs: Sequence[float], **changes: Any) -> list[TrialRecord]:
     """A repetition for every throughput."""
-    values = {f: getattr(spec, f) for f in spec.__dataclass_fields__ if f != "repetition"}
     return [
-        run(TrialSpec(**values, repetition=repetition), throughput, **changes)
+        run(replace(spec, repetition=repetition), throughput, **changes)
         for repetition, throughput in enumerate(throughputs)
     ]
 

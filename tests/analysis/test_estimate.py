@@ -29,12 +29,12 @@ def test_intervals_between_runs_cover_what_they_say(runs: int) -> None:
     sweeps = 2000
     current = (180 * np.exp(rng.normal(0, 0.03, (sweeps, runs)))).tolist()
     baseline = (100 * np.exp(rng.normal(0, 0.03, (sweeps, runs)))).tolist()
-    pairs = [
-        (dict(enumerate(a)), dict(enumerate(b))) for a, b in zip(baseline, current, strict=True)
-    ]
 
     def cover(paired: bool) -> int:
-        changes = (change_between(*pair, paired=paired) for pair in pairs)
+        changes = (
+            change_between(dict(enumerate(a)), dict(enumerate(b)), paired=paired)
+            for a, b in zip(baseline, current, strict=True)
+        )
         return sum(one is not None and one.estimate.contains(1.8) for one in changes)
 
     covered = {

@@ -13,31 +13,8 @@ from dpbench.analysis.frames import (
     step_frame,
     trial_frame,
 )
-from dpbench.records.trial import Phases, Status, TrialRecord
-from tests.analysis.builders import PASSED, rank, record, trial, window
-
-
-def two_ranks(**changes: object) -> TrialRecord:
-    """Four steps of 0.1 s on rank 0 and of 0.2 s on rank 1, 16 samples each a step."""
-    losses = [2.0, 1.8, 1.7, 1.5]
-    phases = Phases(
-        data_seconds=(0.01, 0.03),
-        forward_seconds=(0.02,),
-        backward_seconds=(0.03,),
-        optimizer_seconds=(0.01,),
-    )
-    ranks = [
-        rank(
-            number,
-            window([seconds] * 4, 64, losses),
-            without_sync=window([seconds / 2] * 4, 64, losses),
-            phases=None if number else phases,
-            peak_host_memory_bytes=100 + 200 * number,
-        )
-        for number, seconds in enumerate((0.1, 0.2))
-    ]
-    return record(trial(group_size=2, batch_size=16), ranks, **{"verification": PASSED, **changes})
-
+from dpbench.records.trial import Status
+from tests.analysis.builders import rank, record, trial, two_ranks, window
 
 FAILED = record(trial(backend="nccl"), status=Status.FAILED, reason="rank 1 exited")
 
@@ -45,7 +22,7 @@ FAILED = record(trial(backend="nccl"), status=Status.FAILED, reason="rank 1 exit
 def test_a_rank_row_has_the_means_of_its_own_steps() -> None:
     frame = rank_frame([two_ranks(), FAILED])
     assert frame["rank"].tolist() == [0, 1]
-    assert frame["step_seconds"].tolist() == pytest.approx([0.1, 0.2])
+    assert frame["step_seconds"].tolist() == pytest.approx([0.4 / 3, 0.2])
     assert frame["step_without_sync_seconds"].tolist() == pytest.approx([0.05, 0.1])
     assert frame["data_seconds"].tolist() == pytest.approx([0.02, math.nan], nan_ok=True)
     assert frame["peak_host_memory_bytes"].tolist() == [100, 300]
@@ -55,17 +32,16 @@ def test_a_rank_row_has_the_means_of_its_own_steps() -> None:
 def test_a_step_row_for_every_step_of_every_window_of_every_rank() -> None:
     diverged = record(trial(repetition=1), [rank(0, window([0.3, 0.4], 33, [1.0, math.inf]))])
     frame = step_frame([two_ranks(), diverged, FAILED])
-    assert [*zip(frame["rank"], frame["window"], frame["step"], strict=True)][:16] == [
+    assert [*zip(frame["rank"], frame["window"], frame["step"], strict=True)][:12] == [
         (number, name, step)
         for number in (0, 1)
         for name in ("timed", "without_sync")
-        for step in range(4)
+        for step in range(3)
     ]
-    seconds = [0.1] * 4 + [0.05] * 4 + [0.2] * 4 + [0.1] * 4 + [0.3, 0.4]
-    assert frame["seconds"].tolist() == seconds
-    assert frame["loss"].tolist()[:4] == [2.0, 1.8, 1.7, 1.5]
+    assert frame["seconds"].tolist()[:6] == [0.1, 0.2, 0.1, 0.05, 0.1, 0.0]
+    assert frame["loss"].tolist()[:3] == [2.0, 1.5, 1.0]
     assert frame["loss"].iloc[-1] == math.inf
-    assert frame["repetition"].tolist() == [0] * 16 + [1] * 2
+    assert frame["repetition"].tolist() == [0] * 12 + [1] * 2
     assert str(frame["trial_id"].dtype) == "category"
     assert [*step_frame([FAILED]).columns] == [*frame.columns]
 

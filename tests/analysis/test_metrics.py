@@ -11,32 +11,8 @@ from dpbench.analysis import throughput
 from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.resources import peak_memory
 from dpbench.analysis.rows import summarize
-from dpbench.records.trial import Status, TrialRecord
-from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
-
-
-def two_ranks(**changes: Any) -> TrialRecord:
-    """Two ranks, three steps; the slower rank takes 0.6 s for 120 samples of both."""
-    ranks = [
-        rank(
-            0,
-            window([0.1, 0.2, 0.1], 90, [2.0, 1.5, 1.0]),
-            without_sync=window([0.05, 0.1, 0.0], 90),
-            peak_host_memory_bytes=100,
-            reduced_bytes_per_step=400,
-        ),
-        rank(
-            1,
-            window([0.2, 0.1, 0.3], 30, [4.0, 1.5, 3.0]),
-            without_sync=window([0.1, 0.1, 0.1], 30),
-            setup_seconds=0.7,
-            peak_host_memory_bytes=300,
-            reduced_bytes_per_step=404,
-        ),
-    ]
-    values = {"duration_seconds": 2.5, "verification": PASSED, **changes}
-    return record(trial(group_size=2), ranks, **values)
-
+from dpbench.records.trial import Status, TrialRecord, Window
+from tests.analysis.builders import WRONG, rank, record, run, trial, two_ranks, window
 
 VALUES = {
     "backend": "gloo",
@@ -92,7 +68,7 @@ def test_only_a_completed_trial_has_a_speed_and_losses() -> None:
         assert values["final_loss"] is None
         assert values["peak_memory_bytes"] == 300
     diverged = values_of(run(trial(), 100.0, losses=(2.0, 1.0, float("nan"), float("inf"))))
-    for key in ("final_loss", "loss_delta_per_step", "loss_delta_per_second"):
+    for key in ("final_loss", "loss_delta_per_step", "loss_delta_per_second", "memory_imbalance"):
         assert diverged[key] is None
 
 
@@ -100,43 +76,40 @@ def test_throughput_is_all_samples_by_the_slowest_rank() -> None:
     # 90 + 30 samples; the windows last 0.4 s and 0.6 s.
     assert throughput.items_per_second(two_ranks()) == pytest.approx(200.0)
     tokens = two_ranks(item="tokens", items_per_sample=64)
-    assert throughput.items(tokens) == 120 * 64
     assert throughput.items_per_second(tokens) == pytest.approx(200.0 * 64)
 
 
-def test_exposed_communication_is_the_difference_of_slowest_windows() -> None:
-    spec = trial(group_size=2)
+@pytest.mark.parametrize(
+    ("timed", "bare", "expected"),
+    [
+        # 0.24 / 2 and 0.18 / 2 s a step on the slowest rank.
+        (([0.10, 0.10], [0.11, 0.13]), ([0.07, 0.07], [0.08, 0.10]), 0.03),
+        (([0.10, 0.10], [0.11, 0.13]), ([0.07, 0.07],), None),
+        # Noise can make it negative; it is not clipped.
+        (([0.10],), ([0.15],), -0.05),
+        # Of segments of five steps, the first, which is slow, does not count.
+        (([1.0] * 5 + [0.12] * 15,), ([0.09] * 20,), 0.03),
+    ],
+)
+def test_exposed_communication_is_the_difference_of_slowest_windows(
+    timed: tuple[list[float], ...], bare: tuple[list[float], ...], expected: float | None
+) -> None:
+    def segments(steps: list[float]) -> Window:
+        return replace(window(steps, 64), segment_steps=(5,) * (len(steps) // 5))
+
+    without = [*map(segments, bare), None]
     ranks = [
-        rank(0, window([0.10, 0.10], 64), without_sync=window([0.07, 0.07], 64)),
-        rank(1, window([0.11, 0.13], 64), without_sync=window([0.08, 0.10], 64)),
+        rank(number, segments(steps), without_sync=without[number])
+        for number, steps in enumerate(timed)
     ]
-    # With sync 0.24 / 2 = 0.12 s a step, without 0.18 / 2 = 0.09 s.
-    exposed = throughput.exposed_communication_seconds(record(spec, ranks))
-    assert exposed == pytest.approx(0.03)
-    ranks[1] = replace(ranks[1], without_sync=None)
-    assert throughput.exposed_communication_seconds(record(spec, ranks)) is None
-    # Noise can make it negative; it is not clipped.
-    measured = rank(0, window([0.1], 32), without_sync=window([0.15], 32))
-    exposed = throughput.exposed_communication_seconds(record(trial(), [measured]))
-    assert exposed == pytest.approx(-0.05)
+    found = throughput.exposed_communication_seconds(record(trial(group_size=len(timed)), ranks))
+    assert found == (None if expected is None else pytest.approx(expected))
 
 
-def test_slow_first_steps_are_no_exposed_communication() -> None:
-    """The first segment has five steps of 1 s; the later ones 0.12 s with synchronization."""
-    timed = replace(window([1.0] * 5 + [0.12] * 15, 64), segment_steps=(5,) * 4)
-    bare = replace(window([0.09] * 20, 64), segment_steps=(5,) * 4)
-    found = record(trial(), [rank(0, timed, without_sync=bare)])
-    assert throughput.exposed_communication_seconds(found) == pytest.approx(0.03)
-
-
-def test_loss_deltas_have_the_published_definitions() -> None:
-    half_second = window([0.1, 0.1, 0.3], 96, [2.0, 1.5, 1.0])
-    one = record(trial(timed_steps=3), [rank(0, half_second)])
-    values = values_of(one)
-    assert values["loss_delta_per_step"] == pytest.approx(0.3333, abs=1e-4)
-    assert values["loss_delta_per_second"] == pytest.approx(2.0)
+def test_losses_of_one_seed_have_no_interval() -> None:
+    """No repetition makes them certain."""
+    one = record(trial(timed_steps=3), [rank(0, window([0.1, 0.1, 0.3], 96, [2.0, 1.5, 1.0]))])
     (row,) = summarize([one, replace(one, trial=replace(one.trial, repetition=1))])
-    # The two losses of a seed are one sample: no repetition makes them certain.
     assert (row["loss_delta_per_second"].value, row["loss_delta_per_second"].interval) == (2, None)
 
 

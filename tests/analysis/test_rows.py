@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,8 +9,7 @@ import pytest
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import TrialSpec
-from tests.analysis.builders import WRONG, rank, record, run, trial, window
+from tests.analysis.builders import WRONG, rank, record, run, runs, trial, window
 
 
 def frame_row(row: Row) -> dict[str, object]:
@@ -20,17 +18,13 @@ def frame_row(row: Row) -> dict[str, object]:
 
 
 def test_repetitions_become_one_row() -> None:
-    runs = [run(trial(repetition=r), speed) for r, speed in enumerate((100.0, 110.0, 121.0))]
-    (row,) = summarize(runs)
+    (row,) = summarize(runs(trial(), (100.0, 110.0, 121.0)))
     assert row.throughput is not None
     assert row.throughput.value == pytest.approx(110.0)
-    assert row.throughput.unit == "images/s"
-    assert row.throughput.sample_size == 3
+    assert (row.throughput.unit, row.throughput.sample_size) == ("images/s", 3)
     assert (row.repetitions, row["timed_steps"], row.verified) == (3, 4, True)
     assert (row.status, row.reason, row.notes) == (Status.COMPLETED, None, ())
-    assert row["final_loss"] is not None
     assert (row["final_loss"].value, row["final_loss"].basis) == (1.5, "single value")
-    assert row["loss_delta_per_step"] is not None
     assert row["loss_delta_per_step"].value == pytest.approx(0.5 / 4)
     assert row["peak_memory_bytes"] == 300 * 2**20
 
@@ -62,14 +56,10 @@ def test_speedups_are_against_single_and_the_relative_one_is_a_column_by_name() 
     assert (single.speedup.value, single.speedup.basis) == (1.0, "baseline")
 
 
-def speeds(spec: TrialSpec, values: Sequence[float]) -> list[TrialRecord]:
-    return [run(replace(spec, repetition=r), value) for r, value in enumerate(values)]
-
-
 def test_speedups_of_equal_passes_are_paired_from_five_on() -> None:
     passes = [1.0, 0.7, 1.3, 0.9, 1.1]
-    one = speeds(trial(), [100 * p for p in passes])
-    two = speeds(trial(group_size=2), [180 * p for p in passes])
+    one = runs(trial(), [100 * p for p in passes])
+    two = runs(trial(group_size=2), [180 * p for p in passes])
     _, paired = summarize([*one, *two])
     _, few = summarize([*one[:4], *two[:4]])
     _, unequal = summarize([*one[1:], *two])
@@ -89,56 +79,40 @@ def test_a_missing_baseline_is_noted() -> None:
     assert row.notes[0] == ("no speedup, because ddp/gloo ×1, batch 32 has no completed run")
 
 
+def ended(status: Status, reason: str, repetition: int = 0) -> TrialRecord:
+    return record(trial(repetition=repetition), status=status, reason=reason)
+
+
 def test_the_worst_repetition_decides_and_the_others_are_still_shown() -> None:
-    (row,) = summarize(
-        [
-            run(trial(repetition=0), 100.0),
-            record(trial(repetition=1), status=Status.TIMED_OUT, reason="no step for 60 s"),
-            record(trial(repetition=2), status=Status.FAILED, reason="rank 1 exited"),
-        ]
-    )
-    assert row.status is Status.FAILED
+    failed = ended(Status.FAILED, "rank 1 exited", 2)
+    (row,) = summarize([run(trial(), 100.0), ended(Status.TIMED_OUT, "no step", 1), failed])
+    assert (row.status, row.repetitions) == (Status.FAILED, 1)
     assert row.reason == "1 of 3 repetitions failed: rank 1 exited"
-    assert row.repetitions == 1
     assert row.throughput is not None
     assert row.throughput.value == pytest.approx(100.0)
 
 
 def test_skipped_only_if_all_are_skipped() -> None:
-    ended = {"status": Status.SKIPPED, "reason": "no CUDA device"}
-    skipped = [record(trial(repetition=r), **ended) for r in range(2)]
-    (row,) = summarize(skipped)
+    first, second = (ended(Status.SKIPPED, "no CUDA device", number) for number in range(2))
+    (row,) = summarize([first, second])
     assert (row.status, row.reason) == (Status.SKIPPED, "no CUDA device")
-    (row,) = summarize([skipped[0], run(trial(repetition=1), 100.0)])
+    (row,) = summarize([first, run(trial(repetition=1), 100.0)])
     assert row.status is Status.COMPLETED
     assert row.reason == "1 of 2 repetitions skipped: no CUDA device"
 
 
 def test_wrong_gradients_never_have_a_speed() -> None:
-    (row,) = summarize(
-        [
-            run(trial(repetition=0), 100.0),
-            run(
-                trial(repetition=1),
-                900.0,
-                status=Status.WRONG_GRADIENTS,
-                verification=WRONG,
-                reason="gradients differ in conv1.weight",
-            ),
-        ]
-    )
-    assert row.status is Status.WRONG_GRADIENTS
-    assert row.verified is False
-    assert row.reason is not None
-    assert "conv1.weight" in row.reason
+    reason = "gradients differ in conv1.weight"
+    wrong = run(trial(repetition=1), 900.0, verification=WRONG, reason=reason)
+    (row,) = summarize([run(trial(), 100.0), wrong])
+    assert (row.status, row.verified) == (Status.WRONG_GRADIENTS, False)
+    assert reason in str(row.reason)
     speeds = {"images_per_second", "speedup", "step_seconds_p50", "final_loss"}
     assert not frame_row(row).keys() & speeds
 
 
 def test_a_trial_that_was_run_again_counts_once() -> None:
-    (row,) = summarize(
-        [record(trial(), status=Status.FAILED, reason="killed"), run(trial(), 100.0)]
-    )
+    (row,) = summarize([ended(Status.FAILED, "killed"), run(trial(), 100.0)])
     assert (row.status, row.repetitions) == (Status.COMPLETED, 1)
     assert row.notes == ("1 trial run again; the last record counts",)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import re
@@ -20,7 +21,8 @@ from typing import Any
 from unittest import mock
 
 from dpbench.cli.app import run
-from tests.analysis.builders import noisy_sweep, record, trial
+from dpbench.records.trial import Status
+from tests.analysis.builders import QUIET, noisy_sweep, record, runs, trial
 from tests.builders import HERE
 from tests.cli.stored import stored
 from tests.launch import synthetic
@@ -78,6 +80,13 @@ def prepare(folder: Path) -> None:
         (folder / name).write_text(text)
     stored(folder / "made/noisy", noisy_sweep(), HERE)
     stored(folder / "made/failed", [record(trial(), reason="rank 1 ended with signal 9")], HERE)
+    alike, unlike, absent = trial(), trial("ddp", "shm"), trial("ddp", "nccl")
+    skipped = record(absent, status=Status.SKIPPED, reason="no CUDA device")
+    others = trial("dp", "threads"), trial("single", "none")
+    before = [runs(one, QUIET) for one in (alike, unlike, *others)]
+    after = [runs(alike, QUIET), runs(trial("torch-ddp"), QUIET), [record(unlike, reason="killed")]]
+    for name, groups in (("before", before), ("after", after)):
+        stored(folder / "made" / name, [skipped, *itertools.chain(*groups)], HERE)
     for command_line in PREPARED:
         status, text = output_of(command_line, folder)
         assert status in (0, 1), f"{command_line}: {status}: {text}"

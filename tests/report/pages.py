@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from html.parser import HTMLParser
-from typing import Any
 
 from dpbench.report.markup import render_template
 from dpbench.report.page import Page, build_page
@@ -19,34 +18,23 @@ def whole() -> Page:
 
 
 class Seen(HTMLParser):
-    """Open tags, ids, attributes that load something, and the text of a page."""
+    """Tags that were not closed, all tags, and all attributes of a page."""
 
     def __init__(self, markup: str) -> None:
         super().__init__()
         self.open: list[str] = []
-        self.ids: list[str] = []
-        self.loads: list[str] = []
-        self.references: list[str] = []
-        self.handlers: list[str] = []
         self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
         self.feed(markup)
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in ("meta", "input", "link", "br"):
             self.open.append(tag)
-        self.tags.append(tag)
-        for name, value in attributes:
-            if name == "id":
-                self.ids.append(value or "")
-            if name in ("src", "href", "xlink:href") and value:
-                (self.references if value.startswith("#") else self.loads).append(value)
-            if name.startswith("on"):
-                self.handlers.append(name)
+        self.handle_startendtag(tag, attrs)
 
-    def handle_startendtag(self, tag: str, attributes: Any) -> None:
-        self.handle_starttag(tag, attributes)
-        if self.open[-1:] == [tag]:
-            self.open.pop()
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag

@@ -14,85 +14,62 @@ from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.store import StoredCollectives, StoredSweep
-from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
+from tests.analysis.builders import BACKENDS, PASSED, WRONG, rank, record, run, trial, window
 from tests.builders import sweep_spec
 
-STEP_SECONDS = {"dp": 0.0031, "ddp": 0.0030, "torch-ddp": 0.0036, "single": 0.0, "independent": 0.0}
-BACKENDS = {"dp": "threads", "ddp": "gloo", "torch-ddp": "gloo"}
+COMMUNICATION_SECONDS = {"dp": 0.0031, "ddp": 0.0030, "torch-ddp": 0.0036}
+"""Of two replicas in a step."""
+STEPS = 50
 
 
 def sample_records(
-    group_sizes: tuple[int, ...] = (1, 2),
-    batch_sizes: tuple[int, ...] = (32, 128),
-    repetitions: int = 3,
-    timed_steps: int = 50,
+    group_sizes: tuple[int, ...] = (1, 2), repetitions: int = 3
 ) -> list[TrialRecord]:
     """Completed trials of five implementations, a skipped, a failed and a wrong one."""
     records = [
-        _completed(name, group_size, batch_size, repetition, timed_steps)
+        _completed(name, group_size, batch_size, repetition)
         for repetition in range(repetitions)
-        for name in STEP_SECONDS
+        for name in (*COMMUNICATION_SECONDS, "single", "independent")
         for group_size in group_sizes
-        for batch_size in batch_sizes
+        for batch_size in (32, 128)
         if name != "single" or group_size == 1
     ]
-    records += [
-        record(
-            trial("ddp", "nccl", n, batch_sizes[0], timed_steps=timed_steps),
-            status=Status.SKIPPED,
-            reason="nccl needs a CUDA device a rank; none is visible",
-        )
-        for n in group_sizes
-    ]
-    records.append(
-        run(
-            trial("torch-dp", "threads", 1, batch_sizes[0], timed_steps=timed_steps),
-            1000.0,
-            losses=[2.0 - 0.01 * step for step in range(timed_steps)],
-            status=Status.WRONG_GRADIENTS,
-            verification=WRONG,
-        )
-    )
-    failed = trial("ddp", "gloo", group_sizes[-1], batch_sizes[-1], timed_steps=timed_steps)
-    index = next(i for i, r in enumerate(records) if r.trial == failed)
-    records[index] = record(
-        failed, status=Status.FAILED, reason="rank 1 ended with signal 9\nlast | words"
-    )
-    return records
+    reason = "nccl needs a CUDA device a rank; none is visible"
+    for size in group_sizes:
+        absent = trial("ddp", "nccl", size, timed_steps=STEPS)
+        records.append(record(absent, status=Status.SKIPPED, reason=reason))
+    losses = [2.0 - 0.01 * step for step in range(STEPS)]
+    wrong = trial("torch-dp", "threads", timed_steps=STEPS)
+    records.append(run(wrong, 1000.0, losses=losses, verification=WRONG))
+    failed = trial("ddp", "gloo", group_sizes[-1], 128, timed_steps=STEPS)
+    reason = "rank 1 ended with signal 9\nlast | words"
+    return [record(failed, reason=reason) if one.trial == failed else one for one in records]
 
 
-def _completed(
-    name: str, group_size: int, batch_size: int, repetition: int, timed_steps: int
-) -> TrialRecord:
+def _completed(name: str, group_size: int, batch_size: int, repetition: int) -> TrialRecord:
     drift = 1 + 0.01 * math.sin(7 * repetition + group_size + len(name))
     alone = 0.008 + 0.0002 * batch_size
-    together = alone + STEP_SECONDS[name] * math.log2(group_size)
-    spec = trial(
-        name,
-        BACKENDS.get(name, "none"),
-        group_size,
-        batch_size,
-        repetition=repetition,
-        timed_steps=timed_steps,
-    )
-    samples = batch_size * timed_steps
-    losses = [2.3 * (0.985 + 1e-5 * repetition) ** i for i in range(timed_steps)]
+    communication = COMMUNICATION_SECONDS.get(name, 0.0)
+    together = (alone + communication * math.log2(group_size)) * drift
+    spec = trial(name, BACKENDS.get(name, "gloo"), group_size, batch_size, timed_steps=STEPS)
+    samples = batch_size * STEPS
+    losses = [2.3 * (0.985 + 1e-5 * repetition) ** i for i in range(STEPS)]
     ranks = [
         rank(
             number,
-            window(_steps(together * drift, timed_steps, number), samples, losses),
-            without_sync=window(_steps(alone, timed_steps, number + repetition), samples)
-            if name in BACKENDS
+            window(_steps(together, number), samples, losses),
+            without_sync=window(_steps(alone, number + repetition), samples)
+            if communication
             else None,
             peak_host_memory_bytes=310_000_000 + 1_000_000 * group_size,
         )
         for number in range(group_size)
     ]
-    return record(spec, ranks, verification=PASSED)
+    return record(replace(spec, repetition=repetition), ranks, verification=PASSED)
 
 
-def _steps(mean_seconds: float, count: int, phase: int) -> list[float]:
-    return [mean_seconds * (1 + 0.03 * math.sin(3 * i + phase)) for i in range(count)]
+def _steps(mean_seconds: float, phase: int) -> list[float]:
+    return [mean_seconds * (1 + 0.03 * math.sin(3 * i + phase)) for i in range(STEPS)]
 
 
 def stored(
@@ -129,19 +106,4 @@ def stored_collectives(
         environments={},
         records=tuple(records),
         warnings=warnings,
-    )
-
-
-SPEEDS = {("ddp", 1): 100.0, ("ddp", 2): 190.0, ("torch-ddp", 1): 98.0, ("torch-ddp", 2): 170.0}
-
-
-def measured(spread: float = 0.001, **changes: object) -> Subject:
-    """Two implementations at group sizes 1 and 2, in three repetitions."""
-    return subject(
-        [
-            run(trial(name, group_size=size, repetition=number), speed * (1 + spread * number))
-            for (name, size), speed in SPEEDS.items()
-            for number in range(3)
-        ],
-        **changes,
     )

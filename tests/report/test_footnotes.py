@@ -28,24 +28,20 @@ def windows_of(*windows: Sequence[float], batch_size: int = 32) -> list[TrialRec
     ]
 
 
-def lines(records: Sequence[TrialRecord]) -> list[str]:
-    return list(warming_up(summarize(records)))
-
-
 def test_rows_that_warm_up_share_a_line_with_the_warmup_that_all_of_them_need() -> None:
-    assert lines(windows_of(EVEN, EVEN)) == []
     longer = [1.5] * 10 + EVEN[10:]
     records = [*windows_of(SLOW_START, SLOW_START), *windows_of(longer, longer, batch_size=64)]
-    assert lines(records) == [
+    assert [*warming_up(summarize(records))] == [
         "still warming up: ddp/gloo ×1, batch 32; ddp/gloo ×1, batch 64; the first steps of a "
         "window take up to 100 % longer than the rest; raise --warmup to 20"
     ]
+    assert [*warming_up(summarize(windows_of(EVEN, EVEN)))] == []
 
 
 def test_no_warmup_is_advised_where_other_processes_disturbed_the_steps() -> None:
     busy = HostLoad(cores=2, during=1.0, stolen=0.0)
-    records = windows_of(SLOW_START, SLOW_START)
-    assert lines([replace(record, host_load=busy) for record in records]) == []
+    records = [replace(one, host_load=busy) for one in windows_of(SLOW_START, SLOW_START)]
+    assert [*warming_up(summarize(records))] == []
 
 
 def test_rows_that_are_too_noisy_say_what_is_known_and_what_would_be_enough() -> None:
@@ -55,11 +51,9 @@ def test_rows_that_are_too_noisy_say_what_is_known_and_what_would_be_enough() ->
         "too noisy: ddp/gloo ×1, batch 32 (100–400 images/s); ddp/gloo ×2, batch 32 "
         "(100–400 images/s); to state it: about 13 repetitions (now 3), 26 s: --repetitions 13"
     ]
-    hopeless = runs(trial(), (1.0, 10_000.0))
-    assert "to state it: more than 200 repetitions (now 2)" in "".join(
-        too_noisy(summarize(hopeless))
-    )
-    assert list(too_noisy(summarize(runs(trial(), (100.0, 101.0))))) == []
+    (hopeless,) = too_noisy(summarize(runs(trial(), (1.0, 10_000.0))))
+    assert "to state it: more than 200 repetitions (now 2)" in hopeless
+    assert [*too_noisy(summarize(runs(trial(), (100.0, 101.0))))] == []
 
 
 def test_a_tie_says_what_would_break_it_and_which_ratio_is_known_already() -> None:

@@ -71,16 +71,10 @@ def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
     speed, about = shown["No clear winner"]
     assert speed.endswith("images/s")
     assert "; statistically tied with " in about
-    scaling, about = shown["Best efficiency at 2 replicas"]
-    assert about.endswith("; 100 % is linear scaling from single")
-    (table,) = next(section.tables for section in whole().sections if section.key == "results")
-    (efficiencies,) = (one.cells for one in table.columns if one.key == "efficiency")
-    assert scaling.split()[0] in {text.split()[0] for text in efficiencies}
-    assert shown["Gradients verified"][1].startswith("configurations")
-    nothing = build_page(subject([]))
-    assert nothing.tiles == ()
+    assert shown["Best efficiency at 2 replicas"][1].endswith("is linear scaling from single")
     one = build_page(subject([run(trial(), 100.0)]))
     assert [title for title, _, _ in one.tiles] == ["Fastest", "Gradients verified"]
+    assert build_page(subject([])).tiles == ()
 
 
 def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
@@ -107,21 +101,16 @@ def test_published_numbers_and_collectives_have_a_page() -> None:
     published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"))
     assert "not measured here" in published.about
     assert titles(published) == ["Results"]
-    collectives = stored_collectives(sample_collectives())
-    page = build_page(of_folder(collectives))
+    page = build_page(of_folder(stored_collectives(sample_collectives())), charts=True)
     assert titles(page) == ["Communication", "Reproduce"]
+    assert [chart.kind.name for chart in page.sections[0].charts] == ["bandwidth"]
 
 
 def test_sorting_goes_by_the_values_of_the_json_rows() -> None:
-    table = results_table(ROWS)
     kept = [row for row in ROWS if row.backend != "nccl"]  # here it is not available
-    assert len(kept) < len(ROWS)
     rows = json.loads(rows_text(kept, format="json"))
-    for column in table.columns:
-        assert column.sort is not None
-        for sort, row in zip(column.sort, rows, strict=True):
-            value = row[column.key]
-            assert sort == value, column.key
+    for column in results_table(ROWS).columns:
+        assert [*(column.sort or ())] == [row[column.key] for row in rows], column.key
 
 
 def test_claims_stand_last() -> None:
@@ -144,8 +133,7 @@ def planned(words: Sequence[str]) -> set[TrialSpec]:
     pairs = zip(words[1::2], words[2::2], strict=True)
     typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
     machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
-    devices = ("cpu",) * machine.cores
-    host = Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
+    host = Node(number=0, environment=HERE, machine=machine, devices=("cpu",) * 2, common={})
     spec = build_sweep_spec(read_options(SweepOptions, typed), [host], [])
     return {row.configuration for row in rows(spec)}
 
@@ -179,9 +167,6 @@ def test_charts_without_data_are_left_out() -> None:
     shown = {chart.kind.name for section in whole().sections for chart in section.charts}
     expected = {kind.name for kind in CHARTS.values() if kind.source == "sweep"}
     assert shown == expected - {"step-shares"}  # no phases in the sample
-    collectives = of_folder(stored_collectives(sample_collectives()))
-    page = build_page(collectives, charts=True)
-    assert [chart.kind.name for chart in page.sections[0].charts] == ["bandwidth"]
 
 
 def test_equal_data_gives_equal_pages_and_one_that_cannot_be_written_is_an_error(
@@ -198,8 +183,9 @@ def test_equal_data_gives_equal_pages_and_one_that_cannot_be_written_is_an_error
 def test_the_markup_is_sound_and_needs_nothing_from_elsewhere() -> None:
     seen = Seen(to_html(whole()))
     assert seen.open == []
-    assert seen.loads == []
-    assert {reference[1:] for reference in seen.references} <= set(seen.ids)
+    ids = {f"#{value}" for name, value in seen.attributes if name == "id"}
+    loads = {value for name, value in seen.attributes if name in ("src", "href", "xlink:href")}
+    assert loads <= ids
 
 
 def test_hostile_text_is_text() -> None:
@@ -208,21 +194,17 @@ def test_hostile_text_is_text() -> None:
     markup = to_html(page)
     seen = Seen(markup)
     assert seen.tags.count("script") == 1
-    assert seen.handlers == []
+    assert not any(name.startswith("on") for name, _ in seen.attributes)
     assert not re.search("[\x1b\u202e]", markup)
 
 
 @pytest.mark.parametrize("kind", CHARTS)
 def test_a_chart_is_one_picture_whose_ids_are_its_own(kind: str) -> None:
     with house_style():
-        one, other = (inline_svg(figure(kind), salt=salt) for salt in "ab")
-    for svg in (one, other):
+        pictures = [inline_svg(figure(kind), salt=salt) for salt in "ab"]
+    one, other = ({*re.findall(r'(?:href="#|url\(#)([^")]+)', svg)} for svg in pictures)
+    assert not one & other
+    for svg, references in zip(pictures, (one, other), strict=True):
         root = ElementTree.fromstring(svg)
         assert root.tag.endswith("svg")
-        ids = {element.get("id") for element in root.iter()}
-        assert references(svg) <= ids
-    assert not references(one) & references(other)
-
-
-def references(svg: str) -> set[str]:
-    return {*re.findall(r'(?:href="#|url\(#)([^")]+)', svg)}
+        assert references <= {element.get("id") for element in root.iter()}

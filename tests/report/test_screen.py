@@ -5,61 +5,99 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from dpbench.analysis.subject import of_published
+import pytest
+
+from dpbench.records.trial import HostLoad
+from dpbench.report.collectives import stored_answer
+from dpbench.report.headline import headline_sentences
 from dpbench.report.page import build_page
 from dpbench.report.screen import screen
-from dpbench.shipped import RESULTS
-from tests.analysis.builders import run, trial
+from tests.analysis.builders import run, runs, trial
+from tests.analysis.collective_records import sample_collectives
 from tests.report.pages import to_html
-from tests.report.sample import measured, subject
+from tests.report.sample import stored_collectives, subject
+
+
+def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
+    ours, theirs = runs(trial(), (190, 209, 228)), runs(trial("torch-ddp"), (170, 187, 204))
+    (line,) = headline_sentences(subject([*ours, *theirs]).headlines)
+    assert line.startswith("No clear winner: ddp/gloo ×1, batch 32, 2")
+    assert line.endswith(" images/s, and torch-ddp/gloo ×1, batch 32 tie.")
+
+
+def test_a_steady_row_whose_rivals_are_too_noisy_is_no_tie() -> None:
+    steady, wild = runs(trial(), (1000, 999, 998)), runs(trial("torch-ddp"), (1000, 510, 20))
+    (line,) = headline_sentences(subject([*steady, *wild]).headlines)
+    assert line.startswith("No clear winner: ddp/gloo ×1, batch 32 at 999 ± 2 ")
+    assert line.endswith(", but torch-ddp/gloo ×1, batch 32 is too noisy to compare with it.")
+
+
+def test_names_from_records_stay_on_one_line() -> None:
+    (line,) = headline_sentences(subject([run(trial(), 100.0, item="<b>\x1b[31m\nrm")]).headlines)
+    assert line.isprintable()
+    assert "<b> [31m rm/s" in line
+
+
+def test_a_busy_machine_has_no_winner_which_is_said_once() -> None:
+    busy = HostLoad(cores=2, during=2.0, stolen=0.0)
+    one = subject(runs(trial(group_size=2), (100, 101, 102), host_load=busy))
+    (line,) = headline_sentences(one.headlines)
+    assert line.startswith("No fastest configuration: other processes used 100 % of 2 cores dur")
+    text = " ".join(screen(one, to_explain="r", verbose=True).split())
+    assert text.count("other processes used") == 1
+    assert "Next: dpbench explain r" in text
+    assert build_page(one).warnings == (line,)
 
 
 def test_one_warning_is_shown_and_the_others_are_notes() -> None:
-    warned = replace(measured(), warnings=("the machine was busy", "another one"))
+    one = subject(runs(trial(group_size=2), (100, 101)))
+    warned = replace(one, warnings=("the machine was busy", "another one"))
     page, folder = Path("r/report/index.html"), Path("r")
     short = screen(warned, page=page, to_explain=folder)
     assert short.count("Warning: ") == 1
     assert "another one" not in short
-    last = short.splitlines()[-1]
-    assert last.startswith("Report: r/report/index.html   Next: dpbench explain r   (")
-    assert last.endswith(" notes: --verbose)")
+    said = " ".join(short.split())
+    assert "Report: r/report/index.html Next: dpbench explain r (" in said
+    assert said.endswith(" notes: --verbose)")
     assert "· another one" in screen(warned, verbose=True)
-    alone = subject([run(trial("single", "none", repetition=n), 100.0 + n) for n in (0, 1)])
+    alone = subject(runs(trial("single", "none"), (100, 101)))
     assert "Next:" not in screen(alone, to_explain=folder)  # explain has nothing to explain
 
 
 def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
     """Both explain why the copies, which are faster, are not called the fastest."""
-    runs = [
-        run(trial(name, backend, size, 16 * size, repetition=number), speed * size + number)
-        for name, backend, speed in (("ddp", "gloo", 100.0), ("independent", "none", 200.0))
-        for size in (1, 2)
-        for number in range(3)
-    ]
-    one = subject(runs)
+    one = subject(
+        [
+            record
+            for name, backend, speed in (("ddp", "gloo", 100), ("independent", "none", 200))
+            for size in (1, 2)
+            for record in runs(trial(name, backend, size, 16 * size), (speed * size, speed * size))
+        ]
+    )
     (results,) = (s for s in build_page(one).sections if s.key == "results")
+    (table,) = results.tables
     text = screen(one)
-    assert text.startswith("Fastest: ddp/gloo ×2, batch 32 at 201 ± ")
     assert f"({len(results.notes)} notes: --verbose)" in " ".join(text.split())
     header = next(line for line in text.splitlines() if line.startswith("Implementation"))
-    (table,) = results.tables
     shown = [column.header for column in table.columns if column.shown]
-    assert " ".join(header.split()) == " ".join(shown)
-    assert "independent*" in text
-    assert "independent*" in table.columns[0].cells
-    assert table.footnote == "* copies without communication: an upper bound, not a way to train"
+    assert header.split() == " ".join(shown).split()
     assert f"\n{table.footnote}\n" in text
-    assert table.footnote in to_html(build_page(one))
+    assert str(table.footnote) in to_html(build_page(one))
 
 
-def test_a_published_table_has_its_source_and_the_serial_fraction_beside_its_speedups() -> None:
-    text = screen(of_published(RESULTS / "published" / "tabtune_typical_speedups.csv"), width=80)
-    header, _, *lines = text.split("\n\n")[0].splitlines()
-    assert header.split() == ["Implementation", "Size", "Speedup", "Eff.", "Serial"]
-    assert [line.split()[-1] for line in lines] == ["0.111", "0.048", "0.033"]
-    assert "· source: TabTune's multi-GPU guide, section 8.2" in text
+def test_collectives_that_did_not_complete_have_their_reason() -> None:
+    text = " ".join(stored_answer(stored_collectives(sample_collectives())).text.split())
+    assert "all_reduce on nccl ×2: failed (1 repetition): rank 1 died" in text
+    assert "float32, 1 thread per rank, cpu" in text
 
 
-def test_a_published_table_has_no_verdict() -> None:
-    text = screen(replace(measured(), sweep=None))
-    assert text.startswith("All 4 rows: batch size 32\nImplementation")
+@pytest.mark.parametrize("spread", [0.0, 0.02, 0.3, 0.9])
+def test_the_largest_error_of_collectives_stays_beside_the_time_in_eighty_columns(
+    spread: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = stored_answer(stored_collectives(sample_collectives(spread=spread))).text
+    lines = text.splitlines()
+    assert ("too noisy" in text) == (spread > 0.02)
+    assert {"Time", "Error", "busbw"} <= {*lines[0].split()}
+    assert max(map(len, lines)) <= 80

@@ -16,21 +16,6 @@ def lines(table: Table, width: int) -> list[str]:
     return table.text(width)[0].splitlines()
 
 
-def test_headers_stand_above_a_rule_and_repeated_groups_are_blank() -> None:
-    table = Table(
-        groups=1,
-        columns=(text_column("Name", ["a", "a", "b"]), column("Time\n(s)", ["1", "20", "3"])),
-    )
-    assert lines(table, 80) == [
-        "Name  Time",
-        "       (s)",
-        "----  ----",
-        "a        1",
-        "        20",
-        "b        3",
-    ]
-
-
 @pytest.mark.parametrize(
     ("cells", "width", "expected"),
     [

@@ -7,8 +7,6 @@ import io
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,11 +15,10 @@ from dpbench.analysis.frames import to_frame
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status
 from dpbench.report.footnotes import footnotes
-from dpbench.report.tables import Rows, frame_text, rows_text
+from dpbench.report.tables import frame_text, rows_text
 from tests.analysis.builders import BACKENDS, run, trial
 from tests.report.sample import sample_records
 
-PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 REQUIRED = """implementation backend group_size batch_size global_batch_size images_per_second
 images_per_second_low images_per_second_high speedup speedup_relative efficiency
 exposed_communication_seconds loss_delta_per_step loss_delta_per_second final_loss
@@ -30,7 +27,7 @@ verified"""
 
 
 def test_json_rows_have_exactly_the_keys() -> None:
-    rows = json.loads(written(summarize(sample_records()), format="json"))
+    rows = json.loads(rows_text(summarize(sample_records()), format="json"))
     assert not set(REQUIRED.split()) - {*to_frame([]).columns}
     assert all(list(row) == [*to_frame([]).columns] for row in rows)
     assert {row["item"] for row in rows} == {"images"}
@@ -40,7 +37,8 @@ def test_json_rows_have_exactly_the_keys() -> None:
 
 
 def test_csv_has_the_same_keys() -> None:
-    rows = list(csv.DictReader(io.StringIO(written(summarize(sample_records()), format="csv"))))
+    text = rows_text(summarize(sample_records()), format="csv")
+    rows = [*csv.DictReader(io.StringIO(text))]
     assert list(rows[0]) == [*to_frame([]).columns]
     assert float(rows[0]["images_per_second"]) > 0
 
@@ -51,11 +49,11 @@ def test_speeds_of_several_items_have_their_units() -> None:
         *summarize([run(trial(), 100.0, item="tokens")]),
         *summarize([run(trial(group_size=2), 200.0, item="images")]),
     ]
-    text = written(rows)
+    text = rows_text(rows)
     assert "100.0 tokens/s" in text
     assert "200.0 images/s" in text
     assert "Items/s" in text
-    assert "Tokens/s" in written(rows[:1])
+    assert "Tokens/s" in rows_text(rows[:1])
 
 
 @pytest.mark.parametrize("common", ["none", "backend", "group_size", "batch_size"])
@@ -63,10 +61,11 @@ def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells(common: str) ->
     rows = [row for row in summarize(sample_records()) if row.status is Status.COMPLETED]
     if common != "none":
         rows = [row for row in rows if getattr(row, common) == getattr(rows[-1], common)]
-    every = {cell.strip() for line in body(written(rows, width=1000)) for cell in line.split("  ")}
+    widest = body(rows_text(rows, width=1000))
+    every = {cell.strip() for line in widest for cell in line.split("  ")}
     left_out = []
     for width in range(60, 130, 5):
-        text, names_absent, _ = written(rows, width=width).partition("\nNot shown at ")
+        text, names_absent, _ = rows_text(rows, width=width).partition("\nNot shown at ")
         lines = body(text)
         assert max(map(len, lines)) <= width
         assert {cell.strip() for line in lines for cell in line.split("  ")} <= every
@@ -76,10 +75,6 @@ def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells(common: str) ->
     assert (left_out[0], left_out[-1]) == (True, False)
 
 
-def written(rows: Rows, **options: Any) -> str:
-    return rows_text(rows, **options)
-
-
 def body(text: str) -> list[str]:
     """The lines with numbers, below the rule and above the footnote."""
     return text.split("-\n", 1)[1].partition("\n* ")[0].splitlines()
@@ -87,46 +82,40 @@ def body(text: str) -> list[str]:
 
 def test_eighty_columns_hold_the_four_quantities() -> None:
     """With every column that identifies a row, and speeds of four digits that vary by a tenth."""
-    falls = [(2.0 + 0.5 * math.sin(k), 1.8, 1.7, 1.5) for k in range(4)]
-    wide = [
+    records = [
         run(
             trial(name, BACKENDS.get(name, "gloo"), size, batch, repetition=k),
             4000.0 * size * (1 + 0.1 * math.sin(k + size)),
-            losses=falls[k],
+            losses=(2.0 + 0.5 * math.sin(k), 1.8, 1.7, 1.5),
         )
         for name, size in (("single", 1), ("torch-ddp", 1), ("torch-ddp", 16))
         for batch in (64, 128)
         for k in range(4)
     ]
-    header, _, first, *_, last = written(summarize(wide), width=80).splitlines()
+    rows = summarize(records)
+    header, *_, last = rows_text(rows, width=80).splitlines()
     assert last.startswith("Not shown at 80 columns: ")
     assert last.endswith(" (wider terminal, or --columns)")
-    narrow, *_ = written(summarize(wide), width=66).splitlines()
-    assert " ".join(narrow.split()) == "Implementation Size Batch Images/s Speedup Eff."
     assert " ".join(header.split()) == "Implementation Size Batch Images/s Speedup Eff. Loss/s"
-    assert first.startswith("torch-ddp/gloo ")
-    whole = written(summarize(wide), columns="efficiency")
-    assert " ± " in whole, "alone it has its own interval"
+    assert " ± " in rows_text(rows, columns="efficiency"), "alone it has its own interval"
 
 
 def test_rows_of_an_unavailable_backend_become_one_line() -> None:
-    text = written(summarize(sample_records()))
-    assert text.startswith(
-        "nccl: skipped, nccl needs a CUDA device a rank; none is visible (2 rows)\n"
-    )
-    assert " nccl " not in text.partition("\n")[2]
     rows = summarize(sample_records())
+    first, table = rows_text(rows).split("\n", 1)
+    assert first == "nccl: skipped, nccl needs a CUDA device a rank; none is visible (2 rows)"
+    assert " nccl " not in table
+    assert "nccl" in rows_text(rows, format="markdown")
     usual = [row for row in rows if row.status.value in ("completed", "skipped")]
-    assert "Status" not in written(usual), "all rows that the table shows completed"
-    assert "nccl" in written(summarize(sample_records()), format="markdown")
+    assert "Status" not in rows_text(usual), "all rows that the table shows completed"
 
 
 def test_final_losses_after_different_numbers_of_steps_are_no_usual_column() -> None:
     first, second = summarize([run(trial(), 100.0), run(trial(group_size=2), 190.0)])
-    assert "Final loss" in written([first, second])
+    assert "Final loss" in rows_text([first, second])
     longer = replace(second, values={**second.values, "timed_steps": 99})
-    assert "Final loss" not in written([first, longer])
-    assert "Final loss" in written([first, longer], columns="final_loss")
+    assert "Final loss" not in rows_text([first, longer])
+    assert "Final loss" in rows_text([first, longer], columns="final_loss")
 
 
 def test_local_sgd_is_marked_as_another_optimization() -> None:
@@ -140,11 +129,11 @@ def test_local_sgd_is_marked_as_another_optimization() -> None:
 def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:
     """0.01 for one replica's batch: 0.0141 by the root, and 0.02 in proportion, for two."""
     plain = summarize([run(trial(group_size=2), 100.0)])
-    assert "0.01" in written(plain, columns="learning_rate")
+    assert "0.01" in rows_text(plain, columns="learning_rate")
     for rule, words in (("sqrt", "0.0141421 (sqrt)"), ("linear", "0.02 (linear)")):
         workload = replace(trial().workload, learning_rate_rule=rule)
         rows = summarize([run(trial(group_size=n, workload=workload), 100.0) for n in (1, 2)])
-        assert words in written(rows, columns="learning_rate")
+        assert words in rows_text(rows, columns="learning_rate")
         assert to_frame(rows)["learning_rate_rule"].tolist() == [rule, rule]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,7 +24,12 @@ def of(before: object, after: object, *, paired: bool = False) -> Change:
     return found
 
 
-def check_like_scipy(found: Change, different: object, greater: object) -> None:
+@pytest.mark.parametrize("paired", [False, True])
+def test_sweeps_are_compared_by_the_tests_of_scipy(paired: bool) -> None:
+    """One sweep by the paired test, two by that of Welch."""
+    test = stats.ttest_rel if paired else partial(stats.ttest_ind, equal_var=False)
+    found, different = of(BEFORE, AFTER, paired=paired), test(AFTER, BEFORE)
+    greater = test(AFTER - 0.3, BEFORE, alternative="greater")
     assert math.log(found.mean.value) == pytest.approx(AFTER.mean() - BEFORE.mean())
     assert found.p_value == pytest.approx(different.pvalue)
     assert found.mean.degrees_of_freedom == pytest.approx(different.df)
@@ -31,22 +37,6 @@ def check_like_scipy(found: Change, different: object, greater: object) -> None:
     assert np.log(found.estimate.interval).tolist() == pytest.approx(ends)
     assert found.p_above(LIMIT) == pytest.approx(greater.pvalue)
     assert found.p_below(LIMIT) == pytest.approx(1 - greater.pvalue)
-
-
-def test_two_sweeps_are_compared_by_the_welch_test_of_scipy() -> None:
-    check_like_scipy(
-        of(BEFORE, AFTER),
-        stats.ttest_ind(AFTER, BEFORE, equal_var=False),
-        stats.ttest_ind(AFTER - 0.3, BEFORE, equal_var=False, alternative="greater"),
-    )
-
-
-def test_one_sweep_is_compared_by_the_paired_test_of_scipy() -> None:
-    check_like_scipy(
-        of(BEFORE, AFTER, paired=True),
-        stats.ttest_rel(AFTER, BEFORE),
-        stats.ttest_rel(AFTER - 0.3, BEFORE, alternative="greater"),
-    )
 
 
 def test_the_sign_test_decides_where_one_repetition_is_wild() -> None:
@@ -91,11 +81,8 @@ def test_the_repetitions_that_are_said_to_settle_it_do_so_in_four_of_five_checks
     spread: float,
 ) -> None:
     # Two values with exactly this sample variance, on each side.
-    known = of(
-        [-spread / math.sqrt(2), spread / math.sqrt(2)],
-        [-spread / math.sqrt(2), spread / math.sqrt(2)],
-    )
-    needed = known.repetitions_to_settle(1.03, 0.05)
+    known = [-spread / math.sqrt(2), spread / math.sqrt(2)]
+    needed = of(known, known).repetitions_to_settle(1.03, 0.05)
     assert needed is not None
     checks = RNG.normal(scale=spread, size=(1000, 2, needed))
     passed = [of(*one).p_below(1.03) < 0.05 for one in checks]

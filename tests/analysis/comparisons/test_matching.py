@@ -14,15 +14,12 @@ from dpbench.analysis.comparisons.matching import (
     environment_notes,
     match,
 )
-from dpbench.analysis.resources import memory_imbalance
 from dpbench.errors import NotComparable, UsageError
-from dpbench.records import environment
-from dpbench.records.environment import Environment, capture
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import WRONG, rank, record, run, runs, side, trial, window
-from tests.builders import trial_spec
-from tests.launch.synthetic import run_trials
+from tests.builders import HERE
 
 SPEEDS = (100.0, 101.0, 99.0)
 NOT_IDENTITY = {
@@ -142,48 +139,11 @@ def test_a_window_that_fills_a_time_is_not_named_by_its_fewest_steps() -> None:
         filling.selected()
 
 
-ENVIRONMENTS_HERE = replace(environment.capture(), cores=2)
-
-
-def run_here(here: Environment = ENVIRONMENTS_HERE, group_size: int = 2) -> TrialRecord:
-    trial = trial_spec(group_size=group_size)
-    (only,) = run_trials([trial], environment_id=here.environment_id)
-    return only
-
-
-def test_two_environments_are_told_with_what_differs() -> None:
-    there = replace(ENVIRONMENTS_HERE, cpu="another")
-    known = {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE, there.environment_id: there}
-    (note,) = environment_notes([run_here(), run_here(there)], known)
-    assert note == (f"trials ran in 2 environments: cpu: {ENVIRONMENTS_HERE.cpu!r} -> 'another'")
-
-
-def test_replicas_that_share_cores_are_told() -> None:
-    (note,) = environment_notes(
-        [run_here(group_size=4)], {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE}
-    )
-    assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 4"
-    container = replace(ENVIRONMENTS_HERE, cores=64, quota_cores=2.5)
-    (note,) = environment_notes(
-        [run_here(container, group_size=4)], {container.environment_id: container}
-    )
-    assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 4"
-
-
-def test_memory_imbalance_is_the_largest_rank_over_the_mean() -> None:
-    first, second = run_here().ranks
-    uneven = replace(
-        run_here(),
-        ranks=(
-            replace(first, peak_host_memory_bytes=300),
-            replace(second, peak_host_memory_bytes=100),
-        ),
-    )
-    assert memory_imbalance(run_here(), uneven) == 1.5
-    assert memory_imbalance(replace(uneven, ranks=uneven.ranks[:1])) is None
-
-
-HERE = replace(capture(), git_commit="abc", hostname="here")
+@pytest.mark.parametrize("here", [replace(HERE, cores=2), replace(HERE, cores=64, quota_cores=2.5)])
+def test_replicas_that_share_cores_are_told(here: Environment) -> None:
+    measured = run(trial(group_size=4), 100.0, environment_ids=("e0",))
+    (note,) = environment_notes([measured], {"e0": here})
+    assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 32"
 
 
 def sides(*environments: Environment) -> Matched:
@@ -198,27 +158,25 @@ def sides(*environments: Environment) -> Matched:
     return match(first, second)
 
 
-def of_files(sha256: str) -> list[TrialRecord]:
-    workload = replace(trial().workload, architecture="model.py:build", files_sha256=sha256)
-    return runs(trial(workload=workload), (100.0, 101.0))
-
-
-def test_an_edited_model_may_be_compared_with_what_it_was_and_it_is_said() -> None:
-    def said(before: str, now: str) -> tuple[str, ...]:
-        matched = match(side("a", of_files(before)), side("b", of_files(now)))
-        assert len(matched.pairs) == 1
-        return compare_environments(matched)[1]
-
-    assert said("a" * 64, "a" * 64) == ()
-    assert said("a" * 64, "b" * 64) == ("model.py has changed between the two",)
+@pytest.mark.parametrize(
+    ("now", "notes"), [("a", ()), ("b", ("model.py has changed between the two",))]
+)
+def test_an_edited_model_may_be_compared_with_what_it_was_and_it_is_said(
+    now: str, notes: tuple[str, ...]
+) -> None:
+    workloads = (
+        replace(trial().workload, architecture="model.py:build", files_sha256=letter * 64)
+        for letter in ("a", now)
+    )
+    matched = match(*(side("", runs(trial(workload=one), SPEEDS)) for one in workloads))
+    assert len(matched.pairs) == 1
+    assert compare_environments(matched)[1] == notes
 
 
 def test_the_same_machine_with_another_commit_may_be_compared_and_it_is_said() -> None:
     assert compare_environments(sides(HERE, HERE)) == ((), ())
-    _, notes = compare_environments(sides(HERE, replace(HERE, git_commit="def", hostname="x")))
-    assert notes == ("git commits differ: abc -> def", "hosts differ: here -> x")
-    _, notes = compare_environments(sides(replace(HERE, git_commit=None), HERE))
-    assert notes == ("git commits differ: not known -> abc",)
+    _, notes = compare_environments(sides(HERE, replace(HERE, git_commit="abc", hostname="x")))
+    assert notes == ("git commits differ: not known -> abc", "hosts differ: h -> x")
 
 
 def test_another_machine_is_refused_and_the_difference_named() -> None:

@@ -148,6 +148,9 @@ def test_what_has_no_partner_or_failed_is_named() -> None:
     base = side("before", runs(trial(), QUIET), [killed])
     found = assess([(base, side("after", runs(trial(), QUIET)))], SPEED)
     assert found.failures == (("ddp/gloo ×1, batch 64 (baseline)", "failed: rank 1 was killed"),)
+    both = side("before", runs(trial(), QUIET), extra)
+    found = assess([(both, side("after", runs(trial(), QUIET), [killed]))], SPEED, strict=True)
+    assert (found.outcome, found.needs_repetitions) == ("inconclusive", False)
     assert assessment({16: QUIET}, killed, *extra).failures == ()  # it was run again
 
 

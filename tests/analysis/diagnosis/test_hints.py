@@ -8,10 +8,9 @@ from dataclasses import replace
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.repetitions import QUIET, is_disturbed, load_of
 from dpbench.analysis.rows import summarize
-from dpbench.records import environment
-from dpbench.records.environment import Accelerator, Environment
+from dpbench.records.environment import Environment
 from dpbench.records.trial import INFINIBAND_UNUSED, GpuState, HostLoad, TrialRecord
-from tests.analysis.builders import rank, record, run, trial, window
+from tests.analysis.builders import machine, rank, record, run, steps_of, trial, window
 
 
 def load(during: float, stolen: float = 0.0) -> HostLoad:
@@ -47,11 +46,6 @@ def test_trials_on_gpus_bear_more_of_it() -> None:
 CUDA_DEVICES = tuple(f"cuda:{index}" for index in range(8))
 
 
-def machine(*names: str, cuda: str | None = "12.8") -> Environment:
-    gpus = [Accelerator(index=i, name=name, memory_bytes=2**34) for i, name in enumerate(names)]
-    return environment.capture(accelerators=gpus, cuda=cuda)
-
-
 ALIKE = machine(*["H200"] * 8)
 
 
@@ -59,21 +53,13 @@ def found(records: Sequence[TrialRecord], here: Environment = ALIKE) -> tuple[st
     return hints(summarize(records), {"e0": here})
 
 
-def uneven_ranks(*step_seconds: float, with_sync: float = 1.0) -> TrialRecord:
-    size = len(step_seconds)
-    ranks = [
-        rank(number, window([with_sync] * 4, 128), without_sync=window([seconds] * 4, 128))
-        for number, seconds in enumerate(step_seconds)
-    ]
-    return record(trial(backend="nccl", group_size=size, devices=CUDA_DEVICES[:size]), ranks)
-
-
 def test_gpus_that_differ_are_named_with_the_slowest_ranks_share() -> None:
-    here = machine("H200", "T4")
-    runs = [uneven_ranks(0.2, seconds) for seconds in (0.5, 0.6, 1.8)]
-    (hint,) = found(
-        [replace(r, trial=replace(r.trial, repetition=i)) for i, r in enumerate(runs)], here
-    )
+    at = {"backend": "nccl", "devices": CUDA_DEVICES[:2]}
+    records = [
+        steps_of("ddp", [1.0, 1.0], [0.2, seconds], repetition=repetition, **at)
+        for repetition, seconds in enumerate((0.5, 0.6, 1.8))
+    ]
+    (hint,) = found(records, machine("H200", "T4"))
     # The others are ready after 2/5, 2/6 and 2/18 of its step.
     assert hint == (
         "ddp/nccl ×2, batch 32: its GPUs differ (H200, T4); all wait for the slowest, rank 1 on "
@@ -91,12 +77,9 @@ def test_shards_that_differ_are_told_once_with_their_counts() -> None:
     assert hint.endswith("all replicas wait for the largest shard (1.03 × the mean)")
 
 
-def gpu_state(clock: int = 1755, processes: int = 1, *slowdowns: str) -> GpuState:
-    return GpuState(sm_clock_mhz=clock, power_watts=300.0, slowdowns=slowdowns, processes=processes)
-
-
 def on_two_gpus(devices: tuple[str, ...], processes: int, *transports: str) -> TrialRecord:
-    timed = replace(window([0.1] * 4, 32), gpu=(gpu_state(processes=processes),))
+    state = GpuState(sm_clock_mhz=1755, power_watts=300.0, slowdowns=(), processes=processes)
+    timed = replace(window([0.1] * 4, 32), gpu=(state,))
     ranks = [rank(number, timed, transports=transports) for number in range(2)]
     return record(trial(backend="nccl", group_size=2, devices=devices), ranks)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpbench.analysis.estimate import single_value
+from dpbench.analysis.projection.network import Link, Topology
 from dpbench.analysis.projection.series import Series, series_of
 from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import GradientTrace, TrialRecord
@@ -38,21 +39,16 @@ def swept(batch_sizes: Sequence[int] = (32,), **changes: Any) -> list[TrialRecor
     A step of ddp takes 11 ms alone and 20 ms with two replicas, 13 and 14 ms without
     synchronization; it takes as long with any batch.
     """
-    return [
-        _traced(record, batch_size, changes)
-        for batch_size in batch_sizes
-        for repetition in range(3)
-        for record in weak_sweep(repetition)
-    ]
-
-
-def _traced(record: TrialRecord, batch_size: int, changes: dict[str, Any]) -> TrialRecord:
-    trial = record.trial
-    samples = batch_size * trial.timed_steps
-    ranks = [replace(rank, timed=replace(rank.timed, samples=samples)) for rank in record.ranks]
-    if trial.group_size == 1:
-        ranks[0] = replace(ranks[0], gradient_trace=gradient_trace(**changes))
-    return replace(record, trial=replace(trial, batch_size=batch_size), ranks=tuple(ranks))
+    found = []
+    for batch_size in batch_sizes:
+        for record in (one for repetition in range(3) for one in weak_sweep(repetition)):
+            samples = batch_size * record.trial.timed_steps
+            ranks = [replace(r, timed=replace(r.timed, samples=samples)) for r in record.ranks]
+            if record.trial.group_size == 1:
+                ranks[0] = replace(ranks[0], gradient_trace=gradient_trace(**changes))
+            trial = replace(record.trial, batch_size=batch_size)
+            found.append(replace(record, trial=trial, ranks=tuple(ranks)))
+    return found
 
 
 def ddp_series(records: Sequence[TrialRecord]) -> tuple[Series, ...]:
@@ -75,3 +71,16 @@ def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
         for n in sizes
     )
     return Series(rows=tuple(rows), items_per_replica=1.0)
+
+
+def topology(**changes: Any) -> Topology:
+    """Nodes of four ranks, whose network has a tenth of their own bandwidth."""
+    values = {
+        "name": "a box",
+        "ranks_per_node": 4,
+        "intra": Link(latency_us=2, gigabytes_per_second=100),
+        "inter": Link(latency_us=10, gigabytes_per_second=10),
+        "source": "a test",
+        "date": "2026-01-31",
+    }
+    return Topology(**{**values, **changes})

@@ -6,23 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.projection.network import Link, Topology, load_topology
+from dpbench.analysis.projection.network import load_topology
 from dpbench.errors import UsageError
+from tests.analysis.projection.sweeps import topology
 
 MB = 1e6
-INTRA = Link(latency_us=2, gigabytes_per_second=100)
-INTER = Link(latency_us=10, gigabytes_per_second=10)
-
-
-def topology(**changes: object) -> Topology:
-    values = {
-        "name": "made up",
-        "ranks_per_node": 4,
-        "intra": INTRA,
-        "inter": INTER,
-        "source": "a test",
-    }
-    return Topology(**{"date": "2026-01-31", **values, **changes})
 
 
 @pytest.mark.parametrize(
@@ -46,7 +34,7 @@ def test_times_are_the_sums_of_the_models(algorithm: str, n: int, expected: floa
 
 
 def test_one_rank_sends_nothing_and_a_single_node_has_an_end() -> None:
-    network = topology(name="a box", inter=None)
+    network = topology(inter=None)
     assert network.seconds(MB, 1) == network.seconds(0, 4) == 0
     assert network.refusal(4) is None
     assert "a box is one node of 4 ranks" in (network.refusal(5) or "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,9 +10,7 @@ import pytest
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.series import (
     ACROSS_NODES,
-    FLAT,
     ProjectedRow,
-    Series,
     continued,
     crosses,
     project_by_law,
@@ -27,23 +24,8 @@ from tests.analysis.projection.sweeps import PUBLISHED, curve, ddp_series, swept
 
 def noisy(value: float, noise: float) -> Estimate:
     """A measured speed whose logarithm may be off by `noise`."""
-    return Estimate(
-        value=value,
-        low=value * math.exp(-noise),
-        high=value * math.exp(noise),
-        unit="images/s",
-        sample_size=5,
-        basis="repetitions",
-    )
-
-
-def with_noise(series: Series, noises: Sequence[float]) -> Series:
-    """The series with intervals of its speeds."""
-    rows = (
-        replace(row, values={"images_per_second": noisy(speed.value, noise)})
-        for row, speed, noise in zip(series.rows, series.speeds, noises, strict=True)
-    )
-    return replace(series, rows=tuple(rows))
+    ends = {"low": value * math.exp(-noise), "high": value * math.exp(noise)}
+    return Estimate(value=value, **ends, unit="images/s", sample_size=5, basis="repetitions")
 
 
 def numbers(row: ProjectedRow) -> tuple[Estimate, Estimate, Estimate]:
@@ -52,11 +34,6 @@ def numbers(row: ProjectedRow) -> tuple[Estimate, Estimate, Estimate]:
     assert row.throughput is not None
     assert row.efficiency is not None
     return row.step_seconds, row.throughput, row.efficiency
-
-
-def reaches(row: ProjectedRow) -> list[float]:
-    """How far the logarithms of throughput and efficiency may be off above."""
-    return [math.log(one.ends[1] / one.value) for one in numbers(row)[1:]]
 
 
 def test_a_row_has_step_throughput_and_efficiency() -> None:
@@ -68,15 +45,20 @@ def test_a_row_has_step_throughput_and_efficiency() -> None:
     assert found[2].confidence == 0.9
 
 
-def test_an_efficiency_has_the_noise_of_what_it_is_against() -> None:
+@pytest.mark.parametrize(
+    ("single", "first", "expected"), [(None, 0.3, 10 / 10), (noisy(12.5, 0.2), 0.0, 10 / 12.5)]
+)
+def test_an_efficiency_has_the_noise_of_what_it_is_against(
+    single: Estimate | None, first: float, expected: float
+) -> None:
     series = curve(lambda n: 0.1, (1, 2, 4))
-    [alone] = project_by_law(with_noise(series, (0.3, 0, 0)), [8]).rows
-    speed, efficiency = reaches(alone)
-    assert efficiency == pytest.approx(math.hypot(speed, 0.3))
-    [row] = project_by_law(replace(series, single=noisy(12.5, 0.2)), [8]).rows
-    assert numbers(row)[2].value == pytest.approx(10 / 12.5)
-    speed, efficiency = reaches(row)
-    assert efficiency == pytest.approx(math.hypot(speed, 0.2))
+    base = replace(series.rows[0], values={"images_per_second": noisy(10, first)})
+    noisy_series = replace(series, rows=(base, *series.rows[1:]), single=single)
+    [row] = project_by_law(noisy_series, [8]).rows
+    _, throughput, efficiency = numbers(row)
+    assert efficiency.value == pytest.approx(expected)
+    speed, share = (math.log(one.ends[1] / one.value) for one in (throughput, efficiency))
+    assert share == pytest.approx(math.hypot(speed, first or 0.2))
 
 
 def test_measured_rows_have_the_efficiency_of_the_table() -> None:
@@ -99,15 +81,6 @@ def test_a_second_node_is_predicted_slower_and_with_a_wider_band() -> None:
     assert math.log(near.value / far.value) == pytest.approx(0.1 * ACROSS_NODES.middle)
     width, wider = (math.log(one.ends[1] / one.ends[0]) for one in (near, far))
     assert wider > 1.5 * width
-
-
-def test_a_backend_of_one_machine_goes_to_no_second_node() -> None:
-    (series,) = ddp_series(swept())
-    rows = (
-        replace(row, trial=row.trial and replace(row.trial, backend="shm")) for row in series.rows
-    )
-    [row] = project_by_law(replace(series, rows=tuple(rows)), [4], per_node=2).rows
-    assert row.reason == "shm works on one machine only, and a node has 2 ranks"
 
 
 def test_what_cannot_be_projected_is_refused_with_the_reason() -> None:
@@ -147,11 +120,6 @@ def test_the_noise_of_the_first_and_last_size_counts_by_its_weight() -> None:
     beyond = continued((1, 2), [1, 1.2], 4)
     assert beyond.noise(0.3, 0) == pytest.approx(0.1)
     assert beyond.noise(0, 0.3) == pytest.approx(0.4)
-
-
-def test_errors_grow_with_the_root_of_the_steepness_and_of_the_doublings() -> None:
-    assert continued((1, 2), [1, 1], 4).scale == pytest.approx(math.sqrt(FLAT))
-    assert continued((1, 2), [1, 1.2], 8).scale == pytest.approx(math.sqrt((FLAT + RISE) * 2))
 
 
 def test_only_a_group_that_fits_no_longer_into_the_node_crosses_its_boundary() -> None:

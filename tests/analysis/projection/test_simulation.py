@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from datetime import date
 
 import numpy as np
 import pytest
@@ -27,20 +26,14 @@ from tests.analysis.projection.sweeps import (
     ddp_series,
     gradient_trace,
     swept,
+    topology,
 )
 
 
 def network(gigabytes_per_second: float = 1e6, **changes: float) -> Topology:
     """One node, in which messages take no time but for their bytes."""
-    return Topology(
-        name="a box",
-        ranks_per_node=64,
-        intra=Link(latency_us=0, gigabytes_per_second=gigabytes_per_second),
-        algorithm="ring",
-        source="a test",
-        date=date(2026, 1, 31),
-        **changes,
-    )
+    intra = Link(latency_us=0, gigabytes_per_second=gigabytes_per_second)
+    return topology(ranks_per_node=64, intra=intra, algorithm="ring", **changes)
 
 
 FREE = network()

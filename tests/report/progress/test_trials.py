@@ -23,26 +23,17 @@ def took(spec: TrialSpec, seconds: float) -> TrialRecord:
     return run(spec, 1000.0, duration_seconds=seconds)
 
 
-def skipped(spec: TrialSpec) -> TrialRecord:
-    return record(spec, status=Status.SKIPPED, reason="nccl needs a GPU", duration_seconds=0.0)
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
-    monkeypatch.setenv("TERM", "xterm")
-    return Console(file=Terminal(), width=100, force_terminal=True, highlight=False)
-
-
 def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
     out = io.StringIO()
+    skipped = record(A, status=Status.SKIPPED, reason="no GPU", duration_seconds=0.0)
     with TrialProgress(Console(file=out, width=40)) as progress:
         progress.planned(PALINDROME, plain_label)
-        for one in (skipped(A), took(B, 9.0), took(B2, 4.0), took(A2, 2.0)):
+        for one in (skipped, took(B, 9.0), took(B2, 4.0), took(A2, 2.0)):
             progress.finished(one)
     assert out.getvalue().splitlines() == [
         "[2/4] ddp/gloo ×2, batch 8, repetition 1: 1,000 images/s (9 s), 18 s left",
@@ -51,14 +42,17 @@ def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
     ]
 
 
-def test_a_terminal_has_a_bar_and_keeps_failures(terminal: Console) -> None:
+def test_a_terminal_has_a_bar_and_keeps_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    terminal = Console(file=out, width=100, force_terminal=True, highlight=False)
     failed = record(B, status=Status.FAILED, reason="rank 1 raised [oops]", duration_seconds=2.0)
     with TrialProgress(terminal, noun="measurement") as progress:
         progress.planned(PALINDROME, plain_label)
         progress.started(A)
         progress.finished(took(A, 10.0))
         progress.finished(failed)
-    drawn = terminal.file.getvalue()  # type: ignore[attr-defined]
+    drawn = out.getvalue()
     assert "2/4" in drawn
     assert "measurements, 12 s left" in drawn
     assert "repetition 1: failed: rank 1 raised [oops] (2 s)\n" in drawn.replace("\r", "")
