@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.parallel.worlds import World
+from tests.parallel.ranks import World
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 

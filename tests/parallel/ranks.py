@@ -12,11 +12,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from dpbench.launch.fork_server import fork_server
+
+Body = Callable[[int], Any]
+BODY_SECONDS = 100.0
+"""Time that a body of a world may take."""
 
 
 def run_ranks(
@@ -59,21 +63,18 @@ class Ranks:
             self._pipes.append(ours)
 
     def call(
-        self, function: Callable[..., Any], seconds: float, *, lost: int | None = None
+        self, function: Callable[..., Any], seconds: float, *, together: bool = True
     ) -> tuple[list[Any], list[str]]:
         """What the ranks return, and a line for each rank that failed, died or was too slow.
 
-        Nothing is expected from the rank `lost`; with one, ranks end after the function, and do not
-        wait for each other.
+        Unless they are together, ranks end after the function, and do not wait for each other.
         """
         for pipe in self._pipes:
             with suppress(OSError):  # it has died; the answer says so
-                pipe.send((function, lost is None))
+                pipe.send((function, together))
         deadline = time.monotonic() + seconds
         results, failures = [], []
         for rank, pipe in enumerate(self._pipes):
-            if rank == lost:
-                continue
             if not pipe.poll(max(0.0, deadline - time.monotonic())):
                 failures.append(f"rank {rank} was too slow")
                 continue
@@ -121,7 +122,78 @@ def _main(pipe: Connection, backend: str, path: str, rank: int, size: int) -> No
             os._exit(1)
 
 
-def model(seed: int = 0) -> nn.Module:
-    """Layers with parameters and buffers."""
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+def finish(work: dist.Work | None) -> None:
+    """Wait for a collective, which returns None if it is over."""
+    if work is not None:
+        work.wait()
+
+
+class World:
+    """The bodies of all tests of a module, and one group of ranks that runs them one after another.
+
+        world = World(backend="shm", sizes=(2, 4))
+
+        @world.body
+        def sums_are_sums(rank: int) -> None: ...
+
+        test_on_ranks = world.test()
+
+    Starting ranks takes longer than most bodies. A world starts them with the first of its tests,
+    and again after a body that failed, as it may have left its group broken.
+
+    Args:
+        backend: of the default group.
+        sizes: the numbers of ranks on which a body runs unless it says otherwise.
+    """
+
+    def __init__(self, *, backend: str, sizes: Sequence[int] = (2,)) -> None:
+        self._backend = backend
+        self._sizes = sizes
+        self._cases: list[tuple[int, str, Body]] = []
+        self._running: tuple[int, Ranks] | None = None
+
+    def add(self, name: str, body: Body, *sizes: int) -> None:
+        """Add a body, which every rank calls with its number, for these numbers of ranks."""
+        self._cases += [(size, name, body) for size in sizes or self._sizes]
+
+    def body(self, function: Body) -> Body:
+        """Add a body, as a decorator."""
+        return self.body_on()(function)
+
+    def body_on(self, *sizes: int) -> Callable[[Body], Body]:
+        """Add a body for these numbers of ranks, as a decorator."""
+
+        def add(function: Body) -> Body:
+            self.add(function.__name__, function, *sizes)
+            return function
+
+        return add
+
+    def test(self) -> Callable[..., None]:
+        """The test function of the module, with an id for each body and number of ranks."""
+        by_size = sorted(self._cases, key=lambda case: case[0])
+        cases = [pytest.param(size, body, id=f"{name}-{size}") for size, name, body in by_size]
+
+        @pytest.mark.parametrize(("size", "body"), cases)
+        def test(
+            size: int,
+            body: Body,
+            request: pytest.FixtureRequest,
+            tmp_path_factory: pytest.TempPathFactory,
+        ) -> None:
+            if self._running is None or self._running[0] != size:
+                self._stop()
+                store = tmp_path_factory.mktemp("world") / "store"
+                self._running = (size, Ranks(store, size, self._backend))
+                request.node.getparent(pytest.Module).addfinalizer(self._stop)
+            _, failures = self._running[1].call(body, BODY_SECONDS)
+            if failures:
+                self._stop()
+            assert not failures, "\n".join(failures)
+
+        return test
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            self._running[1].close()
+            self._running = None

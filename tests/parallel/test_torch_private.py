@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -18,44 +17,36 @@ NOT_TORCHS = {
 PRIVATE = re.compile(r"_[A-Za-z]\w*(?<!__)")
 
 
-def own_names(trees: list[ast.Module]) -> set[str]:
-    """All private names that the product itself defines."""
-    names = set()
-    for node in (node for tree in trees for node in ast.walk(tree)):
-        match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
-                names.add(name)
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
-                names.add(name)
-            case ast.alias(name=name, asname=other):
-                names.add(other or name.rpartition(".")[2])
-    return names
-
-
-def private_names(tree: ast.Module, own: set[str]) -> Iterator[str]:
-    """Private names of torch in one module, as imports, attributes and texts."""
+def private_names(tree: ast.Module) -> tuple[set[str], set[str]]:
+    """The names that a module defines; and private ones in its imports of torch, texts, and among
+    the attributes that it reads."""
+    own, used = set(), set()
     for node in ast.walk(tree):
         match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                own.add(name)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                own.add(name)
+            case ast.Attribute(attr=name) if PRIVATE.fullmatch(name):
+                used.add(name)
             case ast.ImportFrom(module=str(module), names=names) if module.startswith("torch"):
                 parts = [*module.split("."), *(alias.name for alias in names)]
                 # One name, however it is nested.
-                yield from [part for part in parts if PRIVATE.fullmatch(part)][:1]
-            case ast.Attribute(attr=name) if PRIVATE.fullmatch(name):
-                if name not in own | NOT_TORCHS:
-                    yield name
-            case ast.Constant(value=str(text)):
-                if re.match(r"_ddp_|torch(\.\w+)*\._\w", text):
-                    yield text
+                used.update([part for part in parts if PRIVATE.fullmatch(part)][:1])
+            case ast.Constant(value=str(text)) if re.match(r"_ddp_|torch(\.\w+)*\._\w", text):
+                used.add(text)
+    return own, used
 
 
 def test_private_names_of_torch_are_few_and_in_one_module() -> None:
-    paths = [
-        path for folder in ("dpbench", "architectures") for path in ROOT.glob(f"{folder}/**/*.py")
-    ]
-    trees = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in paths}
-    own = own_names(list(trees.values()))
-    found = {name: sorted(set(private_names(tree, own))) for name, tree in trees.items()}
-    assert {name: names for name, names in found.items() if names and name != HOME} == {}
+    found = {
+        path.relative_to(ROOT).as_posix(): private_names(ast.parse(path.read_text()))
+        for folder in ("dpbench", "architectures")
+        for path in ROOT.glob(f"{folder}/**/*.py")
+    }
+    not_torchs = NOT_TORCHS.union(*(own for own, _ in found.values()))
+    used = {name: names - not_torchs for name, (_, names) in found.items()}
+    assert {name: names for name, names in used.items() if names and name != HOME} == {}
     # A method of a mixin that overrides torch's, and an attribute that is set.
     hidden = {"_get_ddp_logging_data", "_active_ddp_module"}
-    assert 4 <= len({*found[HOME], *hidden}) <= 9, found[HOME]
+    assert 4 <= len(used[HOME] | hidden) <= 9, used[HOME]

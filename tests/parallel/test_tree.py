@@ -18,7 +18,7 @@ class Point(NamedTuple):
     second: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Record:
     first: int
     second: int
@@ -46,11 +46,13 @@ class Table(dict[str, int]):
     ids=lambda tree: type(tree).__name__,
 )
 def test_a_container_keeps_its_class_and_its_other_state(tree: Any) -> None:
-    twin = map_leaves(lambda leaf: leaf + 1, tree)
-    assert type(twin) is type(tree)
-    assert list(leaves(twin)) == [4, 5]
-    assert list(leaves(tree)) == [3, 4]
-    assert getattr(twin, "name", None) == getattr(tree, "name", None)
+    mapped = map_leaves(lambda leaf: leaf + 1, tree)
+    zipped = zip_leaves(lambda parts, _: parts[1] + 1, [tree, tree])
+    for twin in (mapped, zipped):
+        assert type(twin) is type(tree)
+        assert list(leaves(twin)) == [4, 5]
+        assert list(leaves(tree)) == [3, 4]
+        assert getattr(twin, "name", None) == getattr(tree, "name", None)
 
 
 @dataclass

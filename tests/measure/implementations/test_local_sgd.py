@@ -12,7 +12,7 @@ from dpbench.measure.implementations import wrap
 from dpbench.parallel import check_sync
 from tests.builders import trial_spec
 from tests.parallel.ddp.one_process import batches, perceptron
-from tests.parallel.worlds import World
+from tests.parallel.ranks import World
 
 world = World(backend="gloo")
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel.agreement import tensors_sha256
@@ -27,13 +28,29 @@ def perceptron(seed: int = 0) -> nn.Sequential:
 class Branches(nn.Module):
     """Three layers, of which each call names those that take part."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 4) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.a, self.b, self.c = (nn.Linear(6, 4).double() for _ in range(3))
+        self.a, self.b, self.c = (nn.Linear(6, width).double() for _ in range(3))
 
     def forward(self, x: Tensor, use: str = "abc") -> Tensor:
         return sum((self.get_submodule(name)(x) for name in use), x.new_zeros(()))
+
+
+class Checkpointed(nn.Module):
+    """Runs a layer several times in checkpoints."""
+
+    def __init__(self, *, reentrant: bool = False, times: int = 1) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = (nn.Linear(6, 6).double() for _ in range(2))
+        self.reentrant, self.times = reentrant, times
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.a(x)
+        for _ in range(self.times):
+            x = checkpoint(self.b, x.tanh(), use_reentrant=self.reentrant)
+        return x
 
 
 def batches(seed: int, count: int = 2, size: int = 5) -> Tensor:
@@ -43,6 +60,10 @@ def batches(seed: int, count: int = 2, size: int = 5) -> Tensor:
 
 def step(module: nn.Module, seed: int, rank: int) -> None:
     module(batches(seed, dist.get_world_size())[rank]).pow(2).mean().backward()
+
+
+def one_step(module: nn.Module, rank: int) -> None:
+    step(module, 0, rank)
 
 
 def bare(module: nn.Module) -> nn.Module:
@@ -61,9 +82,7 @@ def digest(module: nn.Module) -> str:
     return tensors_sha256(module.state_dict().items())
 
 
-def mean_gradients(
-    make: Callable[[], nn.Module], run: Run = lambda m, r: step(m, 0, r)
-) -> Gradients:
+def mean_gradients(make: Callable[[], nn.Module], run: Run = one_step) -> Gradients:
     """What `run(module, rank)` leaves in `.grad`, averaged; None where no rank has a gradient."""
     by_rank = []
     for rank in range(dist.get_world_size()):

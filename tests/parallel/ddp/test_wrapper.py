@@ -1,4 +1,7 @@
-"""The wrapper around a module: what it refuses, sends, keeps and gives back."""
+"""The wrapper around a module: what it refuses, sends, keeps and gives back.
+
+torch's own communication hooks are run by tests/conformance.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,15 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.optim.swa_utils import update_bn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
+from dpbench.parallel.ddp.buckets import assign_buckets
 from tests.parallel.ddp.one_process import (
     TINY,
     Branches,
@@ -27,12 +34,15 @@ from tests.parallel.ddp.one_process import (
     everywhere,
     gradients,
     mean_gradients,
+    one_step,
     perceptron,
     step,
 )
-from tests.parallel.worlds import World
+from tests.parallel.ranks import World
 
 world = World(backend="gloo")
+Future = torch.futures.Future
+DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 EACH_KIND: list[dict[str, Any]] = [{}, {"find_unused_parameters": True}, {"static_graph": True}]
 MEBIBYTES = "numbers of MiB above 0"
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -65,7 +75,7 @@ class Nested(nn.Module):
 
 
 @world.body
-def bad_arguments_are_refused(rank: int) -> None:
+def bad_arguments_and_functions_of_torchs_reducer_are_refused(rank: int) -> None:
     for arguments, kind, words in BAD:
         with pytest.raises(kind, match=words):
             Ddp(nn.Linear(2, 2), **arguments)
@@ -76,6 +86,9 @@ def bad_arguments_are_refused(rank: int) -> None:
             Ddp(lazy)
     with pytest.raises(RuntimeError, match="static_graph"):
         Ddp(nn.Linear(2, 2), static_graph=rank == 1)
+    for name in ("_set_static_graph", "will_sync_module_buffers", "_remove_autograd_hooks"):
+        with pytest.raises(NotImplementedError, match=rf"does not offer {name}\(\)"):
+            getattr(Ddp(nn.Linear(2, 2)), name)()
 
 
 def test_without_a_process_group_it_refuses() -> None:
@@ -99,6 +112,27 @@ def averages_inputs_one_and_two_to_one_and_a_half(rank: int) -> None:
         ddp = Ddp(nn.Linear(1, 1, bias=False), process_group=group)
         ddp(torch.tensor([[rank + 1.0]])).sum().backward()
         assert ddp.module.weight.grad.item() == 1.5
+
+
+@world.body
+def a_group_that_can_average_does_so(rank: int) -> None:
+    """As nccl can, and as shm does here."""
+    shm = dist.new_group(backend="shm")
+    dist.barrier(shm)
+    used = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "get_backend_config", lambda group: "cpu:nccl")
+        ddp = Ddp(perceptron(), process_group=shm)
+        reduce = type(shm).allreduce
+
+        def noted(group: Any, tensors: list[Tensor], options: Any) -> dist.Work:
+            used.append(int(getattr(options.reduceOp, "op", options.reduceOp)))
+            return reduce(group, tensors, options)
+
+        patch.setattr(type(shm), "allreduce", noted)
+        step(ddp, 0, rank)
+    assert used == [int(dist.ReduceOp.AVG.value)]
+    assert_same(gradients(ddp), mean_gradients(perceptron))
 
 
 @world.body
@@ -142,31 +176,23 @@ def sends_nested_buffers_in_training_only(rank: int) -> None:
     assert (module.narrow.tolist(), module.late.tolist()) == ([7.0] * 5, [1.0] * 3)
 
 
-class Rescales(nn.Module):
-    """It divides by a buffer that each forward makes anew, or writes to."""
-
-    def __init__(self, *, in_place: bool) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 3).double()
-        self.in_place = in_place
-        self.register_buffer("scale", torch.ones(3).double())
+class Rescales(nn.Linear):
+    """Divides by a buffer that each forward makes anew."""
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.layer(x)
-        scale = y.detach().abs().mean(0)
-        self.scale = self.scale.copy_(scale) if self.in_place else scale
+        y = super().forward(x)
+        self.register_buffer("scale", y.detach().abs().mean(0))
         return y / self.scale
 
 
 @world.body
 def autograd_notices_that_a_buffer_which_a_graph_has_saved_is_overwritten(rank: int) -> None:
-    for in_place in (False, True):
-        ddp = Ddp(Rescales(in_place=in_place))
-        for seed in range(2):
-            step(ddp, seed, rank)  # a backward after each forward is no problem
-        losses = [ddp(batches(seed)[rank]).pow(2).mean() for seed in range(2)]
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            sum(losses).backward()
+    ddp = Ddp(Rescales(6, 3).double())
+    for seed in range(2):
+        step(ddp, seed, rank)  # a backward after each forward is no problem
+    losses = [ddp(batches(seed)[rank]).pow(2).mean() for seed in range(2)]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        sum(losses).backward()
 
 
 @world.body
@@ -221,36 +247,35 @@ def without_overlap_everything_is_sent_at_the_end(rank: int) -> None:
     assert_same(after, during, tolerance=0.0)
 
 
-class Twins(nn.Module):
-    """Two outputs, of layers whose gradients are so large that each is copied by itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(256, 256), nn.Linear(256, 256)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.a(x), self.b(x)
-
-
 @world.body
 def what_nobody_uses_keeps_its_gradient_bit_for_bit(rank: int) -> None:
-    for as_view in (True, False):
+    for width, as_view in product((4, 2048), (True, False)):  # wide gradients are copied singly
         options = {"find_unused_parameters": True, "gradient_as_bucket_view": as_view}
-        for make, run in (
-            (Branches, lambda ddp: ddp(batches(0)[rank], "a").pow(2).mean()),
-            (Twins, lambda ddp: ddp(torch.ones(1, 256))[0].sum()),
-        ):
-            ddp = Ddp(make(), **options)
-            bias = ddp.module.b.bias
-            bias.grad = old = torch.full_like(bias, 0.1 * (rank + 1)).clone()
-            for _ in range(3):
-                run(ddp).backward()
-                assert torch.equal(bias.grad, torch.full_like(old, 0.1 * (rank + 1)))
-        ddp = Ddp(Branches(), **options)
+        ddp = Ddp(Branches(width), **options)
+        bias = ddp.module.b.bias
+        bias.grad = torch.full_like(bias, 0.1 * (rank + 1))
+        for _ in range(3):
+            ddp(batches(0)[rank], "a").pow(2).mean().backward()
+            assert torch.equal(bias.grad, torch.full_like(bias, 0.1 * (rank + 1)))
+        ddp = Ddp(Branches(width), **options)
         step(ddp, 0, rank)
         kept = ddp.module.c.weight.grad.add_(rank).clone()  # in the bucket, as a view
         ddp(batches(0)[rank], "a").pow(2).mean().backward()
         assert torch.equal(ddp.module.c.weight.grad, kept)
+
+
+@world.body
+def use_is_only_read_where_a_parameter_is_not_used_here(rank: int) -> None:
+    """To read it on a GPU would wait for all that was computed."""
+    ddp = Ddp(Branches(), find_unused_parameters=True)
+    read: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        nonzero = Tensor.nonzero
+        patch.setattr(Tensor, "nonzero", lambda self: (read.append("flags"), nonzero(self))[1])
+        ddp(batches(0)[rank]).sum().backward()
+        assert read == []
+        ddp(batches(0)[rank], "ab" if rank else "abc").sum().backward()
+        assert read == ["flags"] * rank
 
 
 @world.body
@@ -288,7 +313,7 @@ def a_backward_that_fails_on_one_rank_is_an_error_on_all(rank: int) -> None:
                 ddp(batches(0)[rank])
         handle.remove()
         del ddp
-        check_steps(perceptron, lambda m, r: step(m, 0, r), rank)
+        check_steps(perceptron, one_step, rank)
 
 
 @world.body
@@ -302,10 +327,10 @@ def a_parameter_that_is_unfrozen_after_wrapping_is_an_error(rank: int) -> None:
 
 
 @world.body
-def exchanges_state_dicts_with_torch(rank: int) -> None:
+def others_take_it_and_its_state_dicts_for_those_of_torchs_class(rank: int) -> None:
+    """Torch's distributed checkpoints leave the prefix out; Lightning asks for statistics."""
     module = perceptron(1)
-    ddp = Ddp(module)
-    theirs = nn.parallel.DistributedDataParallel(perceptron(2))
+    ddp, theirs = Ddp(module), nn.parallel.DistributedDataParallel(perceptron(2))
     ddp.load_state_dict(theirs.state_dict())
     assert digest(ddp) == digest(theirs)
     ddp.load_state_dict(perceptron(3).state_dict())
@@ -313,6 +338,16 @@ def exchanges_state_dicts_with_torch(rank: int) -> None:
     theirs.load_state_dict(ddp.state_dict())
     assert digest(theirs) == digest(ddp)
     assert ddp.module is module
+    sgd = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+    step(ddp, 0, rank)
+    sgd.step()
+    model, optimizer = get_state_dict(ddp, sgd)
+    assert list(model) == list(perceptron().state_dict())
+    assert "0.weight" in optimizer["state"]
+    assert ddp._get_ddp_logging_data().get("can_set_static_graph") is None  # noqa: SLF001
+    names = ("device_ids", "output_device", "device", "broadcast_buffers", "modules_buffers")
+    for name in (*names, "join_device"):
+        assert getattr(ddp, name) == getattr(theirs, name), name
 
 
 @world.body
@@ -327,25 +362,6 @@ def copies_go_on_training(rank: int) -> None:
                 assert_same(gradients(wrapped), mean_gradients(perceptron))
     with pytest.raises(RuntimeError, match="default process group"):
         pickle.dumps(Ddp(perceptron(), process_group=dist.new_group([0, 1])))
-
-
-@world.body
-def others_treat_it_as_torchs_class(rank: int) -> None:
-    """Torch's distributed checkpoints leave the prefix out; Lightning asks for statistics."""
-    ddp = Ddp(perceptron())
-    sgd = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
-    step(ddp, 0, rank)
-    sgd.step()
-    model, optimizer = get_state_dict(ddp, sgd)
-    assert list(model) == list(perceptron().state_dict())
-    assert "0.weight" in optimizer["state"]
-    assert ddp._get_ddp_logging_data().get("can_set_static_graph") is None  # noqa: SLF001
-    theirs = nn.parallel.DistributedDataParallel(perceptron())
-    for name in (
-        *("device_ids", "output_device", "device", "broadcast_buffers"),
-        *("modules_buffers", "join_device"),
-    ):
-        assert getattr(ddp, name) == getattr(theirs, name), name
 
 
 @world.body
@@ -404,11 +420,78 @@ def a_rank_may_have_no_batch_at_all(rank: int) -> None:
 
 
 @world.body
-def functions_that_work_on_torchs_reducer_say_that_they_are_not_offered(rank: int) -> None:
-    ddp = Ddp(perceptron())
-    for name in ("_set_static_graph", "will_sync_module_buffers", "_remove_autograd_hooks"):
-        with pytest.raises(NotImplementedError, match=rf"does not offer {name}\(\)"):
-            getattr(ddp, name)()
+def a_hook_gets_the_buckets_in_order_and_may_change_their_dtype(rank: int) -> None:
+    def average(state: list[object], bucket: dist.GradBucket) -> Future[Tensor]:
+        sizes = [p.numel() for p in bucket.parameters()]
+        assert [g.numel() for g in bucket.gradients()] == sizes
+        assert bucket.buffer().numel() == sum(sizes)
+        state.append((bucket.index(), bucket.is_last(), sizes))
+        return default_hooks.allreduce_hook(None, bucket)
+
+    ddp, seen = Ddp(perceptron(), bucket_cap_mb=TINY), []
+    ddp.register_comm_hook(seen, average)
+    step(ddp, 0, rank)
+    assert_same(gradients(ddp), mean_gradients(perceptron))
+    assert seen == [(0, False, [4]), (1, False, [32]), (2, False, [8]), (3, True, [48])]
+    with pytest.raises(RuntimeError, match="can only be called once"):
+        ddp.register_comm_hook(None, default_hooks.allreduce_hook)
+    sparse = Ddp(nn.Embedding(2, 1, sparse=True))
+    sparse.register_comm_hook(seen, average)  # it has nothing to do
+    sparse(torch.tensor([rank])).sum().backward()
+    assert sparse.module.weight.grad.to_dense().tolist() == [[0.5], [0.5]]
+    assert len(seen) == 4
+    halved, hook = Ddp(perceptron()), default_hooks.allreduce_hook
+    halved.register_comm_hook(None, default_hooks.fp16_compress_wrapper(hook))
+    step(halved, 0, rank)
+    assert_same(gradients(halved), mean_gradients(perceptron), tolerance=1e-3)
+
+
+@world.body
+def a_failing_hook_raises_where_it_fails(rank: int) -> None:
+    def fails_now(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
+        raise ArithmeticError(f"from bucket {bucket.index()}")
+
+    def no_future(state: object, bucket: dist.GradBucket) -> None: ...
+
+    def fails_later(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
+        def divide(future: Future[Any]) -> Tensor:
+            raise ArithmeticError("from the future of bucket 0")
+
+        return default_hooks.allreduce_hook(None, bucket).then(divide)
+
+    for hook, kind, words in (
+        (fails_later, Exception, "from the future of bucket 0"),
+        (fails_now, ArithmeticError, "from bucket 0"),
+        (no_future, RuntimeError, "must return a torch.futures.Future object, but got NoneType"),
+    ):
+        ddp = Ddp(perceptron())
+        ddp.register_comm_hook(None, hook)
+        with pytest.raises(kind, match=words):
+            step(ddp, 0, rank)
+        del ddp
+        assert everywhere(rank) == [0, 1]
+    check_steps(perceptron, one_step, rank)
+
+
+@given(
+    kinds=st.lists(st.tuples(st.integers(0, 40), st.sampled_from(DTYPES)), min_size=1, max_size=12),
+    caps=st.lists(st.integers(1, 300), min_size=1, max_size=3),
+    random=st.randoms(use_true_random=False),
+)
+def test_a_bucket_is_closed_by_the_parameter_that_reaches_its_cap(kinds, caps, random) -> None:
+    parameters = [torch.empty(size, dtype=dtype, device="meta") for size, dtype in kinds]
+    order = random.sample(range(len(parameters)), len(parameters))
+    buckets = assign_buckets(order, parameters, caps)
+    for dtype in DTYPES:
+        own = [b for b in buckets if parameters[b[0]].dtype == dtype]
+        # Each parameter is in one bucket of its dtype, in order.
+        expected = [index for index in order if parameters[index].dtype == dtype]
+        assert [index for bucket in own for index in bucket] == expected
+        for number, bucket in enumerate(own):
+            sizes = [parameters[index].nbytes for index in bucket]
+            cap = caps[min(number, len(caps) - 1)]  # the last holds for all further buckets
+            assert sum(sizes[:-1]) < cap
+            assert number == len(own) - 1 or sum(sizes) >= cap
 
 
 test_on_ranks = world.test()

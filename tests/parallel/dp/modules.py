@@ -32,7 +32,8 @@ def check_like_alone(
     module: nn.Module, replicas: int, run: Callable[[nn.Module], Tensor] = square_mean
 ) -> None:
     """Loss and gradients with and without the wrapper are the same, at the first step, which runs
-    the replicas one after another, and after it."""
+    the replicas one after another, and after that of an optimizer older than the wrapper."""
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     wrapper = parallel(module, replicas)
     for _ in range(2):
         module.zero_grad()
@@ -44,9 +45,7 @@ def check_like_alone(
         loss.backward()
         torch.testing.assert_close(loss, expected_loss, rtol=1e-12, atol=1e-12)
         assert_same(gradients(module), expected)
-        with torch.no_grad():
-            for parameter in module.parameters():
-                parameter.mul_(0.9)
+        optimizer.step()
 
 
 class Losses(nn.Module):

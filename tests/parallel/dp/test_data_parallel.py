@@ -1,28 +1,26 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import weakref
+from collections import OrderedDict
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DataParallel
-from tests.parallel.ddp.one_process import assert_same, gradients, perceptron
-from tests.parallel.dp.modules import (
-    F64,
-    Losses,
-    batch,
-    check_like_alone,
-    parallel,
-    square_mean,
-)
+from tests.parallel.ddp.one_process import Checkpointed, assert_same, gradients, perceptron
+from tests.parallel.dp.modules import F64, Losses, batch, check_like_alone, parallel, square_mean
+
+X, Y = batch(10), torch.ones(10, 4, dtype=F64)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4])
@@ -32,42 +30,12 @@ def test_gradients_are_those_of_the_module_alone(replicas: int, size: int) -> No
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (F64, 1e-12)])
-def test_outputs_in_evaluation_mode_are_those_of_the_module_alone(
-    replicas: int, dtype: torch.dtype, tolerance: float
-) -> None:
+def test_outputs_in_evaluation_mode_are_those_of_the_module_alone(replicas: int) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4))
-    module = module.to(dtype).eval()
-    for x in (batch(size).to(dtype) for size in (1, 3, 8, 10)):
-        got = parallel(module, replicas)(x)
-        torch.testing.assert_close(got, module(x), rtol=tolerance, atol=tolerance)
-
-
-def test_nested_keyword_inputs_and_outputs_work() -> None:
-    @dataclass
-    class Output:
-        doubled: Tensor
-        parts: dict[str, tuple[Tensor, None]]
-
-    class Nested(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = perceptron()
-
-        def forward(self, pairs: list[dict[str, Tensor]], *, factor: Tensor, name: str) -> Output:
-            y = self.inner(pairs[0]["x"]) * factor
-            return Output(2 * y, {name: (y + pairs[1]["x"].sum(1, keepdim=True), None)})
-
-    factor = torch.tensor(3.0, dtype=F64, requires_grad=True)
-    pairs = [{"x": batch(7)}, {"x": batch(7, seed=1)}]
-
-    def run(wrapped: nn.Module) -> Tensor:
-        output = wrapped(pairs, factor=factor, name="part")
-        assert output.parts["part"][1] is None
-        return (output.doubled * output.parts["part"][0]).mean()
-
-    check_like_alone(Nested(), 3, run)
+    module = module.to(F64).eval()
+    for x in (batch(size) for size in (1, 3, 8, 10)):
+        torch.testing.assert_close(parallel(module, replicas)(x), module(x))
 
 
 def test_a_batch_dimension_that_is_not_there_is_refused_before_a_replica_runs() -> None:
@@ -77,31 +45,6 @@ def test_a_batch_dimension_that_is_not_there_is_refused_before_a_replica_runs() 
     with pytest.raises(ValueError, match=r"disagree on the size of dim 0: \[4, 5\]"):
         parallel(module, 2)(batch(4), batch(5))
     assert module[0].calls == []
-
-
-@pytest.mark.parametrize("set_to_none", [True, False])
-def test_gradients_can_be_cleared_in_both_ways(set_to_none: bool) -> None:
-    module = perceptron()
-    square_mean(module).backward()
-    expected = gradients(module)
-    wrapper = parallel(module, 2)
-    for _ in range(2):
-        wrapper.zero_grad(set_to_none=set_to_none)
-        square_mean(wrapper).backward()
-        assert_same(gradients(module), expected)
-
-
-def test_an_optimizer_from_before_the_wrapper_trains_the_same_parameters() -> None:
-    module, alone = perceptron(), perceptron()
-    before = torch.optim.SGD(module.parameters(), lr=0.1)
-    wrapper = parallel(module, 3)
-    after = torch.optim.SGD(alone.parameters(), lr=0.1)
-    for model, optimizer in ((wrapper, before), (alone, after)):
-        for _ in range(3):
-            optimizer.zero_grad()
-            square_mean(model).backward()
-            optimizer.step()
-    assert_same(dict(module.named_parameters()), dict(alone.named_parameters()))
 
 
 def test_frozen_tied_and_unused_parameters_keep_their_rules() -> None:
@@ -139,30 +82,22 @@ def test_modes_reach_the_replicas() -> None:
     torch.testing.assert_close(wrapper(x), module(x))
 
 
-def test_the_phases_of_a_step_are_timed() -> None:
-    wrapper = parallel(perceptron(), 2)
-    assert set(wrapper.meter.seconds.values()) == {0.0}
-    wrapper(batch(4)).sum().backward()
-    assert min(wrapper.meter.seconds.values()) > 0
-
-
 class Probe(nn.Linear):
-    """Reports its calls: thread and samples, and the settings of the thread."""
+    """Reports its calls: thread, samples, number of torch's threads, and modes of autograd."""
 
     def __init__(self) -> None:
         super().__init__(6, 4)
-        self.calls: list[tuple[str, int]] = []
-        self.settings: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
 
     def forward(self, x: Tensor) -> Tensor:
-        self.calls.append((threading.current_thread().name, len(x)))
         modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
-        autocast = torch.is_autocast_enabled("cpu")
-        self.settings.append((*modes, autocast, torch.get_num_threads()))
+        modes = (*modes, torch.is_autocast_enabled("cpu"))
+        thread = threading.current_thread().name
+        self.calls.append((thread, len(x), torch.get_num_threads(), modes))
         return super().forward(x)
 
 
-def test_threads_share_the_modes_of_their_caller() -> None:
+def test_each_replica_runs_once_for_each_batch_in_the_modes_of_the_caller() -> None:
     probe, x = Probe(), torch.randn(4, 6)
     threads = torch.get_num_threads()
     wrapper = parallel(probe, 2, threads_per_replica=3)
@@ -173,53 +108,38 @@ def test_threads_share_the_modes_of_their_caller() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert wrapper(x).dtype is torch.bfloat16
     wrapper(x).sum().backward()
-    assert probe.settings[::2] == probe.settings[1::2]
-    assert probe.settings[::2] == [
-        (False, False, False, 3),
-        (False, True, False, 3),
-        (True, False, True, 3),
-        (True, False, False, 3),
-    ]
+    names = ("dpbench-replica-0_0", "dpbench-replica-1_0")
+    modes = [(False, False, False), (False, True, False), (True, False, False), (True, False, True)]
+    assert sorted(probe.calls) == [(name, 2, 3, mode) for name in names for mode in modes]
     assert torch.get_num_threads() == threads
 
 
-class Meeting(nn.Linear):
-    """Its replicas wait for each other in forward and backward."""
-
-    barrier: threading.Barrier | None = None
-
-    def meet(self, *_: object) -> None:
-        if self.barrier is not None:
-            self.barrier.wait(timeout=30)
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.meet()
-        y = super().forward(x)
-        y.register_hook(self.meet)
-        return y
-
-
 def test_replicas_run_at_the_same_time_after_the_first_step() -> None:
-    module = Meeting(6, 4, dtype=F64)
-    wrapper, x = parallel(module, 2), batch(4)
+    module, x = nn.Linear(6, 4, dtype=F64), batch(4)
+    wrapper = parallel(module, 2)
     wrapper(x).sum().backward()
-    module.barrier = threading.Barrier(2)
+    barrier = threading.Barrier(2)
+
+    def meet(*_: object) -> None:
+        barrier.wait(timeout=30)
+
+    module.register_forward_hook(meet)
+    module.register_forward_hook(lambda _module, _args, output: output.register_hook(meet) and None)
     wrapper(x).sum().backward()
-
-
-class Fails(nn.Linear):
-    def forward(self, x: Tensor) -> Tensor:
-        if x[0, 0] >= 1:
-            raise KeyError(f"sample {x[0, 0].item()}")
-        return super().forward(x)
 
 
 def test_a_failure_is_raised_with_its_type_replica_and_traceback() -> None:
-    wrapper = parallel(Fails(1, 1), 3)
+    def fails(module: nn.Module, args: tuple[Tensor]) -> None:
+        if args[0][0, 0] >= 1:
+            raise KeyError(f"sample {args[0][0, 0].item()}")
+
+    module = nn.Linear(1, 1)
+    module.register_forward_pre_hook(fails)
+    wrapper = parallel(module, 3)
     with pytest.raises(KeyError, match=r"sample 1\.0") as caught:
         wrapper(torch.tensor([[0.0], [1.0], [2.0]]))
     assert caught.value.__notes__ == ["raised in replica 1 on device cpu"]
-    assert caught.traceback[-1].name == "forward"
+    assert caught.traceback[-1].name == "fails"
     wrapper(torch.zeros(3, 1)).sum().backward()
 
 
@@ -239,14 +159,12 @@ def test_hooks_fire_once_on_the_wrapper_and_once_per_replica_inside() -> None:
 def test_losses_of_uneven_replicas_weigh_as_their_samples(
     reduction: Any, replicas: int, route: str
 ) -> None:
-    module = Losses(reduction)
-    x, y = batch(10), torch.ones(10, 4, dtype=F64)
-    logits, loss = module(x, targets=y)
+    module, alone = Losses(reduction), Losses(reduction)
+    x, same = batch(10).requires_grad_(), batch(10).requires_grad_()
+    logits, loss = alone(same, targets=Y)
     (2.5 * loss).backward()
-    expected = gradients(module)
-    module.zero_grad()
     wrapper = parallel(module, replicas, loss_reduction=reduction)
-    got = wrapper(x, targets=y)
+    got = wrapper(x, targets=Y)
     assert type(got) is list
     torch.testing.assert_close(got[0], logits)
     torch.testing.assert_close(got[1], loss, rtol=1e-12, atol=1e-12)
@@ -254,12 +172,14 @@ def test_losses_of_uneven_replicas_weigh_as_their_samples(
         (2.5 * got[1]).backward()
     else:
         wrapper.backward(2.5)
-    assert_same(gradients(module), expected)
+    assert_same({"x": x.grad, **gradients(module)}, {"x": same.grad, **gradients(alone)})
 
 
 def test_without_reduction_the_gradients_are_those_of_replica_zero() -> None:
+    """The meter of a wrapper times the phases of its steps, and counts what they reduce."""
     module, x = perceptron(), batch(4)
     wrapper = parallel(module, 2)
+    assert set(wrapper.meter.seconds.values()) == {0.0}
     with wrapper.without_reduction():
         loss = wrapper(x).sum()
     loss.backward()
@@ -269,6 +189,7 @@ def test_without_reduction_the_gradients_are_those_of_replica_zero() -> None:
     module(x[:2]).sum().backward()
     assert_same(got, gradients(module))
     wrapper(x).sum().backward()
+    assert min(wrapper.meter.seconds.values()) > 0
     assert wrapper.meter.summed_backwards == 1
     assert wrapper.meter.reduced_bytes == sum(p.nbytes for p in module.parameters())
 
@@ -305,15 +226,6 @@ def test_loading_is_all_or_nothing() -> None:
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
 
 
-def test_each_replica_is_called_once_for_each_batch() -> None:
-    probe = Probe()
-    wrapper = parallel(probe, 2)
-    for part in batch(10).float().split(4):
-        wrapper(part).sum().backward()
-    first, second = "dpbench-replica-0_0", "dpbench-replica-1_0"
-    assert sorted(probe.calls) == [(name, n) for name in (first, second) for n in (1, 2, 2)]
-
-
 def test_importing_starts_no_thread_and_leaves_cuda_alone() -> None:
     code = (
         "import threading, torch, dpbench.parallel;"
@@ -331,7 +243,7 @@ def test_a_call_without_tensors_runs_one_replica() -> None:
     assert calls == ["x"]
 
 
-def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:
+def test_wrong_places_arguments_and_copies_are_refused() -> None:
     with pytest.raises(ValueError, match=r"'0\.weight' is on meta, expected it on cpu"):
         parallel(perceptron().to("meta"), 2)
     with pytest.raises(ValueError, match="loss_reduction='max'"):
@@ -341,17 +253,14 @@ def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:
             parallel(perceptron(), 2, threads_per_replica=number)
     with pytest.raises(ValueError, match="cuda:77"):
         parallel(perceptron(), 2, output_device="cuda:77")
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="copy or save its module"):
+            copied(parallel(perceptron(), 2))
     module = perceptron()
     wrapper = parallel(module, 2)
     module[2].bias = nn.Parameter(torch.zeros(4, dtype=F64, device="meta"))
     with pytest.raises(ValueError, match=r"'2\.bias' is on meta"):
         wrapper(batch(4))
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
-def test_a_copy_is_refused_and_says_what_to_copy(copied: Callable[[Any], Any]) -> None:
-    with pytest.raises(TypeError, match="copy or save its module"):
-        copied(parallel(perceptron(), 2))
 
 
 def test_the_repr_names_devices_and_dimension() -> None:
@@ -368,9 +277,6 @@ def test_one_of_several_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         DataParallel(nn.Linear(2, 2), ["cpu", "cpu"])
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
     DataParallel(nn.Linear(2, 2), ["cpu", "cpu"])
-
-
-X, Y = batch(10), torch.ones(10, 4, dtype=F64)
 
 
 def test_backward_gives_the_reason_when_it_is_not_possible() -> None:
@@ -417,13 +323,115 @@ def test_the_two_routes_together_would_count_twice_and_are_refused(replicas: int
 
 @pytest.mark.parametrize("sizes", [(2, 2, 2, 2, 2), (4, 4, 2), (1, 9)])
 def test_scaled_micro_batches_equal_the_large_batch(sizes: tuple[int, ...]) -> None:
-    module = Losses()
+    alone, module = Losses(), Losses()
     wrapper = parallel(module, 2)
-    module(X, targets=Y)[1].backward()
-    expected = gradients(module)
-    for _ in range(2):
-        module.zero_grad()
+    alone(X, targets=Y)[1].backward()
+    expected = gradients(alone)
+    for set_to_none in (False, False, True):
+        wrapper.zero_grad(set_to_none=set_to_none)
         for part, targets in zip(X.split(sizes), Y.split(sizes), strict=True):
             wrapper(part, targets=targets)
             wrapper.backward(scale=len(part) / len(X))
         assert_same(gradients(module), expected)
+
+
+def test_second_derivatives_and_checkpoints_around_the_wrapper_are_refused() -> None:
+    wrapper, x = parallel(perceptron(), 2), batch(4).requires_grad_()
+    with pytest.raises(RuntimeError, match=r"got create_graph=True.*call its module instead"):
+        torch.autograd.grad(wrapper(x).sum(), [x], create_graph=True)
+    with pytest.raises(RuntimeError, match="use them on parts of its module instead"):
+        checkpoint(wrapper, x, use_reentrant=False).sum().backward()
+
+
+class Sharing(nn.Module):
+    """Reaches its layer by ways on which a replica finds the original."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6, dtype=F64)
+        self.layer.register_forward_hook(self.scaled)
+        self.ordered = OrderedDict(layer=self.layer)
+        self.found = {self.layer}
+
+    def scaled(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        return output * self.layer.bias.sum()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in (self.layer, self.ordered["layer"], *self.found):
+            x = layer(x).tanh()
+        return x
+
+
+@pytest.mark.parametrize("make", [Checkpointed, Sharing])
+def test_checkpoints_inside_and_parts_shared_with_the_original_work(make: type[nn.Module]) -> None:
+    check_like_alone(make(), 2)
+
+
+def test_sparse_gradients_stay_sparse() -> None:
+    module = nn.EmbeddingBag(10, 3, sparse=True, mode="sum", dtype=F64)
+    words = torch.arange(12).view(6, 2) % 10
+    check_like_alone(module, 2, lambda one: one(words).pow(2).sum())
+    assert module.weight.grad is not None
+    assert module.weight.grad.is_sparse
+
+
+def test_a_step_leaves_nothing_for_the_garbage_collector() -> None:
+    module = perceptron()
+    wrapper = parallel(module, 2)
+
+    def step() -> None:
+        square_mean(wrapper).backward()
+        torch.autograd.grad(square_mean(wrapper), [module[0].weight])
+        module.zero_grad()
+
+    step()
+    gc.collect()
+    gc.disable()
+    try:
+        step()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+class Deep(nn.Sequential):
+    """Notes at the backward of the first layer how many saved tensors are alive."""
+
+    alive: ClassVar[list[int]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        saved: weakref.WeakSet[Tensor] = weakref.WeakSet()
+
+        def pack(tensor: Tensor) -> Tensor:
+            saved.add(kept := tensor.detach())
+            return kept
+
+        with saved_tensors_hooks(pack, lambda kept: kept):
+            for layer in self:
+                x = layer(x).tanh()
+                if layer is self[0]:
+                    x.register_hook(lambda _: self.alive.append(len(saved)))
+        return x
+
+
+def test_activations_are_freed_as_the_backward_goes() -> None:
+    module = Deep(*(nn.Linear(6, 6, dtype=F64) for _ in range(10)))
+    module(batch(4)).sum().backward()
+    alone = module.alive.pop()
+    wrapper = parallel(module, 2)
+    wrapper(batch(4)).sum().backward()
+    assert module.alive == [alone, alone]
+    loss = wrapper(batch(4)).sum()
+    loss.backward(retain_graph=True)
+    assert module.alive[-1] > 2 * alone
+
+
+def test_a_graph_has_a_second_backward_if_it_is_retained() -> None:
+    module = perceptron()
+    loss = square_mean(parallel(module, 2))
+    loss.backward(retain_graph=True)
+    once = gradients(module)
+    loss.backward()
+    assert_same(gradients(module), {name: 2 * grad for name, grad in once.items()})
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()

@@ -6,22 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from tests.parallel.dp.modules import batch, parallel, perceptron
-
-
-class Noise(nn.Module):
-    """Draws with `draw`, once per forward."""
-
-    def __init__(self, draw: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.draw = draw
-        self.linear = nn.Linear(1, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.draw(x)
-
+from tests.parallel.ddp.one_process import Checkpointed, perceptron
+from tests.parallel.dp.modules import batch, parallel
 
 ONES = torch.ones(64, 40)
 DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -40,7 +27,9 @@ DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
 def test_draws_differ_between_replicas_and_repeat_with_the_seed(
     draw: Callable[[Tensor], Tensor],
 ) -> None:
-    wrapper = parallel(Noise(draw), 2)
+    module = nn.Module()
+    module.forward = draw
+    wrapper = parallel(module, 2)
     runs = []
     for _ in range(5):
         torch.manual_seed(3)
@@ -62,14 +51,8 @@ def test_a_module_that_draws_nothing_leaves_the_default_generator_alone() -> Non
 
 
 def test_dropout_that_would_have_to_be_repeated_in_the_backward_is_refused() -> None:
-    class Checkpointed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Sequential(perceptron(), nn.Dropout(0.5), nn.Linear(4, 4).double())
-
-        def forward(self, x: Tensor) -> Tensor:
-            return checkpoint(self.inner, x, use_reentrant=False)
-
-    wrapper = parallel(Checkpointed(), 2)
+    module = Checkpointed()
+    module.b = nn.Dropout(0.5)
+    wrapper = parallel(module, 2)
     with pytest.raises(RuntimeError, match="checkpointing cannot repeat the random numbers"):
         wrapper(batch(4).requires_grad_())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from dpbench.parallel import ShardedOptimizer
 from dpbench.parallel.groups import decoded, encoded
 from dpbench.parallel.sharded.optimizer import ELEMENTWISE
 from tests.parallel.ddp.one_process import everywhere
-from tests.parallel.worlds import World
+from tests.parallel.ranks import World
 
 world = World(backend="gloo", sizes=(2, 3))
 Make = Callable[[Iterable[Any]], optim.Optimizer]
@@ -64,10 +65,10 @@ def loss(module: nn.Module, seed: int, **options: Any) -> Tensor:
     return (module(x, **options) * torch.arange(11)).square().mean() / 100
 
 
-Pair = tuple[nn.Module, Any]
+Sides = tuple[tuple[nn.Module, Any], ...]
 
 
-def pairs(make: Make, **options: Any) -> Iterator[tuple[Pair, Pair]]:
+def pairs(make: Make, **options: Any) -> Iterator[Sides]:
     """A model with a ShardedOptimizer and one with the plain optimizer, on gloo and on shm."""
     for group in (None, dist.new_group(backend="shm")):
         sharded = Ddp(Model(), process_group=group, gradient_as_bucket_view=True, **options)
@@ -78,16 +79,16 @@ def pairs(make: Make, **options: Any) -> Iterator[tuple[Pair, Pair]]:
         )
 
 
-def assert_same(ours: nn.Module, theirs: nn.Module, *, exactly: bool) -> None:
+def assert_same(sides: Sides, *, exactly: bool) -> None:
     tolerance = 0.0 if exactly else 1e-5
-    torch.testing.assert_close(
-        list(ours.parameters()), list(theirs.parameters()), rtol=tolerance, atol=tolerance
-    )
+    expected, *others = ([*model.parameters()] for model, _ in sides)
+    for got in others:
+        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
 
 
-def train(model: nn.Module, optimizer: Any, steps: Iterable[int]) -> None:
+def train(sides: Sides, steps: Iterable[int]) -> None:
     """Steps with gradients accumulated and dropped in four ways, and steps that are skipped."""
-    for seed in steps:
+    for (model, optimizer), seed in product(sides, steps):
         optimizer.zero_grad(set_to_none=seed % 2 == 0)
         if seed % 5 == 1:
             with model.no_sync():
@@ -108,20 +109,18 @@ def train(model: nn.Module, optimizer: Any, steps: Iterable[int]) -> None:
 @world.body
 def twenty_steps_are_those_of_the_plain_optimizer(rank: int) -> None:
     for make in EXACT.values():
-        for (ours, sharded), (theirs, plain) in pairs(make, bucket_cap_mb=3e-4):
-            train(ours, sharded, range(20))
-            train(theirs, plain, range(20))
+        for sides in pairs(make, bucket_cap_mb=3e-4):
+            train(sides, range(20))
             on_two = dist.get_world_size() == 2  # of more, gloo sums the parts in another order
-            assert_same(ours, theirs, exactly=on_two)
+            assert_same(sides, exactly=on_two)
 
 
 @world.body_on(2)
 def every_optimizer_that_is_offered_makes_the_plain_steps(rank: int) -> None:
     for make in OTHERS:
-        for (ours, sharded), (theirs, plain) in pairs(make):
-            train(ours, sharded, range(4))
-            train(theirs, plain, range(4))
-            assert_same(ours, theirs, exactly=False)
+        for sides in pairs(make):
+            train(sides, range(4))
+            assert_same(sides, exactly=False)
     tried = {type(make([nn.Parameter(torch.zeros(1))])) for make in (*EXACT.values(), *OTHERS)}
     assert tried == set(ELEMENTWISE)
 
@@ -129,9 +128,10 @@ def every_optimizer_that_is_offered_makes_the_plain_steps(rank: int) -> None:
 @world.body
 def clipping_takes_the_norm_of_all_shares(rank: int) -> None:
     for norm_type in (2.0, 1.0, float("inf")):
-        for (ours, sharded), (theirs, plain) in pairs(EXACT["momentum"]):
+        for sides in pairs(EXACT["momentum"]):
+            (ours, sharded), (theirs, plain) = sides
             for seed, limit in ((0, 0.5), (1, 1e9)):
-                for model, optimizer in ((ours, sharded), (theirs, plain)):
+                for model, optimizer in sides:
                     optimizer.zero_grad()
                     for more in (0, 10):  # two backwards that reduce add up
                         loss(model, seed + more).backward()
@@ -143,7 +143,7 @@ def clipping_takes_the_norm_of_all_shares(rank: int) -> None:
                     torch.testing.assert_close(gradients[mine], other.grad, rtol=1e-5, atol=1e-7)
                 sharded.step()
                 plain.step()
-            assert_same(ours, theirs, exactly=False)
+            assert_same(sides, exactly=False)
 
 
 @world.body_on(2)
@@ -168,8 +168,8 @@ def parameters_may_be_unused_frozen_and_in_groups(rank: int) -> None:
                     loss(model, seed, side=side).backward()
                     optimizer.step()
                     schedule.step()
-            (ours, sharded), (theirs, plain) = sides
-            assert_same(ours, theirs, exactly=True)
+            assert_same(sides, exactly=True)
+            (_, sharded), (_, plain) = sides
             if state := sharded.state_dict():
                 torch.testing.assert_close(state["state"], plain.state_dict()["state"])
 
@@ -178,14 +178,13 @@ def parameters_may_be_unused_frozen_and_in_groups(rank: int) -> None:
 def states_are_whole_and_load_anywhere(rank: int) -> None:
     """The plain optimizer's state dict fits, so it does not depend on the number of ranks."""
     for make in EXACT.values():
-        for (ours, sharded), (theirs, plain) in pairs(make):
-            for model, optimizer in ((ours, sharded), (theirs, plain)):
-                train(model, optimizer, range(3))
+        for sides in pairs(make):
+            (ours, sharded), (theirs, plain) = sides
+            train(sides, range(3))
             saved, weights = sharded.state_dict(), ours.module.state_dict()
             assert (saved == {}) == (rank > 0)
             state = decoded(everywhere(encoded(saved))[0])
             assert state["param_groups"] == plain.state_dict()["param_groups"]
-            exactly = dist.get_world_size() == 2
             other = Ddp(Model())
             other.module.load_state_dict(weights)
             resumed = make(other.parameters())
@@ -194,11 +193,9 @@ def states_are_whole_and_load_anywhere(rank: int) -> None:
             theirs.module.load_state_dict(weights)
             plain.load_state_dict(copy.deepcopy(state))
             sharded.load_state_dict(plain.state_dict())
-            sides = ((ours, sharded), (theirs, plain), (other, continued))
-            for model, optimizer in sides:
-                train(model, optimizer, range(3, 6))
-            assert_same(ours, theirs, exactly=exactly)
-            assert_same(other, theirs, exactly=exactly)
+            sides = ((theirs, plain), (ours, sharded), (other, continued))
+            train(sides, range(3, 6))
+            assert_same(sides, exactly=dist.get_world_size() == 2)
 
 
 @world.body_on(2)

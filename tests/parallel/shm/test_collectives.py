@@ -1,4 +1,4 @@
-"""Every collective against its definition, and against gloo's."""
+"""Every collective against its definition, and against gloo's; on a GPU, if there is one, too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.shm import zeros
-from tests.parallel.worlds import World
+from tests.parallel.ranks import World, finish
+from tests.recording_cuda import GPU, GpuTensor, RecordingCuda, put_into_parallel
 
 HAS_WHOLES = hasattr(dist, "all_gather_single")
 """Whether shm has all_gather_into_tensor and reduce_scatter_tensor: from torch 2.13 on."""
@@ -32,7 +33,18 @@ SIZES = (0, 1, 3, 1000, 16_384, 16_385, 100_003, 600_001)
 IN_FLIGHT = 8
 SMALL, LARGE = 5, 300_000
 
+CURRENT, SIDE = f"stream of {GPU}", f"side stream of {GPU}"
+TO_HOST = [
+    *(f"{SIDE} waits for {CURRENT}", f"begin {SIDE}", "copy to the host"),
+    *(f"{SIDE} uses the tensor", f"record on {SIDE}", f"end {SIDE}", "wait for the event"),
+]
+BACK = [
+    *(f"begin {SIDE}", "copy to the GPU", f"{SIDE} uses the tensor", f"record on {SIDE}"),
+    *(f"end {SIDE}", f"{CURRENT} waits for the event"),
+]
+
 world = World(backend="shm", sizes=(2, 4))
+on_gpu = World(backend="shm")
 # torch renames all_gather_into_tensor and reduce_scatter_tensor, and warns of the old names.
 warnings.simplefilter("ignore", FutureWarning)
 warnings.filterwarnings("ignore", ".*all_reduce_coalesced")
@@ -106,8 +118,7 @@ def results_are_gloos_for_all_that_gloo_takes(rank: int) -> None:
 def check(flying: list[tuple[str, list[Tensor], list[Tensor], dist.Work | None, bool]]) -> None:
     while flying:
         case, theirs, ours, work, rounds = flying.pop(0)
-        if work is not None:
-            work.wait()
+        finish(work)
         for one, other in zip(ours, theirs, strict=True):
             if rounds:
                 rounding = 16 * torch.finfo(one.dtype).eps
@@ -168,9 +179,7 @@ def an_all_reduce_is_the_same_wherever_the_tensors_lie(rank: int) -> None:
         ]
         for place in places:
             tensor = place[:numel].copy_(values[rank])
-            work = dist.all_reduce(tensor, op=op, async_op=asynchronous)
-            if work is not None:
-                work.wait()
+            finish(dist.all_reduce(tensor, op=op, async_op=asynchronous))
             assert torch.equal(tensor, plain)
 
 
@@ -205,4 +214,40 @@ def what_differs_between_ranks_is_an_error_on_every_rank(rank: int) -> None:
             dist.barrier(group)
 
 
+@world.body_on(2)
+def shm_copies_tensors_of_gpus_through_the_host_in_the_order_of_their_streams(rank: int) -> None:
+    group = dist.new_group(backend="shm")
+    with pytest.MonkeyPatch.context() as patch:
+        for numel in (3, 100_000):
+            cuda = RecordingCuda()
+            put_into_parallel(cuda, patch)
+            tensor = torch.ones(numel).as_subclass(GpuTensor)
+            group.allreduce([tensor]).wait()
+            assert cuda.calls == TO_HOST + BACK
+            assert (tensor.as_subclass(Tensor) == 2).all()
+
+
+@on_gpu.body
+def cuda_tensors_get_what_tensors_on_the_cpu_get(rank: int) -> None:
+    """On one GPU, which both ranks share."""
+    gpu, size = torch.device("cuda", 0), dist.get_world_size()
+    for numel, later in product((5, 300_000), (False, True)):
+        given = torch.arange(float(numel)) + rank
+        moved = (given.to(gpu) - 1).add_(1)  # still being computed when the collective is called
+        finish(dist.all_reduce(moved, async_op=later))
+        doubled = moved * 2  # on a stream that has to wait for the result
+        dist.all_reduce(given)
+        assert torch.equal(doubled.cpu(), given * 2)
+        strided = torch.zeros(2 * numel, device=gpu)[::2]
+        outputs = [strided, torch.zeros(numel, device=gpu)]
+        dist.all_gather(outputs, torch.full((numel,), float(rank), device=gpu))
+        assert [tensor[-1].item() for tensor in outputs] == list(range(size))
+        dist.broadcast(outputs[0], 1)
+        assert (outputs[0] == 0).all()
+    with torch.inference_mode():
+        dist.all_reduce(inside := torch.ones(5, device=gpu))
+        assert (inside == size).all()
+
+
 test_on_ranks = world.test()
+test_on_a_gpu = pytest.mark.gpu(on_gpu.test())

@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from torch.futures import Future
 
 from dpbench.parallel.shm import ShmProcessGroup, memory, process_group, zeros
 from dpbench.rendezvous.available_backends import missing_reason
-from tests.parallel.worlds import World
+from tests.parallel.ranks import World, finish
 from tests.waiting import wait_until
 
 SMALL, LARGE = 5, 300_000
@@ -53,25 +54,21 @@ def another_backend_beside_it_is_refused(rank: int) -> None:
 
 
 @world.body
-def memory_that_one_rank_cannot_open_is_an_error_on_every_rank(rank: int) -> None:
+def a_rank_that_cannot_share_memory_is_an_error_on_every_rank(rank: int) -> None:
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
     files = _resources()[0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "open_memory", refuse)
-        with pytest.raises(RuntimeError, match=r"share memory: rank 1: \[Errno 13\] Permission"):
-            dist.new_group(backend="shm")
+    for module, name, fake, words in (
+        (memory, "open_memory", refuse, r"share memory: rank 1: \[Errno 13\] Permission"),
+        (process_group, "host_key", lambda: "far-away", "rank 1 is on another host .*use gloo"),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            if rank == 1:
+                patch.setattr(module, name, fake)
+            with pytest.raises(RuntimeError, match=words):
+                dist.new_group(backend="shm")
     wait_until(lambda: _resources()[0] <= files)
-
-
-@world.body
-def ranks_on_two_hosts_are_refused_everywhere(rank: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        if rank == 1:
-            patch.setattr(process_group, "host_key", lambda: "far-away")
-        with pytest.raises(RuntimeError, match=r"rank 1 is on another host .*use gloo"):
-            dist.new_group(backend="shm")
 
 
 @world.body
@@ -110,10 +107,10 @@ def inference_mode_changes_nothing(rank: int) -> None:
         with torch.inference_mode():
             tensors = torch.ones(numel), torch.ones(2 * numel)[::2], torch.ones(numel, 1)
             for tensor in tensors:
-                _finish(dist.all_reduce(tensor, group=group, async_op=later))
+                finish(dist.all_reduce(tensor, group=group, async_op=later))
         # What the group keeps from then on serves outside the mode as well.
         for tensor in (*tensors, kept[:numel].fill_(2), torch.full((numel,), 2.0)):
-            _finish(dist.all_reduce(tensor, group=group, async_op=later))
+            finish(dist.all_reduce(tensor, group=group, async_op=later))
             assert (tensor == 4).all()
 
 
@@ -125,7 +122,7 @@ def odd_tensors_are_taken(rank: int) -> None:
     channels_last = torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last)
     flags = torch.tensor([True, rank == 0, False])
     for tensor in (negative, leaf, scalar := torch.tensor(1.0), torch.empty(0, 3), channels_last):
-        _finish(dist.all_reduce(tensor, async_op=True))
+        finish(dist.all_reduce(tensor, async_op=True))
     dist.all_reduce(flags)
     assert (negative == -4).all()
     assert (leaf == 2).all()
@@ -182,11 +179,24 @@ def a_rank_that_computes_holds_nobody_up(rank: int) -> None:
         work = dist.all_reduce(tensor, async_op=True)
         # No call of the group here: only its thread can do this rank's part.
         store.wait(["done"])
-        _finish(work)
+        finish(work)
     else:
         dist.all_reduce(tensor)
         store.set("done", "1")
     assert (tensor == 2).all()
+
+
+@world.body
+def the_timeout_of_a_call_counts(rank: int) -> None:
+    group, store = dist.new_group(backend="shm"), dist.group.WORLD.get_group_store()
+    if rank == 0:
+        options = dist.BarrierOptions()
+        options.timeout = timedelta(seconds=0.2)
+        with pytest.raises(RuntimeError, match=r"^barrier: Timed out waiting 200ms for rank 1"):
+            group.barrier(options).wait()
+        store.set("timed out", "1")
+    else:
+        store.wait(["timed out"])
 
 
 @world.body
@@ -230,7 +240,7 @@ def threads_may_use_groups_at_once(rank: int) -> None:
             work = dist.all_reduce(tensor, group=groups[number], async_op=kind != 0)
             if kind == 1:
                 work.get_future().wait()
-            _finish(work)
+            finish(work)
             assert (tensor == 1 + 2 * (number + step)).all()
 
     with ThreadPoolExecutor(len(groups)) as threads:
@@ -255,7 +265,7 @@ def a_forked_child_does_no_harm(rank: int) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     if rank == 1:
         pending = dist.all_reduce(tensor, async_op=True)
-    _finish(pending)
+    finish(pending)
     assert (tensor == 2).all()
     assert (space == 5).all()
 
@@ -312,11 +322,6 @@ def compiled_functions_communicate(rank: int) -> None:
     # This backend of the compiler decides everything before C++ is written, which takes long.
     result = torch.compile(function, backend="aot_eager")(inputs)
     torch.testing.assert_close(result, function(inputs))
-
-
-def _finish(work: dist.Work | None) -> None:
-    if work is not None:
-        work.wait()
 
 
 test_on_ranks = world.test()
