@@ -24,7 +24,7 @@ $(VENV)/.%: pyproject.toml constraints.txt
 	@$(INSTALL) '.$(EXTRAS_$*)'
 	@touch $@ $(VENV)/.runs
 
-sweep: $(VENV)/.runs ## Install dpbench, and benchmark this machine in less than a minute
+sweep: $(VENV)/.runs ## Install dpbench, and benchmark this machine in 1 to 2 minutes
 	$(BIN)/dpbench sweep --preset quick
 	@echo "dpbench is in $(BIN); source $(BIN)/activate puts it on your PATH"
 

@@ -40,6 +40,8 @@ def init(
             f"FILE: got {str(file)!r}, expected a name of letters, digits, _, - and . that ends in "
             ".py"
         )
+    if file.exists():
+        raise UsageError(f"{file} exists, and stays as it is; expected a new name")
     with file.open("x", encoding="utf-8") as opened:  # "cannot use FILE" if that fails
         opened.write(TEMPLATE.read_text(encoding="utf-8").replace(str(DEFAULT), str(file)))
     typer.echo(f"{file} written. Run it: dpbench sweep --arch {file}:{FACTORY} --gpus 2")

@@ -47,7 +47,7 @@ class ReportOptions(RowFilter):
         usual="from the ending of --output, else text",
     )
     columns: str | None = output_option(
-        None, "Columns, by JSON key; seed: those of torch-ddp.", "A,B,C"
+        None, "Columns, by JSON key; seed: those of the torch-ddp gem.", "A,B,C"
     )
     charts: bool = charts_option()
     as_json: bool = json_option("Same as --format json.")

@@ -92,7 +92,7 @@ def _gpus(value: Any) -> int | tuple[int, ...]:
         pass  # neither of the two
     if (count < 1 and not ids) or min(ids, default=0) < 0 or len({*ids}) < len(ids):
         raise ValueError(
-            "expected a number of GPUs from 1 on, or distinct ids as in 0,1 ('0,' is GPU 0 alone)"
+            "expected a number of GPUs, 1 or more, or distinct ids: 0,1 (for GPU 0 alone: 0,)"
         )
     return ids or count
 

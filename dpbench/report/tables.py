@@ -195,9 +195,11 @@ def parse_columns(text: str) -> tuple[Metric, ...]:
 
 
 def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) -> tuple[str, ...]:
-    """Parse a list of keys; `layouts` are other values of --columns, for the error."""
+    """Parse a list of keys; `layouts` are other values of --columns, which stand alone."""
     names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
     for name in names:
+        if name in layouts:
+            raise UsageError(f"--columns {text!r}: {name} is a table of its own; expected it alone")
         if name not in keys:
             raise UnknownName("--columns", name, [*keys, *layouts])
         if names.count(name) > 1:

@@ -61,14 +61,17 @@ def step_times(subject: Subject) -> Drawn:
             outliers = np.concatenate([one[one > outlier_limit(one)] for one in own])
             late = outliers[outliers <= edge]
             axis.plot(late, [place - 0.14] * len(late), "o", color=color, mfc="white")
-            words, slowest = [], slowest_of(row.records)
+            slowest = slowest_of(row.records)
             if slowest is not None and slowest.rank == rank:
-                words.append(f"slowest {slowest.slowest_in}/{slowest.repetitions}")
-            if count := len(outliers):
-                words.append(units.counted(count, "outlier"))
+                write_beside(axis, place, f"slowest {slowest.slowest_in}/{slowest.repetitions}")
             if beyond := int((timed > edge).sum()):
-                words.append(f"{beyond} up to {units.seconds(float(timed.max()))} ▸")
-            write_beside(axis, place, " · ".join(words))
+                axis.annotate(
+                    f"{beyond} up to {units.seconds(float(timed.max()))} ▸",
+                    (1, place - 0.36),
+                    xycoords=axis.get_yaxis_transform(),
+                    ha="right",
+                    fontsize=7.5,
+                )
             first = f"{one_line(row.series)}  " if rank == ranks[row][0] else ""
             number = f"rank {rank}" if len(row.records[0].ranks) > 1 else ""
             names.append(first + number)
