@@ -24,6 +24,13 @@ HERE = Environment(
 """The environment of records that are not measured."""
 
 
+TINY_TRAINING = (
+    *("--arch", "tests.launch.faulty:Healthy", "--limit-train", "48", "--batch-size", "4"),
+    *("--epochs", "2", "--log-interval", "3", "--timeout", "30"),
+)
+"""Options of dpbench train for one that takes no time: 6 steps an epoch at group size 2."""
+
+
 def trial_spec(**changes: Any) -> TrialSpec:
     """ddp on gloo, one step; `devices` follows `group_size`."""
     values: dict[str, Any] = {

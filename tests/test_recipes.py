@@ -6,10 +6,12 @@ import re
 import runpy
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -141,39 +143,18 @@ def test_training_from_python_gives_a_model_that_reads_digits(tmp_path: Path) ->
     assert main_of("train_from_python")(runs_dir=tmp_path, epochs=3) > 0.9
 
 
-class Writer:
-    """Stands for torch.utils.tensorboard.SummaryWriter, which needs a package of its own."""
-
-    def __init__(self, log_dir: str) -> None:
-        self.log_dir, self.is_closed = log_dir, False
-        self.scalars: dict[str, list[tuple[int, float]]] = {}
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-        assert not self.is_closed
-        self.scalars.setdefault(tag, []).append((int(global_step), float(scalar_value)))
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
 def test_rows_and_steps_of_a_sweep_reach_a_tracker() -> None:
+    """Each writer stands for torch.utils.tensorboard.SummaryWriter, which needs a package."""
     example = FOLDER.parent.parent / "results" / "examples" / "two-cores"
-    writers: list[Writer] = []
+    results, writers = dpbench.load(example), defaultdict[str, Mock](Mock)
+    logged = main_of("experiment_tracking")(str(example), "logs", writers.__getitem__)
+    assert logged == len(writers) == len(results.rows)
+    assert all(one.mock_calls[-1] == call.close() for one in writers.values())
 
-    def new_writer(log_dir: str) -> Writer:
-        writers.append(Writer(log_dir))
-        return writers[-1]
-
-    results = dpbench.load(example)
-    assert main_of("experiment_tracking")(str(example), "logs", new_writer) == len(results.rows)
-
-    assert len({writer.log_dir for writer in writers}) == len(results.rows)
-    assert all(writer.is_closed for writer in writers)
-    (ddp,) = (w for w in writers if w.log_dir == "logs/ddp-shm-2-32")
+    calls = [each.args for each in writers["logs/ddp-shm-2-32"].add_scalar.call_args_list]
     chosen = "implementation == 'ddp' and backend == 'shm' and group_size == 2 and batch_size == 32"
     (row,) = results.rows.query(chosen).itertuples()
-    ((step, speed),) = ddp.scalars["row/images_per_second"]
-    assert (step, speed) == (0, row.images_per_second)
-    losses = ddp.scalars["step/loss"]
+    assert ("row/images_per_second", row.images_per_second, 0) in calls
+    losses = [(step, value) for tag, value, step in calls if tag == "step/loss"]
     assert [step for step, _ in losses] == [*range(int(row.timed_steps))]
     assert losses[-1][1] < losses[0][1]

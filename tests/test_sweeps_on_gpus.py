@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +21,9 @@ import yaml
 
 import dpbench
 from dpbench import store
+from dpbench.cli.app import run as run_command
 from dpbench.records.trial import Status, TrialRecord
 from tests.cli.command import ROOT, environment
-from tests.cli.synthetic import dpbench as synthetic_dpbench
 
 REHEARSED = bool(os.environ.get("DPBENCH_REHEARSE"))
 FOLDER = ROOT / "results" / ("rehearsal" if REHEARSED else "gpu")
@@ -155,7 +154,8 @@ def assert_recorded(record: TrialRecord) -> None:
 
 
 @pytest.mark.parametrize("part", [pytest.param(part, id=part["name"]) for part in PARTS])
-def test_the_command_of_a_part_is_accepted(part: dict[str, Any], here: Path) -> None:
-    command, *words = words_of(part, rehearsed=True)
-    if command == "sweep":
-        assert synthetic_dpbench("sweep", *words, "--oversubscribe", "--dry-run") == 0
+@pytest.mark.usefixtures("here", "synthetic")
+def test_the_command_of_a_part_is_accepted(part: dict[str, Any]) -> None:
+    words = words_of(part, rehearsed=True)
+    if words[0] == "sweep":
+        assert run_command([*words, "--oversubscribe", "--dry-run"]) == 0

@@ -77,11 +77,6 @@ def test_collectives_alone_are_results_too() -> None:
     assert repr(found) == "<Results 'results/comm': 1 collective>"
 
 
-def test_what_is_no_path_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"^path: got 3; expected the name of a file or folder"):
-        dpbench.load(3)  # type: ignore[arg-type]
-
-
 def test_a_sweep_without_trials_is_read(tmp_path: Path) -> None:
     spec = sweep_spec()
     store.ResultsStore.create(tmp_path / "new", ["sweep"], spec).close()

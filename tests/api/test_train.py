@@ -6,17 +6,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
 
 import dpbench
 from dpbench.api.train import Trained
-from dpbench.cli.app import run
 from dpbench.errors import StoreError, UsageError
-from dpbench.options.train import TrainOptions
-from dpbench.run.training import running as train_running
 from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Note
 from dpbench.training.rank import state_sha256
@@ -48,43 +44,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
         yield dpbench.train(**TINY, name="one")
 
 
-class Stop(Exception):
-    """Instead of training."""
-
-
-def asked_by_python(**options: Any) -> TrainOptions:
-    with (
-        patch.object(train_running, "train_here", side_effect=Stop) as here,
-        pytest.raises(Stop),
-    ):
-        dpbench.train(**options)
-    return here.call_args.args[0]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({}, []),
-        ({"epochs": 3, "lr": 0.5}, ["--epochs", "3", "--lr", "0.5"]),
-        ({"gpus": [1]}, ["--gpus", "1,"]),
-        ({"gpus": [0, 1], "download": False}, ["--gpus", "0,1"]),
-        ({"max_norm": 1}, ["--max-norm", "1"]),
-        ({"runs_dir": Path("a b"), "name": "n"}, ["--runs-dir", "a b", "--name", "n"]),
-    ],
-)
-def test_a_call_asks_for_what_the_command_asks_for(
-    here: Path, options: dict[str, Any], words: list[str]
-) -> None:
-    python = asked_by_python(**options)
-    assert python.words() == words
-    with (
-        patch.object(train_running, "train_here", side_effect=Stop) as of_command,
-        pytest.raises(Stop),
-    ):
-        run(["train", *words])
-    assert python == of_command.call_args.args[0]
-
-
 def test_a_training_leaves_a_model(trained: Trained) -> None:
     assert (trained.folder, trained.finished.steps) == (Path("runs/one"), 12)
     assert trained.header.status == "completed"
@@ -97,9 +56,7 @@ def test_a_training_leaves_a_model(trained: Trained) -> None:
     assert trained.load_model("best", arch=TINY["arch"])(torch.zeros(1, 4)).shape == (1, 2)
 
 
-def test_a_run_folder_is_opened_without_running_anything(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_folder_is_opened_without_running_anything(trained: Trained, tmp_path: Path) -> None:
     again = Trained.open(trained.folder)
     assert again.finished == trained.finished
     with pytest.raises(UsageError, match="whose code would be imported; if you trust it"):
@@ -110,10 +67,6 @@ def test_a_run_folder_is_opened_without_running_anything(
         again.load_model("first", arch=TINY["arch"])  # type: ignore[arg-type]
     moved = tmp_path / "moved"
     shutil.copytree(trained.folder, moved)
-    for path in (moved / "checkpoints").iterdir():
-        path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(UsageError, match=r"step-00000012.pt: .*(damaged|cut off)"):
-        Trained.open(moved).load_model(arch=TINY["arch"])
     shutil.rmtree(moved / "checkpoints")
     with pytest.raises(UsageError, match="has no best checkpoint"):
         Trained.open(moved).load_model("best", arch=TINY["arch"])
@@ -132,8 +85,6 @@ def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
 def test_a_training_goes_on_with_the_same_arguments(
     trained: Trained, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UsageError, match="batch_size: 4 -> 64"):
-        dpbench.train(**TINY | {"batch_size": 64}, resume=trained.folder)
     longer = dpbench.train(**TINY | {"epochs": 3}, resume=trained.folder)
     out, err = capfd.readouterr()
     assert (out, "epoch 3: train loss" in err) == ("", True)

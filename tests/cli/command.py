@@ -1,4 +1,4 @@
-"""Runs `dpbench` as a user does, in a process of its own."""
+"""Runs `dpbench` as a user does, in a process of its own, and Git."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ def dpbench(*arguments: str, cwd: Path, timeout: float = 90) -> subprocess.Compl
         timeout=timeout,
         check=False,
     )
+
+
+def git(*words: str, cwd: Path) -> str:
+    """What it prints; whoever runs the tests needs no name and no settings."""
+    settings = ("user.name=a", "user.email=a@b", "protocol.file.allow=always")
+    given = [word for setting in settings for word in ("-c", setting)]
+    done = subprocess.run(["git", *given, *words], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
 
 
 def start(*arguments: str, cwd: Path, **variables: str) -> subprocess.Popen[str]:

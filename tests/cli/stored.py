@@ -6,14 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from dpbench.records.environment import Environment, capture
+from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.store import ResultsStore
-from tests.builders import sweep_spec
-
-HERE = capture()
-PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "torch_ddp_rtx3090.csv"
-
+from tests.builders import HERE, sweep_spec
 
 NOTHING_MISSING = sweep_spec(
     group_sizes=(1,), largest_group_only=("dp", "ddp"), measures_baseline=False
@@ -22,8 +18,8 @@ NOTHING_MISSING = sweep_spec(
 
 
 def stored(folder: Path, records: Iterable[TrialRecord], environment: Environment = HERE) -> Path:
-    """A sweep with these records, all of one environment."""
-    with ResultsStore.create(folder, ["dpbench", "sweep"], NOTHING_MISSING) as results:
+    """A sweep of dpbench check with these records, all of one environment."""
+    with ResultsStore.create(folder, ["check"], NOTHING_MISSING) as results:
         results.add_environment(environment)
         for record in records:
             results.append(replace(record, environment_ids=(environment.environment_id,)))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from dpbench import store
+from dpbench.cli.app import run
 from dpbench.launch.outcome import Outcome
 from dpbench.records.collectives import CollectiveSpec
 from dpbench.records.trial import Status
-from tests.cli.synthetic import dpbench
 from tests.launch import synthetic
 
 Captured = pytest.CaptureFixture[str]
@@ -23,8 +23,8 @@ IN_TURN = [
 pytestmark = pytest.mark.usefixtures("signals", "synthetic")
 
 
-def comm(folder: Path, *arguments: object) -> int:
-    return dpbench("comm", *SMALL, "--results-dir", folder, "--name", "c", *arguments)
+def comm(folder: Path, *arguments: str) -> int:
+    return run(["comm", *SMALL, "--results-dir", str(folder), "--name", "c", *arguments])
 
 
 def ran(folder: Path) -> list[str]:

@@ -6,38 +6,22 @@ tests/test_files.py has every kind of file and every way to write it.
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 from pathlib import Path
 
 import pytest
 
 from dpbench.cli.app import run
 from dpbench.run.this_machine import TEST_LAUNCHERS
-from tests.launch import synthetic
+from tests.analysis.builders import weak_sweep
+from tests.cli.stored import stored
 
-pytestmark = pytest.mark.usefixtures("synthetic")
-
-SWEEP = (
-    *("sweep", "--name", "s", "--implementations", "ddp", "--batch-sizes", "8", "--gpus", "2"),
-    *("--oversubscribe", "--repetitions", "2", "--quiet", "--no-charts"),
-)
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a sweep and a report."""
-    place = tmp_path_factory.mktemp("swept")
-    with contextlib.chdir(place), synthetic.in_use():
-        assert run(SWEEP) == 0
-    return place / "results" / "s"
-
-
 @pytest.fixture
-def foreign(swept: Path, here: Path) -> Path:
-    """A copy of it, in the working directory."""
-    return Path(shutil.copytree(swept, here / "results" / "s")).relative_to(here)
+def foreign(here: Path) -> Path:
+    """A sweep, in the working directory."""
+    return stored(Path("results/s"), [one for i in range(2) for one in weak_sweep(i)])
 
 
 def refused_through_a_link(words: list[str], path: Path, capsys: Captured) -> None:
@@ -45,10 +29,9 @@ def refused_through_a_link(words: list[str], path: Path, capsys: Captured) -> No
     outside = Path("outside").absolute()
     if path.suffix:
         outside.touch()
-        path.unlink()
     else:
         outside.mkdir()
-        shutil.rmtree(path, ignore_errors=True)
+    path.parent.mkdir(exist_ok=True)
     path.symlink_to(outside)
     assert run(words) == 2, words
     last = capsys.readouterr().err.splitlines()[-1]
@@ -70,13 +53,18 @@ def test_a_link_in_a_results_folder_is_refused(
     refused_through_a_link([*command.split(), str(foreign)], foreign / inside, capsys)
 
 
+@pytest.mark.usefixtures("here", "synthetic")
 def test_a_sweep_is_not_resumed_through_a_link(
-    foreign: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = (foreign / "trials.jsonl").read_text().splitlines(keepends=True)
-    (foreign / "trials.jsonl").write_text("".join(lines[:-1]))  # so that something is missing
+    words = ["sweep", "--name", "s", "--implementations", "ddp", "--batch-sizes", "8", "--gpus"]
+    words += ["1", "--repetitions", "2", "--quiet", "--no-charts"]
+    assert run(words) == 0
+    trials = Path("results/s/trials.jsonl")
+    lines = trials.read_text().splitlines(keepends=True)
+    trials.write_text("".join(lines[:-1]))  # so that something is missing
     monkeypatch.delenv(TEST_LAUNCHERS)  # only ranks write logs
-    refused_through_a_link([*SWEEP, "--resume"], foreign / "logs", capsys)
+    refused_through_a_link([*words, "--resume"], trials.with_name("logs"), capsys)
 
 
 def test_the_name_of_a_file_does_nothing_to_a_terminal(foreign: Path, capsys: Captured) -> None:

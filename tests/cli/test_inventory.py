@@ -27,10 +27,7 @@ without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a mac
 
 
 @pytest.fixture
-def rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> list[dict[str, str | None]]:
-    monkeypatch.chdir(tmp_path)
+def rows(here: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, str | None]]:
     assert run(["list", "--json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""

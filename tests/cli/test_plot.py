@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.app import run
-from tests.analysis.builders import run as throughput
-from tests.analysis.builders import trial, weak_sweep
-from tests.cli.stored import PUBLISHED, stored
+from dpbench.shipped import RESULTS
+from tests.analysis.builders import weak_sweep
+from tests.cli.stored import stored
 
 pytestmark = pytest.mark.usefixtures("synthetic")
 
@@ -35,37 +35,23 @@ def test_charts_go_into_the_report_and_their_paths_to_stdout(
 
 
 def test_a_chart_in_another_folder_of_rows_that_are_wanted(folder: Path, tmp_path: Path) -> None:
+    """The results may be named before the charts."""
     words = ["--output", str(tmp_path / "new"), "--format", "pdf,svg", "--implementations", "ddp"]
-    assert run(["plot", "efficiency", str(folder), *words]) == 0
+    assert run(["plot", str(folder), "efficiency", *words]) == 0
     assert (tmp_path / "new" / "efficiency.pdf").read_bytes().startswith(b"%PDF")
     svg = (tmp_path / "new" / "efficiency.svg").read_text()
     assert ">ddp/gloo<" in svg
     assert ">independent<" not in svg
 
 
-def test_all_draws_what_there_is_and_says_what_there_is_not(
+def test_all_draws_what_there_is_of_a_table_and_says_what_there_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = stored(tmp_path / "demo", [throughput(trial(group_size=n), 100.0 * n) for n in (1, 2)])
-    assert run(["plot", "all", str(folder), "--format", "svg", "--output", str(tmp_path)]) == 0
+    table = RESULTS / "published" / "torch_ddp_rtx3090.csv"
+    assert run(["plot", "all", str(table), "--format", "svg", "--output", str(tmp_path)]) == 0
     printed = capsys.readouterr()
+    drawn = {f"{name}.svg" for name in ("throughput", "implementations", "speedup", "efficiency")}
+    assert {path.name for path in tmp_path.iterdir()} == drawn
     assert str(tmp_path / "throughput.svg") in printed.out.splitlines()
     assert "no chart step-shares: " in printed.err
-    assert (
-        "no chart bandwidth: no collective was measured at two sizes or more; dpbench comm"
-        in printed.err
-    )
-    assert not (folder / "report").exists()
-
-
-def test_the_folder_may_come_first(folder: Path, tmp_path: Path) -> None:
-    output = ["--format", "svg", "--output", str(tmp_path)]
-    assert run(["plot", str(folder), "throughput,efficiency", *output]) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"throughput.svg", "efficiency.svg"}
-
-
-def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
-    output = ["--format", "svg", "--output", str(tmp_path)]
-    assert run(["plot", "implementations,speedup", str(PUBLISHED), *output]) == 0
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"implementations.svg", "speedup.svg"}
+    assert "no chart bandwidth: no collective was measured at two sizes or more" in printed.err

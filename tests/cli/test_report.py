@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from dpbench.analysis.frames import to_frame
 from dpbench.cli.app import run as run_command
-from dpbench.records.trial import Status
-from tests.analysis.builders import record, run, trial
-from tests.cli.stored import PUBLISHED, stored
+from dpbench.shipped import RESULTS
+from tests.analysis.builders import weak_sweep
+from tests.cli.stored import stored
 
 Report = Callable[..., "pytest.CaptureResult[str]"]
 
@@ -33,21 +32,11 @@ def report(capsys: pytest.CaptureFixture[str]) -> Report:
 
 @pytest.fixture
 def sweep_folder(tmp_path: Path) -> Path:
-    passes = enumerate([(100.0, 180.0), (102.0, 181.0), (99.0, 178.0)])
-    records = [
-        run(trial(group_size=group_size, repetition=repetition), speed)
-        for repetition, speeds in passes
-        for group_size, speed in zip((1, 2), speeds, strict=True)
-    ]
-    skipped = record(
-        trial(backend="nccl"), status=Status.SKIPPED, reason="no CUDA device is visible"
-    )
-    return stored(tmp_path / "demo", [*records, skipped])
+    return stored(tmp_path / "demo", [one for i in range(3) for one in weak_sweep(i)])
 
 
-def test_a_csv_file_writes_nothing_unless_asked(tmp_path: Path, report: Report) -> None:
-    copy = tmp_path / "table.csv"
-    copy.write_bytes(PUBLISHED.read_bytes())
+def test_a_table_of_others_writes_nothing_unless_asked(tmp_path: Path, report: Report) -> None:
+    copy = Path(shutil.copy(RESULTS / "published" / "torch_ddp_rtx3090.csv", tmp_path))
     report(copy)
     assert list(tmp_path.iterdir()) == [copy]
     result = report(copy, "--output", tmp_path / "out", "--no-charts").out
@@ -55,27 +44,17 @@ def test_a_csv_file_writes_nothing_unless_asked(tmp_path: Path, report: Report) 
     assert f"Report: {tmp_path / 'out' / 'index.html'}" in result
 
 
-def test_a_sweep_prints_its_table_and_writes_its_report(sweep_folder: Path, report: Report) -> None:
-    result = report(sweep_folder).out
-    report_folder = sweep_folder / "report"
-    first, *_, last = result.splitlines()
-    assert first.startswith("Fastest: ddp/gloo ×2, batch 32 at 180")
-    assert "nccl: skipped, no CUDA device is visible (1 row)" in result
-    assert f"\nReport: {report_folder / 'index.html'}" in result
-    assert f"Next: dpbench explain {sweep_folder}" in result
-    assert last.endswith(" notes: --verbose)")
-    assert "speedup is relative to" not in result
-    assert 'data-kind="throughput"' in (report_folder / "index.html").read_text()
-    assert not list(report_folder.rglob("*.tmp"))
-    assert "speedup is relative to" in report(sweep_folder, "--no-charts", "--verbose").out
-
-
-def test_an_html_file_is_the_page_alone(sweep_folder: Path, tmp_path: Path, report: Report) -> None:
-    before = {*tmp_path.rglob("*")}
-    page = tmp_path / "page.html"
-    assert f"\nReport: {page}" in report(sweep_folder, "--output", page, "--no-charts").out
-    assert {*tmp_path.rglob("*")} - before == {page}
-    assert page.read_text().startswith("<!doctype html>")
+@pytest.mark.parametrize(
+    ("name", "beginning"),
+    [("page.html", "<!doctype html>"), ("table.csv", "implementation,"), ("rows.json", "[")],
+)
+def test_a_file_is_written_alone(
+    sweep_folder: Path, tmp_path: Path, report: Report, name: str, beginning: str
+) -> None:
+    before, file = {*tmp_path.rglob("*")}, tmp_path / name
+    report(sweep_folder, "--output", file, "--no-charts")
+    assert {*tmp_path.rglob("*")} - before == {file}
+    assert file.read_text().startswith(beginning)
 
 
 def test_a_report_is_written_over_a_report_and_over_nothing_else(
@@ -90,24 +69,6 @@ def test_a_report_is_written_over_a_report_and_over_nothing_else(
         assert run_command(["report", str(sweep_folder), "--output", str(folder)]) == 2
         assert "holds other files; expected an empty folder, or" in capsys.readouterr().err
     assert "the user's own" in (site / "index.html").read_text()
-
-
-def test_a_sweep_without_a_trial_prints_why_and_no_empty_table(
-    sweep_folder: Path, report: Report
-) -> None:
-    (sweep_folder / "trials.jsonl").write_text("")
-    first, *rest = report(sweep_folder, "--no-charts").out.splitlines()
-    assert first == "No fastest configuration: no trial was recorded."
-    assert len(rest) <= 4
-    assert "Next:" not in "".join(rest)  # there is nothing to explain
-
-
-def test_configurations_go_into_files_too(
-    sweep_folder: Path, tmp_path: Path, report: Report
-) -> None:
-    report(sweep_folder, "--output", tmp_path / "table.csv")
-    frame = pd.read_csv(tmp_path / "table.csv")
-    assert list(frame.columns) == [*to_frame([]).columns]
 
 
 @pytest.mark.parametrize("found", [True, False])

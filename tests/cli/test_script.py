@@ -4,79 +4,47 @@ from __future__ import annotations
 
 import json
 import signal
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
-from dpbench.cli.app import run
+from dpbench.cli.app import commands, run
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.store import load_sweep
-from tests.analysis.builders import weak_sweep
 from tests.analysis.diagnosis.scripts import script_sweep
 from tests.cli.command import dpbench, start
 from tests.cli.stored import stored
 from tests.launch import training_script
-from tests.waiting import wait_until
+from tests.waiting import commands_in, wait_until
 
 SCRIPT = Path(training_script.__file__)
 
 
-def parsed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[str, ...]:
-    """The script and its arguments, as the command line has them."""
-    found: list[tuple[str, ...]] = []
-
-    def measure(options: SweepOptions, *_: object, **_more: object) -> None:
-        found.append(options.script_words)
-        raise KeyboardInterrupt
-
-    for module in ("measuring", "job"):  # the first takes the function from the second as it loads
-        monkeypatch.setattr(f"dpbench.run.sweep.{module}.planned", measure)
-    assert run([*words]) == 130
-    return found[0]
-
-
-@pytest.mark.parametrize("command", ["explain", "sweep"])
+@pytest.mark.parametrize(("command", "first"), [("explain", "folder"), ("sweep", "script")])
 @pytest.mark.parametrize(
-    "rest",
-    [[], ["--epochs", "1"], ["--ep", "1", "--help"], ["--", "--gpus", "3"], ["-m", "x", "-q"]],
+    ("named", "rest"),
+    [
+        (["train.py"], []),
+        (["train.py"], ["--ep", "1", "--help"]),
+        (["train.py"], ["--", "--gpus", "3"]),
+        (["train.py"], ["-m", "x", "-q"]),
+        (["-m", "pkg.train"], ["--epochs", "1", "-q"]),
+        (["--", "train.py"], ["--gpus", "3"]),
+    ],
 )
 def test_everything_after_the_script_is_the_scripts(
-    monkeypatch: pytest.MonkeyPatch, command: str, rest: list[str]
+    command: str, first: str, named: list[str], rest: list[str]
 ) -> None:
-    options = (command, "--gpus", "2", "-q")
-    assert parsed(monkeypatch, *options, "train.py", *rest) == ("train.py", *rest)
-    assert parsed(monkeypatch, *options, "-m", "pkg.train", *rest) == ("-m", "pkg.train", *rest)
+    words = ["--gpus", "2", *named, *rest]
+    given = commands().commands[command].make_context(command, words).params
+    assert (given["gpus"], bool(given["module"])) == ("2", named[0] == "-m")
+    assert [given[first], *(given["arguments"] or ())] == [named[-1], *rest]
 
 
-def test_options_of_dpbench_after_the_script_are_refused_unless_they_are_meant(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["sweep", "-q", "train.py", "--gpus", "2", "--lr", "1", "--dry-run"]) == 2
-    assert (
-        "--gpus, --dry-run stand after train.py, where the script's own options are; put dpbench's "
-        "options before it, or -- if it is the script that has --gpus"
-    ) in capsys.readouterr().err
-    assert parsed(monkeypatch, "sweep", "--", "train.py", "--gpus", "2")[1:] == ("--gpus", "2")
+def test_what_was_typed_behind_options_is_typed_there_again() -> None:
     own = SweepOptions(script="train.py", arguments=("--gpus=2",), repetitions=1)
     assert own.words() == ["--repetitions", "1", "--", "train.py", "--gpus=2"]
-
-
-def test_what_a_script_does_wrong_is_said_even_where_its_speed_is_too_noisy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    noisy = [
-        one
-        for number in range(4)
-        for one in script_sweep(number, single=0.01 * 4**number, finds_unused=True)
-    ]
-    folder = stored(tmp_path / "demo", noisy)
-    assert run(["explain", str(folder)]) == 4
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("No efficiency: ")
-    assert "search for unused parameters in every step" in said
 
 
 @pytest.mark.parametrize(
@@ -103,11 +71,6 @@ def test_the_next_command_measures_the_remedy_or_again(
     words = ("--gpus", "2", "--quiet", "--name", "demo", "train.py", "--lr", "1")
     assert run(["explain", *words]) == (0 if growth == 1 else 4)
     assert capsys.readouterr().out.endswith(f"\n\nNext: dpbench {command}\n")
-
-
-def test_a_results_folder_takes_its_options_in_any_place(tmp_path: Path) -> None:
-    folder = stored(tmp_path / "demo", [one for i in range(3) for one in weak_sweep(i)])
-    assert run(["explain", str(folder), "--group-sizes", "2"]) == 0
 
 
 @pytest.mark.alone
@@ -188,16 +151,6 @@ def test_a_sweep_gives_the_script_each_value_and_is_resumed_and_compared(tmp_pat
     assert "--batch-size &#39;{batch_size}&#39;" in page
 
 
-def processes_in(folder: Path, program: str = "") -> list[psutil.Process]:
-    """The processes that work in the folder, with this word in their command."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.cwd() == str(folder) and program in " ".join(process.cmdline()):
-                found.append(process)
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.full)]
@@ -205,10 +158,11 @@ def processes_in(folder: Path, program: str = "") -> list[psutil.Process]:
 def test_no_process_outlives_a_command_that_is_ended(tmp_path: Path, number: int) -> None:
     script = (str(SCRIPT), "--samples", "100000", "--workers", "2")
     command = start("explain", "--gpus", "2", "--steps", "100000", *script, cwd=tmp_path)
-    wait_until(lambda: len(processes_in(tmp_path, "inside.py")) >= 3)  # one has two workers
+    # One has two workers.
+    wait_until(lambda: sum("inside.py" in one for one in commands_in(tmp_path)) >= 3)
     command.send_signal(number)
     _, printed = command.communicate(timeout=60)
     if number == signal.SIGINT:
         assert command.returncode == 130
         assert "interrupted: 0 of 12 trials are stored in results/" in printed.splitlines()[-1]
-    wait_until(lambda: not processes_in(tmp_path))
+    wait_until(lambda: not commands_in(tmp_path))

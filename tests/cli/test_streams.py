@@ -36,9 +36,9 @@ def make():
 loss = torch.nn.functional.mse_loss
 """
 SWEEP = (
-    *("sweep", "--arch", "mlp", "--data", "synthetic", "--implementations", "ddp", "--quiet"),
-    *("--batch-sizes", "4", "--steps", "2", "--warmup", "0", "--gpus", "2"),
-    *("--group-sizes", "2", "--oversubscribe", "--repetitions", "1", "--no-charts", "--name", "s"),
+    *("sweep", "--implementations", "ddp", "--quiet", "--batch-sizes", "4", "--steps", "2"),
+    *("--warmup", "0", "--gpus", "2", "--group-sizes", "2", "--oversubscribe"),
+    *("--repetitions", "1", "--no-charts", "--name", "s"),
 )
 
 
@@ -73,7 +73,8 @@ def test_the_exit_status_stands_and_the_other_stream_gets_everything(leaving: st
 
 def test_a_sweep_without_any_stream_measures_every_trial(tmp_path: Path) -> None:
     """Its ranks inherit what is missing."""
-    done = shell(f"dpbench {shlex.join(SWEEP)} <&- >&- 2>&-", tmp_path)
+    words = (*SWEEP, "--arch", "mlp", "--data", "synthetic")
+    done = shell(f"dpbench {shlex.join(words)} <&- >&- 2>&-", tmp_path)
     assert done.returncode == 0
     records = store.load_sweep(tmp_path / "results/s").records
     assert [record.status.value for record in records] == ["completed"] * 2
@@ -85,19 +86,22 @@ def test_results_that_a_full_disk_takes_are_one_line_and_a_failure(tmp_path: Pat
     assert done.returncode == 1
 
 
-@pytest.mark.parametrize("command", [pytest.param("sweep", marks=pytest.mark.full), "train"])
-def test_json_stays_json_whatever_a_model_prints(command: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(SWEEP, marks=pytest.mark.full),
+        ("train", "--gpus", "1", "--epochs", "1", "--quiet"),
+    ],
+    ids=["sweep", "train"],
+)
+def test_json_stays_json_whatever_a_model_prints(words: tuple[str, ...], tmp_path: Path) -> None:
     """At import, in its factory, from a child process, to descriptor 1 and in an exit handler; a
     training builds the model in the command's own process, too."""
     (tmp_path / "model.py").write_text(PRINTS)
-    sweep = [word for word in SWEEP if word not in ("--data", "synthetic")]
-    sweep[sweep.index("mlp")] = "model.py:make"
-    train = ["train", "--arch", "model.py:make", "--gpus", "1", "--epochs", "1", "--quiet"]
-    words = {"sweep": sweep, "train": train}[command]
-    done = shell(f"dpbench {shlex.join(words)} --json", tmp_path)
+    done = shell(f"dpbench {shlex.join(words)} --arch model.py:make --json", tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)
-    if command == "train":
+    if words[0] == "train":
         assert {"import", "descriptor", "child", "make", "exit"} <= {*done.stderr.split()}
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen
 
@@ -19,17 +19,15 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
+from dpbench.cli.init import TEMPLATE
 from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import Outcome
 from dpbench.records.environment import Accelerator
-from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.sweep.measuring import exit_status
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
-from dpbench.specs.sweep import plan_trials
-from tests.builders import sweep_spec
 from tests.cli.command import dpbench, start
 from tests.launch import synthetic
-from tests.launch.synthetic import SyntheticLauncher, run_trials
+from tests.launch.synthetic import SyntheticLauncher
 
 TWO = ["--gpus", "2", "--oversubscribe"]
 STEPS = ["--batch-sizes", "4", "--steps", "3", "--warmup", "1"]
@@ -142,19 +140,6 @@ def test_what_ends_a_sweep_loses_nothing_and_leaves_no_process_and_resume_finish
 
 
 @pytest.mark.usefixtures("synthetic")
-def test_what_another_command_measured_is_not_resumed(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    small = ["--arch", "mlp", "--gpus", "1", "--name", "n"]
-    assert run(["check", "--against", "torch-ddp", *small, "--quiet"]) == 0
-    capsys.readouterr()
-    assert run(["sweep", *small, "--resume"]) == 2
-    assert "only dpbench sweep can be resumed, and another command made it" in (
-        capsys.readouterr().err
-    )
-
-
-@pytest.mark.usefixtures("synthetic")
 def test_resuming_runs_what_failed_again_and_nothing_else(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,50 +168,32 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
     assert records[-1].status is Status.COMPLETED
 
 
-def records(*statuses: Status) -> list[TrialRecord]:
-    trials = plan_trials(sweep_spec())[: len(statuses)]
-    measured = run_trials(trials)
-    pairs = zip(measured, statuses, strict=True)
-    return [replace(record, status=status) for record, status in pairs]
-
-
-@pytest.mark.parametrize(
-    ("statuses", "expected"),
-    [
-        ([Status.COMPLETED, Status.SKIPPED], 0),
-        ([Status.SKIPPED], 1),
-        ([Status.COMPLETED, Status.FAILED], 1),
-        ([Status.COMPLETED, Status.TIMED_OUT], 1),
-        ([Status.COMPLETED, Status.OUT_OF_MEMORY], 1),
-        ([Status.COMPLETED, Status.DIVERGED], 1),
-        ([Status.WRONG_GRADIENTS, Status.FAILED], 6),
-        ([], 1),
-    ],
-)
-def test_the_exit_status_says_the_worst(statuses: list[Status], expected: int) -> None:
-    assert exit_status(records(*statuses)) == expected
-
-
-def test_a_baseline_alone_is_no_answer() -> None:
-    (baseline,) = records(Status.COMPLETED)
-    assert baseline.trial.implementation == "single"
-    assert exit_status([baseline]) == 0
-    assert exit_status([baseline], asked=("ddp",)) == 1
-
-
-@pytest.mark.usefixtures("here", "synthetic")
-def test_the_first_sweep_names_the_fastest_backend_and_says_what_is_next(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.usefixtures("signals", "synthetic")
+def test_a_sweep_is_not_finished_with_other_files(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["sweep", "--preset", "quick", "--name", "n", "--no-charts"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "ddp/shm ×2" in lines[0]
-    text = "\n".join(lines)
-    assert "Next: dpbench explain your_script.py" in text
-    assert text.count("Next: ") == text.count("--verbose") == 1
-    assert len(store.load_sweep(Path("results/n")).records) == 6 * 5
-    assert run(["explain", "results/n"]) == 0
-    assert "contention  " in capsys.readouterr().out
+    """The model's file is edited while the sweep runs, and put back in the end."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    model, original = here / "model.py", SyntheticLauncher.run
+    model.write_text(TEMPLATE.read_text())
+
+    def run_and_edit(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+        if trial.repetition:
+            model.write_text(f"{TEMPLATE.read_text()}# edited")
+        return original(self, trial, limit)
+
+    monkeypatch.setattr(SyntheticLauncher, "run", run_and_edit)
+    words = ["sweep", "--arch", "model.py:make", "--implementations", "ddp", "--gpus", "1"]
+    words += [*STEPS, "--repetitions", "2", "--no-charts", "--quiet", "--name", "a"]
+    assert run(words) == 2
+    said = capsys.readouterr().err
+    assert "model.py has changed while the sweep ran" in said
+    assert "3 of 4 trials are stored in results/a; put the old one back and finish with: " in said
+    assert run([*words, "--resume"]) == 2
+    assert "--resume: model.py has changed since results/a was begun; " in capsys.readouterr().err
+    model.write_text(TEMPLATE.read_text())
+    assert run([*words, "--resume"]) == 0
+    assert len(store.load_sweep(Path("results/a")).records) == 4
 
 
 @pytest.mark.usefixtures("here")

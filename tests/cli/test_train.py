@@ -10,21 +10,27 @@ from typing import Any
 
 import pytest
 
+from dpbench.cli.app import run
 from dpbench.report.progress import training as train_words
 from dpbench.run.interrupts import end_at_once
 from dpbench.training.events import Finished, Started, StepLine
 from dpbench.training.run_folder import RunFolder
+from tests.builders import TINY_TRAINING
 from tests.cli import command
-from tests.cli.training import TINY, last_object, run_json, tiny
 from tests.waiting import is_alive, wait_until
 
 pytestmark = pytest.mark.usefixtures("signals", "here")
 
 
-def result(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+def tiny(*words: str) -> int:
+    return run(["train", *TINY_TRAINING, "--gpus", "2", *words])
+
+
+def result(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     capsys.readouterr()
-    assert tiny("--json", *arguments) == 0
-    return last_object(capsys.readouterr().out)
+    assert tiny("--json", *words) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
 
 
 def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
@@ -35,20 +41,20 @@ def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
     kinds = [json.loads(line).get("kind") for line in out.splitlines()]
     assert kinds == ["started", *("step", "step", "epoch") * 2, "finished", None]
     assert "host memory, largest ÷ mean of ranks" in err
-    run = RunFolder.open(Path("runs/one"))
-    assert run.header.status == "completed"
-    assert run.header.spec.epochs == 2
-    started, *_, finished = (e for e in run.events() if isinstance(e, Started | Finished))
+    folder = RunFolder.open(Path("runs/one"))
+    assert folder.header.status == "completed"
+    assert folder.header.spec.epochs == 2
+    started, *_, finished = (e for e in folder.events() if isinstance(e, Started | Finished))
     assert isinstance(started, Started)
     assert isinstance(finished, Finished)
     assert len({*started.pids, os.getpid()}) == 3
     assert started.samples_per_rank == (24, 24)
     assert (started.train_samples, started.steps_per_epoch) == (48, 6)
-    assert [e.step for e in run.events() if isinstance(e, StepLine)] == [3, 6, 9, 12]
-    assert last_object(out)["state_sha256"] == finished.state_sha256
-    names = sorted(path.name for path in run.checkpoints.iterdir())
+    assert [e.step for e in folder.events() if isinstance(e, StepLine)] == [3, 6, 9, 12]
+    assert json.loads(out.splitlines()[-1])["state_sha256"] == finished.state_sha256
+    names = sorted(path.name for path in folder.checkpoints.iterdir())
     assert names == ["best.pt", "step-00000006.pt", "step-00000012.pt"]
-    assert not (run.path / "ranks").exists()
+    assert not (folder.path / "ranks").exists()
 
 
 @pytest.mark.slow
@@ -58,12 +64,12 @@ def test_a_training_that_stopped_or_was_killed_goes_on_to_the_same_model(
     options = ["--arch", "tests.launch.faulty:TakesLong", "--limit-train", "24"]
     options += ["--evaluate", "off"]
     whole = result(capsys, *options)
-    assert result(capsys, *options, "--name", "part", "--max-steps", 4)["steps"] == 4
+    assert result(capsys, *options, "--name", "part", "--max-steps", "4")["steps"] == 4
     header = RunFolder.open(Path("runs/part")).header
     assert (header.status, header.reason) == ("interrupted", "--max-steps 4")
 
     often = ("--checkpoint-every", "1")
-    arguments = [*TINY, "--gpus", "2", *options, "--name", "killed", *often]
+    arguments = [*TINY_TRAINING, "--gpus", "2", *options, "--name", "killed", *often]
     with command.start("train", *arguments, cwd=here) as killed:
         folder = Path("runs/killed")
         wait_until(lambda: (folder / "checkpoints/step-00000002.pt").exists())
@@ -71,7 +77,7 @@ def test_a_training_that_stopped_or_was_killed_goes_on_to_the_same_model(
         killed.communicate()
     (started,) = (e for e in RunFolder.open(folder).events() if isinstance(e, Started))
     wait_until(lambda: not any(map(is_alive, started.pids)))
-    assert run_json(folder)["status"] == "running"
+    assert RunFolder.open(folder).header.status == "running"
 
     capsys.readouterr()
     stopped = result(capsys, *options, "--resume", "part")
@@ -97,12 +103,12 @@ def test_a_signal_ends_the_ranks_and_says_how_to_go_on(
 
     monkeypatch.setattr(train_words, "epoch_line", interrupted)
     end_at_once()
-    assert tiny("--name", "cut", "--epochs", 200) == 128 + number
+    assert tiny("--name", "cut", "--epochs", "200") == 128 + number
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("dpbench: interrupted; to go on from step-0")
-    run = RunFolder.open(Path("runs/cut"))
-    assert run.header.status == "interrupted"
-    (started,) = (e for e in run.events() if isinstance(e, Started))
+    folder = RunFolder.open(Path("runs/cut"))
+    assert folder.header.status == "interrupted"
+    (started,) = (e for e in folder.events() if isinstance(e, Started))
     assert not any(map(is_alive, started.pids))
 
 
@@ -116,7 +122,6 @@ def test_a_rank_that_fails_is_one_line_with_the_cause_and_the_next_step(
     assert "what the ranks printed is in runs/broken/ranks/1; there is no checkpoint yet" in line
     _, _, again = line.partition("to begin again: dpbench train ")
     assert {"--arch", arch, "--resume", "runs/broken"} <= {*again.split()}
-    kept = run_json(Path("runs/broken"))
-    assert kept["status"] == "failed"
-    assert kept["reason"].startswith(cause)
+    kept = RunFolder.open(Path("runs/broken")).header
+    assert (kept.status, (kept.reason or "").startswith(cause)) == ("failed", True)
     assert Path("runs/broken/ranks/1").is_dir()

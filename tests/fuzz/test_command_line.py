@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.cli.app import commands, run
+from dpbench.cli.init import TEMPLATE
 from dpbench.report import page
 from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.launch import synthetic
@@ -36,17 +37,7 @@ FILES = {
     "sweep.toml": CONFIG,
     "damaged.toml": CONFIG[:-8],
     "sweep.yaml": "batch-sizes: [8]\ncomm-hook: none,bf16\n",
-    "model.py": """
-import torch
-from torch import nn
-
-
-def build(width: int = 4):
-    def batch(n, generator=None):
-        return torch.randn(n, 8, generator=generator), torch.zeros(n, dtype=torch.long)
-
-    return nn.Linear(8, width), batch, nn.functional.cross_entropy
-
+    "model.py": f"""{TEMPLATE.read_text()}
 
 def step(*arguments):
     raise RuntimeError("two\\nlines")
@@ -61,7 +52,7 @@ HOSTILE = (
 LIKELY = (
     *("1", "2", "1,2", "8", "auto", "max", "gloo", "shm", "f32,bf16", "sgd", "mlp", "digits"),
     *("good", "other", "damaged", "empty", "absent", "file", "published.csv", "sweep.toml"),
-    *("good:implementation=ddp", "good:x=y", "model.py:build", "model.py:step", "file:build"),
+    *("good:implementation=ddp", "good:x=y", "model.py:make", "model.py:step", "file:build"),
     *("implementation=dp group_size=2", "efficiency", "csv", "quick", "5%", *IMPLEMENTATIONS),
 )
 ALWAYS = {

@@ -16,13 +16,15 @@ import shlex
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from dpbench.cli.app import run
-from dpbench.records.trial import Status
-from tests.analysis.builders import QUIET, noisy_sweep, record, runs, trial
+from dpbench.records.trial import HostLoad, Status, TrialRecord
+from tests.analysis.builders import QUIET, noisy_sweep, record, runs, steps_of, trial
+from tests.analysis.diagnosis.scripts import script_sweep
 from tests.builders import HERE
 from tests.cli.stored import stored
 from tests.launch import synthetic
@@ -35,6 +37,32 @@ FILES = {
     "file.py": "mine\n",
     "train.py": "'a script'\n",
 }
+MADE: dict[str, list[TrialRecord]] = {
+    "noisy": noisy_sweep(),
+    "failed": [record(trial(), reason="rank 1 ended with signal 9")],
+    "nothing": [],
+    "one": runs(trial(), QUIET[1:2]),
+    "unmeasured": [record(trial(), status=Status.SKIPPED, reason="no CUDA device")],
+    "skipped": [
+        *runs(trial(), QUIET),
+        record(trial(backend="nccl"), status=Status.SKIPPED, reason="no CUDA device"),
+    ],
+    "script": [
+        one
+        for number in range(4)
+        for one in script_sweep(number, single=0.01 * 4**number, finds_unused=True)
+    ],
+    # Whole repetitions are slow: the ranks' wait for each other stays 20 % of a step.
+    "busy": [
+        replace(one, host_load=HostLoad(cores=2, during=1.8, stolen=0.0))
+        for number, slower in enumerate((1.0, 9.0, 0.6))
+        for one in (
+            steps_of("single", [0.01], repetition=number),
+            steps_of("ddp", [0.015 * slower] * 2, [0.012 * slower] * 2, repetition=number),
+        )
+    ],
+}
+"""Results by hand, in made/."""
 SHORT = "--warmup 1 --steps 4 --no-charts --quiet"
 SWEEP = f"sweep {SHORT} --gpus 2 --threads 1"
 
@@ -78,8 +106,9 @@ def prepare(folder: Path) -> None:
     shutil.copy(ROOT / "results/published/torch_ddp_rtx3090.csv", folder / "table.csv")
     for name, text in FILES.items():
         (folder / name).write_text(text)
-    stored(folder / "made/noisy", noisy_sweep(), HERE)
-    stored(folder / "made/failed", [record(trial(), reason="rank 1 ended with signal 9")], HERE)
+    for name, records in MADE.items():
+        stored(folder / "made" / name, records)
+    stored(folder / "made/elsewhere", MADE["skipped"], replace(HERE, cores=3))
     alike, unlike, absent = trial(), trial("ddp", "shm"), trial("ddp", "nccl")
     skipped = record(absent, status=Status.SKIPPED, reason="no CUDA device")
     others = trial("dp", "threads"), trial("single", "none")

@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from dpbench import store
+from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
 from dpbench.options.bridge import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.run import presets
 from dpbench.specs.sweep import plan_trials
-from tests.cli.synthetic import dpbench
-
-SMALL = ("--quiet", "--no-charts")
 
 
 def read(given: dict[str, Any]) -> SweepOptions:
@@ -70,14 +68,10 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("batch-siz = 5", "key in {}: got 'batch-siz'; did you mean 'batch-sizes'?"),
         ("batch-size = 5\nbatch-sizes = 6", "{}: batch-sizes is given twice, under two names"),
         ("name = 'mine'", "{}: name is an option of the command line only"),
-        ("batch-sizes = []", "{}: --batch-sizes: got []; expected at least one value"),
         ("batch-sizes = [8, 'x']", "{}: --batch-sizes: got 'x'; expected a whole number, or 'max'"),
-        ("steps = 1.5", "{}: --steps: got 1.5; expected a whole number"),
         ("oversubscribe = 7", "{}: --oversubscribe: got 7; expected a valid boolean"),
-        ("implementations = 'dpp'", "{}: --implementations: got 'dpp'; did you mean 'dp'?"),
         ("sync-every = 4", "{}: --sync-every 4: expected --implementations with local-sgd"),
         (
             "compile = ['default', 'reduce-overhead']\naccumulate = [1, 4]",
@@ -126,25 +120,25 @@ repetitions = 1
 """
 
 
-@pytest.mark.usefixtures("signals")
+@pytest.mark.usefixtures("signals", "synthetic")
 def test_the_folder_keeps_the_options_so_that_the_file_may_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    config = written(tmp_path, FILE)
-    words = ("sweep", "--config", config, "--name", "a", "--gpus", 2, "--oversubscribe", *SMALL)
-    assert dpbench(*words) == 0
+    config = written(here, FILE)
+    words = ["sweep", "--config", config, "--name", "a", "--gpus", "2", "--oversubscribe"]
+    words += ["--quiet", "--no-charts"]
+    assert run(words) == 0
     spec = store.load_sweep(Path("results/a")).spec
     assert {(t.implementation, t.group_size) for t in plan_trials(spec)} == {
         *(("single", 1), ("dp", 1), ("dp", 2), ("ddp", 1), ("ddp", 2)),
     }
-    written(tmp_path, FILE.replace("16", "32"))
-    assert dpbench(*words, "--resume") == 2
+    written(here, FILE.replace("16", "32"))
+    assert run([*words, "--resume"]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "holds another sweep, with other batch_sizes; to finish it: " in error
     _, _, finish = error.partition("to finish it: dpbench ")
     assert "--batch-sizes 8,16" in finish
-    assert dpbench(*shlex.split(finish)) == 0
+    assert run(shlex.split(finish)) == 0
     assert "resuming: 10 of 10 trials are stored" in capsys.readouterr().err
 
 

@@ -31,8 +31,7 @@ from dpbench.specs import TrialSpec
 from dpbench.specs.sweep import plan_trials, rows
 from tests.analysis.builders import record, run, trial
 from tests.analysis.collective_records import sample_collectives
-from tests.builders import sweep_spec
-from tests.cli.stored import HERE
+from tests.builders import HERE, sweep_spec
 from tests.report.charts.pictured import figure
 from tests.report.pages import Seen, to_html, whole
 from tests.report.sample import sample_records, stored, stored_collectives, subject

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dpbench import store
+from dpbench.cli.app import run
 from dpbench.launch.outcome import Outcome
 from dpbench.run.interrupts import end_at_once
 from dpbench.specs import TrialSpec
-from tests.cli.synthetic import dpbench
 from tests.launch.synthetic import SyntheticLauncher
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -35,8 +35,8 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
         return original(self, trial, limit)
 
     monkeypatch.setattr(SyntheticLauncher, "run", interrupted)
-    options = ("--batch-sizes", 8, "--implementations", "dp", "--gpus", 1, "--repetitions", 1)
-    status = dpbench("sweep", *options, "--results-dir", tmp_path, "--name", "cut")
+    options = ("--batch-sizes", "8", "--implementations", "dp", "--gpus", "1", "--repetitions", "1")
+    status = run(["sweep", *options, "--results-dir", str(tmp_path), "--name", "cut"])
     assert status == 128 + number
     assert "interrupted: 1 of 2 trials are stored" in capsys.readouterr().err
     assert len(store.load_sweep(tmp_path / "cut").records) == 1

@@ -6,13 +6,20 @@ import contextlib
 import json
 import os
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
-from dpbench.run.results import describe_results, latest_folders, results_folders
+from dpbench.run.results import (
+    describe_results,
+    latest_folders,
+    results_folder,
+    results_folders,
+)
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -58,6 +65,15 @@ def test_folders_are_in_the_order_in_which_they_were_measured(folders: Path) -> 
     assert latest_folders("x") == [folders / "zero"]
 
 
+def test_names_of_one_second_differ(tmp_path: Path) -> None:
+    with patch("dpbench.run.results.datetime") as clock:
+        clock.now.return_value = datetime(2026, 1, 2, tzinfo=UTC)
+        for name in ("20260102-000000-mlp", "20260102-000000-mlp-2"):
+            folder = results_folder(tmp_path, None, otherwise="mlp")
+            assert folder.name == name
+            folder.mkdir()
+
+
 def test_too_few_folders_are_refused_with_a_remedy(
     folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,15 +103,11 @@ def test_a_command_without_a_folder_takes_the_latest_and_says_so(
     assert "no folder given" not in out
 
 
-def test_compare_takes_the_two_latest_sweeps_or_asks_for_the_second(
-    folders: Path, capsys: Capture
-) -> None:
+def test_compare_takes_the_two_latest_sweeps(folders: Path, capsys: Capture) -> None:
     assert run(["compare"]) == 0
     out, err = capsys.readouterr()
     assert "using the latest two: results/zero and results/one" in err
     assert out.splitlines()[:2] == ["A (baseline):  results/zero", "B (candidate): results/one"]
-    assert run(["compare", "results/zero"]) == 2
-    assert "name the candidate, too" in capsys.readouterr().err
 
 
 def test_list_results_has_a_row_for_each_folder_the_latest_first(

@@ -12,7 +12,7 @@ import pytest
 from dpbench.errors import UsageError
 from dpbench.git import git_error
 from dpbench.run.gate.revision import checked_out, find_commit
-from tests.cli.command import ROOT
+from tests.cli.command import ROOT, git
 
 CHECK_OUT = f"""
 import os, sys
@@ -24,14 +24,6 @@ with checked_out("HEAD", ["model.py"], print) as (folder, _):
         os._exit(9)
 """
 COMMAND = shlex.join([sys.executable, "-c", f"exec({CHECK_OUT!r})"])  # one line, for rebase
-
-
-def git(*arguments: str, cwd: Path) -> str:
-    settings = ("user.name=a", "user.email=a@b", "protocol.file.allow=always")
-    given = [word for setting in settings for word in ("-c", setting)]
-    done = subprocess.run(["git", *given, *arguments], cwd=cwd, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
 
 
 def commit(folder: Path, text: str) -> None:
@@ -50,6 +42,13 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def write_hook(repository: Path, name: str, command: str) -> None:
+    hook = repository / ".git" / "hooks" / name
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\n{command}\n")
+    hook.chmod(0o755)
+
+
 def files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -58,10 +57,7 @@ def files(folder: Path) -> dict[Path, bytes]:
 def test_a_hook_that_checks_out_the_revision_before_keeps_the_commit(
     linked: bool, repository: Path, tmp_path: Path
 ) -> None:
-    hook = repository / ".git" / "hooks" / "pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\nexec {COMMAND}\n")
-    hook.chmod(0o755)
+    write_hook(repository, "pre-commit", f"exec {COMMAND}")
     folder = repository
     if linked:
         folder = tmp_path / "linked"
@@ -135,10 +131,7 @@ def test_a_shallow_clone_and_a_sparse_one_are_checked_out_whole(
 def test_a_revision_runs_no_hook_and_untracked_files_do_not_make_it_differ(
     repository: Path, tmp_path: Path
 ) -> None:
-    hook = repository / ".git" / "hooks" / "post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\ntouch {tmp_path / 'trap'}\n")
-    hook.chmod(0o755)
+    write_hook(repository, "post-checkout", f"touch {tmp_path / 'trap'}")
     (repository / "new.py").write_text("")
     notes = list[str]()
     with checked_out("HEAD", ["model.py"], notes.append):

@@ -23,9 +23,6 @@ class EachSampleTakes:
     status: Status = Status.COMPLETED
     probes: list[TrialSpec] = field(default_factory=list)
 
-    def unusable_reason(self, trial: TrialSpec) -> str | None:
-        return None
-
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         self.probes.append(trial)
         if self.status is not Status.COMPLETED:
@@ -36,16 +33,13 @@ class EachSampleTakes:
         return Outcome(status=Status.COMPLETED, ranks=(rank,))
 
 
-def single(**changes: object) -> TrialSpec:
-    return trial_spec(implementation="single", backend="none", group_size=1, **changes)
-
-
 def test_a_plan_takes_its_steps_and_the_start_of_every_trial() -> None:
     """Batch 4 at 0.5 s a step. single: 1 + 3 + 5 (phases) + 10 (gradients) steps; ddp with and
     without synchronization: 1 + 6 + 10; 2 × 0.3 s to start: 0.6 + 0.5 × 36 = 18.6 s."""
     assert (SECONDS_PER_TRIAL, PROBE_STEPS) == (0.3, 3)
-    launcher = EachSampleTakes(0.125)
-    assert estimate_in_words([single(), trial_spec()], launcher) == f"about 18.6 s {WORDS}"
+    single = trial_spec(implementation="single", backend="none", group_size=1)
+    words = estimate_in_words([single, trial_spec()], EachSampleTakes(0.125))
+    assert words == f"about 18.6 s {WORDS}"
 
 
 def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:

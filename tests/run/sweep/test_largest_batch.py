@@ -21,7 +21,7 @@ from dpbench.records.trial import Status
 from dpbench.run.sweep import largest_batch
 from dpbench.run.sweep.largest_batch import NOISE_BYTES, by_predicting, with_largest
 from dpbench.specs import TrialSpec
-from tests.cli.stored import HERE
+from tests.builders import HERE
 from tests.launch.synthetic import SyntheticLauncher
 
 MIB = 2**20

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
 from dpbench import store
+from dpbench.cli.app import run
 from dpbench.errors import DataError
-from dpbench.launch.nodes import Node
 from dpbench.launch.outcome import Outcome
 from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import HostLoad, Status
 from dpbench.run.sweep.job import Job, host_here
-from dpbench.run.sweep.measuring import launcher_for
+from dpbench.run.sweep.measuring import exit_status, launcher_for
 from dpbench.specs import TrialSpec, WorkloadSpec, plain_label
 from dpbench.specs.sweep import plan_trials
+from tests.analysis.builders import record, trial
 from tests.builders import sweep_spec, trial_spec
-from tests.cli.synthetic import dpbench
 from tests.launch.synthetic import SyntheticLauncher, run_trials
 
 SPINNING_ITEMS = """
@@ -33,30 +34,14 @@ def items():
 """
 
 
-def here() -> Node:
-    return host_here(SweepOptions(), [])
-
-
-def test_a_batch_that_the_dataset_has_no_samples_for_is_refused(tmp_path: Path) -> None:
-    spec = sweep_spec(
-        workload=WorkloadSpec(architecture="mlp", dataset="digits"), batch_sizes=(900,)
-    )
-    job = Job(spec=spec, nodes=[here()], folder=tmp_path, command=())
-    message = (
-        "2 replicas take 1,800 samples in one step, and digits has 1,797; expected fewer --gpus"
-    )
-    with pytest.raises(DataError, match=message), launcher_for(job):
-        pass
-
-
 @pytest.mark.slow
-def test_threads_of_the_users_dataset_end_before_the_sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_threads_of_the_users_dataset_end_before_a_sweep_that_it_is_too_small_for(
+    here: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("items.py").write_text(SPINNING_ITEMS)
     spec = sweep_spec(workload=WorkloadSpec(architecture="linear", dataset="items.py:items"))
-    job = Job(spec=spec, nodes=[here()], folder=tmp_path / "out", command=())
+    node = host_here(SweepOptions(), [])
+    job = Job(spec=spec, nodes=[node], folder=here / "out", command=())
     with launcher_for(job):
         assert "spinning" not in {thread.name for thread in threading.enumerate()}
     few = replace(job, spec=replace(spec, batch_sizes=(16,)))
@@ -65,22 +50,21 @@ def test_threads_of_the_users_dataset_end_before_the_sweep(
         pass
 
 
-@pytest.mark.usefixtures("synthetic")
+@pytest.mark.usefixtures("here", "synthetic")
 def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_asked(
-    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     original, ran = SyntheticLauncher.run, list[int | None]()
 
-    def run(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+    def noted(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
         ran.append(None if trial.window_seconds else trial.timed_steps)
         filling = trial if ran[-1] else replace(trial, window_seconds=2.0 * len(ran))
         return original(self, filling, limit)
 
-    options = ("--arch", "mlp", "--implementations", "ddp", "--group-sizes", 1, "--batch-sizes", 4)
-    place = ("--results-dir", tmp_path, "--name", "a", "--no-charts")
-    with patch.object(SyntheticLauncher, "run", run):
-        assert dpbench("sweep", *options, *place, "--repetitions", 2) == 0
-    records = store.load_sweep(tmp_path / "a").records
+    monkeypatch.setattr(SyntheticLauncher, "run", noted)
+    words = "sweep --arch mlp --implementations ddp --group-sizes 1 --batch-sizes 4 --repetitions 2"
+    assert run([*words.split(), "--name", "a", "--no-charts"]) == 0
+    records = store.load_sweep(Path("results/a")).records
     single, ddp, ddp_again, single_again = (one.ranks[0].timed_steps for one in records)
     assert ran == [None, None, ddp, single]
     assert single != ddp
@@ -93,8 +77,8 @@ def test_a_busy_machine_is_named_once_before_the_first_trial(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(SyntheticLauncher, "load", HostLoad(cores=2, during=1.8, stolen=0.0))
-    options = ("--arch", "mlp", "--gpus", 1, "--repetitions", 2, "--no-charts")
-    assert dpbench("sweep", *options) == 0
+    words = ("--arch", "mlp", "--gpus", "1", "--repetitions", "2", "--no-charts")
+    assert run(["sweep", *words]) == 0
     said = capsys.readouterr().err
     before, _, after = said.partition("warning: other processes are using 90 % of 2 cores")
     assert "[1/" not in before
@@ -102,41 +86,34 @@ def test_a_busy_machine_is_named_once_before_the_first_trial(
     assert "other processes" not in after
 
 
-class Refusing(SyntheticLauncher):
+class Answering(SyntheticLauncher):
+    """Ends a trial as `answer` says, and completes it where that is None."""
+
+    def __init__(self, answer: Callable[[TrialSpec], Outcome | None]) -> None:
+        self.answer, self.ran = answer, list[TrialSpec]()
+
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return "no such thing here" if trial.backend == "nccl" else None
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
-        assert trial.backend != "nccl"
-        return super().run(trial, time_limit_seconds)
+        self.ran.append(trial)
+        return self.answer(trial) or super().run(trial, time_limit_seconds)
 
 
 def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
-    trials = [trial_spec(backend="nccl"), trial_spec()]
-    records = run_trials(trials, Refusing())
+    launcher, usable = Answering(lambda _: None), trial_spec()
+    records = run_trials([trial_spec(backend="nccl"), usable], launcher)
     assert [record.status for record in records] == [Status.SKIPPED, Status.COMPLETED]
     assert records[0].reason == "no such thing here"
-
-
-class FailingAt(SyntheticLauncher):
-    """Fails at one group size and above."""
-
-    def __init__(self, group_size: int) -> None:
-        self.group_size = group_size
-        self.ran: list[TrialSpec] = []
-
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
-        self.ran.append(trial)
-        if trial.group_size >= self.group_size:
-            return Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
-        return super().run(trial, time_limit_seconds)
+    assert launcher.ran == [usable]
 
 
 def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
     spec = sweep_spec(
         implementations=("ddp",), group_sizes=(1, 2, 4), batch_sizes=(4,), devices=("cpu",) * 4
     )
-    launcher = FailingAt(2)
+    failed = Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
+    launcher = Answering(lambda trial: failed if trial.group_size >= 2 else None)
     records = run_trials(plan_trials(spec), launcher, stop_after_failure=True)
     sizes = [trial.group_size for trial in launcher.ran if trial.implementation == "ddp"]
     assert sizes == [1, 2, 1]
@@ -144,7 +121,13 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
     assert reason == "ddp/gloo ×2, batch 4 failed"
 
 
-def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all() -> None:
+@pytest.mark.parametrize(
+    ("fails", "ran"),
+    [("script", {"script": 1}), ("independent", {"script": 3, "independent": 1, "single": 3})],
+)
+def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all(
+    fails: str, ran: dict[str, int]
+) -> None:
     workload = WorkloadSpec(architecture="train.py", dataset="", script=("train.py", "--wrong"))
     spec = sweep_spec(
         workload=workload,
@@ -154,30 +137,12 @@ def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all() -> 
         batch_sizes=(0,),
         repetitions=3,
     )
-    ran: list[str] = []
-
-    class Failing(SyntheticLauncher):
-        """Runs fail of one implementation only."""
-
-        fails: str
-
-        def run(self, trial: TrialSpec, *_: object) -> Outcome:
-            ran.append(trial.implementation)
-            status = Status.FAILED if trial.implementation == self.fails else Status.COMPLETED
-            return Outcome(status=status, reason="status 2")
-
-    def reasons(fails: str) -> set[str | None]:
-        ran.clear()
-        launcher = Failing()
-        launcher.fails = fails
-        records = run_trials(plan_trials(spec), launcher)
-        return {one.reason for one in records if one.status is Status.SKIPPED}
-
-    assert reasons("script") == {"script ×2 failed"}
-    assert ran == ["script"]
-    assert reasons("independent") == {"independent ×2 failed"}
-    assert ran.count("script") == 3
-    assert ran.count("independent") == 1
+    failed = Outcome(status=Status.FAILED, reason="status 2")
+    launcher = Answering(lambda trial: failed if trial.implementation == fails else None)
+    records = run_trials(plan_trials(spec), launcher)
+    skipped = {one.reason for one in records if one.status is Status.SKIPPED}
+    assert skipped == {f"{fails} ×2 failed"}
+    assert Counter(trial.implementation for trial in launcher.ran) == ran
 
 
 def test_what_something_outside_has_ended_is_tried_again_once() -> None:
@@ -187,15 +152,10 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
     completed = Outcome(status=Status.COMPLETED)
     crashed = Outcome(status=Status.FAILED, reason="crashed")
     answers = [killed, completed, crashed, killed, again]
-
-    class Answering(SyntheticLauncher):
-        def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
-            return answers.pop(0)
-
     said: list[str] = []
     trials = plan_trials(sweep_spec())[:3]
     with said_to(said.append):
-        records = run_trials(trials, Answering())
+        records = run_trials(trials, Answering(lambda _: answers.pop(0)))
     assert [(r.status, r.reason, r.tried_again_after) for r in records] == [
         (Status.COMPLETED, None, "killed"),
         (Status.FAILED, "crashed", None),
@@ -205,3 +165,27 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
         f"{plain_label(trial)}: killed; it is tried once more" for trial in (trials[0], trials[2])
     ]
     assert not answers
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        ([Status.COMPLETED, Status.SKIPPED], 0),
+        ([Status.SKIPPED], 1),
+        ([Status.COMPLETED, Status.FAILED], 1),
+        ([Status.COMPLETED, Status.TIMED_OUT], 1),
+        ([Status.COMPLETED, Status.OUT_OF_MEMORY], 1),
+        ([Status.COMPLETED, Status.DIVERGED], 1),
+        ([Status.WRONG_GRADIENTS, Status.FAILED], 6),
+        ([], 1),
+    ],
+)
+def test_the_exit_status_says_the_worst(statuses: list[Status], expected: int) -> None:
+    records = [record(trial(batch_size=n), status=one) for n, one in enumerate(statuses, 1)]
+    assert exit_status(records) == expected
+
+
+def test_a_baseline_alone_is_no_answer() -> None:
+    baseline = record(trial("single", "none"), status=Status.COMPLETED)
+    assert exit_status([baseline]) == 0
+    assert exit_status([baseline], asked=("ddp",)) == 1

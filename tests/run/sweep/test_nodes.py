@@ -9,24 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.exchange import VARIABLE
-from dpbench.launch.machine import Machine
-from dpbench.launch.nodes import Node
 from dpbench.launch.placement import Placement
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import recorded_variables
 from dpbench.run.sweep.nodes import parse_nodes
-from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.specs import SweepSpec
 from tests.cli.command import environment, start
-from tests.cli.stored import HERE
 from tests.ports import free_port
+from tests.waiting import commands_in
 
 TOKEN = "a-token-of-the-tests"
 SRUN = Placement(rank=1, size=2, node=1, node_count=2, address="host0", port=29603, has_store=False)
@@ -97,7 +92,6 @@ def test_torchrun_starts_one_sweep(tmp_path: Path) -> None:
 
 
 SYNTHETIC = ("--arch", "mlp", "--gpus", "1", "--no-charts")
-CPUS = Machine(cores=4, gpus=(), cuda=None, missing_backends=())
 
 
 def meeting(rank: int, port: int = 29503) -> tuple[str, ...]:
@@ -114,28 +108,17 @@ def test_a_sweep_of_two_nodes_runs_and_shows_the_token_nowhere(here: Path) -> No
         start("sweep", *options, *meeting(rank, port), cwd=here, **{VARIABLE: TOKEN})
         for rank in range(2)
     )
-    listed = [process.cmdline() for process in psutil.process_iter() if is_ours(process, here)]
+    listed = commands_in(here)
     _, said_there = follow.communicate(timeout=100)
     out, err = lead.communicate(timeout=100)
     assert (lead.returncode, follow.returncode) == (0, 0), err + said_there
     assert "node 0 (" in said_there
-    for text in (out, err, said_there, repr(listed), *contents(here)):
+    written = [one.read_text(errors="replace") for one in here.rglob("*") if one.is_file()]
+    for text in (out, err, said_there, *listed, *written):
         assert TOKEN not in text
 
 
-def is_ours(process: psutil.Process, folder: Path) -> bool:
-    try:
-        return process.cwd() == str(folder)
-    except psutil.Error:
-        return False
-
-
-def contents(folder: Path) -> list[str]:
-    return [path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()]
-
-
-@pytest.mark.usefixtures("synthetic")
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("here", "synthetic")
 def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,32 +129,3 @@ def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     assert VARIABLE not in os.environ
     monkeypatch.setenv(VARIABLE, TOKEN)
     assert VARIABLE not in dict(recorded_variables())
-
-
-def node(machine: Machine, *devices: str) -> Node:
-    return Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
-
-
-def built(*hosts: Node, **options: str) -> SweepSpec:
-    parsed = SweepOptions(**{"arch": "mlp", "data": "digits", **options})
-    return build_sweep_spec(parsed, hosts, [])
-
-
-def test_threads_are_those_that_every_host_has() -> None:
-    small = replace(CPUS, cores=2)
-    spec = built(node(CPUS, "cpu", "cpu"), node(small, "cpu", "cpu"))
-    assert (spec.group_sizes, spec.nodes) == ((1, 2, 3, 4), (2, 2))
-    assert spec.trial.threads_per_replica == 1
-    assert built(node(CPUS, "cpu", "cpu"), node(small, "cpu")).trial.threads_per_replica == 2
-
-
-def test_a_group_is_no_larger_than_all_hosts_together() -> None:
-    hosts = (node(CPUS, "cpu", "cpu"), node(CPUS, "cpu"))
-    assert built(*hosts, group_sizes="3").group_sizes == (3,)
-    with pytest.raises(UsageError, match=r"4 is above the 3 replicas of all nodes \(2 \+ 1\)"):
-        built(*hosts, group_sizes="4")
-
-
-def test_all_hosts_have_devices_of_one_kind() -> None:
-    with pytest.raises(UsageError, match="node 0 has cpu devices and node 1 cuda ones"):
-        built(node(CPUS, "cpu"), node(CPUS, "cuda:0"))

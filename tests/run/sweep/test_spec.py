@@ -1,45 +1,62 @@
-"""Options become the sweep of this machine."""
+"""Options become the sweep of a host, or of several."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
 from dpbench.errors import UsageError
+from dpbench.launch.machine import Machine
+from dpbench.launch.nodes import Node
 from dpbench.options.sweep import SweepOptions
-from dpbench.run.sweep import job
 from dpbench.run.sweep.spec import build_sweep_spec
-from tests.launch import synthetic
-
-MACHINE = replace(synthetic.machine(), cores=4)
-
-
-@pytest.fixture(autouse=True)
-def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "machine_here", lambda: MACHINE)
+from dpbench.specs import SweepSpec
+from tests.builders import HERE
 
 
-def group_sizes(**options: object) -> tuple[int, ...]:
-    """The group sizes of a sweep on a machine with four cores."""
-    parsed = SweepOptions.model_validate({"arch": "mlp", **options})
-    notes: list[str] = []
-    return build_sweep_spec(parsed, [job.host_here(parsed, notes)], notes).group_sizes
+def node(*devices: str, cores: int = 4) -> Node:
+    machine = Machine(cores=cores, gpus=(), cuda=None, missing_backends=())
+    return Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
+
+
+def built(*hosts: Node, **options: str) -> SweepSpec:
+    parsed = SweepOptions(**{"arch": "mlp", "data": "digits", **options})
+    return build_sweep_spec(parsed, hosts, [])
 
 
 @pytest.mark.parametrize(
-    ("gpus", "sizes"),
+    ("replicas", "sizes"),
     [(1, (1,)), (2, (1, 2)), (4, (1, 2, 3, 4)), (8, (1, 2, 4, 8)), (12, (1, 2, 4, 8, 12))],
 )
 def test_group_sizes_default_to_all_up_to_four_and_above_to_powers_of_two_and_the_largest(
-    gpus: int, sizes: tuple[int, ...]
+    replicas: int, sizes: tuple[int, ...]
 ) -> None:
-    assert group_sizes(gpus=gpus, oversubscribe=True) == sizes
+    assert built(node(*["cpu"] * replicas, cores=replicas)).group_sizes == sizes
 
 
 def test_the_group_size_max_is_all_replicas() -> None:
-    assert group_sizes(group_sizes="max") == (4,)
-    assert group_sizes(group_sizes="1,max", gpus=2) == (1, 2)
-    assert group_sizes(group_sizes="max,1", gpus=1) == (1,)
+    four = node(*["cpu"] * 4)
+    assert built(four, group_sizes="max").group_sizes == (4,)
+    assert built(four, group_sizes="1,max").group_sizes == (1, 4)
+    assert built(node("cpu"), group_sizes="max,1").group_sizes == (1,)
     with pytest.raises(UsageError, match=r"--group-sizes: 5 is above the 4 replicas of this mach"):
-        group_sizes(group_sizes="5,max")
+        built(four, group_sizes="5,max")
+
+
+def test_threads_are_those_that_every_host_has() -> None:
+    hosts = node("cpu", "cpu"), node("cpu", "cpu", cores=2)
+    spec = built(*hosts)
+    assert (spec.group_sizes, spec.nodes) == ((1, 2, 3, 4), (2, 2))
+    assert spec.trial.threads_per_replica == 1
+    assert built(hosts[0], node("cpu", cores=2)).trial.threads_per_replica == 2
+
+
+def test_a_group_is_no_larger_than_all_hosts_together() -> None:
+    hosts = node("cpu", "cpu"), node("cpu")
+    assert built(*hosts, group_sizes="3").group_sizes == (3,)
+    with pytest.raises(UsageError, match=r"4 is above the 3 replicas of all nodes \(2 \+ 1\)"):
+        built(*hosts, group_sizes="4")
+
+
+def test_all_hosts_have_devices_of_one_kind() -> None:
+    with pytest.raises(UsageError, match="node 0 has cpu devices and node 1 cuda ones"):
+        built(node("cpu"), node("cuda:0"))

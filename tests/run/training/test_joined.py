@@ -22,7 +22,7 @@ from dpbench.report.progress.training import TrainOutput
 from dpbench.run.training.joined import RankDescription, spec_of_world
 from dpbench.training.events import Started
 from dpbench.training.run_folder import RunFolder
-from tests.cli.training import TINY
+from tests.builders import TINY_TRAINING
 
 Printed = tuple[int, str, str]
 """Exit status, stdout, stderr."""
@@ -35,67 +35,42 @@ def commands(folder: Path, lines: Sequence[Sequence[str]], rank: int) -> list[Pr
     for number, line in enumerate(lines):
         # Another launch would have another store.
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)
-        printed.append(command(line, rank))
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = run(["train", *(word.replace("RANK", str(rank)) for word in line)])
+        printed.append((status, out.getvalue(), err.getvalue()))
     return printed
-
-
-def command(line: Sequence[str], rank: int) -> Printed:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = run(["train", *(word.replace("RANK", str(rank)) for word in line)])
-    return status, out.getvalue(), err.getvalue()
 
 
 def from_python(folder: Path, rank: int) -> tuple[int, str, str]:
     os.chdir(folder)
-    options: dict[str, Any] = {"arch": TINY[1], "limit_train": 48, "batch_size": 4}
+    options: dict[str, Any] = {"arch": TINY_TRAINING[1], "limit_train": 48, "batch_size": 4}
     options["evaluate"] = "off"
     dpbench.train(**options, epochs=1, name="first")
     trained = dpbench.train(**options, epochs=2, name="second")
     return trained.finished.steps, trained.finished.state_sha256, str(trained.folder.absolute())
 
 
-LINES: list[list[str]] = [
-    [*TINY, "--name", "joined", "--json", "--local-rank=RANK"],
-    [*TINY, "--resume", "joined", "--epochs", "3", "--json"],
-]
-
-
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[Printed]]]:
-    """Every command on both ranks: (folder, by command and rank)."""
-    folder = tmp_path_factory.mktemp("joined")
-    work = partial(commands, folder, LINES)
-    by_rank = run_ranks(work, 2, tmp_path_factory.mktemp("scratch"), 100)
-    return folder, [list(both) for both in zip(*by_rank, strict=True)]
-
-
-def test_the_ranks_of_a_launcher_make_one_training(
-    ran: tuple[Path, list[list[Printed]]],
-) -> None:
-    folder, printed = ran
-    (status, out, err), other = printed[0]
-    assert (status, other) == (0, (0, "", ""))
+def test_the_ranks_of_a_launcher_make_one_training(tmp_path: Path) -> None:
+    lines = [
+        [*TINY_TRAINING, "--name", "joined", "--json", "--local-rank=RANK"],
+        [*TINY_TRAINING, "--resume", "joined", "--epochs", "3", "--json"],
+    ]
+    first, second = run_ranks(partial(commands, tmp_path, lines), 2, tmp_path / "scratch", 100)
+    assert second == [(0, "", "")] * 2
+    (status, out, err), (resumed_status, resumed_out, resumed_err) = first
+    assert (status, resumed_status) == (0, 0)
     (line,) = out.splitlines()
     assert json.loads(line)["world_size"] == 2
     assert "4 samples per step" not in err
     assert "= 8 samples per step" in err
-    events = RunFolder.open(folder / "runs" / "joined").events()
-    started, _ = (event for event in events if isinstance(event, Started))
+    folder = RunFolder.open(tmp_path / "runs" / "joined")
+    started, _ = (event for event in folder.events() if isinstance(event, Started))
     assert len({*started.pids}) == 2
     assert started.samples_per_rank == (24, 24)
-
-
-def test_the_ranks_of_a_launcher_go_on_with_a_run(
-    ran: tuple[Path, list[list[Printed]]],
-) -> None:
-    folder, printed = ran
-    (status, out, err), other = printed[1]
-    assert (status, other) == (0, (0, "", ""))
-    assert "resuming from" in err
-    assert json.loads(out)["steps"] == 18
-    spec = RunFolder.open(folder / "runs" / "joined").header.spec
-    assert (spec.group_size, spec.epochs) == (2, 3)
+    assert "resuming from" in resumed_err
+    assert json.loads(resumed_out)["steps"] == 18
+    assert (folder.header.spec.group_size, folder.header.spec.epochs) == (2, 3)
 
 
 def test_every_rank_of_a_python_program_gets_the_result_of_each_training(tmp_path: Path) -> None:

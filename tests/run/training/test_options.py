@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from dpbench.cli.app import run
 from dpbench.options.bridge import read_options
 from dpbench.options.train import TrainOptions
 from dpbench.report.progress.training import batch_line
 from dpbench.run import presets
 from dpbench.run.training.plan import build_spec
 from dpbench.specs.training import TrainingRun, TrainingSpec
-from tests.cli.training import train
 from tests.training.jobs import training_spec
 
 
@@ -102,31 +102,14 @@ def test_the_effective_batch_counts_replicas_and_accumulation(
 def test_the_size_of_a_step_is_told_before_anything_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = ("--arch", "mlp", "--gpus", 2, "--oversubscribe", "--accumulate", 4, "--dry-run")
+    words = ["train", "--arch", "mlp", "--gpus", "2", "--oversubscribe"]
+    words += ["--accumulate", "4", "--dry-run"]
     size = "batch 64 × 2 replicas × accumulation 4 = 512 samples per step, 3 steps per epoch"
     for more in ((), ("--quiet",)):
-        assert train(*words, *more) == 0
+        assert run([*words, *more]) == 0
         assert capsys.readouterr().out == f"{size}, 10 epochs\n"
-    assert train(*words, "--json") == 0
+    assert run([*words, "--json"]) == 0
     out, err = capsys.readouterr()
     assert size in err
     assert json.loads(out)["samples_per_step"] == 512
     assert not Path("runs").exists()
-
-
-@pytest.mark.usefixtures("signals", "here")
-@pytest.mark.parametrize(
-    ("words", "note"),
-    [
-        ("--data-dir absent", "--data-dir absent has no effect with --data digits"),
-        (
-            "--lr 2e-5 --accumulate 4 --lr-scaling sqrt",
-            "the learning rate is 4e-05, for 256 samples a step instead of 64",
-        ),
-    ],
-)
-def test_what_has_another_effect_than_expected_is_told(
-    words: str, note: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert train("--arch", "mlp", "--gpus", 1, "--dry-run", *words.split()) == 0
-    assert note in capsys.readouterr().err

@@ -1,4 +1,7 @@
-"""Where a training keeps its files and what --resume goes on with; nothing is trained here."""
+"""The folder of a training: its place, its log, and what --resume goes on with.
+
+Nothing is trained here.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ import pytest
 from dpbench.errors import UsageError
 from dpbench.options.train import TrainOptions
 from dpbench.run.training.plan import TrainPlan, resume_words, with_folder
+from dpbench.run.training.running import following
 from dpbench.specs.training import TrainingRun
+from dpbench.training.events import Event, Note, to_line
 from dpbench.training.run_folder import RunFolder
 from tests.builders import HERE
 from tests.training.jobs import training_spec
@@ -20,8 +25,7 @@ OTHER = replace(SPEC, batch_size=8)
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def runs(here: Path) -> Path:
     return Path("runs")
 
 
@@ -91,3 +95,19 @@ def test_the_command_that_goes_on_repeats_the_options() -> None:
     options = TrainOptions(arch="mlp", name="one", epochs="3")
     words = "dpbench train --arch mlp --epochs 3 --resume runs/one"
     assert sorted(resume_words(options, Path("runs/one")).split()) == sorted(words.split())
+
+
+def test_every_event_is_passed_on_once_the_last_ones_at_the_end(runs: Path) -> None:
+    folder, heard = made(runs, "one"), list[Event]()
+    notes = [Note(text=text) for text in ("one", "two", "three")]
+
+    def write(*events: Note) -> None:
+        with (folder.path / "log.jsonl").open("a") as log:
+            log.writelines(f"{to_line(one)}\n" for one in events)
+
+    with following(folder.follow(), heard.append):
+        write(*notes[:2])
+        while len(heard) < 2:
+            pass
+        write(notes[2])
+    assert heard == notes
