@@ -63,8 +63,9 @@ def test_a_sweep_is_not_resumed_through_a_link(
     trials = Path("results/s/trials.jsonl")
     lines = trials.read_text().splitlines(keepends=True)
     trials.write_text("".join(lines[:-1]))  # so that something is missing
-    monkeypatch.delenv(TEST_LAUNCHERS)  # only ranks write logs
-    refused_through_a_link([*words, "--resume"], trials.with_name("logs"), capsys)
+    with monkeypatch.context() as with_ranks:
+        with_ranks.delenv(TEST_LAUNCHERS)  # only ranks write logs
+        refused_through_a_link([*words, "--resume"], trials.with_name("logs"), capsys)
 
 
 def test_the_name_of_a_file_does_nothing_to_a_terminal(foreign: Path, capsys: Captured) -> None:
