@@ -34,7 +34,8 @@ SEED = "seed"
 """The value of --columns for the columns of torch-ddp's README, from which dpbench grew."""
 SEED_KEYS = "backend,group_size,batch_size,images_per_second"
 IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
-"""Columns that identify a row; every table for people has them unless --columns names others."""
+"""Columns that identify a row; every table for people has them unless --columns names one of
+them."""
 MOST_IMPORTANT = (
     *("images_per_second", "duration_seconds", "speedup", "status"),
     *("efficiency", "loss_slope_per_second", "exposed_communication_seconds"),

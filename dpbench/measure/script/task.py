@@ -1,6 +1,6 @@
 """What a script's rank is to do: what the launcher tells the program that watches the script.
 
-It goes as JSON on the command line, so that the script's Python imports only what it needs.
+It goes as JSON on the command line of a fresh Python.
 """
 
 from __future__ import annotations

@@ -189,11 +189,12 @@ def _baseline(check: Check, workload: WorkloadSpec, folder: Path) -> Iterator[Ve
         # Not resolved: a link is how a Python knows its virtual environment.
         python = str(Path(python).absolute())
         version = Version(label=typed, folder=folder, python=python, paths=[str(place)])
-        with version.start("-c", "import dpbench.cli.app, torch", stderr=subprocess.PIPE) as trial:
-            _, said = trial.communicate()
-        if trial.returncode:
+        with version.start("-c", "import dpbench.cli.app, torch", stderr=subprocess.PIPE) as probe:
+            _, said = probe.communicate()
+        if probe.returncode:
+            why = _last_line(said) or f"exit status {probe.returncode}"
             raise UsageError(
-                f"--against-python {shlex.quote(typed)}: {_last_line(said)}; "
+                f"--against-python {shlex.quote(typed)}: {why}; "
                 "expected a Python that has torch and what dpbench needs: pip install dpbench"
             )
         yield version
