@@ -80,7 +80,7 @@ class TorchvisionClassifier(ImageClassifier):  # type: ignore[misc]
     def __init__(self, model: str, *, image: int | None = None, **fields: Any) -> None:
         """`image` is the side of the images, by default 224; other options go to
         torchvision.models.get_model. Raises UsageError for an unknown name."""
-        from torchvision import models  # type: ignore[import-untyped, unused-ignore]
+        from torchvision import models  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         if model not in models.list_models(module=models):
             raise UsageError(
