@@ -15,7 +15,7 @@ from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.answer import json_text
-from dpbench.report.footnotes import unavailable
+from dpbench.report.footnotes import Rows, unavailable
 from dpbench.report.numbers import NOISY, cell, metric_column, write
 from dpbench.report.table import MISSING, Table, filled, not_shown, text_column
 from dpbench.specs.traits import INDEPENDENT
@@ -23,7 +23,6 @@ from dpbench.specs.traits import INDEPENDENT
 if TYPE_CHECKING:
     import pandas as pd
 
-Rows = Sequence[Row]
 
 TEXT = "text"
 """The format for terminals."""

@@ -48,11 +48,8 @@ def step_times(subject: Subject) -> Drawn:
         edge = FARTHEST * max(float(np.median(np.concatenate(w))) for w in windows.values())
         names: list[str] = []
         for (row, rank), own in windows.items():
-            place, color, timed = (
-                len(names),
-                styles[series_name_of(row)]["color"],
-                np.concatenate(own),
-            )
+            place, timed = len(names), np.concatenate(own)
+            color = styles[series_name_of(row)]["color"]
             _draw_steps(axis, place - 0.14, timed, color)
             alone = [record.ranks[rank].without_sync for record in row.records]
             bare = [window.step_seconds for window in alone if window and window.step_seconds]
