@@ -41,6 +41,7 @@ def launch(context: typer.Context) -> int:
     """Start a script in several processes or on several nodes, like torchrun."""
     from dpbench.errors import Interrupted, UsageError
     from dpbench.launch import torchrun
+    from dpbench.launch.ranks import RanksFailed
     from dpbench.launch.signals import ENDING, handle_unless_ignored
     from dpbench.records.environment import usable_cores
 
@@ -67,10 +68,10 @@ def launch(context: typer.Context) -> int:
         handle_unless_ignored(number, signal.SIG_DFL)
     try:
         torchrun.run_workers(chosen, threads)
-    except torchrun.WorkersFailed as failed:
-        kept = "; the last lines of its stderr:" if failed.last_lines else ""
-        say(f"first cause: {failed}{kept}")
-        for line in failed.last_lines:
+    except RanksFailed as failed:
+        lines = failed.outcome.cause.details.splitlines() if failed.outcome.cause else []
+        say(f"first cause: {failed}{'; the last lines of its stderr:' if lines else ''}")
+        for line in lines:
             print(f"    {line}", file=sys.stderr)
         return 1
     except Interrupted as interrupted:

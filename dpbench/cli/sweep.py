@@ -14,7 +14,7 @@ OWN_SCRIPT = "your_script.py"
 """What comes after a first look at this machine."""
 
 if TYPE_CHECKING:
-    from dpbench.launch.placement import Placement
+    from dpbench.rendezvous.placement import Placement
 
 
 @command(SweepOptions)
@@ -28,7 +28,7 @@ def sweep(typed: dict[str, Any]) -> int:
     completed; 1 some row failed, or only the baseline completed; 2 usage;
     6 wrong gradients in some row; 130 interrupted.
     """
-    from dpbench.launch.placement import find_placement, remove_torchrun_variables
+    from dpbench.launch.launchers import find_placement, remove_torchrun_variables
     from dpbench.run import presets
 
     placed = find_placement(os.environ)
@@ -44,7 +44,7 @@ def sweep(typed: dict[str, Any]) -> int:
 
 
 def _sweep(options: SweepOptions, placed: Placement | None, following: str | None) -> int:
-    from dpbench.launch.exchange import VARIABLE
+    from dpbench.launch.signed_store import VARIABLE
     from dpbench.report.inventory import plan_answer
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.sweep.dry_run import describe_plan

@@ -18,11 +18,11 @@ def train(typed: dict[str, Any]) -> int:
     Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
     torchrun, dpbench launch, srun or mpirun, it joins their ranks.
     """
-    from dpbench.launch.placement import find_placement
+    from dpbench.launch.launchers import find_placement
     from dpbench.report.progress.training import TrainOutput
     from dpbench.run import presets
 
-    if "RANK" not in os.environ and (placed := find_placement(os.environ)) and placed.size:
+    if "RANK" not in os.environ and (placed := find_placement(os.environ)):
         os.environ.update(placed.variables)
     options = read_options(TrainOptions, typed, presets.find_training)
     output = TrainOutput.of(typed)

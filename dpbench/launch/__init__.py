@@ -1,1 +1,17 @@
-"""The part around all ranks of a trial: start them, watch them, report what happened."""
+"""The part around all ranks of a trial: start them, watch them, report what happened.
+
+A *rank* is one process of a trial, and its number. A *node* is one of the computers of a sweep, as
+in --nnodes; "host" stands for its name and its load only. A *machine* is what a node has: devices,
+cores and backends.
+
+    ranks          processes of this node, and the first cause when one of them fails
+    rank_process   such a process from within; `script` has those that run the user's script
+    failures       how a rank fails, and which failure is the first cause
+    outcome        how a trial ended
+    launcher       trials on this node, `cluster` on several, `collectives` of `dpbench comm`
+    launchers      the place of this process, from the variables of a launcher
+    signed_store   what nodes, or ranks of a launched training, say to each other
+    torchrun       `dpbench launch`
+
+Seconds that a trial may take are its `time_limit_seconds`; a `deadline` is a moment.
+"""

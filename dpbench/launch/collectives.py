@@ -1,4 +1,4 @@
-"""Measurements of collectives on this host, each in fresh processes of its own, and the self-test
+"""Measurements of collectives on this node, each in fresh processes of its own, and the self-test
 of a backend by the smallest of them."""
 
 from __future__ import annotations

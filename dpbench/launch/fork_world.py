@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import TypeVar
 
-from dpbench.launch.rank import is_rank, main_thread_stack, stack_path
+from torch.distributed.elastic.multiprocessing.tail_log import TailLog
+
+from dpbench.launch.rank_process import (
+    STREAMS,
+    is_rank,
+    main_thread_stack,
+    output_path,
+    stack_path,
+)
 from dpbench.launch.ranks import RanksFailed, run_ranks
 from dpbench.rendezvous.barrier import check_timeout
 from dpbench.temporary import temporary_folder
@@ -20,28 +30,24 @@ START_METHODS = ("forkserver", "spawn", "fork")
 WORLD_TIMEOUT = timedelta(minutes=5)
 
 
-class WorldFailed(RuntimeError):
-    """A rank of a world did not return. The first line names the first cause; its traceback or the
-    stacks of ranks at the time limit follow, and the ranks that failed after it."""
-
-    def __init__(self, scratch: Path, size: int, failed: RanksFailed) -> None:
-        """`scratch` is the folder with what the ranks have left."""
-        reason, raised = failed.outcome.reason or "a rank failed", failed.outcome.raised
-        if not any(stack_path(scratch, rank).exists() for rank in range(size)):
-            super().__init__(
-                f"{reason}, before its function began; the call of fork_world must stand under "
-                '`if __name__ == "__main__":`, and the function in a file that can be imported '
-                "(see above for any other error)"
-            )
-            return
-        parts = [reason, *([raised.traceback] if raised else [])]
-        for rank in range(size):
-            if stack := main_thread_stack(scratch, rank).splitlines()[1:]:
-                parts.append(f"rank {rank} was here (most recent call first):\n" + "\n".join(stack))
-        for trace in failed.traces:
-            if trace.failure and trace.failure is not raised:
-                parts.append(f"rank {trace.rank} failed, too: {trace.failure.message}")
-        super().__init__("\n\n".join(parts))
+def world_report(failed: RanksFailed, scratch: Path, size: int) -> str:
+    """The failure of a world in full: the first cause with its traceback, or the stacks of ranks at
+    the time limit, and the ranks that failed after it. `scratch` is the folder of the ranks."""
+    cause = failed.outcome.cause
+    if not any(stack_path(scratch, rank).exists() for rank in range(size)):
+        return (
+            f"{failed}, before its function began; the call of fork_world must stand under "
+            '`if __name__ == "__main__":`, and the function in a file that can be imported '
+            "(see above for any other error)"
+        )
+    parts = [str(failed), *([cause.details] if cause and cause.details else [])]
+    for rank in range(size):
+        if stack := main_thread_stack(scratch, rank).splitlines()[1:]:
+            parts.append(f"rank {rank} was here (most recent call first):\n" + "\n".join(stack))
+    for failure in failed.failures:
+        if failure.error and failure is not cause:
+            parts.append(f"after it, rank {failure.rank} {failure.words}")
+    return "\n\n".join(parts)
 
 
 def fork_world(
@@ -72,18 +78,17 @@ def fork_world(
     Raises:
         TypeError: fn is not callable or cannot be sent to a rank, or timeout is not a timedelta.
         ValueError: n is not an int of 1 or more, or another argument is invalid.
-        WorldFailed: a rank raised, exited, was killed or was too slow; the message says which and
+        RuntimeError: a rank raised, exited, was killed or was too slow; the message says which and
             why, with the traceback.
     """
     _check(fn, n, start_method, timeout)
-    with temporary_folder() as scratch:
-        seconds = timeout.total_seconds()
+    with temporary_folder() as scratch, _printing(scratch, n):
         try:
             return run_ranks(
-                fn, n, scratch, seconds, start_method=start_method, shown=True, over_tcp=True
+                fn, n, scratch, timeout.total_seconds(), start_method=start_method, over_tcp=True
             )
         except RanksFailed as failed:
-            raise WorldFailed(scratch, n, failed) from None
+            raise RuntimeError(world_report(failed, scratch, n)) from None
 
 
 def _check(fn: object, n: object, start_method: object, timeout: object) -> None:
@@ -112,3 +117,18 @@ def _check(fn: object, n: object, start_method: object, timeout: object) -> None
                 f"process ({error}); define it with `def` at the top of a module, and bind its "
                 "arguments with a partial"
             ) from None
+
+
+@contextmanager
+def _printing(scratch: Path, count: int) -> Iterator[None]:
+    """Print what the ranks write, each line with the rank in front."""
+    prefixes = {number: f"[rank {number}] " for number in range(count)}
+    tails = []
+    for name in STREAMS:
+        files = {number: str(output_path(scratch, number, name)) for number in range(count)}
+        tails.append(TailLog("rank", files, getattr(sys, name), prefixes).start())
+    try:
+        yield
+    finally:
+        for tail in tails:
+            tail.stop()

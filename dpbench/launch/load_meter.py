@@ -1,4 +1,4 @@
-"""The load that other processes put on this host, from the kernel's counters."""
+"""The load that other processes put on this node, from the kernel's counters."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ nvidia-smi topo."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """The devices and backends of one host."""
+    """The devices and backends of one node."""
 
     cores: int
     gpus: tuple[Accelerator, ...]
@@ -112,7 +112,7 @@ def _shared(devices: Sequence[str]) -> bool:
 
 
 def inspect_machine() -> Machine:
-    """Inspect this host; CUDA is only touched in a rank, never in this process.
+    """Inspect this node; CUDA is only touched in a rank, never in this process.
 
     Raises UsageError in a process that is itself one of several ranks, since all of them would
     measure.

@@ -15,7 +15,7 @@ from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
-    from dpbench.launch.rank import Failure
+    from dpbench.launch.failures import RankFailure
     from dpbench.measure.trial import RankReport
 
 
@@ -28,8 +28,8 @@ class Outcome:
     reason: str | None = None
     killed: bool = False
     """True if something outside ended it, such as kill -9: another try may succeed."""
-    raised: Failure | None = None
-    """The exception of a rank that ended it, if there is one."""
+    cause: RankFailure | None = None
+    """The first failure of a rank, if ranks failed."""
     ranks: tuple[Any, ...] = ()
     """Measurements of each rank."""
     item: str = "samples"
@@ -60,7 +60,7 @@ def attempt(label: str, run: Callable[[], Outcome]) -> tuple[Outcome, dict[str, 
     }
 
 
-def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
+def outcome_of_reports(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
     """The outcome: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
     proofs = [report.verification for report in reports if report.verification is not None]

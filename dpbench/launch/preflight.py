@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from dpbench import architecture
 from dpbench.data.registry import is_function
 from dpbench.errors import DpbenchError, UsageError
-from dpbench.launch.rank import is_rank
+from dpbench.launch.rank_process import is_rank
 from dpbench.launch.ranks import RanksFailed, run_in_rank
 from dpbench.measure.try_out import Tried, try_out
 
@@ -35,10 +35,10 @@ def preflight(arch: str, *, dataset: str | None, seed: int) -> Tried:
         )
     work = partial(try_out, arch, dataset=dataset, seed=seed)
     theirs = architecture.is_user_code(arch) or is_function(dataset or "")
-    return in_rank(f"architecture {arch!r}", work) if theirs and not is_rank() else work()
+    return run_user_code(f"architecture {arch!r}", work) if theirs and not is_rank() else work()
 
 
-def in_rank(what: str, work: Callable[[], T]) -> T:
+def run_user_code(what: str, work: Callable[[], T]) -> T:
     """The result of `work`, which runs the user's code, from a rank of its own.
 
     Raises UsageError: that of `work`, or one that begins with `what` if the code ends the rank.

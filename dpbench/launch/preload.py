@@ -12,7 +12,7 @@ from importlib import import_module
 from dpbench.temporary import no_garbage_collection
 
 with no_garbage_collection():
-    for name in ("dpbench.launch.rank", "dpbench.measure.trial"):
+    for name in ("dpbench.launch.rank_process", "dpbench.measure.trial"):
         with suppress(ImportError):  # a rank that needs it says what is missing
             import_module(name)
     with suppress(ImportError):

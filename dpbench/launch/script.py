@@ -1,5 +1,5 @@
 """A rank of a trial whose program is the user's script: a fresh Python of its own, as torchrun
-starts it, below the process that this host's other ranks run in."""
+starts it, below the process that dpbench starts for each rank."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from typing import Any
 import psutil
 
 from dpbench.codec import decode
-from dpbench.errors import DpbenchError
-from dpbench.launch.placement import Placement
-from dpbench.launch.rank import output_path, stack_path
+from dpbench.launch.failures import ScriptFailed
+from dpbench.launch.rank_process import output_path, stack_path
 from dpbench.measure.script import inside
 from dpbench.measure.script.task import ScriptTask
 from dpbench.measure.trial import RankReport
 from dpbench.messages import one_line
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
-from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LOOPBACK, OF_WORKERS
+from dpbench.rendezvous.placement import GLOO_INTERFACE, LOOPBACK, OF_WORKERS, Placement
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
@@ -40,11 +39,6 @@ WITHOUT_WORKERS = {
 """Arguments that a DataLoader without workers must have."""
 
 
-class ScriptFailed(DpbenchError):
-    """The script of a rank raised, or cannot be measured. The launcher names the type of what a
-    rank raised: here that of the script's exception, in a subclass of its name."""
-
-
 def measure_script(
     trial: TrialSpec, scratch: Path, environ: Mapping[str, str], deadline: float, rank: int
 ) -> RankReport:
@@ -52,7 +46,7 @@ def measure_script(
 
     Args:
         environ: the variables that the user has set.
-        deadline: when it writes its stack to `scratch`, on the host's monotonic clock.
+        deadline: when it writes its stack to `scratch`, on the monotonic clock.
     """
     faulthandler.cancel_dump_traceback_later()  # the script's process writes its own stack
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -88,8 +82,8 @@ def measure_script(
         raise ScriptFailed(words + _last_line(scratch, rank))
     found = json.loads(result.read_text())
     if failure := found.get("failure"):
-        failed: type[ScriptFailed] = type(failure["kind"], (ScriptFailed,), {})
-        raise failed(failure["text"] + _last_line(scratch, rank) * failure["has_written"])
+        words = failure["text"] + _last_line(scratch, rank) * failure["has_written"]
+        raise ScriptFailed(words, raised=failure["kind"])
     return RankReport(
         item=found["item"],
         items_per_sample=1,
@@ -127,17 +121,18 @@ def variables(trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int
     """
     together = IMPLEMENTATIONS[trial.implementation].communicates
     number, size = (rank, trial.group_size) if together else (0, 1)
-    place = Placement(
+    own = Placement(
         rank=number,
-        size=size,
+        world_size=size,
         local_rank=number,
         local_size=size,
         address=LOOPBACK,
-        port=port,
+        port=port if together else 0,  # alone, it holds its own store, at a free port
+        has_store=together,
     )
     found = {
         **environ,
-        **place.variables,
+        **own.variables,
         **OF_WORKERS,
         "OMP_NUM_THREADS": str(trial.threads_per_replica),
         "DPBENCH": "1",
@@ -145,8 +140,6 @@ def variables(trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int
     found.setdefault(GLOO_INTERFACE, "lo")
     devices: Sequence[str] = trial.devices
     if not together:
-        found["MASTER_PORT"] = "0"  # it holds its own store, at a free port
-        del found["TORCHELASTIC_USE_AGENT_STORE"]
         devices = devices[rank : rank + 1]
     if devices[0] != "cpu":
         visible = environ.get("CUDA_VISIBLE_DEVICES")

@@ -13,6 +13,7 @@ import re
 import signal
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
@@ -26,11 +27,12 @@ from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
-from dpbench.launch.placement import interface_towards
-from dpbench.launch.rank import speaks_of_lost_peer
-from dpbench.launch.signals import end_in_words, second_ends_at_once
+from dpbench.launch.failures import FailureKind, failure_of_end, speaks_of_lost_peer
+from dpbench.launch.launchers import interface_towards
+from dpbench.launch.ranks import RanksFailed
+from dpbench.launch.signals import second_ends_at_once
 from dpbench.parent_death import tied_to_this_process
-from dpbench.rendezvous.launch_variables import (
+from dpbench.rendezvous.placement import (
     GLOO_INTERFACE,
     LARGEST_PORT,
     LOOPBACK,
@@ -53,16 +55,6 @@ AGENT_LOGGERS = (
 """They log each failed worker with a traceback, which the summary repeats."""
 LAST_LINES = 20
 ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGKILL)
-
-
-class WorkersFailed(Exception):
-    """A worker of this host did not end with status 0; the text says which was the first, and
-    how."""
-
-    def __init__(self, text: str, last_lines: Sequence[str]) -> None:
-        super().__init__(text)
-        self.last_lines = tuple(last_lines)
-        """Last lines of its stderr; empty if that was not kept."""
 
 
 def refuse(message: object) -> NoReturn:
@@ -172,7 +164,7 @@ def gloo_interface(chosen: Namespace) -> str | None:
 def run_workers(chosen: Namespace, threads: int) -> None:
     """Run torchrun to its end, with `threads` for each worker unless OMP_NUM_THREADS is set.
 
-    Raises WorkersFailed; Interrupted; UsageError for what torchrun itself refuses, or a port that
+    Raises RanksFailed; Interrupted; UsageError for what torchrun itself refuses, or a port that
     is not free; LaunchError if the launchers of several nodes did not come together.
     """
     with (
@@ -194,7 +186,7 @@ def run_workers(chosen: Namespace, threads: int) -> None:
             elastic_launch(config, program)(*arguments)
             del store  # until here torch's agent gets this store when it asks for one at this port
         except ChildFailedError as error:
-            raise first_cause(error.failures, Path(logs)) from None
+            raise workers_failed(error.failures, Path(logs)) from None
         except SignalException as error:
             raise Interrupted(error.sigval) from None
         except (ValueError, AssertionError) as error:
@@ -234,24 +226,27 @@ def _leave(number: int) -> None:
     os._exit(128 + number)  # the workers die with this process
 
 
-def first_cause(failures: Mapping[int, ProcessFailure], logs: Path) -> WorkersFailed:
-    """The worker that failed first, from torch's failures by rank; `logs` is torchrun's log folder.
+def workers_failed(ends: Mapping[int, ProcessFailure], logs: Path) -> RanksFailed:
+    """The error with the workers' failures, from torch's by rank; `logs` is torchrun's log folder.
 
-    That is the earliest one that had not just lost its peer, and that the launcher has not ended.
+    Those that the launcher has ended have not failed, unless no other has ended before.
     """
-    earliest = min(failures.values(), key=lambda failure: failure.timestamp)
-    causes = []
-    for rank, failure in failures.items():
-        if failure is earliest or failure.exitcode not in ENDED_BY_LAUNCHER:
+    earliest = min(ends.values(), key=lambda end: end.timestamp)
+    failures = []
+    for rank, end in ends.items():
+        if end is earliest or end.exitcode not in ENDED_BY_LAUNCHER:
             # torchrun writes it to LOGS/RUN/attempt_N/LOCAL_RANK.
-            kept = logs.glob(f"*/attempt_*/{failure.local_rank}/stderr.log")
+            kept = logs.glob(f"*/attempt_*/{end.local_rank}/stderr.log")
             latest = max(kept, key=lambda path: path.stat().st_mtime_ns, default=None)
             text = "" if latest is None else latest.read_text(errors="replace")
-            lines = tuple(text.splitlines()[-LAST_LINES:])
-            lost_peer = speaks_of_lost_peer("\n".join(lines))
-            causes.append((lost_peer, failure.timestamp, rank, failure.exitcode, lines))
-    _, _, rank, exit_code, lines = min(causes)
-    return WorkersFailed(f"rank {rank} {end_in_words(exit_code)}", lines)
+            details = "\n".join(text.splitlines()[-LAST_LINES:])
+            failure = replace(
+                failure_of_end(rank, end.exitcode), at_seconds=end.timestamp, details=details
+            )
+            if speaks_of_lost_peer(details):
+                failure = replace(failure, kind=FailureKind.LOST_PEER)
+            failures.append(failure)
+    return RanksFailed(failures)
 
 
 def worker_variables(chosen: Namespace, threads: int, folder: Path) -> dict[str, str]:

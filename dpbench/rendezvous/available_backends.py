@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from dpbench.rendezvous.launch_variables import integer
+from dpbench.rendezvous.placement import integer
 from dpbench.specs.traits import BACKENDS, PROCESS_GROUP_BACKENDS
 
 
@@ -66,12 +66,7 @@ def local_device(rank: int, world_size: int, environ: Mapping[str, str]) -> int:
     """
     if not 0 <= rank < world_size:
         raise ValueError(f"got rank={rank} and world_size={world_size}, expected 0 <= rank < size")
-    here = None
-    if "LOCAL_WORLD_SIZE" in environ:
-        here = integer(environ, "LOCAL_WORLD_SIZE", 1, world_size)
-    if "LOCAL_RANK" in environ:
-        local_rank = integer(environ, "LOCAL_RANK", 0, (here or world_size) - 1)
-    else:
-        local_rank = rank % (here or world_size)
+    here = integer(environ, "LOCAL_WORLD_SIZE", 1, world_size, default=world_size)
+    local_rank = integer(environ, "LOCAL_RANK", 0, here - 1, default=rank % here)
     visible = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     return 0 if visible and "," not in visible else local_rank

@@ -1,10 +1,12 @@
 """Ranks that wait for each other in a store: all of them, or for one that works alone.
 
-`wait_for_ranks` finds out who did not come. It needs no process group, so that ranks can meet
-before they have one; `barrier` is the public form of it, for the ranks of a group.
+Every wait outside of a collective is `wait_until`: processes look into their store, or for another
+process, until what they wait for is there. On it stand
 
-`on_first_rank` lets one rank work alone for any length of time. In a collective the others would
-give up after their group's timeout.
+    wait_for_ranks   all ranks come, or those that did not are named; needs no process group
+    barrier          its public form, for the ranks of a group
+    on_first_rank    one rank works alone for any length of time, which in a collective would end
+                     with the group's timeout
 """
 
 from __future__ import annotations
@@ -30,13 +32,12 @@ LINGER_SECONDS = 0.5
 store."""
 
 
-def wait_for_ranks(
-    store: Store, rank: int, size: int, label: str, timeout: timedelta
-) -> str | None:
-    """Wait for all ranks; None if they came, all with the same label, else what is wrong.
+def wait_for_ranks(store: Store, rank: int, size: int, label: str, timeout: timedelta) -> None:
+    """Wait for all of the `size` ranks that share the store.
 
     The first rank that runs out of time decides for all: one that comes later gets the same
-    failure, not a barrier of its own. `size` ranks share the store.
+    failure, not a barrier of its own. Raises RuntimeError with the ranks that did not come, or that
+    came with another label.
     """
     store = PrefixStore("barriers", store)
     # Barriers are numbered by a counter of each rank in the store, so that no state is kept here.
@@ -46,12 +47,12 @@ def wait_for_ranks(
     store.set(labels[rank], label)
     missing = [*range(size)]
 
-    def is_decided() -> bool:
+    def is_decided() -> object:
         missing[:] = [each for each in missing if not store.check([labels[each]])]
-        return not missing or bool(store.check([outcome]))
+        return not missing or store.check([outcome])
 
     seconds = timeout.total_seconds()
-    _poll(is_decided, seconds)
+    wait_until(is_decided, seconds)
     if missing:
         found = f"{label!r}: {name_ranks(missing)} did not come within {seconds:g} s"
     else:
@@ -65,23 +66,26 @@ def wait_for_ranks(
     found = store.get(outcome).decode()
     if found != PASSED:
         time.sleep(LINGER_SECONDS)
-        return found
+        raise RuntimeError(found)
     # All ranks have left the previous barrier, as all came to this one.
     store.delete_key(f"barrier {number - 1}, rank {rank}")
     if rank == 0:
         store.delete_key(f"barrier {number - 1}, outcome")
-    return None
 
 
-def _poll(is_over: Callable[[], bool], seconds: float = math.inf) -> None:
-    """Return when it is over, or after so many seconds. The pause is a tenth of the wait so far,
-    so that a short wait ends soon and a long one costs little.
+def wait_until(is_over: Callable[[], object], seconds: float = math.inf) -> bool:
+    """Return True when `is_over` does, or False after so many seconds.
 
-    A store's own wait would need no polling, but Ctrl-C does not interrupt it.
+    The pause between two calls is a tenth of the wait so far, so that a short wait ends soon and a
+    long one costs little. A store's own wait would need none, but Ctrl-C does not interrupt it.
     """
     began = time.monotonic()
-    while not is_over() and (waited := time.monotonic() - began) < seconds:
+    while not is_over():
+        waited = time.monotonic() - began
+        if waited >= seconds:
+            return False
         time.sleep(min(max(waited / 10, 1e-4), LONGEST_PAUSE_SECONDS, seconds - waited))
+    return True
 
 
 def check_timeout(title: str, timeout: object) -> None:
@@ -117,8 +121,10 @@ def barrier(
     check_timeout(f"barrier {label!r}", timeout)
     group = member_group(process_group, "barrier")
     rank, size = dist.get_rank(group), dist.get_world_size(group)
-    if reason := wait_for_ranks(group.get_group_store(), rank, size, label, timeout):
-        raise RuntimeError(f"barrier {reason}")
+    try:
+        wait_for_ranks(group.get_group_store(), rank, size, label, timeout)
+    except RuntimeError as error:
+        raise RuntimeError(f"barrier {error}") from error.__cause__
 
 
 def on_first_rank(
@@ -154,7 +160,7 @@ def on_first_rank(
             raise
         finally:
             store.set(end, words)
-    _poll(lambda: bool(store.check([end])))
+    wait_until(lambda: store.check([end]))
     if words := store.get(end).decode():
         raise RuntimeError(f"cannot complete: rank 0 failed while others waited: {words}")
     return None

@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.rendezvous.available_backends import available_backends, local_device
 from dpbench.rendezvous.barrier import DEFAULT_TIMEOUT, check_timeout, wait_for_ranks
-from dpbench.rendezvous.launch_variables import LaunchVariables
+from dpbench.rendezvous.placement import Placement
 from dpbench.rendezvous.store import open_store
 from dpbench.specs.traits import BACKENDS
 from dpbench.temporary import temporary_variables
@@ -30,7 +30,7 @@ from dpbench.temporary import temporary_variables
 DEBUG_VARIABLES = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "NCCL_DEBUG": "INFO"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Membership:
     """This process's place in its group."""
 
@@ -63,27 +63,22 @@ def process_group(
         ...     model = dpbench.DistributedDataParallel(module.to(ranks.device))
 
     Reads RANK, WORLD_SIZE, MASTER_ADDR (default 127.0.0.1) and MASTER_PORT (default 29500), which
-    torchrun and dpbench launch set. The group is destroyed at the end, even if joining failed. If
-    the block raises, a group of NCCL is aborted instead, and the process has to end.
+    torchrun and dpbench launch set. At the end the group is destroyed; a group of NCCL is aborted
+    if the block raises, and the process has to end.
 
     Args:
-        backend: "gloo", "nccl" or "shm", or "nccl-legacy" or "nccl2" where torch has them; None
-            means gloo on the CPU, and nccl on CUDA.
+        backend: a name in `available_backends()`; None means gloo on the CPU, and nccl on CUDA.
         init_method: where the ranks meet instead, as for torch: "tcp://HOST:PORT", at which rank 0
             listens, or "file:///PATH", a file that is not there yet. "env://" is the same as None.
         store: one of torch's in which they meet, instead of an `init_method`.
         rank, world_size: Override the environment variables.
         timeout: how long to wait for the other ranks, here and in every collective.
         wait_for_workers: wait until all ranks are there, name those that do not come, and pass a
-            first collective, so that the next is fast. If False, a missing rank shows only as a
-            timeout of torch's, here or at the first collective.
+            first collective. If False, a missing rank shows only as a timeout of torch's.
         device: where this rank computes (torch's `device_id`); None means CUDA if there is any or
             NCCL is asked for, else the CPU. "cuda" without an index means the GPU of
             `local_device`.
         debug: let torch.distributed and NCCL log more to stderr while the block runs.
-
-    Yields:
-        This process's `rank`, the `size` of the group, its `backend`, and the `device` to use.
 
     Raises:
         TypeError, ValueError: an argument or an environment variable is invalid.
@@ -100,45 +95,38 @@ def process_group(
         )
     given = {"RANK": rank, "WORLD_SIZE": world_size}
     environ = {**os.environ, **{name: str(n) for name, n in given.items() if n is not None}}
-    variables = LaunchVariables.read(environ)
-    name, chosen = _backend_and_device(backend, device, variables)
+    own = Placement.read(environ)
+    name, on = _backend_and_device(backend, device, own)
     with _logging_more() if debug else nullcontext(), _left_at_end(name):
-        rank, size = variables.rank, variables.world_size
         try:
-            shared = store or _find_store(init_method, variables, environ, timeout)
+            shared = store or _find_store(init_method, own, environ, timeout)
             shared = PrefixStore("process_group", shared)
-            number = shared.add(f"groups of {rank}", 1)
-            label = f"{name}, {size} ranks"
-            reason = wait_for_workers and wait_for_ranks(shared, rank, size, label, timeout)
-            if reason:
-                raise RuntimeError(reason)
+            number = shared.add(f"groups of {own.rank}", 1)
+            if wait_for_workers:
+                wait_for_ranks(
+                    shared, own.rank, own.world_size, f"{name}, {own.world_size} ranks", timeout
+                )
         except RuntimeError as error:
-            own = f"this is rank {rank} of {size}"
-            raise RuntimeError(f"process_group: {error} ({own})") from error.__cause__
+            place = f"this is rank {own.rank} of {own.world_size}"
+            raise RuntimeError(f"process_group: {error} ({place})") from error.__cause__
         started = perf_counter()
-        if chosen.type == "cuda":
-            torch.cuda.set_device(chosen)
-        # NCCL connects now, and to this device: by itself it may take that of another rank.
-        bound = chosen if BACKENDS[name].cuda_only else None
+        if on.type == "cuda":
+            torch.cuda.set_device(on)
         dist.init_process_group(
             name,
             store=PrefixStore(f"group {number}", shared),
-            rank=rank,
-            world_size=size,
+            rank=own.rank,
+            world_size=own.world_size,
             timeout=timeout,
-            device_id=bound,
+            # NCCL connects now, and to this device: by itself it may take that of another rank.
+            device_id=on if BACKENDS[name].cuda_only else None,
         )
         if wait_for_workers:  # a first collective opens channels and connections
-            dist.all_reduce(torch.zeros(1, device=chosen))
-            if chosen.type == "cuda":
-                torch.cuda.synchronize(chosen)
-        yield Membership(
-            rank=rank,
-            size=size,
-            backend=name,
-            device=chosen,
-            comm_init_seconds=perf_counter() - started,
-        )
+            dist.all_reduce(torch.zeros(1, device=on))
+            if on.type == "cuda":
+                torch.cuda.synchronize(on)
+        seconds = perf_counter() - started
+        yield Membership(own.rank, own.world_size, name, on, comm_init_seconds=seconds)
 
 
 def group_class(device: torch.device) -> str:
@@ -156,7 +144,7 @@ def group_class(device: torch.device) -> str:
 
 
 def _backend_and_device(
-    backend: str | None, device: DeviceLike | None, variables: LaunchVariables
+    backend: str | None, device: DeviceLike | None, placement: Placement
 ) -> tuple[str, torch.device]:
     """The ones that `process_group` uses; raises ValueError, and RuntimeError for a backend that
     cannot be used here."""
@@ -170,7 +158,7 @@ def _backend_and_device(
         wants_cuda = cuda_only or (backend is None and torch.cuda.is_available())
         device = "cuda" if wants_cuda else "cpu"
     if str(device) == "cuda":
-        device = local_device(variables.rank, variables.world_size, os.environ)
+        device = local_device(placement.rank, placement.world_size, os.environ)
     chosen = parse_device(device)
     name = backend or ("gloo" if chosen.type == "cpu" else "nccl")
     if reason := known[name].reason:
@@ -199,14 +187,14 @@ def _left_at_end(backend: str) -> Iterator[None]:
 
 def _find_store(
     init_method: str | None,
-    variables: LaunchVariables,
+    placement: Placement,
     environ: Mapping[str, str],
     timeout: timedelta,
 ) -> Store:
     """The store in which the ranks meet, from `init_method` or the launcher's variables."""
     if init_method in (None, "env://"):
-        return open_store(variables, environ, timeout)
-    rank, size = variables.rank, variables.world_size
+        return open_store(placement, environ, timeout)
+    rank, size = placement.rank, placement.world_size
     if init_method.startswith(("tcp://", "file://")):
         with suppress(ValueError):  # an incomplete address
             store: Store = next(rendezvous(init_method, rank, size, timeout=timeout))[0]

@@ -1,6 +1,6 @@
 """The store in which the processes of a launch meet.
 
-The ranks that dpbench starts on one host meet in a file, which only their owner can read. Under
+The ranks that dpbench starts on one node meet in a file, which only their owner can read. Under
 torchrun or dpbench launch the store is the launcher's. Otherwise rank 0 holds it, at all addresses
 of its host, as torch does; at loopback alone where the ranks meet there.
 """
@@ -18,14 +18,16 @@ from torch.distributed import FileStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dpbench.errors import UsageError
-from dpbench.rendezvous.launch_variables import (
+from dpbench.rendezvous.barrier import wait_until
+from dpbench.rendezvous.placement import (
     GLOO_INTERFACE,
     LOOPBACK,
-    LaunchVariables,
+    Placement,
     endpoint_text,
 )
 
-CONNECTING_PAUSE_SECONDS = 0.05
+CONNECTING_SECONDS = 0.05
+"""Least time for a connection."""
 STORE_FILE = "DPBENCH_STORE_FILE"
 """The environment variable that names the file in which the ranks of one host meet."""
 STORE_PREFIX = "DPBENCH_STORE_PREFIX"
@@ -33,7 +35,7 @@ STORE_PREFIX = "DPBENCH_STORE_PREFIX"
 
 
 def file_variables(path: Path) -> dict[str, str]:
-    """Environment variables with which the ranks of one host meet in a file, and talk over
+    """Environment variables with which the ranks of one node meet in a file, and talk over
     loopback, unless the user has chosen another interface.
 
     A store that listens on a port would accept anyone who connects as a rank; only its owner can
@@ -48,7 +50,7 @@ _stores: dict[tuple[int, str, int], TCPStore] = {}
 ask for the next group while rank 0 has not left this one, and would find a store that ends."""
 
 
-def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: timedelta) -> Store:
+def open_store(placement: Placement, environ: Mapping[str, str], timeout: timedelta) -> Store:
     """The store of this launch; this waits only for the process that holds it.
 
     Raises:
@@ -64,14 +66,13 @@ def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: 
         # Without a number of workers it stays when they leave; the launcher removes its folder.
         store = FileStore(path)
     else:
-        key = (os.getpid(), variables.address, variables.port)
-        of_launcher = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        if key not in _stores and (variables.rank > 0 or of_launcher):
-            holder = "the launcher" if of_launcher else "rank 0"
-            _stores[key] = reach_store(variables.address, variables.port, holder, timeout)
+        key = (os.getpid(), placement.address, placement.port)
+        if key not in _stores and (placement.rank > 0 or placement.has_store):
+            holder = "the launcher" if placement.has_store else "rank 0"
+            _stores[key] = reach_store(placement.address, placement.port, holder, timeout)
         elif key not in _stores:
-            at_loopback = variables.address in (LOOPBACK, "localhost")
-            _stores[key] = serve_store(variables.port, at_loopback=at_loopback, timeout=timeout)
+            at_loopback = placement.address in (LOOPBACK, "localhost")
+            _stores[key] = serve_store(placement.port, at_loopback=at_loopback, timeout=timeout)
         store = _stores[key]
     store.set_timeout(timeout)
     # A launcher that restarts its ranks keeps the store, with the keys of the first ones.
@@ -116,20 +117,24 @@ def reach_store(address: str, port: int, holder: str, timeout: timedelta) -> TCP
 
     Torch's own client takes twice the time to give up, and prints a hundred lines.
     """
-    deadline = time.monotonic() + timeout.total_seconds()
-    while True:
-        left = max(deadline - time.monotonic(), CONNECTING_PAUSE_SECONDS)
+    seconds, trouble = timeout.total_seconds(), ""
+    deadline = time.monotonic() + seconds
+
+    def is_there() -> bool:
+        nonlocal trouble
+        left = max(deadline - time.monotonic(), CONNECTING_SECONDS)
         try:
             socket.create_connection((address, port), timeout=left).close()
-            break
         except OSError as error:
-            if time.monotonic() + CONNECTING_PAUSE_SECONDS >= deadline:
-                raise RuntimeError(
-                    f"{holder} did not come within {timeout.total_seconds():g} s: it holds the "
-                    f"store at {endpoint_text(address, port)}, and there: "
-                    f"{error.strerror or error}; look at its output, and compare that address with "
-                    "its own"
-                ) from None
-        time.sleep(CONNECTING_PAUSE_SECONDS)
-    left_time = timedelta(seconds=max(deadline - time.monotonic(), 1.0))
-    return TCPStore(address, port, is_master=False, timeout=left_time, wait_for_workers=False)
+            trouble = error.strerror or str(error)
+            return False
+        return True
+
+    if not wait_until(is_there, seconds):
+        raise RuntimeError(
+            f"{holder} did not come within {seconds:g} s: it holds the store at "
+            f"{endpoint_text(address, port)}, and there: {trouble}; look at its output, and "
+            "compare that address with its own"
+        )
+    left = timedelta(seconds=max(deadline - time.monotonic(), 1.0))
+    return TCPStore(address, port, is_master=False, timeout=left, wait_for_workers=False)

@@ -136,7 +136,7 @@ def dp_train(
         TypeError, ValueError: an argument that cannot be used, with its name and value (pydantic's
             ValidationError is a ValueError); models that differ; a loss that is no scalar.
         NonFinite: a loss or mean gradient is NaN or infinite.
-        WorldFailed: in processes, a rank raised or died; with the first cause.
+        RuntimeError: in processes, a rank raised or died; with the first cause.
     """
     chosen = replica_devices(n_gpu, devices)
     require_steps(data, len(chosen) * batch_per_replica)

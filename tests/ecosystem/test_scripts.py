@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.launch.host_launcher import HostLauncher
+from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import Outcome
 from dpbench.records.trial import Status
@@ -21,7 +21,7 @@ def run(folder: Path, implementation: str, name: str, *arguments: str) -> Outcom
     size = 1 if implementation == "single" else 2
     script = SCRIPTS / f"{name}.py"
     trial = script_trial(script, *arguments, implementation=implementation, group_size=size)
-    return HostLauncher(MACHINE, folder / "logs").run(trial, 300.0)
+    return Launcher(MACHINE, folder / "logs").run(trial, 300.0)
 
 
 @pytest.mark.timeout(1200)

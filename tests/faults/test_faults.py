@@ -26,9 +26,9 @@ import pytest
 
 from dpbench import store
 from dpbench.errors import StoreError
-from dpbench.launch import rank as ranks
-from dpbench.launch.host_launcher import HostLauncher
+from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
+from dpbench.launch.rank_process import output_path
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
@@ -72,9 +72,9 @@ def faulty(kind: str, number: int, **changes: object) -> TrialSpec:
     return trial_spec(workload=workload, implementation=implementation, backend=backend, **changes)
 
 
-def launcher(logs: Path) -> HostLauncher:
+def launcher(logs: Path) -> Launcher:
     machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
-    return HostLauncher(machine, logs)
+    return Launcher(machine, logs)
 
 
 @tries(50, FULL)
@@ -104,7 +104,7 @@ def _kill_one(
     """Kill the process that writes the output of a rank; `killed_at` gets the time."""
     over.wait(delay)
     while not over.is_set() and not killed_at:
-        outputs = {ranks.output_path(path, victim, "stdout") for path in logs.glob("*")}
+        outputs = {output_path(path, victim, "stdout") for path in logs.glob("*")}
         for child in psutil.Process().children(recursive=True):
             with suppress(OSError):
                 if Path(f"/proc/{child.pid}/fd/1").readlink() in outputs:

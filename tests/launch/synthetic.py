@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from dpbench.codec import content_hash
-from dpbench.launch.host_launcher import HostLauncher
+from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import Outcome
 from dpbench.records.collectives import (
@@ -76,7 +76,7 @@ def trial_launcher() -> SyntheticLauncher:
     return SyntheticLauncher()
 
 
-class SyntheticLauncher(HostLauncher):
+class SyntheticLauncher(Launcher):
     """Answers from the cost model; every trial completes."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class SyntheticLauncher(HostLauncher):
 
 def run_trials(
     trials: Sequence[TrialSpec],
-    launcher: HostLauncher | None = None,
+    launcher: Launcher | None = None,
     *,
     environment_id: str = "e",
     stop_after_failure: bool = False,

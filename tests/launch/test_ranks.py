@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch.fork_server import fork_server_process
-from dpbench.launch.host_launcher import HostLauncher
+from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import Outcome
 from dpbench.launch.ranks import run_ranks
@@ -40,15 +40,15 @@ def faulty(kind: str, **changes: object) -> TrialSpec:
 
 
 @pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> HostLauncher:
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
     """A launcher whose server is warm, so that times are those of the ranks."""
     logs = tmp_path_factory.mktemp("logs")
-    launcher = HostLauncher(MACHINE, logs)
+    launcher = Launcher(MACHINE, logs)
     assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
     return launcher
 
 
-def ended(launcher: HostLauncher, trial: TrialSpec, limit: float = 60) -> Outcome:
+def ended(launcher: Launcher, trial: TrialSpec, limit: float = 60) -> Outcome:
     outcome = launcher.run(trial, limit)
     assert ranks_alive() == []
     return outcome
@@ -78,7 +78,7 @@ def ranks_alive() -> list[int]:
     ],
 )
 def test_a_rank_that_ends_is_named_before_the_limit(
-    launcher: HostLauncher, kind: str, backend: str, status: Status, reason: str
+    launcher: Launcher, kind: str, backend: str, status: Status, reason: str
 ) -> None:
     outcome = ended(launcher, faulty(kind, backend=backend))
     assert outcome.status is status
@@ -95,7 +95,7 @@ def test_a_rank_that_ends_is_named_before_the_limit(
     ],
 )
 def test_a_rank_that_hangs_is_named_soon_after_the_limit(
-    launcher: HostLauncher, backend: str, kind: str, reason: str
+    launcher: Launcher, backend: str, kind: str, reason: str
 ) -> None:
     outcome = ended(launcher, faulty(kind, backend=backend), LIMIT_SECONDS)
     assert outcome.status is Status.TIMED_OUT
@@ -104,7 +104,7 @@ def test_a_rank_that_hangs_is_named_soon_after_the_limit(
     assert reason in outcome.reason
 
 
-def test_a_server_that_is_killed_takes_its_ranks_along(launcher: HostLauncher) -> None:
+def test_a_server_that_is_killed_takes_its_ranks_along(launcher: Launcher) -> None:
     server, ranks = fork_server_process(), list[psutil.Process]()
 
     def kill() -> None:
@@ -128,7 +128,7 @@ def test_a_server_that_is_killed_takes_its_ranks_along(launcher: HostLauncher) -
 
 
 def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path: Path) -> None:
-    launcher = HostLauncher(MACHINE, tmp_path / "logs")
+    launcher = Launcher(MACHINE, tmp_path / "logs")
     launcher.run(faulty("Healthy"), 60)
     assert list(tmp_path.iterdir()) == []
     trial = faulty("Raises")

@@ -13,7 +13,7 @@ import pytest
 
 from dpbench.analysis.diagnosis.causes import script_causes
 from dpbench.analysis.diagnosis.factors import break_down
-from dpbench.launch.host_launcher import HostLauncher
+from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import Outcome
 from dpbench.launch.script import replaced_arguments, variables
@@ -36,7 +36,7 @@ trial_of = partial(script_trial, SCRIPT)
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    launcher = HostLauncher(MACHINE, tmp_path / "logs")
+    launcher = Launcher(MACHINE, tmp_path / "logs")
     return lambda *arguments, seconds=60.0, **more: launcher.run(
         trial_of(*arguments, **more), seconds
     )

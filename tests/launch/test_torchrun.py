@@ -18,9 +18,10 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import torchrun
-from dpbench.launch.torchrun import WorkersFailed, first_cause
+from dpbench.launch.ranks import RanksFailed
 from dpbench.launch.torchrun import read_arguments as read
 from dpbench.launch.torchrun import run_workers as run
+from dpbench.launch.torchrun import workers_failed
 from tests.cli.command import environment, start
 from tests.ports import free_port, listening
 
@@ -230,10 +231,11 @@ def test_a_program_that_is_no_python_is_started(folder: Path) -> None:
 def test_the_rank_that_failed_first_is_named_with_its_last_lines_after_the_restarts(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(WorkersFailed) as failed:
+    with pytest.raises(RanksFailed) as failed:
         run(read(["--nproc-per-node=2", "--max-restarts=1", "script.py", "fail"]), threads=1)
     assert str(failed.value) == "rank 1 exited with status 7"
-    assert failed.value.last_lines == ("about to go, ['fail']",)
+    assert failed.value.outcome.cause is not None
+    assert failed.value.outcome.cause.details == "about to go, ['fail']"
     printed = capfd.readouterr().err.splitlines()
     assert {*printed} == {f"[rank {rank}] about to go, ['fail']" for rank in (0, 1)}
     attempts = [worker["TORCHELASTIC_RESTART_COUNT"] for worker in told(folder, 1)]
@@ -297,7 +299,7 @@ def test_a_rank_that_lost_its_peer_or_that_the_launcher_ended_is_no_first_cause(
         folder = tmp_path / "run_x" / "attempt_0" / str(rank)
         folder.mkdir(parents=True)
         (folder / "stderr.log").write_text(text)
-    assert str(first_cause(failures, tmp_path)) == expected
+    assert str(workers_failed(failures, tmp_path)) == expected
 
 
 LONG = "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(1)\nprint('the end')\n"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dpbench
 from dpbench.rendezvous.available_backends import local_device, missing_reason
-from dpbench.rendezvous.launch_variables import LaunchVariables
+from dpbench.rendezvous.placement import Placement
 from dpbench.specs.traits import BACKENDS
 
 
@@ -95,9 +95,9 @@ def test_ranks_of_a_host_share_no_gpu(hosts: int, here: int) -> None:
 
 
 def test_the_address_and_the_port_have_torchs_defaults() -> None:
-    there = LaunchVariables.read(BOTH)
-    assert there == LaunchVariables(rank=1, world_size=2, address="127.0.0.1", port=29500)
-    told = LaunchVariables.read({**BOTH, "MASTER_ADDR": "host0", "MASTER_PORT": "1"})
+    there = Placement.read(BOTH)
+    assert there == Placement(rank=1, world_size=2, address="127.0.0.1", port=29500)
+    told = Placement.read({**BOTH, "MASTER_ADDR": "host0", "MASTER_PORT": "1"})
     assert (told.address, told.port) == ("host0", 1)
 
 
@@ -117,4 +117,4 @@ def test_an_error_names_the_variable_its_value_and_the_remedy(
     environ: dict[str, str], words: str
 ) -> None:
     with pytest.raises(ValueError, match=f"{words}.*; start it with torchrun or dpbench launch"):
-        LaunchVariables.read(environ)
+        Placement.read(environ)

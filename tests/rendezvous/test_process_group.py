@@ -21,7 +21,7 @@ import torch.distributed as dist
 from dpbench.launch.ranks import run_ranks
 from dpbench.rendezvous import process_group as process_groups
 from dpbench.rendezvous.available_backends import Availability
-from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
+from dpbench.rendezvous.placement import LOOPBACK, Placement
 from dpbench.rendezvous.process_group import group_class, process_group
 from dpbench.rendezvous.store import STORE_FILE, STORE_PREFIX, open_store, serve_store
 from tests.ports import free_port, listening
@@ -196,7 +196,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 
 def test_keys_are_under_a_prefix_that_only_those_know_who_were_told() -> None:
     served = serve_store(at_loopback=True)
-    place = LaunchVariables(rank=1, world_size=2, address=LOOPBACK, port=served.port)
+    place = Placement(rank=1, world_size=2, address=LOOPBACK, port=served.port)
     told = open_store(place, {STORE_PREFIX: "a secret"}, LONG)
     told.set("address", "of a rank")
     untold = open_store(place, {}, LONG)
@@ -207,7 +207,7 @@ def test_keys_are_under_a_prefix_that_only_those_know_who_were_told() -> None:
 
 
 def test_a_rank_whose_launcher_has_removed_its_folder_does_not_wait_for_it(tmp_path: Path) -> None:
-    place = LaunchVariables(rank=0, world_size=1, address=LOOPBACK, port=1)
+    place = Placement(rank=0, world_size=1, address=LOOPBACK, port=1)
     with pytest.raises(RuntimeError, match="the launcher has ended"):
         open_store(place, {STORE_FILE: str(tmp_path / "gone" / "store")}, LONG)
 

@@ -16,8 +16,8 @@ from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.subject import of_folder, of_published
 from dpbench.errors import StoreError
+from dpbench.launch.cluster import Node
 from dpbench.launch.machine import Machine
-from dpbench.launch.nodes import Node
 from dpbench.options.bridge import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status

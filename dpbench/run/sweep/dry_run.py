@@ -8,7 +8,7 @@ from dataclasses import replace
 from time import monotonic
 
 from dpbench import units
-from dpbench.launch.host_launcher import HostLauncher
+from dpbench.launch.launcher import Launcher
 from dpbench.records.trial import Status
 from dpbench.run.sweep.job import Job
 from dpbench.run.sweep.measuring import lasting, launcher_for, unusable_rows
@@ -79,7 +79,7 @@ def _needs_in_words(job: Job) -> str:
     return f"A run needs {units.counted(needed, unit)}, or --oversubscribe. "
 
 
-def estimate_in_words(trials: Iterable[TrialSpec], launcher: HostLauncher) -> str:
+def estimate_in_words(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
     """The time that the trials take, from some steps of the plain module for each batch size, or
     why it is not known."""
     runs = list(trials)

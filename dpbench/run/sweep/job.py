@@ -13,8 +13,8 @@ from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
 from dpbench.codec import differing_fields
 from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
-from dpbench.launch.nodes import Node, NodeLost, Team, joined_nodes
-from dpbench.launch.placement import NodeRequest
+from dpbench.launch.cluster import Cluster, Node, NodeLost, joined_cluster
+from dpbench.launch.launchers import NodeRendezvous
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.interrupts import as_exceptions
@@ -34,7 +34,7 @@ class Job:
 
     spec: SweepSpec
     nodes: Sequence[Node]
-    """The hosts that measure it, of which the first plans and records; one without a `team`."""
+    """The nodes that measure it, of which the first plans and records; one without a `cluster`."""
     folder: Path
     command: Sequence[str]
     """The command line after "dpbench"."""
@@ -44,7 +44,7 @@ class Job:
     stop_after_failure: bool = False
     notes: Sequence[str] = ()
     """Notes that the user must see once it is known that the sweep can run."""
-    team: Team | None = None
+    cluster: Cluster | None = None
     """This node's connection to the others."""
 
     @cached_property
@@ -55,26 +55,26 @@ class Job:
     @property
     def here(self) -> Node:
         """This host."""
-        return self.team.me if self.team else self.nodes[0]
+        return self.cluster.me if self.cluster else self.nodes[0]
 
     @property
     def to_finish(self) -> str | None:
         """The command that finishes a sweep after an interrupt; other commands have none."""
         if self.command[:1] != ["sweep"]:
             return None
-        name = self.nodes[0].folder if self.team else self.folder.name
+        name = self.nodes[0].folder if self.cluster else self.folder.name
         again = finishing_command(self.command, self.spec, name)
-        return f"on every node, as before: {again}" if self.team else again
+        return f"on every node, as before: {again}" if self.cluster else again
 
 
 @contextmanager
-def planned(options: SweepOptions, request: NodeRequest | None) -> Iterator[Job]:
+def planned(options: SweepOptions, request: NodeRendezvous | None) -> Iterator[Job]:
     """The sweep of these options on this machine or, while the context lasts, on the nodes of the
     `request`, which have joined each other.
 
     Raises UsageError if the sweep cannot run or is not the one to resume, StoreError for a new
-    folder that already exists or a missing one to resume, what `joined_nodes` raises, and NodeLost,
-    which says how to finish.
+    folder that already exists or a missing one to resume, what `joined_cluster` raises, and
+    NodeLost, which says how to finish.
     """
     earlier = None
     if request is not None and request.node_rank:  # for the logs of failed trials
@@ -89,7 +89,7 @@ def planned(options: SweepOptions, request: NodeRequest | None) -> Iterator[Job]
             store.require_free(folder)
     notes = [f"warning: {one}" for one in earlier.warnings] if earlier else []
     here = host_here(options, notes, request, folder.name)
-    team = None
+    cluster = None
     with ExitStack() as stack:
         if request is not None:
             if options.searches_batch:
@@ -97,12 +97,12 @@ def planned(options: SweepOptions, request: NodeRequest | None) -> Iterator[Job]
                     f"--batch-sizes {LARGEST}: it is looked for on one node; expected a number"
                 )
             stack.enter_context(as_exceptions())
-            team = stack.enter_context(joined_nodes(request, here))
+            cluster = stack.enter_context(joined_cluster(request, here))
         elif options.searches_batch:
             from dpbench.run.sweep.largest_batch import with_largest
 
             options = with_largest(options, here, notes)
-        nodes = team.nodes if team else (here,)
+        nodes = cluster.nodes if cluster else (here,)
         spec = build_sweep_spec(options, nodes, notes)
         if earlier is not None:
             _check_resumable(earlier, spec)
@@ -115,7 +115,7 @@ def planned(options: SweepOptions, request: NodeRequest | None) -> Iterator[Job]
             earlier=earlier,
             stop_after_failure=options.stop_after_failure,
             notes=notes,
-            team=team,
+            cluster=cluster,
         )
         try:
             yield job
@@ -139,7 +139,7 @@ def job_here(options: SweepOptions, folder: Path, command: Sequence[str]) -> Job
 
 
 def host_here(
-    options: SweepOptions, notes: list[str], request: NodeRequest | None = None, folder: str = ""
+    options: SweepOptions, notes: list[str], request: NodeRendezvous | None = None, folder: str = ""
 ) -> Node:
     """This host, alone or as a node, with the devices that it offers; raises UsageError for those
     that it does not have."""

@@ -16,8 +16,8 @@ import psutil
 from dpbench import units
 from dpbench.data.registry import prepare_dataset
 from dpbench.errors import UsageError
-from dpbench.launch.host_launcher import HostLauncher
-from dpbench.launch.nodes import Node
+from dpbench.launch.cluster import Node
+from dpbench.launch.launcher import Launcher
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -61,7 +61,7 @@ def with_largest(options: SweepOptions, host: Node, notes: list[str]) -> SweepOp
         dataset = spec.trial.workload.dataset
         samples = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
         most = LARGEST_SAMPLES if samples is None else max(1, samples // largest_group)
-        launcher = HostLauncher(host.machine, scratch / "logs", scratch)
+        launcher = Launcher(host.machine, scratch / "logs", scratch)
         if reason := launcher.unusable_reason(trial):
             raise UsageError(f"{OPTION}: {plain_label(trial)} cannot be tried: {reason}")
         if gpus := host.machine.gpus:
@@ -78,9 +78,7 @@ def with_largest(options: SweepOptions, host: Node, notes: list[str]) -> SweepOp
     return options.model_copy(update={"batch_sizes": every})
 
 
-def _peak(
-    launcher: HostLauncher, trial: TrialSpec, notes: list[str], batch_size: int
-) -> int | None:
+def _peak(launcher: Launcher, trial: TrialSpec, notes: list[str], batch_size: int) -> int | None:
     """Peak memory in bytes; None for a batch that does not fit.
 
     Raises UsageError for a failure that is not of memory or time.

@@ -16,10 +16,10 @@ from dpbench.data.registry import is_function, prepare_dataset
 from dpbench.data.user_code import files_sha256, named_files
 from dpbench.errors import DataError, UsageError
 from dpbench.files import folder_inside
-from dpbench.launch.host_launcher import HostLauncher
-from dpbench.launch.nodes import NodesLauncher, follow_orders
+from dpbench.launch.cluster import ClusterLauncher, follow_orders
+from dpbench.launch.launcher import Launcher
 from dpbench.launch.outcome import Outcome, attempt
-from dpbench.launch.preflight import in_rank
+from dpbench.launch.preflight import run_user_code
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
@@ -105,12 +105,12 @@ def measure(job: Job, progress: TrialProgress, goals: Iterable[int] | None = Non
 def follow(job: Job, progress: TrialProgress) -> None:
     """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
     NodeLost."""
-    team = job.team
-    assert team is not None, "only a node follows"
+    cluster = job.cluster
+    assert cluster is not None, "only a node follows"
     progress.note(*job.notes)
     try:
         with launcher_for(job) as here:
-            follow_orders(team, here, job.trials, job.spec.time_limit_seconds)
+            follow_orders(cluster, here, job.trials, job.spec.time_limit_seconds)
     finally:
         with suppress(OSError):  # it stays if something was left in it
             job.folder.rmdir()
@@ -118,7 +118,7 @@ def follow(job: Job, progress: TrialProgress) -> None:
 
 def run_trial(
     trial: TrialSpec,
-    launcher: HostLauncher,
+    launcher: Launcher,
     earlier: Sequence[TrialRecord],
     *,
     environment_ids: Sequence[str],
@@ -203,7 +203,7 @@ def lasting(
     ]
 
 
-def unusable_rows(trials: Sequence[TrialSpec], launcher: HostLauncher) -> dict[TrialSpec, str]:
+def unusable_rows(trials: Sequence[TrialSpec], launcher: Launcher) -> dict[TrialSpec, str]:
     """The configurations that this machine cannot run, each with the reason. Raises UsageError if
     none of those with a process group can run."""
     configurations = dict.fromkeys(trial.configuration for trial in trials)
@@ -243,7 +243,7 @@ def _require_same_code(job: Job, stored_words: Callable[[], str]) -> None:
 
 
 @contextmanager
-def launcher_for(job: Job, logs: Path | None = None) -> Iterator[HostLauncher]:
+def launcher_for(job: Job, logs: Path | None = None) -> Iterator[Launcher]:
     """A launcher with its datasets prepared; the logs of failed trials go into the job's folder,
     unless `logs` is another one."""
     if launchers := test_launchers():
@@ -252,12 +252,12 @@ def launcher_for(job: Job, logs: Path | None = None) -> Iterator[HostLauncher]:
     with temporary_folder() as scratch:
         logs = logs or folder_inside(job.folder, LOGS_FOLDER)
         _prepare_datasets(job, scratch)
-        if job.team is None or job.here.number:
-            launcher = HostLauncher(job.here.machine, logs, scratch)
+        if job.cluster is None or job.here.number:
+            launcher = Launcher(job.here.machine, logs, scratch)
         else:
-            launcher = NodesLauncher(job.team, job.trials, logs, scratch)
-        if job.team is not None:
-            job.team.agree(content_hash([trial.trial_id for trial in job.trials]))
+            launcher = ClusterLauncher(job.cluster, job.trials, logs, scratch)
+        if job.cluster is not None:
+            job.cluster.agree(content_hash([trial.trial_id for trial in job.trials]))
         yield launcher
 
 
@@ -271,7 +271,7 @@ def _prepare_datasets(job: Job, cache: Path) -> None:
     for dataset in datasets:
         work = partial(prepare_dataset, dataset, data_dir=job.data_dir, cache=cache)
         theirs = is_function(dataset)
-        counts[dataset] = in_rank(f"dataset {dataset!r}", work) if theirs else work()
+        counts[dataset] = run_user_code(f"dataset {dataset!r}", work) if theirs else work()
     for trial in job.trials if datasets else ():
         samples = counts[trial.workload.dataset]
         if samples is not None and trial.global_batch_size > samples:

@@ -8,19 +8,21 @@ from __future__ import annotations
 import os
 
 from dpbench.errors import UsageError
-from dpbench.launch.exchange import TOKEN_REMEDY, VARIABLE, given_token
-from dpbench.launch.placement import NodeRequest, Placement
+from dpbench.launch.launchers import NodeRendezvous
+from dpbench.launch.signed_store import TOKEN_REMEDY, VARIABLE, given_token
 from dpbench.messages import printable
 from dpbench.options.bridge import as_typed, option_name, options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
-from dpbench.rendezvous.launch_variables import LARGEST_PORT, parse_endpoint
+from dpbench.rendezvous.placement import LARGEST_PORT, Placement, parse_endpoint
 
+POD = "JOB_COMPLETION_INDEX"
+"""The variable with the number of the node in an indexed job of Kubernetes."""
 OWN_OPTIONS = ("gpus", "data_dir")
 """Options that may differ between nodes."""
 
 
-def parse_nodes(options: SweepOptions, placed: Placement | None) -> NodeRequest | None:
+def parse_nodes(options: SweepOptions, placed: Placement | None) -> NodeRendezvous | None:
     """This node's place from the options and, for what they leave out, from the launcher.
 
     None for a sweep on this host alone. Raises UsageError for what is missing.
@@ -38,6 +40,8 @@ def parse_nodes(options: SweepOptions, placed: Placement | None) -> NodeRequest 
         return None
     if count == 1 and not rank:
         return None
+    if rank is None and (pod := os.environ.get(POD, "")).isdecimal():
+        rank = int(pod)
     if rank is None:
         raise UsageError(
             f"--nnodes {count} needs --node-rank: 0 on the node that records, another on every "
@@ -53,9 +57,9 @@ def parse_nodes(options: SweepOptions, placed: Placement | None) -> NodeRequest 
                 f"--rdzv-endpoint {printable(repr(options.rdzv_endpoint), 60)}: expected HOST:PORT "
                 f"with a port from 1 to {LARGEST_PORT}, as in host0:29503 or [fe80::1]:29503"
             )
-        host, port = parsed
+        address, port = parsed
     elif placed and placed.address:
-        host, port = placed.address, placed.port
+        address, port = placed.address, placed.port
     else:
         raise UsageError(
             f"--nnodes {count} needs --rdzv-endpoint: where node 0 can be reached, as in "
@@ -66,10 +70,10 @@ def parse_nodes(options: SweepOptions, placed: Placement | None) -> NodeRequest 
             f"{count} nodes need a token that they share; expected the same {VARIABLE} in the "
             f"environment of all of them; {TOKEN_REMEDY}"
         )
-    return NodeRequest(
+    return NodeRendezvous(
         node_count=count,
         node_rank=rank,
-        host=host,
+        address=address,
         port=port,
         token=token,
         has_store=bool(placed and placed.has_store and options.rdzv_endpoint is None),

@@ -24,7 +24,7 @@ from dpbench.specs.shares import replicas_by_host
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, OWN_BATCH_SIZE, SINGLE
 
 if TYPE_CHECKING:
-    from dpbench.launch.nodes import Node
+    from dpbench.launch.cluster import Node
 
 
 def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[str]) -> SweepSpec:

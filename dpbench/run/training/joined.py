@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import torch
@@ -22,14 +21,14 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from dpbench.codec import decode, encode
 from dpbench.errors import DpbenchError, TrainingFailed, UsageError
-from dpbench.launch.exchange import JOIN_SECONDS, Exchange, given_token
-from dpbench.launch.rank import speaks_of_lost_peer
+from dpbench.launch.failures import speaks_of_lost_peer
+from dpbench.launch.signed_store import JOIN_SECONDS, SignedStore, given_token
 from dpbench.messages import said_to
 from dpbench.options.bridge import as_typed
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import capture, usable_cores
 from dpbench.rendezvous.available_backends import available_backends, local_device
-from dpbench.rendezvous.launch_variables import LaunchVariables
+from dpbench.rendezvous.placement import Placement
 from dpbench.rendezvous.store import open_store
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
@@ -44,7 +43,6 @@ from dpbench.training.rank import train_rank
 
 TIMED_OUT = ("timed out waiting", "did not come within")
 """Words of gloo, and of `barrier`."""
-PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,23 +58,23 @@ class RankDescription:
 class Launch:
     """The ranks of one launch, and the store in which they leave values for each other."""
 
-    def __init__(self, variables: LaunchVariables, environ: Mapping[str, str]) -> None:
+    def __init__(self, placement: Placement, environ: Mapping[str, str]) -> None:
         """Waits for all ranks.
 
         Raises RuntimeError if the store is not there in time, LaunchError naming the ranks that do
         not come, UsageError for an invalid token or a GPU that is not there.
         """
-        self.rank = variables.rank
+        self.rank = placement.rank
         token = given_token(environ) or ""
-        description = encode(_describe_rank(variables, environ))
+        description = encode(_describe_rank(placement, environ))
         timeout = timedelta(seconds=JOIN_SECONDS)
-        of_all = PrefixStore("dpbench train", open_store(variables, environ, timeout))
+        of_all = PrefixStore("dpbench train", open_store(placement, environ, timeout))
         # A program may train more than once in one launch, on every rank alike.
         number = of_all.add(f"trainings of {self.rank}", 1)
         store = PrefixStore(f"training {number}", of_all)
-        size = variables.world_size
-        self._exchange = Exchange(store, token, "rank", member=self.rank, members=size)
-        described = self._exchange.join(description, JOIN_SECONDS)
+        size = placement.world_size
+        self._store = SignedStore(store, token, "rank", member=self.rank, members=size)
+        described = self._store.join(description, JOIN_SECONDS)
         self.ranks = [decode(RankDescription, one) for one in described]
         """The descriptions of all ranks."""
         hosts = [one.host for one in self.ranks]
@@ -87,14 +85,13 @@ class Launch:
     def put(self, key: str, **values: object) -> None:
         """Leave values for the other ranks, which json.dumps takes; an `error` with the `kind` of
         exception is raised where they are waited for."""
-        self._exchange.put(key, values)
+        self._store.put(key, values)
 
     def wait_for(self, key: str) -> dict[str, Any]:
         """The values that a rank leaves under the key, once they are there; raises the error that
         it leaves instead, and TrainingFailed if the store is gone."""
         try:
-            while (found := self._exchange.get(key)[1]) is None:
-                sleep(PAUSE_SECONDS)
+            found = self._store.wait_for(key)
         except RuntimeError:  # of torch
             raise TrainingFailed(
                 "the launch has ended; look at the output of its first rank"
@@ -116,11 +113,11 @@ def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
     Every rank returns the run folder and the end when all have trained, or raises DpbenchError.
     """
     try:
-        variables = LaunchVariables.read(os.environ)
+        placement = Placement.read(os.environ)
     except ValueError as error:
         raise UsageError(f"{error}, or unset RANK to train without a launcher") from None
     try:
-        launch = Launch(variables, os.environ)
+        launch = Launch(placement, os.environ)
     except RuntimeError as error:
         raise TrainingFailed(str(error)) from None
     if launch.rank == 0:
@@ -129,16 +126,16 @@ def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
         return train_as_other(launch, options, output)
 
 
-def _describe_rank(variables: LaunchVariables, environ: Mapping[str, str]) -> RankDescription:
+def _describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDescription:
     """Report of this rank on itself: its GPU by LOCAL_RANK, if there is any."""
     try:
-        index = local_device(variables.rank, variables.world_size, environ)
+        index = local_device(placement.rank, placement.world_size, environ)
     except ValueError as error:
         raise UsageError(str(error)) from None
     gpus = torch.cuda.device_count()
     if gpus and index >= gpus:
         raise UsageError(
-            f"rank {variables.rank}: there is no GPU {index}, but {gpus}; start fewer processes a "
+            f"rank {placement.rank}: there is no GPU {index}, but {gpus}; start fewer processes a "
             "host"
         )
     return RankDescription(

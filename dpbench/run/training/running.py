@@ -68,12 +68,11 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
             work = partial(train_rank, job)
             finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
         except RanksFailed as failed:
-            raised, hint = failed.outcome.raised, f"; what the ranks printed is in {scratch}"
-            kind = SAID_BY_RANKS.get(raised.kind) if raised else None
-            if raised is None or kind is None:
-                words = failed.outcome.reason or "the ranks failed"
-                raise TrainingFailed(f"{words}{hint}") from None
-            raise kind(raised.text + ("" if kind in REFUSALS else hint)) from None
+            cause, hint = failed.outcome.cause, f"; what the ranks printed is in {scratch}"
+            kind = SAID_BY_RANKS.get(cause.error) if cause else None
+            if cause is None or kind is None:
+                raise TrainingFailed(f"{failed}{hint}") from None
+            raise kind(cause.message + ("" if kind in REFUSALS else hint)) from None
         if options.debug:
             output.note(f"--debug: what the ranks printed is in {scratch}")
         else:

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpbench.errors import UsageError
+from dpbench.launch.cluster import Node
 from dpbench.launch.machine import Machine
-from dpbench.launch.nodes import Node
 from dpbench.launch.outcome import Outcome
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Accelerator
@@ -52,7 +52,7 @@ class Failing(Filling):
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Found:
-    monkeypatch.setattr(largest_batch, "HostLauncher", Filling)
+    monkeypatch.setattr(largest_batch, "Launcher", Filling)
     free = SimpleNamespace(available=2000 * MIB, total=2000 * MIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
 
@@ -83,7 +83,7 @@ def test_a_replica_takes_most_of_the_memory_of_its_gpu(found: Found) -> None:
 def test_a_failure_that_is_not_of_memory_ends_the_search(
     found: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(largest_batch, "HostLauncher", Failing)
+    monkeypatch.setattr(largest_batch, "Launcher", Failing)
     with pytest.raises(UsageError, match="batch 2 failed: no such layer"):
         found(batch_sizes="max")
 

@@ -14,17 +14,17 @@ import pytest
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
-from dpbench.launch.exchange import VARIABLE
-from dpbench.launch.placement import Placement
+from dpbench.launch.signed_store import VARIABLE
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import recorded_variables
+from dpbench.rendezvous.placement import Placement
 from dpbench.run.sweep.nodes import parse_nodes
 from tests.cli.command import environment, start
 from tests.ports import free_port
 from tests.waiting import commands_in
 
 TOKEN = "a-token-of-the-tests"
-SRUN = Placement(rank=1, size=2, node=1, node_count=2, address="host0", port=29603, has_store=False)
+SRUN = Placement(rank=1, world_size=2, node=1, node_count=2, address="host0", port=29603)
 TYPED = SweepOptions(nnodes=2, node_rank=1, rdzv_endpoint="[::1]:29503")
 
 
@@ -37,7 +37,6 @@ TYPED = SweepOptions(nnodes=2, node_rank=1, rdzv_endpoint="[::1]:29503")
         (TYPED, None, (2, 1, "::1", 29503, False)),
         (SweepOptions(), SRUN, (2, 1, "host0", 29603, False)),
         (SweepOptions(), replace(SRUN, has_store=True), (2, 1, "host0", 29603, True)),
-        (SweepOptions(nnodes=2), replace(SRUN, node_count=None), (2, 1, "host0", 29603, False)),
         (TYPED.model_copy(update={"node_rank": None}), SRUN, (2, 1, "::1", 29503, False)),
     ],
 )
@@ -49,14 +48,22 @@ def test_options_come_before_what_the_launcher_says(
 ) -> None:
     monkeypatch.setenv(VARIABLE, TOKEN)
     found = parse_nodes(options, placed)
-    names = ("node_count", "node_rank", "host", "port", "has_store")
+    names = ("node_count", "node_rank", "address", "port", "has_store")
     assert (None if found is None else tuple(getattr(found, name) for name in names)) == expected
+
+
+def test_kubernetes_numbers_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
+    found = parse_nodes(TYPED.model_copy(update={"node_rank": None}), None)
+    assert found is not None
+    assert found.node_rank == 1
 
 
 @pytest.mark.parametrize(
     ("options", "placed", "message"),
     [
-        (SweepOptions(), replace(SRUN, address=None), "or MASTER_ADDR from a launcher"),
+        (SweepOptions(), replace(SRUN, address=""), "or MASTER_ADDR from a launcher"),
         (SweepOptions(), SRUN, rf"2 nodes need a token .* expected the same {VARIABLE}"),
     ],
 )

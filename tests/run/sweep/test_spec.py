@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dpbench.errors import UsageError
+from dpbench.launch.cluster import Node
 from dpbench.launch.machine import Machine
-from dpbench.launch.nodes import Node
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import SweepSpec

@@ -6,15 +6,23 @@ import math
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from dpbench.launch import causes
-from dpbench.launch.causes import RankTrace, hang_of, outcome_of
-from dpbench.launch.outcome import judge_trial
-from dpbench.launch.rank import Failure, failure_of, stack_path
+from dpbench.launch import failures
+from dpbench.launch.failures import (
+    FailureKind,
+    RankFailure,
+    failure_of_end,
+    failure_of_exception,
+    failure_of_hang,
+    outcome_of_failures,
+)
+from dpbench.launch.outcome import outcome_of_reports
+from dpbench.launch.rank_process import main_thread_stack, stack_path
 from dpbench.measure import device
 from dpbench.measure.trial import RankReport
 from dpbench.records.trial import Status, Verification
@@ -37,42 +45,41 @@ Thread 0x00008f (most recent call first):
 """
 IN_OUR_REDUCER = f"""Timeout (0:00:03)!
 Thread 0x00008f (most recent call first):
-  File "{Path(causes.__file__).parents[1]}/parallel/ddp/buckets.py", line 259 in wait
+  File "{Path(failures.__file__).parents[1]}/parallel/ddp/buckets.py", line 259 in wait
   File "{TORCH}/autograd/graph.py", line 824 in _engine_run_backward
 """
 
 
-def failure(text: str = "words", at_seconds: float = 1.0, *, lost: bool = False) -> Failure:
-    return Failure(at_seconds=at_seconds, kind="E", text=text, lost_peer=lost)
+def raised(rank: int, message: str = "words", at_seconds: float = 1.0) -> RankFailure:
+    return replace(failure_of_exception(rank, ValueError(message), 0.0), at_seconds=at_seconds)
 
 
-def trace(rank: int, **changes: object) -> RankTrace:
-    return RankTrace(rank=rank, **changes)  # type: ignore[arg-type]
-
-
-LOST = trace(0, failure=failure(lost=True))
-WAITING = trace(0, hung="was in all_reduce (c10d.py:1)", waited_in="all_reduce")
+LOST = replace(raised(0, "Broken pipe"), words="raised ValueError: Broken pipe")
+WAITING = RankFailure(
+    rank=0,
+    kind=FailureKind.HUNG,
+    words="was in all_reduce (c10d.py:1)",
+    status=Status.TIMED_OUT,
+    waited_in="all_reduce",
+)
 
 
 @pytest.mark.parametrize(
-    ("traces", "reason"),
+    ("found", "reason"),
     [
-        ([LOST, trace(1, failure=failure(at_seconds=2.0))], "rank 1 raised E: words"),
+        ([LOST, raised(1, at_seconds=2.0)], "rank 1 raised ValueError: words"),
+        ([raised(0, "later", 2.0), raised(1, "first")], "rank 1 raised ValueError: first"),
         (
-            [trace(0, failure=failure("later", 2.0)), trace(1, failure=failure("first"))],
-            "rank 1 raised E: first",
-        ),
-        (
-            [LOST, trace(1, exit_code=-9)],
+            [LOST, failure_of_end(1, -9)],
             "rank 1 was killed by SIGKILL (kill -9, or the kernel for lack of memory)",
         ),
-        ([trace(1, exit_code=-11)], "rank 1 was killed by SIGSEGV"),
-        ([LOST, trace(1, exit_code=0)], "rank 1 ended without a result"),
-        ([LOST], "rank 0 raised E: words"),
+        ([failure_of_end(1, -11)], "rank 1 was killed by SIGSEGV"),
+        ([LOST, failure_of_end(1, 0)], "rank 1 ended without a result"),
+        ([LOST], "rank 0 raised ValueError: Broken pipe"),
         # NCCL's watchdog aborts a rank that has lost its peer.
-        ([trace(0, exit_code=-6), trace(1, exit_code=7)], "rank 1 exited with status 7"),
-        ([trace(0, exit_code=-6)], "rank 0 was killed by SIGABRT"),
-        ([trace(0, exit_code=-15)], "rank 0 was killed by SIGTERM"),
+        ([failure_of_end(0, -6), failure_of_end(1, 7)], "rank 1 exited with status 7"),
+        ([failure_of_end(0, -6)], "rank 0 was killed by SIGABRT"),
+        ([failure_of_end(0, -15)], "rank 0 was killed by SIGTERM"),
         (
             [WAITING],
             "no result after 3 s: rank 0 was in all_reduce (c10d.py:1)",
@@ -80,8 +87,8 @@ WAITING = trace(0, hung="was in all_reduce (c10d.py:1)", waited_in="all_reduce")
         ([], "the ranks ended without a trace"),
     ],
 )
-def test_the_first_cause_is_named(traces: list[RankTrace], reason: str) -> None:
-    outcome = outcome_of(traces, 3)
+def test_the_first_cause_is_named(found: list[RankFailure], reason: str) -> None:
+    outcome = outcome_of_failures(found, 3)
     assert outcome.reason == reason
     assert outcome.killed == ("SIGKILL" in reason or "SIGTERM" in reason)
     assert (outcome.status is Status.TIMED_OUT) == reason.startswith("no result")
@@ -104,25 +111,28 @@ def test_of_hung_ranks_the_one_outside_a_collective_is_named(
         (HUNG_IN_USER_CODE, "was in loss (model.py:12)"),
     ):
         stack_path(tmp_path, 1).write_text(second)
-        traces = [hang_of(tmp_path, rank) for rank in range(2)]
+        hung = [failure_of_hang(rank, main_thread_stack(tmp_path, rank)) for rank in range(2)]
         first = "rank 0 did not respond; " if not stack else ""
         reason = f"no result after 3 s: {first}rank 1 {place}{waited}"
-        assert outcome_of(traces, 3).reason == reason
+        assert outcome_of_failures(hung, 3).reason == reason
 
 
 def test_a_rank_has_the_name_that_the_caller_gives_it() -> None:
-    far = trace(2, failure=failure_of(ValueError("broken"), time.monotonic()))
-    near = trace(0, failure=failure(at_seconds=60.0))
-    named = outcome_of([near, far], 10, name=lambda rank: f"rank {rank} on host{rank // 2}")
+    far = failure_of_exception(2, ValueError("broken"), time.monotonic())
+    near = raised(0, at_seconds=60.0)
+    named = outcome_of_failures(
+        [near, far], 10, name=lambda rank: f"rank {rank} on host{rank // 2}"
+    )
     assert named.reason == "rank 2 on host1 raised ValueError: broken"
-    assert named.raised == far.failure
+    assert named.cause == far
 
 
 def test_a_lost_connection_is_known_by_its_words() -> None:
     gone = "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5"
-    assert failure_of(RuntimeError(gone), 0.0).lost_peer
-    assert failure_of(ConnectionResetError(104, "Connection reset by peer"), 0.0).lost_peer
-    assert not failure_of(ValueError("broken"), 0.0).lost_peer
+    reset = ConnectionResetError(104, "Connection reset by peer")
+    for error in (RuntimeError(gone), reset):
+        assert failure_of_exception(0, error, 0.0).kind is FailureKind.LOST_PEER
+    assert failure_of_exception(0, ValueError("broken"), 0.0).kind is FailureKind.RAISED
 
 
 def test_the_place_of_an_error_is_the_users_line_that_called_torch(
@@ -130,16 +140,16 @@ def test_the_place_of_an_error_is_the_users_line_that_called_torch(
 ) -> None:
     with pytest.raises(IndexError) as raised:
         torch.nn.functional.cross_entropy(torch.zeros(1, 4), torch.tensor([9]))
-    place = failure_of(raised.value, 0.0).place
-    assert re.fullmatch(r" \(tests/launch/test_causes.py, line \d+\)", place)
+    words = failure_of_exception(0, raised.value, 0.0).words
+    assert re.search(r" \(tests/launch/test_failures.py, line \d+\)$", words)
     monkeypatch.chdir(tmp_path)
     tmp_path.rmdir()
-    assert "test_causes.py, line" in failure_of(raised.value, 0.0).place
+    assert "test_failures.py, line" in failure_of_exception(0, raised.value, 0.0).words
 
 
 def test_lack_of_memory_is_a_status_of_its_own() -> None:
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 B")
-    outcome = outcome_of([trace(1, failure=failure_of(error, 0.0))], 3)
+    outcome = outcome_of_failures([failure_of_exception(1, error, 0.0)], 3)
     assert outcome.status is Status.OUT_OF_MEMORY
     assert (outcome.reason or "").startswith(
         "rank 1 ran out of memory: RuntimeError: DefaultCPUAllocator: can't allocate memory: you "
@@ -149,8 +159,9 @@ def test_lack_of_memory_is_a_status_of_its_own() -> None:
 
 def test_lack_of_memory_on_a_gpu_gives_the_peak_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "cuda", RecordingCuda(peak={GPU: 3 * 2**30}))
-    failure = failure_of(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB"), 0.0)
-    assert re.match(r"3 GiB on cuda:1 and \d[\d.]* [MG]iB on the host$", failure.peak_memory)
+    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
+    words = failure_of_exception(0, error, 0.0).words
+    assert re.search(r"its peak was 3 GiB on cuda:1 and \d[\d.]* [MG]iB on the host; take", words)
 
 
 def report(
@@ -165,7 +176,7 @@ def report(
 
 
 def test_ranks_that_agree_are_a_completed_trial_with_all_they_measured() -> None:
-    outcome = judge_trial(trial_spec(), [report(0), report(1)])
+    outcome = outcome_of_reports(trial_spec(), [report(0), report(1)])
     assert (outcome.status, outcome.reason) == (Status.COMPLETED, None)
     assert [rank.rank for rank in outcome.ranks] == [0, 1]
     assert (outcome.item, outcome.items_per_sample) == ("images", 1)
@@ -180,7 +191,7 @@ def test_a_loss_that_is_not_finite_is_a_divergence_from_that_step_on(
 ) -> None:
     losses = [2.0, 1.5, 1.0]
     losses[position] = bad
-    outcome = judge_trial(trial_spec(), [report(0), report(1, losses)])
+    outcome = outcome_of_reports(trial_spec(), [report(0), report(1, losses)])
     assert outcome.status is Status.DIVERGED
     assert outcome.reason == f"the loss is not finite at timed step {named}"
     assert len(outcome.ranks) == 2  # what was measured is kept
@@ -200,13 +211,13 @@ def test_replicas_that_ended_apart_had_wrong_gradients_unless_they_are_independe
     implementation: str, backend: str, status: Status, reason: str | None
 ) -> None:
     trial = trial_spec(implementation=implementation, backend=backend)
-    outcome = judge_trial(trial, [report(0, checksum="a"), report(1, checksum="b")])
+    outcome = outcome_of_reports(trial, [report(0, checksum="a"), report(1, checksum="b")])
     assert (outcome.status, outcome.reason) == (status, reason)
 
 
 def test_the_worst_proof_of_all_ranks_is_that_of_the_trial() -> None:
     reports = [report(number, proof=proof) for number, proof in enumerate((PASSED, WRONG, PASSED))]
-    outcome = judge_trial(trial_spec(group_size=3), reports)
+    outcome = outcome_of_reports(trial_spec(group_size=3), reports)
     assert outcome.verification == WRONG
     assert outcome.status is Status.WRONG_GRADIENTS
     words = "gradients differ from one process by 0.25 relative (tolerance 1e-06), worst in conv1.w"

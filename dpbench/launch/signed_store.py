@@ -1,4 +1,5 @@
-"""Values that the members of a launch, its nodes or its ranks, leave for each other in a store.
+"""A store whose values are signed, in which the nodes of a sweep or the ranks of a launch leave
+values for each other.
 
 Each value is JSON and carries an HMAC, under the token that all members share, over the launch, the
 key, a counter and the value. Whoever reaches the store can disturb a launch, but cannot forge a
@@ -13,11 +14,11 @@ import json
 import secrets
 import zlib
 from collections.abc import Callable, Mapping
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from dpbench import units
 from dpbench.errors import LaunchError, UsageError
+from dpbench.rendezvous.barrier import wait_until
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -28,7 +29,6 @@ SHORTEST = 16
 TOKEN_REMEDY = "make one with: openssl rand -hex 16"
 JOIN_SECONDS = 300.0
 """Seconds that members wait for each other at the start."""
-CHECK_SECONDS = 0.05
 NOTHING = (-1, None)
 """Counter and value of a key without a value of this launch."""
 
@@ -46,7 +46,7 @@ def given_token(environ: Mapping[str, str]) -> str | None:
     return token
 
 
-class Exchange:
+class SignedStore:
     """The values of one launch, as one of its members sees them.
 
     Every member contributes a random number to the launch id, so what was signed in an earlier
@@ -76,18 +76,22 @@ class Exchange:
         """
         nonce = secrets.token_hex(16).encode()
         self._store.set(f"hello {self._member}", nonce)  # type: ignore[arg-type]
-        deadline, reported = monotonic() + seconds, ""
-        while missing := self._missing(nonce, description):
-            names = " and ".join(f"{self._kind} {n}{why}" for n, why in missing.items())
-            if monotonic() > deadline:
-                raise LaunchError(
-                    f"{names} did not come within {units.seconds(seconds)}; start the same command "
-                    "there, or look at its output"
-                )
-            if names != reported:
-                on_wait(names)
-                reported = names
-            sleep(CHECK_SECONDS)
+        names = ""
+
+        def all_are_here() -> bool:
+            nonlocal names
+            missing = self._missing(nonce, description)
+            found = " and ".join(f"{self._kind} {n}{why}" for n, why in missing.items())
+            if found and found != names:
+                on_wait(found)
+            names = found
+            return not missing
+
+        if not wait_until(all_are_here, seconds):
+            raise LaunchError(
+                f"{names} did not come within {units.seconds(seconds)}; start the same command "
+                "there, or look at its output"
+            )
         return [self.get(f"member {number}")[1] for number in self._members]
 
     def _missing(self, own_nonce: bytes, description: object) -> dict[int, str]:
@@ -132,6 +136,11 @@ class Exchange:
         except ValueError:
             pass  # random bytes
         return NOTHING
+
+    def wait_for(self, key: str) -> Any:
+        """The value of the key, once there is one."""
+        wait_until(lambda: self.get(key) != NOTHING)
+        return self.get(key)[1]
 
     def _mac(self, key: str, counter: int, content: bytes) -> str:
         signed = f"{self.launch} {counter} {key}\0".encode() + content

@@ -1,4 +1,4 @@
-"""Trials on this host, each in fresh processes of its own."""
+"""Trials on this node, each in fresh processes of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from time import monotonic
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.load_meter import host_load, read_cores
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import Outcome, judge_trial
+from dpbench.launch.outcome import Outcome, outcome_of_reports
 from dpbench.launch.ranks import RanksFailed, run_in_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import RankReport, measure_trial
@@ -23,8 +23,8 @@ START_SECONDS = 180.0
 """Python and torch start in seconds, but on a machine that is short of memory in minutes."""
 
 
-class HostLauncher:
-    """Runs trials on this host, one at a time; failures of a trial never raise."""
+class Launcher:
+    """Runs trials on this node, one at a time; failures of a trial never raise."""
 
     load: HostLoad | None = None
     """The load of other processes before the first trial; None if it cannot be read."""
@@ -42,11 +42,11 @@ class HostLauncher:
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         """Why this machine cannot run the trial; None if it can."""
         if len(trial.nodes) > 1:
-            return f"needs {len(trial.nodes)} hosts, and this one is alone: --nnodes"
+            return f"needs {len(trial.nodes)} nodes, and this one is alone: --nnodes"
         return self._machine.unusable_reason(trial)
 
     def work(self, trial: TrialSpec) -> Callable[[int], RankReport]:
-        """The function that each rank of the trial on this host runs."""
+        """The function that each rank of the trial on this node runs."""
         return partial(measure_trial, trial, self._prepared)
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
@@ -70,7 +70,7 @@ class HostLauncher:
                     time_limit_seconds,
                     over_tcp=bool(trial.workload.script),
                 )
-            outcome = judge_trial(trial, reports)
+            outcome = outcome_of_reports(trial, reports)
         except RanksFailed as failed:
             outcome = failed.outcome
         load = host_load(start, read_cores(server))

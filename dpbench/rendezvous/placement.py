@@ -1,4 +1,5 @@
-"""The environment variables that give a process its place in a launch: made, and read strictly."""
+"""The place of a process among those of a launch, and the environment variables that give it, as
+torchrun names them: read strictly, and made for ranks that dpbench starts."""
 
 from __future__ import annotations
 
@@ -12,28 +13,37 @@ USUAL_PORT = 29500  # torch's own
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 """The variable with the network interface that gloo takes."""
 LAUNCH_REMEDY = "start it with torchrun or dpbench launch"
-
+OF_LAUNCHER = "TORCHELASTIC_USE_AGENT_STORE"
+"""The variable that is "True" if the launcher serves the store."""
 LARGEST_PORT = 65_535
 OF_WORKERS = {
     "TORCHELASTIC_RESTART_COUNT": "0",
     "TORCHELASTIC_RUN_ID": "dpbench",
-    "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank serves the store
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
 }
 """Variables that torchrun sets beside the place of a worker, the same for all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LaunchVariables:
-    """The rank of this process, the number of processes, and their meeting place."""
+class Placement:
+    """The place of a process among those of a launch, and where they meet."""
 
     rank: int
     world_size: int
-    address: str
-    port: int
+    """Number of processes on all nodes."""
+    local_rank: int = 0
+    local_size: int = 1
+    """Number of processes on this node."""
+    node: int = 0
+    node_count: int = 1
+    address: str = ""
+    """Name or address of the host of the first process; empty if the launcher does not say it."""
+    port: int = USUAL_PORT
+    has_store: bool = False
+    """True if the launcher serves a store at that address and port; otherwise rank 0 does."""
 
     @classmethod
-    def read(cls, environ: Mapping[str, str]) -> LaunchVariables:
+    def read(cls, environ: Mapping[str, str]) -> Placement:
         """Read RANK, WORLD_SIZE, MASTER_ADDR (default 127.0.0.1) and MASTER_PORT (default 29500).
 
         Raises:
@@ -49,10 +59,23 @@ class LaunchVariables:
             rank=integer(environ, "RANK", 0, world_size - 1),
             world_size=world_size,
             address=address,
-            port=integer(environ, "MASTER_PORT", 1, LARGEST_PORT)
-            if "MASTER_PORT" in environ
-            else USUAL_PORT,
+            port=integer(environ, "MASTER_PORT", 1, LARGEST_PORT, USUAL_PORT),
+            has_store=environ.get(OF_LAUNCHER) == "True",
         )
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that torchrun would set for this process; without what is not known."""
+        known = {"MASTER_ADDR": self.address, OF_LAUNCHER: str(self.has_store or "")}
+        return {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_RANK": str(self.local_rank),
+            "LOCAL_WORLD_SIZE": str(self.local_size),
+            "GROUP_RANK": str(self.node),
+            "MASTER_PORT": str(self.port),
+            **{name: value for name, value in known.items() if value},
+        }
 
 
 def endpoint_text(host: str, port: int) -> str:
@@ -70,9 +93,16 @@ def parse_endpoint(text: str) -> tuple[str, int] | None:
 
 
 def integer(
-    environ: Mapping[str, str], name: str, smallest: int, largest: int | None = None
+    environ: Mapping[str, str],
+    name: str,
+    smallest: int,
+    largest: int | None = None,
+    default: int | None = None,
 ) -> int:
-    """The variable `name` as an integer within the limits; ValueError with its value otherwise."""
+    """The variable `name` as an integer within the limits; ValueError with its value otherwise, or
+    if it is not set and has no default."""
+    if name not in environ and default is not None:
+        return default
     between = f"from {smallest} to {largest}" if largest is not None else f"of {smallest} or more"
     expected = f"expected an integer {between}; {LAUNCH_REMEDY}"
     if name not in environ:

@@ -16,18 +16,17 @@ from torch.distributed import (
 )
 
 from dpbench.errors import LaunchError, UsageError
-from dpbench.launch.exchange import NOTHING, VARIABLE, Exchange, given_token
-from dpbench.launch.host_launcher import HostLauncher
-from dpbench.launch.machine import Machine
-from dpbench.launch.nodes import (
+from dpbench.launch.cluster import (
+    Cluster,
     Node,
     NodeLost,
-    NodeResult,
-    Team,
     follow_orders,
     require_common,
 )
-from dpbench.launch.placement import NodeRequest
+from dpbench.launch.launcher import Launcher
+from dpbench.launch.launchers import NodeRendezvous
+from dpbench.launch.machine import Machine
+from dpbench.launch.signed_store import NOTHING, VARIABLE, SignedStore, given_token
 from dpbench.records.environment import capture
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import trial
@@ -41,7 +40,7 @@ def sleeps(_: int) -> None:
     time.sleep(2 * LIMIT_SECONDS)
 
 
-class Sleeping(HostLauncher):
+class Sleeping(Launcher):
     """Starts ranks that take longer than their trial may."""
 
     def __init__(self, logs: Path) -> None:
@@ -63,21 +62,21 @@ NODES = tuple(
 )
 
 
-def teams() -> list[Team]:
+def clusters() -> list[Cluster]:
     store = HashStore()
     found = []
     for number in range(2):
-        exchange = Exchange(store, TOKEN, "node", member=number, members=2)
-        exchange.launch = "launch"
-        request = NodeRequest(
-            node_count=2, node_rank=number, host="127.0.0.1", port=29503, token=TOKEN
+        signed = SignedStore(store, TOKEN, "node", member=number, members=2)
+        signed.launch = "launch"
+        rendezvous = NodeRendezvous(
+            node_count=2, node_rank=number, address="127.0.0.1", port=29503, token=TOKEN
         )
-        found.append(Team(request, NODES, exchange))
+        found.append(Cluster(rendezvous, NODES, signed))
     return found
 
 
 def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> None:
-    lead, other = teams()
+    lead, other = clusters()
     across = trial(group_size=2, nodes=(1, 1))
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(follow_orders, other, Sleeping(tmp_path), [across], LIMIT_SECONDS)
@@ -91,7 +90,7 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
         lead.leave("")
         following.result()
         leaving.result()
-    assert state.result == NodeResult()
+    assert (state.reports, state.failures) == ((), ())
 
 
 def test_nodes_with_other_options_both_say_which_differ() -> None:
@@ -102,7 +101,7 @@ def test_nodes_with_other_options_both_say_which_differ() -> None:
 
 
 def test_nodes_with_other_plans_do_not_begin() -> None:
-    lead, other = teams()
+    lead, other = clusters()
     other.set_state(plan="b")
     with pytest.raises(UsageError, match="have different plans: a file that they read is not the"):
         lead.agree("a")
@@ -110,7 +109,7 @@ def test_nodes_with_other_plans_do_not_begin() -> None:
 
 
 def test_a_node_learns_how_node_0_ended(tmp_path: Path) -> None:
-    lead, other = teams()
+    lead, other = clusters()
     with ThreadPoolExecutor(1) as pool:
         leaving = pool.submit(lead.leave, "it ended: no data")
         with pytest.raises(NodeLost, match=r"node 0 .* was lost: it ended: no data"):
@@ -119,7 +118,7 @@ def test_a_node_learns_how_node_0_ended(tmp_path: Path) -> None:
         leaving.result()
 
 
-def leave(lead: Team, other: Team, end: str) -> None:
+def leave(lead: Cluster, other: Cluster, end: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         leaving = pool.submit(lead.leave, end)
         other.leave("")
@@ -129,10 +128,10 @@ def leave(lead: Team, other: Team, end: str) -> None:
 OTHER = "another-token-of-tests"
 
 
-def joined(store: Store, *tokens: str, seconds: float = 5.0, members: int = 2) -> list[Exchange]:
+def joined(store: Store, *tokens: str, seconds: float = 5.0, members: int = 2) -> list[SignedStore]:
     """The members of one launch, when all of them have come."""
     made = [
-        Exchange(store, token, "node", member=number, members=members)
+        SignedStore(store, token, "node", member=number, members=members)
         for number, token in enumerate(tokens)
     ]
     with ThreadPoolExecutor() as threads:
@@ -163,12 +162,12 @@ def test_what_this_launch_has_not_signed_is_ignored() -> None:
 
 def test_a_member_that_does_not_come_is_named() -> None:
     with pytest.raises(LaunchError, match="node 1 did not come within 200 ms"):
-        Exchange(HashStore(), TOKEN, "node", member=0, members=2).join({}, 0.2)
+        SignedStore(HashStore(), TOKEN, "node", member=0, members=2).join({}, 0.2)
 
 
 def test_two_members_cannot_have_one_number() -> None:
     store = HashStore()
-    first = Exchange(store, TOKEN, "node", member=0, members=2)
+    first = SignedStore(store, TOKEN, "node", member=0, members=2)
 
     def another_comes(_: str) -> None:
         store.set("hello 0", "of another process")
@@ -181,7 +180,7 @@ def test_two_members_cannot_have_one_number() -> None:
 def test_a_member_with_another_token_does_not_join() -> None:
     store = HashStore()
     first, second = (
-        Exchange(store, token, "node", member=number, members=2)
+        SignedStore(store, token, "node", member=number, members=2)
         for number, token in enumerate((TOKEN, OTHER))
     )
     with ThreadPoolExecutor() as threads:

@@ -1,7 +1,7 @@
-"""The entry point of a rank: its environment, its output and its time limit.
+"""The process of a rank from within: its environment, its output and its time limit.
 
-A rank sends its result or its failure to the launcher; if it hangs, it leaves its stack in the
-trial's scratch folder.
+It sends its result or its failure to the launcher; if it hangs, it leaves its stack in the trial's
+scratch folder.
 """
 
 from __future__ import annotations
@@ -15,73 +15,30 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from dpbench.architecture.user_errors import raised_at
+from dpbench.launch.failures import failure_of_exception
 from dpbench.launch.signals import ENDING, handle_unless_ignored
-from dpbench.measure.device import peak_memory_words
 
 SHORTEST_LIMIT_SECONDS = 0.01
-LONGEST_TEXT = 2000
 WATCH_THREAD = "launcher-watch"
 STREAMS = ("stdout", "stderr")
-LOST_PEER_WORDS = (
-    "connection closed by peer",
-    "connection reset",
-    "connection refused",
-    "broken pipe",
-    "socket closed",
-    "connection timed out",
-    "no route to host",
-    "network is unreachable",
-    "recvvalue failed",
-    "remote process exited",
-    "cannot complete: rank",  # shm's words for a peer that is gone
-    "group can no longer be used",
-)
-OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
-    """An exception that ended a rank."""
-
-    at_seconds: float
-    """Time since the ranks of its host were started, as clocks of hosts differ."""
-    kind: str
-    """Type of the exception; "" where the text says it all."""
-    text: str
-    """First line of its message, up to LONGEST_TEXT characters; empty if it has none."""
-    place: str = ""
-    """The innermost line of the user's code, or else of any code, in brackets; may be empty."""
-    traceback: str = ""
-    lost_peer: bool = False
-    """True if the rank failed because another one had ended: never the first cause."""
-    peak_memory: str = ""
-    """The most memory that the process held, in words, if it ran out of it; else empty."""
-
-    @property
-    def message(self) -> str:
-        """The failure as a message."""
-        return (f"{self.kind}: {self.text}" if self.text else self.kind) + self.place
 
 
 def run_rank(
     work: Callable[[int], object],
     scratch: Path,
     started: float,
-    limit_seconds: float,
+    time_limit_seconds: float,
     environment: dict[str, str],
     connection: Connection,
 ) -> None:
-    """Send `work(rank)` to the launcher, or a Failure, for the rank that `environment` names.
+    """Send `work(rank)` to the launcher, or a RankFailure, for the rank that `environment` names.
 
-    A rank that is still busy `limit_seconds` after `started`, on the host's monotonic clock, writes
+    A rank that is still busy `time_limit_seconds` after `started`, on the monotonic clock, writes
     its stack, even if it is stuck in C++. The launcher ends it a moment later, when all have
     written theirs.
     """
@@ -106,16 +63,16 @@ def run_rank(
         handle_unless_ignored(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _redirect(scratch, rank)
-    seconds_left = max(started + limit_seconds - time.monotonic(), SHORTEST_LIMIT_SECONDS)
+    seconds_left = max(started + time_limit_seconds - time.monotonic(), SHORTEST_LIMIT_SECONDS)
     with stack_path(scratch, rank).open("w") as stack:
         faulthandler.dump_traceback_later(seconds_left, file=stack)
         try:
             # multiprocessing's pickler would share the memory of tensors, which ends with the rank.
             connection.send_bytes(pickle.dumps((work(rank), None)))
         except BaseException as error:
-            failure = failure_of(error, started)
+            failure = failure_of_exception(rank, error, started)
             with suppress(Exception):  # the disk may be full, or the work has closed the streams
-                sys.stderr.write(failure.traceback)
+                sys.stderr.write(failure.details)
                 sys.stdout.flush()
                 sys.stderr.flush()
             with suppress(OSError):  # the launcher may be gone
@@ -148,29 +105,6 @@ def main_thread_stack(scratch: Path, rank: int) -> str:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     # faulthandler writes the main thread last.
     return text.rpartition("Thread 0x")[2].partition(f'  File "{__file__}"')[0]
-
-
-def failure_of(error: BaseException, started: float) -> Failure:
-    """Classify an exception: cause or consequence, and whether memory ran out."""
-    text = str(error).encode(errors="backslashreplace").decode()
-    place = raised_at(error)
-    out_of_memory = isinstance(error, MemoryError) or any(
-        phrase in text.lower() for phrase in OUT_OF_MEMORY_WORDS
-    )
-    return Failure(
-        at_seconds=time.monotonic() - started,
-        kind=type(error).__name__,
-        text=next(iter(text.splitlines()), "")[:LONGEST_TEXT],
-        place=place,
-        traceback="".join(traceback.format_exception(error)),
-        lost_peer=speaks_of_lost_peer(text),
-        peak_memory=peak_memory_words() if out_of_memory else "",
-    )
-
-
-def speaks_of_lost_peer(text: str) -> bool:
-    """Whether an error message says that another rank had ended before."""
-    return any(phrase in text.lower() for phrase in LOST_PEER_WORDS)
 
 
 def _redirect(scratch: Path, rank: int) -> None:

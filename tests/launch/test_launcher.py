@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from dpbench.data.registry import prepare_dataset
-from dpbench.launch.host_launcher import HostLauncher
+from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.outcome import Outcome
 from dpbench.records.trial import Status
@@ -26,14 +26,14 @@ Completed = Callable[[TrialSpec], Outcome]
 
 
 @pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> HostLauncher:
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
     folder = tmp_path_factory.mktemp("trials")
     prepare_dataset("digits", data_dir=None, cache=folder)
-    return HostLauncher(inspect_machine(), folder / "logs", folder)
+    return Launcher(inspect_machine(), folder / "logs", folder)
 
 
 @pytest.fixture(scope="module")
-def completed(launcher: HostLauncher) -> Completed:
+def completed(launcher: Launcher) -> Completed:
     """Runs a trial, once for all tests that look at it."""
 
     @cache

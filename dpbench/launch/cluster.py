@@ -1,0 +1,370 @@
+"""Trials whose ranks run on several nodes, which share one TCPStore.
+
+Every node computes the same plan from its own options and from what all nodes report about
+themselves. Each keeps one value in the store, its state, which it writes when it changes and once a
+second, as a sign of life. The state of node 0 has the number of a trial in that plan, so nothing
+that arrives names code, files or settings. The others run their ranks of it, and their states have
+the results. A lost node ends the sweep.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+from dpbench import units
+from dpbench.codec import decode, encode
+from dpbench.errors import Interrupted, LaunchError, StoreError, UsageError
+from dpbench.launch.failures import RankFailure, outcome_of_failures
+from dpbench.launch.launcher import Launcher
+from dpbench.launch.launchers import NodeRendezvous, interface_towards
+from dpbench.launch.machine import Machine
+from dpbench.launch.outcome import Outcome, outcome_of_reports
+from dpbench.launch.ranks import POLL_SECONDS, RanksFailed, run_node_ranks, scratch_folder
+from dpbench.launch.signed_store import JOIN_SECONDS, SignedStore
+from dpbench.measure.trial import RankReport
+from dpbench.messages import say
+from dpbench.records.environment import Environment
+from dpbench.rendezvous.barrier import wait_until
+from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement
+from dpbench.rendezvous.store import STORE_PREFIX, reach_store, serve_store
+from dpbench.specs import TrialSpec, plain_label
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
+
+BEAT_SECONDS = 1.0
+LOST_SECONDS = 10.0
+"""Seconds without a new state after which a node counts as lost."""
+STOP_SECONDS = 30.0
+"""Seconds that other nodes may take to end their ranks and to say so."""
+FAREWELL_SECONDS = 2.0
+"""Seconds that node 0, which holds the store, waits for the others to read the end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """One node of a sweep, as it describes itself."""
+
+    number: int
+    environment: Environment
+    machine: Machine
+    devices: tuple[str, ...]
+    """Devices for the sweep, in the order in which replicas take them."""
+    common: dict[str, str]
+    """Options and versions that all nodes must have in common, by name."""
+    folder: str = ""
+    """Name of the results folder; only node 0 has one."""
+
+    @property
+    def name(self) -> str:
+        """Name for messages: "node 1 (host1)"."""
+        return f"node {self.number} ({self.environment.hostname})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeState:
+    """The state of a node, as the others read it."""
+
+    plan: str = ""
+    """Hash of the plan that it has computed; empty until its data are prepared."""
+    order: int = 0
+    """How many trials node 0 has ordered; on another node, the last of them that it has ended."""
+    trial: int | None = None
+    """The trial of node 0's last order, by its number in the plan; None if its ranks are to end."""
+    reports: tuple[RankReport, ...] = ()
+    """Reports of another node's ranks in the last order; () if they did not complete."""
+    failures: tuple[RankFailure, ...] = ()
+    end: str | None = None
+    """Reason why it leaves: empty if it had nothing more to do, None while it stays."""
+
+
+class NodeLost(LaunchError):
+    """A node that this one waits for is gone; `reason` says since when or why."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason + remedy)
+        self.reason = reason
+
+
+@contextmanager
+def joined_cluster(rendezvous: NodeRendezvous, me: Node) -> Iterator[Cluster]:
+    """Wait for all nodes, and leave them at the end of the context.
+
+    Raises UsageError for a port that is not free or a node with other options, and LaunchError,
+    with the missing nodes, when the time to join is over.
+    """
+    timeout = timedelta(seconds=JOIN_SECONDS)
+    try:
+        if rendezvous.node_rank == 0 and not rendezvous.has_store:
+            store = serve_store(rendezvous.port, at_loopback=False, timeout=timeout)
+        else:
+            holder = "the launcher" if rendezvous.has_store else "node 0"
+            store = reach_store(rendezvous.address, rendezvous.port, holder, timeout)
+        place = {"member": rendezvous.node_rank, "members": rendezvous.node_count}
+        signed = SignedStore(PrefixStore("dpbench sweep", store), rendezvous.token, "node", **place)
+        waiting = "waiting for {} at " + rendezvous.endpoint
+        described = signed.join(encode(me), JOIN_SECONDS, lambda who: say(waiting.format(who)))
+        nodes = tuple(decode(Node, one) for one in described)
+    except StoreError as error:
+        raise UsageError(
+            f"a node describes itself in another way, so it has another dpbench: {error}; expected "
+            "the same version on all nodes"
+        ) from None
+    except RuntimeError as error:  # of torch
+        raise LaunchError(f"the store at {rendezvous.endpoint} cannot be used: {error}") from None
+    cluster, end = Cluster(rendezvous, nodes, signed), ""
+    try:
+        require_common(nodes, me)
+        yield cluster
+    except BaseException as error:
+        words = str(error) or type(error).__name__
+        if isinstance(error, Interrupted | NodeLost):  # each node has a remedy of its own
+            words = error.reason if isinstance(error, NodeLost) else "interrupted"
+        end = f"it ended: {words}"
+        raise
+    finally:
+        cluster.leave(end)
+
+
+def require_common(nodes: Sequence[Node], me: Node) -> None:
+    """Raise UsageError if another node has other options or versions than this one."""
+    for node in nodes:
+        theirs, ours = node.common, me.common
+        differ = [
+            f"{name} {theirs.get(name, 'unset')} and {ours.get(name, 'unset')}"
+            for name in {**theirs, **ours}
+            if theirs.get(name) != ours.get(name)
+        ]
+        if differ:
+            raise UsageError(
+                f"{node.name} and {me.name} differ in {'; '.join(differ)}; expected the same "
+                "options and versions on all nodes"
+            )
+
+
+class Cluster:
+    """The nodes of a sweep, and the states of those that this one needs.
+
+    One thread uses the store, and nobody else does: over a cut link its calls would never return.
+    """
+
+    def __init__(
+        self, rendezvous: NodeRendezvous, nodes: tuple[Node, ...], store: SignedStore
+    ) -> None:
+        self.rendezvous = rendezvous
+        self.nodes = nodes
+        self.me = nodes[rendezvous.node_rank]
+        self.launch = store.launch
+        self._store = store
+        self._state = NodeState()
+        # The others watch node 0, which they need, and node 0 watches all.
+        self._watched = range(1, len(nodes)) if self.me.number == 0 else (0,)
+        self._states = {number: NodeState() for number in self._watched}
+        self._heard = {number: monotonic() for number in self._watched}
+        self._leaving = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="nodes", daemon=True)
+        self._thread.start()
+
+    def state(self, number: int) -> NodeState:
+        """The last state of another node that has arrived; raises NodeLost. It never waits."""
+        state = self._states[number]
+        reason = state.end
+        if reason is None and monotonic() - self._heard[number] > LOST_SECONDS:
+            reason = f"no sign of life for {units.seconds(LOST_SECONDS)}"
+        if reason:
+            raise NodeLost(f"{self.nodes[number].name} was lost: {reason}")
+        return state
+
+    def set_state(self, **changes: Any) -> None:
+        """Change the state of this node; does not wait for others to see it."""
+        self._state = replace(self._state, **changes)
+        self._wake.set()
+
+    def order(self, trial: int) -> int:
+        """Order the trial with that number in the plan, as node 0; returns the order's number."""
+        self.set_state(order=self._state.order + 1, trial=trial)
+        return self._state.order
+
+    def agree(self, plan: str) -> None:
+        """Say that this node has prepared its data and has a plan with that hash, and wait until
+        node 0, or on node 0 all others, have one.
+
+        Raises NodeLost, and UsageError for a node with another plan.
+        """
+        self.set_state(plan=plan)
+        wait_until(lambda: all(self.state(number).plan for number in self._watched))
+        for number in self._watched:
+            if self.state(number).plan != plan:
+                raise UsageError(
+                    f"{self.nodes[number].name} and {self.me.name} have different plans: a file "
+                    "that they read is not the same; expected the same files on all nodes"
+                )
+
+    def leave(self, end: str) -> None:
+        """Say why this node ends, and stop; `end` is empty if there is nothing more to do."""
+        self.set_state(end=end)
+        if self.me.number == 0:
+            ends = self._states.values
+            wait_until(lambda: all(one.end is not None for one in ends()), FAREWELL_SECONDS)
+        self._leaving = True
+        self._wake.set()
+        self._thread.join(BEAT_SECONDS)  # a thread in torch's code must not outlive Python's
+
+    def _serve(self) -> None:
+        """Write this node's state and read those of others, until the node leaves."""
+        beats, next_beat, written = count(), 0.0, None
+        read = dict.fromkeys(self._watched, -1)
+        with suppress(RuntimeError, StoreError):  # the connection broke, or another version speaks
+            while True:
+                leaving, state = self._leaving, self._state
+                if state != written or monotonic() >= next_beat:
+                    self._store.put(f"state {self.me.number}", encode(state), next(beats))
+                    written, next_beat = state, monotonic() + BEAT_SECONDS
+                if leaving:
+                    return
+                for number in self._watched:
+                    beat, value = self._store.get(f"state {number}")
+                    if beat > read[number]:
+                        self._states[number] = decode(NodeState, value)
+                        read[number], self._heard[number] = beat, monotonic()
+                self._wake.wait(POLL_SECONDS)
+                self._wake.clear()
+
+    def run_own_ranks(
+        self,
+        here: Launcher,
+        trial: TrialSpec,
+        order: int,
+        time_limit_seconds: float,
+        stop: Callable[[], bool],
+    ) -> NodeState:
+        """The state after this node's ranks of the trial have ended; raises what `stop` raises."""
+        me, sizes = self.me.number, trial.nodes
+        variables = {STORE_PREFIX: f"{self.launch} {order}"}
+        towards = self.rendezvous.address
+        if interface := os.environ.get(GLOO_INTERFACE) or interface_towards(towards):
+            usual = {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
+            variables |= {name: os.environ.get(name) or value for name, value in usual.items()}
+        first = Placement(
+            rank=sum(sizes[:me]),
+            world_size=trial.process_count,
+            local_size=sizes[me],
+            node=me,
+            address=self.rendezvous.address,
+            port=self.rendezvous.port,
+            has_store=True,
+        )
+        try:
+            with scratch_folder(here.logs, plain_label(trial)) as scratch:
+                reports = run_node_ranks(
+                    here.work(trial), first, variables, scratch, time_limit_seconds, stop=stop
+                )
+        except RanksFailed as failed:
+            return NodeState(order=order, failures=failed.failures)
+        return NodeState(order=order, reports=tuple(reports))
+
+
+class ClusterLauncher(Launcher):
+    """Node 0's launcher: runs trials of several nodes on the first ones of the cluster.
+
+    `trial.nodes` is the number of replicas on each node, beginning with node 0.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        plan: Sequence[TrialSpec],
+        logs: Path,
+        prepared: Path | None = None,
+    ) -> None:
+        """All nodes have the same `plan`."""
+        super().__init__(cluster.me.machine, logs, prepared)
+        self._cluster = cluster
+        self._plan = plan
+
+    def unusable_reason(self, trial: TrialSpec) -> str | None:
+        if len(trial.nodes) < 2:
+            return super().unusable_reason(trial)
+        there = f"{len(trial.nodes)} nodes"
+        if IMPLEMENTATIONS[trial.implementation].one_process:
+            return f"{trial.implementation} drives its replicas from one process, not on {there}"
+        if BACKENDS[trial.backend].one_host:
+            return f"{trial.backend} is for the ranks of one node, and these are on {there}"
+        for node in self._cluster.nodes[: len(trial.nodes)]:
+            devices = [device for number, device in trial.places if number == node.number]
+            if reason := node.machine.unusable_backend_reason(trial.backend, devices):
+                return f"{node.name}: {reason}"
+        return None
+
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+        """Raises NodeLost."""
+        if len(trial.nodes) < 2:
+            return super().run(trial, time_limit_seconds)
+        cluster, nodes = self._cluster, self._cluster.nodes[: len(trial.nodes)]
+        order = cluster.order(self._plan.index(trial))
+        ended: dict[int, NodeState] = {}
+
+        def some_failed() -> bool:
+            """Look for results of other nodes; the first failure stops all ranks."""
+            states = {node.number: cluster.state(node.number) for node in nodes[1:]}
+            ended.update({n: one for n, one in states.items() if one.order == order})
+            return any(not one.reports for one in ended.values())
+
+        def all_ended() -> bool:
+            if some_failed():
+                cluster.set_state(trial=None)
+            return len(ended) == len(nodes)
+
+        ended[0] = cluster.run_own_ranks(self, trial, order, time_limit_seconds, some_failed)
+        # Ranks of a completed trial end together, and those of a failed one when they are stopped.
+        if not wait_until(all_ended, STOP_SECONDS):
+            raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
+        states = [ended[node.number] for node in nodes]
+        if all(one.reports for one in states):
+            return outcome_of_reports(trial, [report for one in states for report in one.reports])
+        return outcome_of_failures(
+            [failure for one in states for failure in one.failures],
+            time_limit_seconds,
+            name=lambda rank: f"rank {rank} on {nodes[trial.host_of_replica[rank]].name}",
+        )
+
+
+def follow_orders(
+    cluster: Cluster, here: Launcher, plan: Sequence[TrialSpec], time_limit_seconds: float
+) -> None:
+    """Run this node's ranks of all trials of the plan that node 0 orders, until it has no more.
+
+    Raises NodeLost where node 0 is lost or has failed.
+    """
+    last = 0
+
+    def is_new_or_over() -> bool:
+        state = cluster.state(0)
+        return state.end is not None or state.order != last
+
+    while wait_until(is_new_or_over) and (ordered := cluster.state(0)).end is None:
+        last, ended = ordered.order, NodeState(order=ordered.order)
+        trial = None if ordered.trial is None else plan[ordered.trial]
+        if trial is not None and len(trial.nodes) > cluster.me.number:  # it has not failed already
+            cluster.set_state(reports=(), failures=())  # so that the state is small meanwhile
+
+            def is_over(ordered: NodeState = ordered) -> bool:
+                """Whether node 0 has stopped the trial, or has gone on without it."""
+                return cluster.state(0) != ordered
+
+            ended = cluster.run_own_ranks(here, trial, last, time_limit_seconds, is_over)
+            if ended.failures:
+                label = plain_label(trial)
+                say(f"{label} failed; what the ranks here have written is in {here.logs}")
+        cluster.set_state(order=last, reports=ended.reports, failures=ended.failures)
+    say(f"{cluster.nodes[0].name} has no more to run")

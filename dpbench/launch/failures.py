@@ -1,0 +1,207 @@
+"""How ranks fail, and which failure is the first cause.
+
+When one rank dies the others lose their connection and fail too, often before anyone looks. The
+first cause is, in this order: an exception that is not a lost connection (the earliest); a rank
+that was busy elsewhere while the others waited for it at the time limit; a rank that ended silently
+(killed, or exited); and only then a lost connection.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+import signal
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dpbench import units
+from dpbench.architecture.user_errors import raised_at
+from dpbench.errors import DpbenchError
+from dpbench.launch.outcome import Outcome
+from dpbench.launch.signals import ENDING, end_in_words
+from dpbench.measure.device import peak_memory_words
+from dpbench.records.trial import Status
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
+_DPBENCH = Path(__file__).parents[1]
+_WAITING_FOLDERS = (Path(torch.__file__).parent, _DPBENCH / "parallel", _DPBENCH / "measure")
+"""Folders of waiting code: a rank whose innermost frame is in one waits for a collective, or
+computes in torch."""
+_REDUCERS = _DPBENCH / "parallel" / "ddp"
+
+KILLING = (signal.SIGKILL, *ENDING)
+"""Signals sent from outside; all others come from the program itself."""
+SERVER_GONE = 255
+"""Exit code that multiprocessing gives a rank whose fork server has ended: nobody knows its own."""
+LONGEST_TEXT = 2000
+LOST_PEER_WORDS = (
+    "connection closed by peer",
+    "connection reset",
+    "connection refused",
+    "broken pipe",
+    "socket closed",
+    "connection timed out",
+    "no route to host",
+    "network is unreachable",
+    "recvvalue failed",
+    "remote process exited",
+    "cannot complete: rank",  # shm's words for a peer that is gone
+    "group can no longer be used",
+)
+OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+class FailureKind(enum.IntEnum):
+    """The ways in which a rank fails, the likeliest first cause first."""
+
+    RAISED = 0
+    HUNG = 1
+    """It was busy at the time limit."""
+    ENDED = 2
+    """Its process ended without a result or an exception."""
+    ABORTED = 3
+    """Ended by SIGABRT: NCCL's watchdog aborts a process that has lost its peer on another node."""
+    LOST_PEER = 4
+    """It raised because another rank had ended."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankFailure:
+    """How one rank failed. A rank that was ended because another had failed has none."""
+
+    rank: int
+    kind: FailureKind
+    words: str
+    """The rest of a sentence that begins with the rank: "raised ValueError: no samples"."""
+    status: Status = Status.FAILED
+    """Status of a trial of which this is the first cause."""
+    killed: bool = False
+    """True if something outside ended the process, such as kill -9: another try may succeed."""
+    waited_in: str | None = None
+    """The collective in which a hung rank waited for others, "" if its stack does not name it; None
+    if it was busy elsewhere."""
+    at_seconds: float = 0.0
+    """Seconds from the start of its node's ranks until it raised, as clocks of nodes differ."""
+    error: str = ""
+    """Type of the exception that it raised, if it did."""
+    message: str = ""
+    """First line of that exception's message, up to LONGEST_TEXT characters."""
+    details: str = ""
+    """The traceback; of a worker of `dpbench launch`, the last lines of its stderr."""
+
+
+class ScriptFailed(DpbenchError):
+    """A training script that a rank has started failed: it raised an exception of the type that
+    `raised` names, or ended or cannot be measured, where that is empty."""
+
+    def __init__(self, message: str, *, raised: str = "") -> None:
+        super().__init__(message)
+        self.raised = raised
+
+
+def outcome_of_failures(
+    failures: Sequence[RankFailure],
+    time_limit_seconds: float = math.inf,
+    *,
+    name: Callable[[int], str] = "rank {}".format,
+) -> Outcome:
+    """The outcome of a trial whose ranks failed; `name` gives the names of ranks in messages."""
+    if not failures:
+        return Outcome(status=Status.FAILED, reason="the ranks ended without a trace")
+    first = min(failures, key=lambda one: (one.kind, one.at_seconds))
+    reason = f"{name(first.rank)} {first.words}"
+    if first.kind is FailureKind.HUNG:
+        hung = [one for one in failures if one.kind is FailureKind.HUNG]
+        # The ranks that others waited for; all of them if every rank waited.
+        missing = [one for one in hung if one.waited_in is None]
+        where = [f"{name(one.rank)} {one.words}" for one in missing or hung]
+        if missing:
+            where += [
+                f"{name(one.rank)} waited in {one.waited_in}" for one in hung if one.waited_in
+            ]
+        reason = f"no result after {units.seconds(time_limit_seconds)}: {'; '.join(where)}"
+    return Outcome(status=first.status, reason=reason, killed=first.killed, cause=first)
+
+
+def failure_of_exception(rank: int, error: BaseException, started: float) -> RankFailure:
+    """The failure of a rank that raises now; `started` is when the ranks of its node started, on
+    the monotonic clock."""
+    text = str(error).encode(errors="backslashreplace").decode()
+    message = next(iter(text.splitlines()), "")[:LONGEST_TEXT]
+    kind = error.raised if isinstance(error, ScriptFailed) else type(error).__name__
+    words = (f"{kind}: {message}" if kind and message else kind or message) + raised_at(error)
+    out_of_memory = isinstance(error, MemoryError) or any(
+        phrase in text.lower() for phrase in OUT_OF_MEMORY_WORDS
+    )
+    if out_of_memory:
+        words = (
+            f"ran out of memory: {words}; its peak was {peak_memory_words()}; take a smaller batch "
+            "or message, or end what else holds memory there"
+        )
+    else:
+        words = f"raised {words}" if kind else f"failed: {words}"
+    return RankFailure(
+        rank=rank,
+        kind=FailureKind.LOST_PEER if speaks_of_lost_peer(text) else FailureKind.RAISED,
+        words=words,
+        status=Status.OUT_OF_MEMORY if out_of_memory else Status.FAILED,
+        at_seconds=time.monotonic() - started,
+        error=kind,
+        message=message,
+        details="".join(traceback.format_exception(error)),
+    )
+
+
+def speaks_of_lost_peer(text: str) -> bool:
+    """Whether an error message says that another rank had ended before."""
+    return any(phrase in text.lower() for phrase in LOST_PEER_WORDS)
+
+
+def failure_of_end(rank: int, exit_code: int) -> RankFailure:
+    """The failure of a rank whose process ended without a result; a negative exit code is that of a
+    signal."""
+    words = end_in_words(exit_code) if exit_code else "ended without a result"
+    if exit_code == SERVER_GONE:
+        words += ", or the server that ranks are forked from was killed"
+    return RankFailure(
+        rank=rank,
+        kind=FailureKind.ABORTED if exit_code == -signal.SIGABRT else FailureKind.ENDED,
+        words=words,
+        killed=-exit_code in KILLING or exit_code == SERVER_GONE,
+    )
+
+
+def failure_of_hang(rank: int, stack: str) -> RankFailure:
+    """The failure of a rank that the time limit ended, from the stack that it wrote then."""
+    frame = _FRAME.search(stack)
+    words, waited_in = "did not respond", None
+    if frame is not None:
+        file = Path(frame["file"])
+        words = f"was in {frame['function']} ({file.name}:{frame['line']})"
+        if any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS):
+            waited_in = _collective(stack)
+    return RankFailure(
+        rank=rank,
+        kind=FailureKind.HUNG,
+        words=words,
+        status=Status.TIMED_OUT,
+        waited_in=waited_in,
+    )
+
+
+def _collective(stack: str) -> str:
+    """The collective that a stack is in; "" if it names none."""
+    collective = ""
+    # The outermost call: those inside a wrapper wait for gradients.
+    for frame in _FRAME.finditer(stack):
+        if Path(frame["file"]).name == "distributed_c10d.py":
+            collective = frame["function"]
+        elif not collective and Path(frame["file"]).is_relative_to(_REDUCERS):
+            collective = "the all-reduce of gradients"
+    return collective
