@@ -14,7 +14,8 @@ from torch import Tensor, nn, optim
 from dpbench import parallel
 from dpbench.parallel import groups
 from dpbench.parallel.devices import parse_device, parse_devices
-from dpbench.parallel.dp.parallel_apply import StepMeter, sum_over_replicas
+from dpbench.parallel.dp.meter import StepMeter
+from dpbench.parallel.dp.parallel_apply import sum_over_replicas
 from dpbench.parallel.sharded import shares
 from dpbench.parallel.tree import move
 from tests.recording_cuda import GPU, GpuTensor, HostTensor, RecordingCuda, put_into_parallel

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from dpbench.data.batch import Samples, call
-from dpbench.parallel.dp.parallel_apply import Phase
+from dpbench.parallel.dp.meter import Phase
 from dpbench.specs import RunSpec
 
 ReplicaClock = Callable[[], Mapping[Phase, float]]

@@ -1,1 +1,1 @@
-"""DistributedDataParallel. Read `reducer` first, then `buckets`."""
+"""DistributedDataParallel. Read `reducer` first, then `buckets`, `usage` and `averaging`."""

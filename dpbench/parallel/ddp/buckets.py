@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.ddp.comm_hooks import Future, GradientBucket, Hook
 from dpbench.parallel.groups import has_backend
 from dpbench.parallel.shm import zeros
 from dpbench.parallel.torch_private import copy_all
@@ -24,11 +23,8 @@ the cache. For smaller ones a call for each takes longer than to copy the whole 
 LINE_NUMEL = 16
 """A cache line of float32. The flag takes whole lines, so that `shm`, which divides a bucket among
 its ranks, divides it at lines; and at least one element for each rank, so that a sharded optimizer
-can divide a bucket into equal shares without a copy."""
+can divide a bucket into equal shards without a copy."""
 _GRADIENT = attrgetter("grad")
-_SUM, _AVERAGE = dist.AllreduceOptions(), dist.AllreduceOptions()
-_SUM.asyncOp = _AVERAGE.asyncOp = True
-_AVERAGE.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG)
 
 
 class Bucket:
@@ -38,6 +34,8 @@ class Bucket:
     behind the gradients are a flag: not zero after the sum if a rank has aborted.
 
     Attributes:
+        number: 0 for the bucket that is sent first.
+        is_last: whether no other bucket with gradients is sent after it.
         indices: the parameters' indices in the reducer.
         parameters: the parameters.
         nbytes: bytes of the gradients.
@@ -56,21 +54,24 @@ class Bucket:
         parameters: Sequence[nn.Parameter],
         group: dist.ProcessGroup,
         *,
+        number: int,
         as_view: bool = False,
+        is_last: bool = False,
         is_empty: bool = False,
     ) -> None:
         """
         Args:
             indices: in `parameters`, which are all of the reducer's.
             group: the ranks.
+            number, is_last: see the attributes.
             as_view: make `.grad` a view of `flat`.
             is_empty: leave the gradients out.
         """
-        self.indices = list(indices)
+        self.number, self.is_last, self.indices = number, is_last, list(indices)
         self.place_of = {index: place for place, index in enumerate(self.indices)}
         self.parameters = [] if is_empty else [parameters[index] for index in indices]
         self.nbytes = sum(parameter.nbytes for parameter in self.parameters)
-        self.group, self.as_view = group, as_view
+        self.as_view = as_view
         first = parameters[self.indices[0]]
         self.group_averages = has_backend(group, first.device, "nccl")
         self.copies_early = first.is_cpu and self.nbytes >= LARGE_BYTES * len(self.indices)
@@ -91,9 +92,13 @@ class Bucket:
         self._grads = [view.detach() for view in self.views] if as_view else []
         self._addresses = list(map(Tensor.data_ptr, self._grads))
 
-    def begin(self, idle: Collection[int]) -> Reduction:
-        """The reduction of one backward, in which the parameters at `idle` get no gradient."""
-        return Reduction(self, set(self.indices).difference(idle))
+    def views_in(self, flat: Tensor) -> list[Tensor]:
+        """The part of each parameter in another flat tensor, as in `views`."""
+        shift = flat.storage_offset() - self.flat.storage_offset()
+        return [
+            flat.as_strided(view.size(), view.stride(), view.storage_offset() + shift)
+            for view in self.views
+        ]
 
     def grad(self, place: int) -> Tensor:
         """What `.grad` becomes, as a view."""
@@ -121,10 +126,10 @@ class Reduction:
 
     Attributes:
         bucket: what it reduces.
-        pending: indices whose gradient is not ready.
+        pending: number of parameters whose gradient is not ready.
     """
 
-    def __init__(self, bucket: Bucket, pending: set[int]) -> None:
+    def __init__(self, bucket: Bucket, pending: int) -> None:
         self.bucket = bucket
         self.pending = pending
         self._copied: set[int] = set()  # places that the flat tensor has already, scaled
@@ -132,8 +137,6 @@ class Reduction:
         self._copy_back: list[tuple[Tensor, Tensor]] = []
         # By place: gradients from before this backward, with their values.
         self._saved: dict[int, tuple[Tensor | None, Tensor | None]] = {}
-        self._work: dist.Work | None = None
-        self._future: Future[Any] | None = None
 
     def copy_early(self, index: int, scale: float) -> None:
         """Copy a gradient that is ready, ahead of the others; `pack` must get the same scale."""
@@ -197,36 +200,6 @@ class Reduction:
         self.bucket.flat.zero_()
         self._saved = dict.fromkeys(range(len(self.bucket.parameters)), (None, None))
 
-    def send(self, *, averages: bool) -> None:
-        """Start the sum over the ranks, which the group divides by their number if it averages."""
-        # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
-        options = _AVERAGE if averages else _SUM
-        self._work = self.bucket.group.allreduce([self.bucket.wire], options)
-
-    def call(self, hook: Hook, number: int, *, last: bool) -> None:
-        """Start what the hook does in the place of `send`.
-
-        Raises:
-            RuntimeError: the hook returns no future.
-        """
-        flat, views, parameters = self.bucket.flat, self.bucket.views, self.bucket.parameters
-        self._future = hook(GradientBucket(number, flat, views, parameters, last))
-        if not hasattr(self._future, "wait"):
-            raise RuntimeError(
-                "callback must return a torch.futures.Future object, but got "
-                f"{type(self._future).__name__} from the communication hook"
-            )
-
-    def wait(self) -> None:
-        """Wait for the sum; on CUDA only the current stream waits."""
-        if self._work is not None:
-            self._work.wait()
-        if self._future is not None:
-            flat, result = self.bucket.flat, self._future.wait()
-            average = result[0] if isinstance(result, (list, tuple)) else result
-            if average.data_ptr() != flat.data_ptr() or average.dtype != flat.dtype:
-                flat.copy_(average.reshape(flat.shape))
-
     def finalize(self, used: Collection[int] | None) -> None:
         """Put the averages into `.grad` of the used parameters; None means all of them."""
         bucket = self.bucket
@@ -245,7 +218,7 @@ class Reduction:
                 gradient.detach().copy_(view)
 
     def abort(self) -> None:
-        """Tell the other ranks, with the next `send`, that gradients are missing here."""
+        """Have the bucket tell the other ranks that gradients are missing here."""
         self.bucket.flag.fill_(1)
 
     def is_aborted(self) -> bool:

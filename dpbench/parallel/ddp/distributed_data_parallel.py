@@ -20,10 +20,11 @@ from torch.nn.parameter import is_lazy
 from dpbench.parallel.agreement import make_equal
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp import join
+from dpbench.parallel.ddp.averaging import Hook
 from dpbench.parallel.ddp.buckets import MEBIBYTE, Bucket, caps_in_bytes
-from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.ddp.reducer import Reducer
 from dpbench.parallel.ddp.sparse import sparse_weights
+from dpbench.parallel.ddp.usage import AllUsed, FindUnused, StaticGraph
 from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.parallel.groups import member_group
 from dpbench.parallel.state_dicts import LoadsUnwrapped
@@ -160,8 +161,11 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
                         "a gradient now, which would not be averaged; wrap the module again"
                     )
             self._reducer.require_finished()
+        divisor = None
         if trains and self._may_join:
-            self._may_join = join.notify(self, syncs=reduces, divide_by_all=self._divides_by_all)
+            active = join.notify(self, syncs=reduces)
+            self._may_join = active is not None
+            divisor = None if self._divides_by_all else active
         if reduces:
             self._reducer.build(rebuild=self.training)
         # Without gradients too, so that ranks which re-estimate statistics do not drift apart.
@@ -175,7 +179,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         ):
             output = self.module(*args, **kwargs)
         if reduces:
-            output = self._reducer.arm(output)
+            output = self._reducer.arm(output, divisor)
         if trains and self.training and self.require_forward_param_sync is not syncs:
             self.require_forward_param_sync = syncs  # a module takes microseconds to set it
         return output
@@ -243,13 +247,15 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         leave_uncompiled(DistributedDataParallel, "_send_buffers")
         parameters = list(self.module.named_parameters())
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
+        trained = [(name, p) for name, p in parameters if p.requires_grad]
+        kind = FindUnused if self.find_unused_parameters else AllUsed
+        usage = StaticGraph if self.static_graph else kind
         self._reducer = Reducer(
-            [(name, p) for name, p in parameters if p.requires_grad],
+            trained,
             sparse_weights(self.module),
             self.process_group,
+            usage(len(trained), self.process_group, trained[0][1].device),
             caps=self._caps,
-            find_unused=self.find_unused_parameters,
-            static=self.static_graph,
             as_view=self.gradient_as_bucket_view,
             overlap=self.overlap,
         )

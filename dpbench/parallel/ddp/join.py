@@ -24,21 +24,19 @@ if TYPE_CHECKING:
     from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 
 
-def notify(ddp: DistributedDataParallel, *, syncs: bool, divide_by_all: bool) -> bool:
+def notify(ddp: DistributedDataParallel, *, syncs: bool) -> int | None:
     """Tell the ranks without data that this one continues, and what it needs from them.
 
     Returns:
-        Whether a join context is active, in which the wrapper has to be the first joinable.
+        How many ranks have data; None if no join context is active in which the wrapper is the
+        first joinable.
     """
     notice = Join.notify_join_context(ddp)
     if notice is None:
-        ddp._reducer.divisor = None  # one may be left of a context that an error ended
-        return False
-    if not divide_by_all:
-        (active,) = notice.get_future().wait()
-        ddp._reducer.divisor = int(active.item())
+        return None
+    (active,) = notice.get_future().wait()
     _largest(ddp, int(syncs))
-    return True
+    return int(active.item())
 
 
 def last_rank(ddp: DistributedDataParallel, candidate: bool) -> int:
@@ -72,7 +70,7 @@ class DdpJoinHook(JoinHook):
         if ddp.training:
             ddp.require_forward_param_sync = syncs
         if syncs:
-            ddp._reducer.reduce_zeros()
+            ddp._reducer.reduce_zeros(None if ddp._divides_by_all else 1)
 
     def post_hook(self, is_last_joiner: bool) -> None:
         """Give all ranks the model of one that was last, when all are done."""
@@ -82,4 +80,3 @@ class DdpJoinHook(JoinHook):
         for parameter in self._without_gradient or ():
             parameter.grad = None
         ddp._may_join = False  # torch leaves the context on, at two collectives a step
-        ddp._reducer.divisor = None

@@ -13,7 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
-from dpbench.parallel.dp.parallel_apply import Call, StepMeter, parallel_apply
+from dpbench.parallel.dp.meter import StepMeter
+from dpbench.parallel.dp.parallel_apply import Call, parallel_apply
 from dpbench.parallel.dp.random_streams import ForwardProfile
 from dpbench.parallel.dp.replicate import Replicator, check_location
 from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum

@@ -13,67 +13,36 @@ outputs, and its backward runs every replica's graph in that replica's worker:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from time import perf_counter
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import disable_saved_tensors_hooks
 
-from dpbench.parallel.devices import current_stream, on_stream, sum_to_first, wait_for
+from dpbench.parallel.devices import sum_to_first
+from dpbench.parallel.dp.meter import StepMeter
 from dpbench.parallel.dp.replicate import Replica
-from dpbench.parallel.dp.workers import WorkerPool
+from dpbench.parallel.dp.workers import WorkerPool, caller_modes
 from dpbench.parallel.torch_private import keeps_graph
 from dpbench.parallel.tree import map_tensors, tensors
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Gradients = list[Tensor | None]
-Phase = Literal["scatter", "replicate", "forward", "gather", "backward", "reduce"]
-PHASES: tuple[Phase, ...] = get_args(Phase)
-
-
-class StepMeter:
-    """What the steps of a DataParallel have cost since its construction.
-
-    Seconds are those of the calling thread, on the host's clock. "forward" and "backward" last
-    until the slowest replica is done.
-    """
-
-    def __init__(self, devices: Sequence[torch.device]) -> None:
-        self._devices = devices
-        self.waits = False
-        """Whether each phase waits for the CUDA devices at its end, so that it has the time that it
-        takes, not the time to queue its work. This makes steps slower."""
-        self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
-        self.reduced_bytes = 0
-        """Bytes of dense gradients summed over replicas."""
-        self.summed_backwards = 0
-        """Backward passes in which gradients were summed."""
-
-    @contextmanager
-    def time(self, phase: Phase) -> Iterator[None]:
-        start = perf_counter()
-        try:
-            yield
-            if self.waits:
-                wait_for(self._devices)
-        finally:
-            self.seconds[phase] += perf_counter() - start
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """The replicas' graphs of one forward, by replica, for their backward."""
+class ReplicaGraphs:
+    """The graphs that the replicas recorded in one forward, and their backward."""
 
     leaves: list[list[Tensor]]
-    """Parameters that require a gradient, then inputs."""
+    """By replica: its parameters that require a gradient, then its inputs."""
     output_counts: list[int]
-    """Number of outputs with a gradient."""
+    """By replica: the number of outputs with a gradient."""
     originals: list[Tensor]
     """The trained parameters of the module itself. A CPU replica reaches them through what it
     shares with the module, such as a forward hook that is a bound method; on CUDA, torch refuses
@@ -84,6 +53,41 @@ class _Step:
     meter: StepMeter
     in_turn: bool
     reduces: bool
+
+    def backward(
+        self, outputs: Sequence[Tensor], received: Sequence[Tensor | None], *, retain: bool
+    ) -> Gradients:
+        """The gradients of the original parameters, and of the inputs of all replicas.
+
+        Args:
+            outputs: those with a gradient, of all replicas.
+            received: the gradients of the outputs.
+            retain: keep the graphs for another backward.
+        """
+        every_end = list(zip(outputs, received, strict=True))
+        ends_left = iter(every_end)
+        with self.meter.time("backward"):
+            if self.device.type == "cuda":
+                # A worker would wait for its device's autograd thread, which may be the thread that
+                # waits here. A nested backward is served, on all devices at the same time.
+                every_leaf = list(chain(*self.leaves))
+                together = iter(_gradients(every_end, every_leaf, [], retain))
+                found = [list(islice(together, len(mine))) for mine in self.leaves]
+            else:
+                jobs = [
+                    partial(_gradients, [*islice(ends_left, count)], leaves, self.originals, retain)
+                    for count, leaves in zip(self.output_counts, self.leaves, strict=True)
+                ]
+                found = self.workers.run(jobs, in_turn=self.in_turn)
+        trained = len(self.originals)
+        of_inputs = chain.from_iterable(one[trained:] for one in found)
+        of_parameters = [one[:trained] for one in found]
+        if not self.reduces:
+            return [*of_parameters[0], *of_inputs]
+        with self.meter.time("reduce"):
+            total = sum_over_replicas(of_parameters, self.device)
+            self.meter.count(total)
+        return [*total, *of_inputs]
 
 
 def parallel_apply(
@@ -124,7 +128,7 @@ def parallel_apply(
     sources: list[Tensor] = []
     if torch.is_grad_enabled():
         calls = [_cut(call, mine, sources) for call, mine in zip(calls, leaves, strict=True)]
-    entered = _modes_of_caller(replica.device for replica in replicas)
+    entered = caller_modes(replica.device for replica in replicas)
 
     def forward(index: int) -> Any:
         replica, (args, kwargs) = replicas[index], calls[index]
@@ -138,9 +142,9 @@ def parallel_apply(
     if not any(recorded):
         return outputs
     counts, device = [len(mine) for mine in recorded], replicas[0].device
-    step = _Step(leaves, counts, trained, device, workers, meter, in_turn, reduces)
-    nodes = _AllReplicas.apply(step, list(chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
-    attached: Iterator[Tensor] = iter(nodes)
+    graphs = ReplicaGraphs(leaves, counts, trained, device, workers, meter, in_turn, reduces)
+    nodes = _AllReplicas.apply(graphs, list(chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
+    attached = iter(nodes)
     return map_tensors(lambda t: next(attached) if t.requires_grad else t, outputs)  # type: ignore[no-any-return]
 
 
@@ -169,8 +173,10 @@ class _AllReplicas(torch.autograd.Function):
     """The node that stands for all replicas; see the head of this file."""
 
     @staticmethod
-    def forward(ctx: Any, step: _Step, outputs: list[Tensor], *_: Tensor) -> tuple[Tensor, ...]:
-        ctx.step = step
+    def forward(
+        ctx: Any, graphs: ReplicaGraphs, outputs: list[Tensor], *_: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.graphs = graphs
         ctx.set_materialize_grads(False)
         # The outputs hold the replicas' graphs. Saved, torch says that they have been freed where a
         # second backward needs them.
@@ -185,33 +191,8 @@ class _AllReplicas(torch.autograd.Function):
                 "got create_graph=True, but the gradients of a DataParallel have no derivatives; "
                 "call its module instead"
             )
-        step: _Step = ctx.step
-        meter, retain = step.meter, keeps_graph()
-        all_ends = zip(ctx.saved_tensors, received, strict=True)
-        ends = [list(islice(all_ends, count)) for count in step.output_counts]
-        with meter.time("backward"):
-            if step.device.type == "cuda":
-                # A worker would wait for its device's autograd thread, which may be the thread that
-                # waits here. A nested backward is served, on all devices at the same time.
-                every_end, every_leaf = list(chain(*ends)), list(chain(*step.leaves))
-                together = iter(_gradients(every_end, every_leaf, [], retain))
-                found = [list(islice(together, len(mine))) for mine in step.leaves]
-            else:
-                pairs = zip(ends, step.leaves, strict=True)
-                jobs = [partial(_gradients, *pair, step.originals, retain) for pair in pairs]
-                found = step.workers.run(jobs, in_turn=step.in_turn)
-        trained = len(step.originals)
-        of_inputs = chain.from_iterable(one[trained:] for one in found)
-        of_parameters = [one[:trained] for one in found]
-        if not step.reduces:
-            return (None, None, *of_parameters[0], *of_inputs)
-        with meter.time("reduce"):
-            total = sum_over_replicas(of_parameters, step.device)
-            meter.summed_backwards += any(gradient is not None for gradient in total)
-            meter.reduced_bytes += sum(
-                g.nbytes for g in total if g is not None and g.layout is torch.strided
-            )
-        return (None, None, *total, *of_inputs)
+        found = ctx.graphs.backward(ctx.saved_tensors, received, retain=keeps_graph())
+        return (None, None, *found)
 
 
 def _gradients(
@@ -262,34 +243,3 @@ def sum_over_replicas(
                 there, before = gradient.to(device), total[place]
                 total[place] = there if before is None else before + there
     return total
-
-
-def _modes_of_caller(
-    devices: Iterable[torch.device],
-) -> Callable[[torch.device], AbstractContextManager[Any]]:
-    """Capture grad mode, inference mode, autocast and CUDA streams of the calling thread.
-
-    Returns:
-        A function from a device to the context to enter in its worker.
-    """
-    used = set(devices)
-    gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-    cache = torch.is_autocast_cache_enabled()
-    autocast = {
-        kind: torch.get_autocast_dtype(kind)
-        for kind in {"cpu", *(device.type for device in used)}
-        if torch.is_autocast_enabled(kind)
-    }
-    streams = {device: current_stream(device) for device in used if device.type == "cuda"}
-
-    def entered(device: torch.device) -> AbstractContextManager[Any]:
-        with ExitStack() as stack:
-            stack.enter_context(torch.inference_mode(inference))
-            stack.enter_context(torch.set_grad_enabled(gradients))
-            for kind, dtype in autocast.items():
-                stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cache))
-            if stream := streams.get(device):
-                stack.enter_context(on_stream(stream))
-            return stack.pop_all()
-
-    return entered

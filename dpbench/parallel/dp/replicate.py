@@ -24,10 +24,10 @@ class Replica:
     device: torch.device
 
 
-class _Kept(NamedTuple):
-    """The copies of one replica, and what they were made of."""
+class _Copies(NamedTuple):
+    """The parameters of a replica on another device, and what the originals were when copied."""
 
-    copies: list[nn.Parameter]
+    parameters: list[nn.Parameter]
     kinds: list[Any]
     values: list[Any]
     storages: list[Any]
@@ -46,7 +46,7 @@ class Replicator:
         """`cache=False` makes new copies in each forward."""
         self.devices = tuple(devices)
         self.cache = cache
-        self._kept: dict[int, _Kept] = {}
+        self._copies: dict[int, _Copies] = {}
 
     def replicate(self, module: nn.Module, count: int) -> list[Replica]:
         """Replicas of `module` on the first `count` devices.
@@ -84,15 +84,15 @@ class Replicator:
             (id(storage), one.storage_offset(), version(one))
             for one, storage in zip(originals, storages, strict=True)
         ]
-        kept = self._kept.get(index)
-        if kept is None or not self.cache or kept.kinds != kinds:
-            copies = [nn.Parameter(_copy(one, device), one.requires_grad) for one in originals]
+        last = self._copies.get(index)
+        if last is None or not self.cache or last.kinds != kinds:
+            parameters = [nn.Parameter(_copy(one, device), one.requires_grad) for one in originals]
         else:
-            copies = kept.copies
-            if kept.values != values:
-                copy_all(copies, originals)
-        self._kept[index] = _Kept(copies, kinds, values, storages)
-        return copies
+            parameters = last.parameters
+            if last.values != values:
+                copy_all(parameters, originals)
+        self._copies[index] = _Copies(parameters, kinds, values, storages)
+        return parameters
 
 
 def _copy(tensor: Tensor, device: torch.device) -> Tensor:

@@ -1,13 +1,16 @@
-"""One persistent thread per replica: run a job in each, wait for all, raise the first failure."""
+"""One persistent thread per replica, and what a job in it takes over from the calling thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
 
 import torch
+
+from dpbench.parallel.devices import current_stream, on_stream
 
 _PARALLEL_ELEMENTS = 2**17
 """Enough for torch to write them with two threads."""
@@ -89,3 +92,34 @@ def _limit_threads(count: int) -> None:
     torch.set_num_threads(2)
     torch.zeros(_PARALLEL_ELEMENTS)
     torch.set_num_threads(count)
+
+
+def caller_modes(
+    devices: Iterable[torch.device],
+) -> Callable[[torch.device], AbstractContextManager[Any]]:
+    """Capture grad mode, inference mode, autocast and CUDA streams of the calling thread.
+
+    Returns:
+        A function from a device to the context to enter in its worker.
+    """
+    used = set(devices)
+    gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    cache = torch.is_autocast_cache_enabled()
+    autocast = {
+        kind: torch.get_autocast_dtype(kind)
+        for kind in {"cpu", *(device.type for device in used)}
+        if torch.is_autocast_enabled(kind)
+    }
+    streams = {device: current_stream(device) for device in used if device.type == "cuda"}
+
+    def entered(device: torch.device) -> AbstractContextManager[Any]:
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(inference))
+            stack.enter_context(torch.set_grad_enabled(gradients))
+            for kind, dtype in autocast.items():
+                stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cache))
+            if stream := streams.get(device):
+                stack.enter_context(on_stream(stream))
+            return stack.pop_all()
+
+    return entered

@@ -1,1 +1,1 @@
-"""ShardedOptimizer: each rank reduces its share of the gradients, and steps that share alone."""
+"""ShardedOptimizer: each rank averages its shard of the gradients, and steps that shard alone."""

@@ -1,4 +1,4 @@
-"""ShardedOptimizer: each rank steps its share of the parameters, with its share of the state."""
+"""ShardedOptimizer: each rank steps its shard of the parameters, with its shard of the state."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ import torch.distributed as dist
 from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
-from dpbench.parallel.ddp.comm_hooks import GradientBucket
+from dpbench.parallel.ddp.averaging import GradientBucket
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.ddp.reducer import UnfinishedReduction
 from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.groups import CPU, gather_tensors, gather_values, has_backend
-from dpbench.parallel.sharded.shares import (
-    SCALAR_STATE,
-    BucketShare,
-    ShareExchange,
-)
+from dpbench.parallel.sharded.collectives import ShardCollectives
+from dpbench.parallel.sharded.shards import SCALAR_STATE, BucketShard, elements
 
 ELEMENTWISE = (
     *(optim.SGD, optim.Adam, optim.AdamW, optim.Adadelta, optim.Adagrad, optim.Adamax),
@@ -40,8 +37,8 @@ class ShardedOptimizer(Optimizer):
         model = dpbench.DistributedDataParallel(module, gradient_as_bucket_view=True)
         optimizer = ShardedOptimizer(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 
-    A communication hook averages each bucket so that a rank gets its share only. `step` steps that
-    share, and then the ranks give each other the parameters. That moves as many bytes as to average
+    A communication hook averages each bucket so that a rank gets its shard only. `step` steps that
+    shard, and then the ranks give each other the parameters. That moves as many bytes as to average
     all gradients, but each rank makes only its part of the step and holds only that part of the
     optimizer's state (Rajbhandari et al., arXiv:1910.02054). On gloo and nccl the averaging
     overlaps with backward.
@@ -98,9 +95,9 @@ class ShardedOptimizer(Optimizer):
         # The same dictionaries, so that a scheduler of the plain optimizer acts here too.
         super().__init__(optimizer.param_groups, optimizer.defaults)
         make: Any = type(optimizer)
-        self._exchange = ShareExchange(self._group, self._parameters[0].device)
-        self._shares = [
-            BucketShare(bucket, groups, make, self._exchange) for bucket in model.keep_buckets()
+        collectives = ShardCollectives(self._group, self._parameters[0].device)
+        self._shards = [
+            BucketShard(bucket, groups, make, collectives) for bucket in model.keep_buckets()
         ]
         self._messages: dist.ProcessGroup | None = None
         self._has_reduced = False
@@ -112,7 +109,7 @@ class ShardedOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
-        """Step this rank's share, and give all ranks the parameters; a collective. There is no
+        """Step this rank's shard, and give all ranks the parameters; a collective. There is no
         closure.
 
         Raises:
@@ -127,10 +124,10 @@ class ShardedOptimizer(Optimizer):
                 "last one made in no_sync()?"
             )
         self._has_reduced = False
-        for share in self._shares:
-            share.require_in_place()
-        # The shares of a bucket travel while the next bucket is stepped.
-        waits = [share.step(self.param_groups) for share in self._shares]
+        for shard in self._shards:
+            shard.require_in_place()
+        # The shards of a bucket travel while the next bucket is stepped.
+        waits = [shard.step(self.param_groups) for shard in self._shards]
         for wait in waits:
             wait()
         torch.autograd.graph.increment_version(self._parameters)
@@ -144,16 +141,16 @@ class ShardedOptimizer(Optimizer):
         # In a dtype that can hold the norm, and not as a maximum over the ranks, in which gloo
         # loses a NaN.
         norms = [torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)]
-        for part in chain(*(share.parts for share in self._shares)):
-            if part.place.parameter.grad is not None:
+        for part in chain(*(shard.parts for shard in self._shards)):
+            if part.parameter.grad is not None:
                 wide = torch.promote_types(part.averages.dtype, torch.float32)
                 norm = torch.linalg.vector_norm(part.averages, norm_type, dtype=wide)
                 norms.append(norm.double())
         mine = torch.linalg.vector_norm(torch.stack(norms), norm_type)
         everyone = torch.stack(gather_tensors(mine, self._group))
         together: Tensor = torch.linalg.vector_norm(everyone, norm_type)
-        for share in self._shares:
-            share.averages.mul_((max_norm / (together + 1e-6)).clamp(max=1.0))
+        for shard in self._shards:
+            shard.averages.mul_((max_norm / (together + 1e-6)).clamp(max=1.0))
         return together
 
     @torch.no_grad()
@@ -163,7 +160,7 @@ class ShardedOptimizer(Optimizer):
         Returns:
             Those of the parameters that have a gradient.
         """
-        everyone = chain(*(share.gather_averages() for share in self._shares))
+        everyone = chain(*(shard.gather_averages() for shard in self._shards))
         return {one: average for one, average in everyone if one.grad is not None}
 
     def state_dict(self) -> dict[str, Any]:
@@ -173,7 +170,7 @@ class ShardedOptimizer(Optimizer):
         so that a host does not hold it once for each of its ranks.
         """
         full = self._full_states()
-        if self._exchange.rank:
+        if dist.get_rank(self._group):
             return {}
         self.state.update(full)
         try:
@@ -194,10 +191,10 @@ class ShardedOptimizer(Optimizer):
         self.state.clear()
 
     def _reduce(self, bucket: GradientBucket) -> Any:
-        """Begin to average a bucket over the ranks, each rank's share for that rank only."""
+        """Start to average a bucket over the ranks, each rank's shard for that rank only."""
         self._has_reduced = True
         gradients = bucket.buffer()
-        wait = self._shares[bucket.index()].reduce(gradients)
+        wait = self._shards[bucket.index()].reduce_scatter(gradients)
 
         def unchanged() -> Tensor:
             wait()
@@ -206,14 +203,14 @@ class ShardedOptimizer(Optimizer):
         return SimpleNamespace(wait=unchanged)
 
     def _divide(self, states: Mapping[Any, State]) -> None:
-        """Take this rank's share of the states of full parameters, in the place of all it has."""
-        for share in self._shares:
-            for part in share.parts:
-                own = share.state_of(part)
+        """Take this rank's shard of the states of full parameters, in the place of all it has."""
+        for shard in self._shards:
+            for part in shard.parts:
+                own = shard.state_of(part)
                 own.clear()
-                for name, value in states.get(part.place.parameter, {}).items():
+                for name, value in states.get(part.parameter, {}).items():
                     if _is_elementwise(name, value):
-                        mine = part.place.part(value, part.begin, part.end)
+                        mine = elements(value, part.parameter)[part.begin : part.end]
                         own[name] = mine.to(part.values.device, copy=True)
                     else:
                         own[name] = copy.deepcopy(value)
@@ -231,22 +228,23 @@ class ShardedOptimizer(Optimizer):
                 else dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
             )
         full: dict[Tensor, State] = {}
-        for share in self._shares:
-            states = [(part, share.state_of(part)) for part in share.parts]
-            mine = [(part.place.number, part.begin, state) for part, state in states if state]
-            place_of = {place.number: place for place in share.places}
-            for number, begin, state in chain(*gather_values(mine, self._messages, root=0)):
-                place = place_of[number]
-                found = full.setdefault(place.parameter, {})
+        for shard in self._shards:
+            states = [(part, shard.state_of(part)) for part in shard.parts]
+            mine = [(part.index, part.begin, state) for part, state in states if state]
+            bucket = shard.bucket
+            parameter_of = dict(zip(bucket.indices, bucket.parameters, strict=True))
+            for index, begin, state in chain(*gather_values(mine, self._messages, root=0)):
+                parameter = parameter_of[index]
+                found = full.setdefault(parameter, {})
                 for name, value in state.items():
                     if not _is_elementwise(name, value):
                         found[name] = value
                         continue
                     if name not in found:
                         found[name] = torch.empty_strided(
-                            place.size, place.stride, dtype=value.dtype
+                            parameter.size(), parameter.stride(), dtype=value.dtype
                         )
-                    place.part(found[name], begin, begin + len(value)).copy_(value)
+                    elements(found[name], parameter)[begin:][: len(value)] = value
         return full
 
 

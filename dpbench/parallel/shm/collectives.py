@@ -1,8 +1,10 @@
 """The collectives: blocking functions over memory that all ranks share.
 
-Every element is reduced in the order of the ranks, so all ranks get the same bits. Below, r is this
-rank, and the parts of one line happen in this order on every rank. |barrier| passes when all ranks
-have arrived, and |enter| is the one that opens every collective. There are three kinds.
+Every element is reduced in the order of the ranks, so all ranks get the same bits. There are three
+ways, shown here for the all-reduce; the other collectives do the same with less work, and a
+broadcast is never in place. Below, r is this rank, and the parts of one line happen in this order
+on every rank. |barrier| passes when all ranks have arrived, and |enter| is the one that opens every
+collective.
 
 *Small* (up to 64 KiB): each rank copies its operand to its slot, all enter, and each reduces all
 slots for itself. Reducing n times is cheaper than waiting twice.
@@ -42,7 +44,6 @@ except where that is said. What is not reduced is moved as bytes, so any dtype w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -51,33 +52,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.shm.memory import LINE_BYTES, SLOT_BYTES, Allocation
-from dpbench.parallel.shm.rank import OUTSIDE, ShmRank, operation_text, pipelined
+from dpbench.parallel.shm.rank import OUTSIDE, ShmRank
 
 PIECE_BYTES = 256 * 1024
 """Piece of a share that is reduced at a time: two or three operands fit the second-level cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """A reduction, named as in torch.distributed.ReduceOp, by an elementwise (a, b, out=…)."""
-
-    name: str
-    combine: Callable[..., Tensor]
-
-    def reduce(self, operands: Sequence[Tensor], out: Tensor) -> None:
-        """Compute ((operands[0] ∘ operands[1]) ∘ operands[2]) …, always in the order of the ranks.
-
-        `out` may be one of the first two operands.
-        """
-        if len(operands) == 1:
-            out.copy_(operands[0])
-            return
-        self.combine(operands[0], operands[1], out=out)
-        for operand in operands[2:]:
-            self.combine(out, operand, out=out)
-        if self.name == "AVG":
-            out.mul_(1 / len(operands))
-
 
 _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "SUM": torch.add,
@@ -89,31 +67,48 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "BOR": torch.bitwise_or,
     "BXOR": torch.bitwise_xor,
 }
+"""Elementwise functions (a, b, out=…) by the name of the torch.distributed.ReduceOp."""
 
 
-def operator_for(op: Any, dtype: torch.dtype) -> Operator:
-    """The reduction that a torch.distributed.ReduceOp names, for tensors of a dtype.
+def op_name(op: Any, dtype: torch.dtype) -> str:
+    """The name of a torch.distributed.ReduceOp that this backend has for tensors of a dtype.
 
     Raises:
-        ValueError: the backend does not have this operator, or not for this dtype.
+        ValueError: the backend does not have this operation, or not for this dtype.
     """
     # By number: hashing torch's enumeration would take most of the time.
-    return _operator_for(int(getattr(op, "op", op)), dtype)
+    return _op_name(int(getattr(op, "op", op)), dtype)
 
 
 @cache
-def _operator_for(number: int, dtype: torch.dtype) -> Operator:
+def _op_name(number: int, dtype: torch.dtype) -> str:
     kind: Any = dist.ReduceOp.RedOpType(number)
-    if kind.name not in _FUNCTIONS:
+    name: str = kind.name
+    if name not in _FUNCTIONS:
         raise ValueError(f"shm has no reduction {kind}, expected one of {', '.join(_FUNCTIONS)}")
-    operator = Operator(kind.name, _FUNCTIONS[kind.name])
     # torch does not list the dtypes of a function, but it refuses the others.
     operands = torch.zeros(3, 1, dtype=dtype, device="cpu")
     try:
-        operator.reduce(operands[:2].unbind(), out=operands[2])
+        _reduce(name, operands[:2].unbind(), out=operands[2])
     except (RuntimeError, TypeError) as error:
-        raise ValueError(f"shm cannot reduce {dtype} with {operator.name}: {error}") from None
-    return operator
+        raise ValueError(f"shm cannot reduce {dtype} with {name}: {error}") from None
+    return name
+
+
+def _reduce(op: str, operands: Sequence[Tensor], out: Tensor) -> None:
+    """Compute ((operands[0] ∘ operands[1]) ∘ operands[2]) …, always in the order of the ranks.
+
+    `out` may be one of the first two operands.
+    """
+    if len(operands) == 1:
+        out.copy_(operands[0])
+        return
+    function = _FUNCTIONS[op]
+    function(operands[0], operands[1], out=out)
+    for operand in operands[2:]:
+        function(out, operand, out=out)
+    if op == "AVG":
+        out.mul_(1 / len(operands))
 
 
 def barrier(rank: ShmRank) -> None:
@@ -121,25 +116,25 @@ def barrier(rank: ShmRank) -> None:
     rank.enter("barrier()")
 
 
-def all_reduce(rank: ShmRank, tensor: Tensor, operator: Operator) -> None:
-    """Every rank gets the reduction in place of its operand `tensor`."""
-    operation = operation_text("all_reduce", tensor, operator.name)
+def all_reduce(rank: ShmRank, tensor: Tensor, op: str) -> None:
+    """Every rank gets the reduction of all operands in place of its own, `tensor`."""
+    operation = operation_text("all_reduce", tensor, op)
     if tensor.nbytes <= SLOT_BYTES:
         slots = rank.slots(tensor.dtype, tensor.numel())
         slots[rank.rank].copy_(tensor)
         rank.enter(operation)
-        operator.reduce(slots, out=tensor)
+        _reduce(op, slots, out=tensor)
         return
     allocation, offset = rank.find(tensor)
     if rank.enter(operation, offset) and allocation is not None:
         for operands in _own_pieces(rank, allocation, tensor):
             result = operands[0]
-            operator.reduce(operands, out=result)
+            _reduce(op, operands, out=result)
             for copy in operands[1:]:
                 copy.copy_(result)
         rank.barrier()
     else:
-        _all_reduce_staged(rank, tensor, operator)
+        _all_reduce_staged(rank, tensor, op)
 
 
 def _own_pieces(
@@ -156,10 +151,10 @@ def _own_pieces(
     return pieces
 
 
-def _all_reduce_staged(rank: ShmRank, tensor: Tensor, operator: Operator) -> None:
+def _all_reduce_staged(rank: ShmRank, tensor: Tensor, op: str) -> None:
     """Reduce chunk by chunk: each rank reduces its share and stages the result for the others."""
-    buffers, results, room = rank.large_buffers(tensor.dtype)
-    own, chunks = buffers[rank.rank], torch.split(tensor, room)
+    buffers, results, numel = rank.staging_buffers(tensor.dtype)
+    own, chunks = buffers[rank.rank], torch.split(tensor, numel)
     line = max(1, LINE_BYTES // tensor.element_size())
 
     def share(chunk: Tensor) -> slice:
@@ -178,7 +173,7 @@ def _all_reduce_staged(rank: ShmRank, tensor: Tensor, operator: Operator) -> Non
         mine, turn = share(chunks[number]), number % 2
         operands = [of_rank[turn][mine] for of_rank in buffers]
         operands[rank.rank] = chunks[number][mine]
-        operator.reduce(operands, out=results[turn][mine])
+        _reduce(op, operands, out=results[turn][mine])
 
     def collect(number: int) -> None:
         chunk = chunks[number]
@@ -187,25 +182,30 @@ def _all_reduce_staged(rank: ShmRank, tensor: Tensor, operator: Operator) -> Non
     pipelined(rank, len(chunks), contribute, reduce_share, collect)
 
 
-def reduce_scatter(rank: ShmRank, operand: Tensor, output: Tensor, operator: Operator) -> None:
+def reduce_scatter(rank: ShmRank, operand: Tensor, output: Tensor, op: str) -> None:
     """Rank r gets the reduction of the r-th parts of the operands of all ranks.
 
     `operand` has one part for each rank, of one size; `output` may be this rank's part.
     """
-    me = rank.rank
+    me, operation = rank.rank, operation_text("reduce_scatter", output, op)
+    if operand.nbytes <= SLOT_BYTES:
+        slots = rank.slots(operand.dtype, operand.numel())
+        slots[me].copy_(operand)
+        rank.enter(operation)
+        mine = slice(me * output.numel(), (me + 1) * output.numel())
+        _reduce(op, [slot[mine] for slot in slots], out=output)
+        return
     allocation, offset = rank.find(operand)
-    in_place = rank.enter(operation_text("reduce_scatter", output, operator.name), offset)
-    if in_place and allocation is not None:
+    if rank.enter(operation, offset) and allocation is not None:
         targets = torch.split(output, PIECE_BYTES // output.element_size())
         for target, pieces in zip(targets, _own_pieces(rank, allocation, operand), strict=True):
             # The first two operands are combined into the target, which may be the third's memory.
             operands = [p.clone() if r == me >= 2 else p for r, p in enumerate(pieces)]
-            operator.reduce(operands, out=target)
+            _reduce(op, operands, out=target)
         rank.barrier()
         return
-    buffers, _, room = rank.large_buffers(output.dtype)
-    # A buffer holds a piece for each rank.
-    numel = room // rank.size
+    buffers, _, numel = rank.staging_buffers(output.dtype)
+    numel //= rank.size  # a buffer holds a piece for each rank
     parts = [torch.split(part, numel) for part in operand.view(rank.size, output.numel())]
     places = [[torch.split(buffer, numel) for buffer in turns] for turns in buffers]
     outputs = torch.split(output, numel)
@@ -221,92 +221,107 @@ def reduce_scatter(rank: ShmRank, operand: Tensor, output: Tensor, operator: Ope
         operands = [place[number % 2][me][: target.numel()] for place in places]
         if me < 2:
             operands[me] = parts[me][number]
-        operator.reduce(operands, out=target)
+        _reduce(op, operands, out=target)
 
     pipelined(rank, len(outputs), contribute, reduce_piece)
 
 
 def broadcast(rank: ShmRank, tensor: Tensor, root: int) -> None:
     """Every rank gets the root's tensor: `tensor` is the root's operand, the result elsewhere."""
-    data = tensor.view(torch.uint8)
-    is_root = rank.rank == root
-    _publish(
-        rank,
-        operation_text("broadcast", tensor, root=root),
-        data if is_root else None,
-        {} if is_root else {root: data},
-        tensor.nbytes,
-    )
+    data, is_root = tensor.view(torch.uint8), rank.rank == root
+    sent, received = (data, {}) if is_root else (None, {root: data})
+    operation = operation_text("broadcast", tensor, root=root)
+    if tensor.nbytes <= SLOT_BYTES:
+        _send_through_slots(rank, operation, sent, received, tensor.nbytes)
+        return
+    rank.enter(operation)
+    _send_through_buffers(rank, sent, received, tensor.nbytes)
 
 
 def all_gather(
     rank: ShmRank,
     outputs: Sequence[Tensor],
     tensor: Tensor,
-    whole: Tensor | None = None,
+    full: Tensor | None = None,
 ) -> None:
     """Every rank gets the tensors of all ranks, which have one size.
 
     `outputs` are the results by rank, of which this rank's may be `tensor`; empty where none are
-    wanted. If they are the parts of one tensor, on all ranks, that is `whole`.
+    wanted. If they are the parts of one tensor, on all ranks, that is `full`.
     """
     data = tensor.view(torch.uint8)
-    wanted = {peer: output.view(torch.uint8) for peer, output in enumerate(outputs)}
-    mine = wanted.pop(rank.rank, None)
-    if mine is not None and mine.data_ptr() != data.data_ptr():
-        mine.copy_(data)
-    allocation, offset = (None, OUTSIDE) if whole is None else rank.find(whole)
+    received = {peer: output.view(torch.uint8) for peer, output in enumerate(outputs)}
+    own = received.pop(rank.rank, None)
+    if own is not None and own.data_ptr() != data.data_ptr():
+        own.copy_(data)
     operation = operation_text("all_gather", tensor)
-    if not _publish(rank, operation, data, wanted, tensor.nbytes, offset) or allocation is None:
+    if tensor.nbytes <= SLOT_BYTES:
+        _send_through_slots(rank, operation, data, received, tensor.nbytes)
         return
-    for peer, part in wanted.items():
-        part.copy_(allocation.of_rank(peer, part))
-    rank.barrier()
+    allocation, offset = (None, OUTSIDE) if full is None else rank.find(full)
+    if rank.enter(operation, offset) and allocation is not None:
+        for peer, part in received.items():
+            part.copy_(allocation.of_rank(peer, part))
+        rank.barrier()
+    else:
+        _send_through_buffers(rank, data, received, tensor.nbytes)
 
 
-def _publish(
-    rank: ShmRank,
-    operation: str,
-    mine: Tensor | None,
-    wanted: Mapping[int, Tensor],
-    nbytes: int,
-    offset: int = OUTSIDE,
-) -> bool:
-    """Publish bytes, and read those that other ranks publish.
+def _send_through_slots(
+    rank: ShmRank, operation: str, sent: Tensor | None, received: Mapping[int, Tensor], nbytes: int
+) -> None:
+    """Send a few bytes, if this rank has any for the others, and receive theirs, by rank."""
+    slots = rank.slots(torch.uint8, nbytes)
+    if sent is not None:
+        slots[rank.rank].copy_(sent)
+    rank.enter(operation)
+    for peer, target in received.items():
+        target.copy_(slots[peer])
 
-    Args:
-        rank: this rank.
-        operation: as from `operation_text`.
-        mine: what this rank publishes, if anything.
-        wanted: where to write what other ranks publish, by rank.
-        nbytes: the size of each of these tensors.
-        offset: of a tensor of the group that has `mine`, and is not to be published if it is large
-            and all ranks have theirs there.
 
-    Returns:
-        Whether nothing has been published, for that reason.
-    """
-    if nbytes <= SLOT_BYTES:
-        slots = rank.slots(torch.uint8, nbytes)
-        if mine is not None:
-            slots[rank.rank].copy_(mine)
-        rank.enter(operation)
-        for peer, target in wanted.items():
-            target.copy_(slots[peer])
-        return False
-    if rank.enter(operation, offset):
-        return True
-    buffers, _, room = rank.large_buffers(torch.uint8)
+def _send_through_buffers(
+    rank: ShmRank, sent: Tensor | None, received: Mapping[int, Tensor], nbytes: int
+) -> None:
+    """Send many bytes chunk by chunk, if this rank has any for the others, and receive theirs."""
+    buffers, _, room = rank.staging_buffers(torch.uint8)
 
-    def publish(number: int) -> None:
-        if mine is not None:
-            chunk = mine[number * room :][:room]
+    def send(number: int) -> None:
+        if sent is not None:
+            chunk = sent[number * room :][:room]
             buffers[rank.rank][number % 2][: chunk.numel()].copy_(chunk)
 
-    def read(number: int) -> None:
-        for peer, target in wanted.items():
+    def receive(number: int) -> None:
+        for peer, target in received.items():
             chunk = target[number * room :][:room]
             chunk.copy_(buffers[peer][number % 2][: chunk.numel()])
 
-    pipelined(rank, -(-nbytes // room), publish, read)
-    return False
+    pipelined(rank, -(-nbytes // room), send, receive)
+
+
+def operation_text(kind: str, tensor: Tensor, op: str = "", root: int = -1) -> str:
+    """A collective as text, as in "all_reduce(SUM, 12 × torch.float32)"; -1 means no root."""
+    details = [op] if op else []
+    details.append(f"{tensor.numel()} × {tensor.dtype}")
+    if root >= 0:
+        details.append(f"root {root}")
+    return f"{kind}({', '.join(details)})"
+
+
+def pipelined(rank: ShmRank, chunks: int, *stages: Callable[[int], None]) -> None:
+    """Run every stage on every chunk; a stage sees what all ranks did in the stage before it.
+
+    In step t, stage s works on chunk t − s. With two alternating buffers, stage s + 1 reads from
+    one what stage s wrote in the step before, while stage s writes to the other.
+
+    Args:
+        rank: this rank, after `enter`.
+        chunks: how many; equal on all ranks, as is the number of stages.
+        stages: each called with the numbers of the chunks, in order.
+    """
+    steps = chunks + len(stages) - 1
+    for step in range(steps):
+        for number, stage in enumerate(stages):
+            if 0 <= step - number < chunks:
+                stage(step - number)
+        if step < steps - 1:
+            rank.barrier()

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.shm import collectives, memory
-from dpbench.parallel.shm.collectives import operator_for
+from dpbench.parallel.shm.collectives import op_name
 from dpbench.parallel.shm.operand import Operand, only
 from dpbench.parallel.shm.queue import Queue, Work
 from dpbench.parallel.shm.rank import ShmRank
@@ -69,8 +69,7 @@ class ShmProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: list[Tensor], opts: Any = _SUM) -> dist.Work:
         operand = Operand(only(tensors), write=True)
-        operator = operator_for(opts.reduceOp, operand.flat.dtype)
-        given = (operand.flat, operator)
+        given = (operand.flat, op_name(opts.reduceOp, operand.flat.dtype))
         return self._start(collectives.all_reduce, given, opts, [operand], tensors)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
@@ -116,7 +115,7 @@ class ShmProcessGroup(dist.ProcessGroup):
     ) -> dist.Work:
         full, part = Operand(only(inputs)), Operand(only(outputs), read=False, write=True)
         self._require_one_each(full.flat.tensor_split(self._rank.size), part.flat)
-        given = (full.flat, part.flat, operator_for(opts.reduceOp, part.flat.dtype))
+        given = (full.flat, part.flat, op_name(opts.reduceOp, part.flat.dtype))
         return self._start(collectives.reduce_scatter, given, opts, [full, part], outputs)
 
     # Functional collectives call these three with lists of one tensor.

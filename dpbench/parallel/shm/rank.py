@@ -13,8 +13,9 @@ import os
 import struct
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache, partial
+from typing import NamedTuple
 
 import psutil
 import torch
@@ -56,9 +57,18 @@ class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-Buffers = tuple[list[list[Tensor]], list[Tensor], int]
-"""Buffers for one chunk each: the operands' by rank and turn, those of results by turn, of which
-each rank fills its share, and the number of elements in each."""
+class StagingBuffers(NamedTuple):
+    """Memory for chunks of large tensors, used in turn.
+
+    Attributes:
+        operands: of each rank, by turn; that rank writes to it.
+        results: by turn; each rank writes its share.
+        numel: elements in each.
+    """
+
+    operands: list[list[Tensor]]
+    results: list[Tensor]
+    numel: int
 
 
 class ShmRank:
@@ -69,7 +79,7 @@ class ShmRank:
         layout, descriptor: of the group's memory.
         names: names of the ranks, for messages.
         broken: why the group cannot be used any more; empty if it can.
-        large_buffers: from a dtype to the buffers for large operations, which are free after
+        staging_buffers: from a dtype to the buffers for large tensors, which are free after
             `enter`.
     """
 
@@ -91,7 +101,7 @@ class ShmRank:
         shared = as_bytes(mapping)
         # Every training step asks for the same ones.
         self._slots = lru_cache(_CACHED_VIEWS)(partial(_slots, layout, shared))
-        self.large_buffers = cache(partial(_large_buffers, layout, shared))
+        self.staging_buffers = cache(partial(_staging_buffers, layout, shared))
         self._turn = 0
         self._end = layout.nbytes
         # Those that still have a tensor on this rank, by the address at which its part starts,
@@ -139,11 +149,11 @@ class ShmRank:
     def enter(self, operation: str, offset: int = OUTSIDE) -> bool:
         """Enter a collective: a barrier at which the ranks compare their operations.
 
-        When it passes, all ranks have ended their previous collective: the large buffers are free,
-        and so is the other slot, which the next collective uses.
+        When it passes, all ranks have ended their previous collective: the staging buffers are
+        free, and so is the other slot, which the next collective uses.
 
         Args:
-            operation: as from `operation_text`.
+            operation: as text, such as "barrier()".
             offset: of the operand, in the memory of the group.
 
         Returns:
@@ -304,39 +314,10 @@ def _slots(
     return [shared[at : at + SLOT_BYTES].view(dtype)[:numel] for at in offsets]
 
 
-def _large_buffers(layout: Layout, shared: Tensor, dtype: torch.dtype) -> Buffers:
+def _staging_buffers(layout: Layout, shared: Tensor, dtype: torch.dtype) -> StagingBuffers:
     nbytes, at = layout.chunk_bytes, layout.buffer_of
     by_rank = [
         [shared[at(rank, turn) :][:nbytes].view(dtype) for turn in (0, 1)]
         for rank in range(layout.size + 1)
     ]
-    return by_rank[:-1], by_rank[-1], nbytes // dtype.itemsize
-
-
-def operation_text(kind: str, tensor: Tensor, operator: str = "", root: int = -1) -> str:
-    """A collective as text, as in "all_reduce(SUM, 12 × torch.float32)"; -1 means no root."""
-    details = [operator] if operator else []
-    details.append(f"{tensor.numel()} × {tensor.dtype}")
-    if root >= 0:
-        details.append(f"root {root}")
-    return f"{kind}({', '.join(details)})"
-
-
-def pipelined(rank: ShmRank, chunks: int, *stages: Callable[[int], None]) -> None:
-    """Run every stage on every chunk; a stage sees what all ranks did in the stage before it.
-
-    In step t, stage s works on chunk t − s. With two alternating buffers, stage s + 1 reads from
-    one what stage s wrote in the step before, while stage s writes to the other.
-
-    Args:
-        rank: this rank, after `enter`.
-        chunks: how many; equal on all ranks, as is the number of stages.
-        stages: each called with the numbers of the chunks, in order.
-    """
-    steps = chunks + len(stages) - 1
-    for step in range(steps):
-        for number, stage in enumerate(stages):
-            if 0 <= step - number < chunks:
-                stage(step - number)
-        if step < steps - 1:
-            rank.barrier()
+    return StagingBuffers(by_rank[:-1], by_rank[-1], nbytes // dtype.itemsize)

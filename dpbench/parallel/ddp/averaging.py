@@ -1,0 +1,119 @@
+"""How a bucket is averaged over the ranks: by an all-reduce, or by a communication hook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from dpbench.parallel.ddp.buckets import Bucket
+
+_SUM, _AVERAGE = dist.AllreduceOptions(), dist.AllreduceOptions()
+_SUM.asyncOp = _AVERAGE.asyncOp = True
+_AVERAGE.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG)
+
+
+class AllReduce:
+    """Averages buckets by one all-reduce each.
+
+    Attributes:
+        sends_flag: whether the flag of a rank that aborts reaches the others.
+    """
+
+    sends_flag = True
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group, self._size = group, dist.get_world_size(group)
+
+    def scale(self, bucket: Bucket, divisor: int | None) -> float:
+        """What to multiply the gradients of a bucket by before `start`; for `divisor` see there."""
+        if divisor is None and bucket.group_averages:
+            return 1.0
+        return 1 / (divisor or self._size)
+
+    def start(self, bucket: Bucket, divisor: int | None) -> Callable[[], object]:
+        """Start to average a bucket; returns what waits for it, on CUDA only the current stream.
+
+        Args:
+            bucket: with the gradients of this rank, scaled.
+            divisor: of the sum over the ranks; None means their number.
+        """
+        # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
+        options = _AVERAGE if divisor is None and bucket.group_averages else _SUM
+        wait: Callable[[], object] = self._group.allreduce([bucket.wire], options).wait
+        return wait
+
+
+class CommHook(AllReduce):
+    """Averages buckets by a function of the user, which gets those that have gradients."""
+
+    sends_flag = False
+
+    def __init__(self, group: dist.ProcessGroup, hook: Hook) -> None:
+        super().__init__(group)
+        self._hook = hook
+
+    def scale(self, bucket: Bucket, divisor: int | None) -> float:
+        return 1.0
+
+    def start(self, bucket: Bucket, divisor: int | None) -> Callable[[], object]:
+        """Call the hook.
+
+        Raises:
+            RuntimeError: it returns no future.
+        """
+        flat = bucket.flat
+        if not bucket.parameters:
+            return lambda: None
+        future = self._hook(GradientBucket(bucket))
+        if not hasattr(future, "wait"):
+            raise RuntimeError(
+                "callback must return a torch.futures.Future object, but got "
+                f"{type(future).__name__} from the communication hook"
+            )
+
+        def wait() -> None:
+            result = future.wait()
+            average = result[0] if isinstance(result, (list, tuple)) else result
+            if average.data_ptr() != flat.data_ptr() or average.dtype != flat.dtype:
+                flat.copy_(average.reshape(flat.shape))
+
+        return wait
+
+
+class GradientBucket:
+    """The argument of a hook, in place of torch's GradBucket, which Python cannot construct."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket, self._buffer, self._gradients = bucket, bucket.flat, bucket.views
+
+    def index(self) -> int:
+        """0 for the bucket that is ready first."""
+        return self._bucket.number
+
+    def buffer(self) -> Tensor:
+        """The flat gradient of this rank, not divided by the number of ranks."""
+        return self._buffer
+
+    def gradients(self) -> list[Tensor]:
+        """Views of the buffer in the shapes of the parameters."""
+        return self._gradients
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters, in the order of the gradients."""
+        return self._bucket.parameters
+
+    def is_last(self) -> bool:
+        """Whether no other bucket follows in this backward."""
+        return self._bucket.is_last
+
+    def set_buffer(self, buffer: Tensor) -> None:
+        """Replace the buffer, for example by one of another dtype, and the gradients with it."""
+        self._buffer, self._gradients = buffer, self._bucket.views_in(buffer)
+
+
+Hook = Callable[[GradientBucket], torch.futures.Future[Any]]
+"""A hook with its state; its future holds the average, or a list of which that is the first."""
