@@ -16,7 +16,7 @@ from dpbench.parallel import groups
 from dpbench.parallel.devices import parse_device, parse_devices
 from dpbench.parallel.dp.meter import StepMeter
 from dpbench.parallel.dp.parallel_apply import sum_over_replicas
-from dpbench.parallel.sharded import shares
+from dpbench.parallel.sharded import shards
 from dpbench.parallel.tree import move
 from tests.recording_cuda import GPU, GpuTensor, HostTensor, RecordingCuda, put_into_parallel
 
@@ -142,12 +142,12 @@ def test_sharded_steps_in_bfloat16_are_fused_on_a_gpu_only(
     def zeros(group: object, numel: int, dtype: torch.dtype, device: object) -> Tensor:
         return torch.zeros(numel, dtype=dtype).as_subclass(kind)
 
-    monkeypatch.setattr(shares, "zeros", zeros)
+    monkeypatch.setattr(shards, "zeros", zeros)
     weight = nn.Parameter(torch.ones(3, dtype=torch.bfloat16).as_subclass(kind))
     weight.grad = torch.full_like(weight, 2.0)
-    exchange: Any = SimpleNamespace(rank=0, size=1, group=None, gather=lambda values: values)
+    alone: Any = SimpleNamespace(rank=0, size=1, group=None, all_gather=lambda values: values)
     bucket: Any = SimpleNamespace(
-        parameters=[weight], indices=[0], views=[weight], flat=weight.detach()
+        parameters=[weight], indices=[0], views_in=lambda flat: [flat], flat=weight.detach()
     )
     found: list[tuple[object, ...]] = []
 
@@ -156,11 +156,11 @@ def test_sharded_steps_in_bfloat16_are_fused_on_a_gpu_only(
         found.append((group["fused"], state["step"].device, state["step"].dtype))
 
     monkeypatch.setattr(optim.AdamW, "step", note)
-    share = shares.BucketShare(bucket, [{weight}], optim.AdamW, exchange)
+    shard = shards.BucketShard(bucket, [{weight}], optim.AdamW, alone)
     loaded = torch.tensor(5.0, dtype=torch.bfloat16)
     on_host = HostTensor if kind is GpuTensor else Tensor
-    share.state_of(share.parts[0])["step"] = loaded.as_subclass(on_host)
-    share.step(optim.AdamW([weight]).param_groups)
+    shard.state_of(shard.parts[0])["step"] = loaded.as_subclass(on_host)
+    shard.step(optim.AdamW([weight]).param_groups)
     assert found == [seen]
 
 

@@ -230,11 +230,11 @@ class ShardedOptimizer(Optimizer):
         full: dict[Tensor, State] = {}
         for shard in self._shards:
             states = [(part, shard.state_of(part)) for part in shard.parts]
-            mine = [(part.index, part.begin, state) for part, state in states if state]
+            mine = [(part.number, part.begin, state) for part, state in states if state]
             bucket = shard.bucket
             parameter_of = dict(zip(bucket.indices, bucket.parameters, strict=True))
-            for index, begin, state in chain(*gather_values(mine, self._messages, root=0)):
-                parameter = parameter_of[index]
+            for number, begin, state in chain(*gather_values(mine, self._messages, root=0)):
+                parameter = parameter_of[number]
                 found = full.setdefault(parameter, {})
                 for name, value in state.items():
                     if not _is_elementwise(name, value):
