@@ -64,16 +64,12 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def encode(value: Any) -> Any:
-    """Turns a dataclass, or lists and dictionaries of plain values, into what json.dumps takes."""
+    """Turns a dataclass, or a sequence of them or of plain values, into what json.dumps takes."""
     if dataclasses.is_dataclass(value):
         kind: Any = type(value)
         return adapter(kind).dump_python(value, mode="json", exclude_defaults=True, warnings=False)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else repr(value)
     if isinstance(value, (list, tuple)):
         return [encode(item) for item in value]
-    if isinstance(value, dict):
-        return {key: encode(item) for key, item in value.items()}
     return value
 
 
@@ -84,6 +80,17 @@ def decode(kind: type[T], value: Any) -> T:
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(_misfit(kind, error)) from None
     return from_json(kind, text)
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in a text; raises StoreError."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise StoreError(f"expected an object, got {type(content).__name__}")
+    return content
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:

@@ -5,8 +5,7 @@ DpbenchError                    exit status 1
 │   ├── UnknownName             2: a name that is not known; says which names are
 │   ├── InvalidValue            2: a value that an option does not take
 │   └── NotComparable           5: two sides that must not be compared, or have nothing in common
-├── StoreError                  2: a results folder or file that cannot be used
-│   └── NewerSchema             2: written by a later dpbench
+├── StoreError                  2: a results folder or file that cannot be read or written
 ├── DataError                   2: a dataset that is not there or not what it should be
 ├── LaunchError                 1: ranks could not be started, or their node or group was lost
 ├── TrainingFailed              1: a rank of a training or a script ended before its end
@@ -98,10 +97,6 @@ class StoreError(DpbenchError):
     """A results folder or file that cannot be read or written."""
 
     exit_status = 2
-
-
-class NewerSchema(StoreError):
-    """Results written by a later version of dpbench."""
 
 
 class DataError(DpbenchError):

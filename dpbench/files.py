@@ -52,17 +52,8 @@ def read_bytes(path: Path) -> bytes:
 
 
 def protect(path: Path) -> None:
-    """Let `write_file` refuse this file from now on, because this process reads it."""
+    """Let `write_output` refuse this file from now on, because this process reads it."""
     _protected.add(path.resolve())
-
-
-def create_empty(path: Path) -> None:
-    """Makes the file unless it is there; raises StoreError if something else is."""
-    try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-    except FileExistsError:
-        require_regular(path)
-    flush_folder(path.parent)
 
 
 def require_regular(path: Path) -> None:
@@ -92,8 +83,21 @@ def is_free(folder: Path) -> bool:
     return not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir()))
 
 
-def write_whole(path: Path, content: bytes) -> Path:
-    """Writes a file inside a folder; nobody ever reads half of it, whatever ends the process.
+def make_folder(folder: Path, *names: str) -> None:
+    """Makes a folder that is free, with empty files of these names; raises StoreError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (folder / name).touch(exist_ok=False)  # and so through no link
+        flush_folder(folder)
+        flush_folder(folder.parent)
+    except OSError as error:
+        raise StoreError(f"cannot make {folder}: {error.strerror}") from None
+
+
+def write_inside(path: Path, content: bytes) -> Path:
+    """Writes a file inside a folder of results; nobody ever reads half of it, whatever ends the
+    process.
 
     Raises StoreError if something else than a regular file is there, OSError.
     """
@@ -113,8 +117,9 @@ def write_named(path: Path, content: bytes) -> None:
         _replace(path.resolve(), content)
 
 
-def write_file(path: Path, text: str) -> None:
-    """The same for text. Refuses a file that was read here. Raises StoreError."""
+def write_output(path: Path, text: str) -> None:
+    """Writes text into a file that the user has named; raises StoreError if it cannot, or if the
+    file was read here."""
     if path.resolve() in _protected:
         raise StoreError(f"{path} holds what is read here; expected another file to write")
     try:

@@ -49,8 +49,6 @@ BYTE_UNITS = {
     "GiB": 2**30,
 }
 LARGEST_UNITS_FIRST = ("GB", "GiB", "MB", "MiB", "KB", "KiB", "B")
-DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-"""Bytes of an element, by torch's names of the types that are communicated."""
 
 
 def bytes_exact(nbytes: int) -> str:

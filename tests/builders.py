@@ -79,6 +79,6 @@ def sweep_spec(**changes: Any) -> SweepSpec:
     }
     own = {field.name for field in fields(SweepSpec)}
     values |= {name: value for name, value in changes.items() if name in own}
-    of_trial = {name: value for name, value in changes.items() if name not in own}
-    of_trial = {"implementation": "single", "backend": "none", "group_size": 1, **of_trial}
-    return SweepSpec(trial=trial_spec(**of_trial), **values)
+    of_base = {name: value for name, value in changes.items() if name not in own}
+    of_base = {"implementation": "single", "backend": "none", "group_size": 1, **of_base}
+    return SweepSpec(base=trial_spec(**of_base).configuration, **values)

@@ -13,13 +13,12 @@ import pytest
 from dpbench import files
 from dpbench.errors import StoreError
 from dpbench.files import (
-    create_empty,
     folder_inside,
     open_to_append,
     remove_leftovers,
-    write_file,
+    write_inside,
     write_named,
-    write_whole,
+    write_output,
 )
 
 SPECIAL: dict[str, Callable[[Path], None]] = {
@@ -32,8 +31,7 @@ SPECIAL: dict[str, Callable[[Path], None]] = {
 }
 WAYS: dict[str, Callable[[Path], object]] = {
     "append": open_to_append,
-    "make": create_empty,
-    "write": lambda path: write_whole(path, b"new"),
+    "write": lambda path: write_inside(path, b"new"),
 }
 
 
@@ -95,7 +93,7 @@ def test_a_file_and_its_name_are_on_disk_when_it_is_written(
 
     monkeypatch.setattr(os, "fsync", noted_flush)
     monkeypatch.setattr(Path, "replace", noted_replace)
-    write_whole(tmp_path / "file", b"content")
+    write_inside(tmp_path / "file", b"content")
     assert steps == ["file", "name", "folder"]
 
 
@@ -105,10 +103,10 @@ def names(folder: Path) -> list[str]:
 
 def test_a_new_file_has_the_usual_mode_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
     path = tmp_path / "a.pt"
-    write_whole(path, b"before")
+    write_inside(path, b"before")
     assert path.stat().st_mode & 0o777 == 0o666 & ~umask()
     path.chmod(0o640)
-    write_whole(path, b"after")
+    write_inside(path, b"after")
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"after", 0o640)
     assert names(tmp_path) == ["a.pt"]
 
@@ -159,7 +157,7 @@ def test_a_file_that_was_read_is_not_written_by_its_name(tmp_path: Path) -> None
     path.write_text("results")
     assert files.read_bytes(path) == b"results"
     with pytest.raises(StoreError, match=r"sweep\.json holds what is read here; expected another"):
-        files.write_file(path, "a verdict")
+        files.write_output(path, "a verdict")
     assert path.read_text() == "results"
 
 
@@ -173,6 +171,6 @@ def test_a_failed_write_names_the_file_and_leaves_what_was_there(
     file = tmp_path / "out.csv"
     file.write_text("old")
     with pytest.raises(StoreError, match=r"out\.csv: No space left"):
-        write_file(file, "new")
+        write_output(file, "new")
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]

@@ -21,8 +21,8 @@ from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
 from dpbench.analysis.losses import finite_losses
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import AXES, TrialSpec, plain_label
-from dpbench.specs.shares import host_counts
+from dpbench.specs import AXES, Configuration, plain_label
+from dpbench.specs.nodes import node_counts
 
 PlainValue = str | int | float | bool | None
 Value = PlainValue | Estimate
@@ -69,8 +69,8 @@ class Metric:
     """Whether a table has the column without --columns, if a row has a value."""
     trial: Callable[[TrialRecord], PlainValue] | None = None
     """Reads it from one trial; None if trials do not have it."""
-    setting: Callable[[TrialSpec], PlainValue] | None = None
-    """Reads it from the specification of a trial or of a row, unless the row is a published one."""
+    setting: Callable[[Configuration], PlainValue] | None = None
+    """Reads it from the configuration of a trial or of a row, unless the row is a published one."""
     row: Callable[[Any], Value] | None = None
     """Reads it from a row, where that is not its value under `key`."""
     in_rows: bool = True
@@ -92,8 +92,8 @@ class Metric:
         """Read its value in a row; None if that does not have it."""
         if self.row is not None:
             return self.row(row)
-        if self.setting is not None and row.trial is not None:
-            return self.setting(row.trial)
+        if self.setting is not None and row.configuration is not None:
+            return self.setting(row.configuration)
         value: Value = row[self.key]
         return value
 
@@ -185,8 +185,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="group_size",
         kind="integer",
-        meaning="Group size: number of replicas that train together; across hosts, tables add the "
-        "replicas of each host in parentheses.",
+        meaning="Group size: number of replicas that train together; across nodes, tables add the "
+        "replicas of each node in parentheses.",
         header="Size",
         shown=True,
         row=attrgetter("group_size"),
@@ -220,7 +220,7 @@ METRICS: tuple[Metric, ...] = (
         kind="integer",
         meaning="Samples of all replicas together in a micro-step.",
         header="Global batch",
-        setting=lambda trial: trial.global_batch_size or None,
+        setting=lambda one: one.global_batch_size or None,
     ),
     Metric(
         key="learning_rate",
@@ -233,7 +233,7 @@ METRICS: tuple[Metric, ...] = (
         key="learning_rate_rule",
         kind="text",
         meaning="How the learning rate follows the samples in a step.",
-        setting=lambda trial: trial.workload.learning_rate_rule,
+        setting=lambda one: one.workload.learning_rate_rule,
     ),
     *(
         Metric(
@@ -249,8 +249,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="nodes",
         kind="text",
-        meaning="Replicas on each host, as in 2+1; missing if all are on one.",
-        setting=lambda trial: host_counts(trial.nodes) or None,
+        meaning="Replicas on each node, as in 2+1; missing if all are on one.",
+        setting=lambda one: node_counts(one.replicas_by_node) or None,
     ),
     trial_metric(
         "dataset", "Dataset that was used.", lambda r: r.trial.workload.dataset, kind="text"

@@ -12,7 +12,7 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate, t_quantile
 from dpbench.analysis.throughput import is_measured
 from dpbench.records.trial import HostLoad, Status, TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 
 WORST_FIRST = (
     Status.WRONG_GRADIENTS,
@@ -38,16 +38,16 @@ AIM = 0.8
 itself uncertain."""
 
 
-def by_configuration(records: Iterable[TrialRecord]) -> dict[TrialSpec, list[TrialRecord]]:
+def by_configuration(records: Iterable[TrialRecord]) -> dict[Configuration, list[TrialRecord]]:
     """The repetitions of each configuration, in the order they were first run.
 
     A trial that was run again, for example after a manual change, counts once, with its last
     record.
     """
-    groups: dict[TrialSpec, dict[int, TrialRecord]] = {}
+    groups: dict[Configuration, dict[int, TrialRecord]] = {}
     for record in records:
         groups.setdefault(record.trial.configuration, {})[record.trial.repetition] = record
-    return {spec: list(group.values()) for spec, group in groups.items()}
+    return {one: list(group.values()) for one, group in groups.items()}
 
 
 def usable_repetitions(repetitions: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
@@ -89,9 +89,9 @@ def is_disturbed(record: TrialRecord) -> bool:
     return _share(load) >= _limit(record.trial)
 
 
-def load_warning(load: HostLoad | None, trial: TrialSpec) -> tuple[str, ...]:
+def load_warning(load: HostLoad | None, configuration: Configuration) -> tuple[str, ...]:
     """What to say before the first trial, if others use the machine; () if they do not."""
-    if load is None or _share(load) < _limit(trial):
+    if load is None or _share(load) < _limit(configuration):
         return ()
     used, cores = units.percent(min(1.0, _share(load))), units.counted(load.cores, "core")
     return (
@@ -153,9 +153,9 @@ def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | Non
     return next((n for n in counts if t_quantile(n - 1) * spread / math.sqrt(n) <= enough), None)
 
 
-def _limit(trial: TrialSpec) -> float:
-    """Share of the cores from which the work of others disturbs the trial."""
-    return BUSY if trial.devices[0] == "cpu" else BUSY_BESIDE_GPUS
+def _limit(configuration: Configuration) -> float:
+    """Share of the cores from which the work of others disturbs its trials."""
+    return BUSY if configuration.devices[0] == "cpu" else BUSY_BESIDE_GPUS
 
 
 def _share(load: HostLoad) -> float:

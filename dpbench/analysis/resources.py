@@ -12,7 +12,7 @@ from typing import Any
 from dpbench.analysis.estimate import Estimate
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 
 UNBALANCED = 1.2
 """Ratio of largest to mean over ranks from which memory is called unbalanced."""
@@ -51,7 +51,7 @@ def memory_imbalance(*records: TrialRecord) -> float | None:
 def utilization(
     speed: Estimate,
     flops_per_item: float | None,
-    trial: TrialSpec,
+    configuration: Configuration,
     machines: Sequence[Environment | None],
 ) -> tuple[Estimate | None, list[str]]:
     """Share of the GPUs' peak, with the source of the peak or why there is no share; (None, []) on
@@ -62,13 +62,13 @@ def utilization(
         flops_per_item: None if no trial of the workload counted its operations.
         machines: the environments of all hosts, None where one is not stored.
     """
-    gpus, dtype = gpu_names(machines), trial.workload.dtype
-    if not gpus or not all(place in gpus for place in trial.places):
+    gpus, dtype = gpu_names(machines), configuration.workload.dtype
+    if not gpus or not all(place in gpus for place in configuration.node_devices):
         return None, []
     if flops_per_item is None:
         return None, ["no MFU: no trial of this workload counted its operations"]
     peaks = []
-    for name in map(gpus.__getitem__, dict.fromkeys(trial.places)):
+    for name in map(gpus.__getitem__, dict.fromkeys(configuration.node_devices)):
         if (peak := peak_of(name, dtype)) is None:
             table = _table()["dated"]
             return None, [f"no MFU: the {dtype} peak of {name} is not in the table of {table}"]

@@ -18,9 +18,10 @@ from dpbench.analysis.scaling import OWN, UNITY, efficiency_of, reference_of, sp
 from dpbench.analysis.throughput import WarmUp, step_seconds, warm_up
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import Labels, TrialSpec, plain_label, series_name
-from dpbench.specs.shares import on_hosts
-from dpbench.specs.traits import SINGLE, implementation_order
+from dpbench.specs import Configuration, Labels, plain_label, series_name
+from dpbench.specs.labels import implementation_order
+from dpbench.specs.nodes import on_nodes
+from dpbench.specs.traits import SINGLE
 
 MOST_LISTED = 8
 """Configurations that a note names; the rest are counted and stand in the table."""
@@ -30,7 +31,7 @@ MOST_LISTED = 8
 class Row:
     """One configuration: its name and sizes, how it ended, and the values of its metrics.
 
-    Rows of published numbers have no trial and no records.
+    Rows of published numbers have no configuration and no records.
     """
 
     implementation: str
@@ -51,8 +52,8 @@ class Row:
     """Number of completed repetitions."""
     reference: str = ""
     """Baseline of the speedup, in words: "single", or `scaling.OWN`."""
-    trial: TrialSpec | None = None
-    """The specification that its repetitions share."""
+    configuration: Configuration | None = None
+    """The settings that its repetitions share."""
     labels: Labels = field(default_factory=Labels)
     """Names that distinguish it among the rows of its sweep."""
     records: tuple[TrialRecord, ...] = ()
@@ -106,19 +107,21 @@ class Row:
         return warm_up([step_seconds(record) for record in self.records]) if self.records else None
 
     @property
-    def nodes(self) -> tuple[int, ...]:
-        """Number of replicas on each host; () if all are on one."""
-        return () if self.trial is None else self.trial.nodes
+    def replicas_by_node(self) -> tuple[int, ...]:
+        """Number of replicas on each node; () if all are on one."""
+        return () if self.configuration is None else self.configuration.replicas_by_node
 
     @property
     def work(self) -> str:
         """See Labels.work: speeds of rows are compared only where it is the same."""
-        return "" if self.trial is None else self.labels.work(self.trial)
+        return "" if self.configuration is None else self.labels.work(self.configuration)
 
     @property
     def implementation_label(self) -> str:
         """The implementation as people read it, with settings: "ddp(bf16)", see Labels."""
-        return self.implementation if self.trial is None else self.labels.implementation(self.trial)
+        if self.configuration is None:
+            return self.implementation
+        return self.labels.implementation(self.configuration)
 
     @property
     def series(self) -> str:
@@ -127,10 +130,10 @@ class Row:
 
     @property
     def label(self) -> str:
-        """Name of the configuration: "ddp/gloo ×2, batch 32", with "(1+1 hosts)" after the group
-        size across hosts."""
+        """Name of the configuration: "ddp/gloo ×2, batch 32", with "(1+1 nodes)" after the group
+        size across nodes."""
         batch = "" if self.batch_size is None else f", batch {self.batch_size}"
-        return f"{self.series} ×{self.group_size}{on_hosts(self.nodes)}{batch}"
+        return f"{self.series} ×{self.group_size}{on_nodes(self.replicas_by_node)}{batch}"
 
 
 def noise_note(rows: Iterable[Row], purpose: str) -> str:
@@ -163,35 +166,37 @@ def summarize(
     """
     counts = Counter(record.trial.configuration for record in records)
     final = by_configuration(records)
-    usable = {spec: usable_repetitions(group) for spec, group in final.items()}
-    reference_to = reference_of(spec for spec, found in usable.items() if found)
+    usable = {one: usable_repetitions(group) for one, group in final.items()}
+    reference_to = reference_of(one for one, found in usable.items() if found)
     # A sweep counts the operations of a workload only in its first repetitions.
     flops = {one.trial.workload: one.flops_per_item for one in records if one.flops_per_item}
     labels = Labels.among(final)
     rows = []
-    for spec, group in final.items():
-        own, reference = usable[spec], reference_to(spec)
+    for configuration, group in final.items():
+        own, reference = usable[configuration], reference_to(configuration)
         values: dict[str, Any] = {}
         remarks: list[str] = []
         notes: list[str] = []
-        if run_again := counts[spec] - len(group):
+        if run_again := counts[configuration] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
         if own:
             values = {metric.key: metric.combined(own) for metric in METRICS if metric.scale}
             speed: Estimate = values["images_per_second"]
             machines = [(environments or {}).get(name) for name in own[-1].environment_ids]
-            counted = flops.get(spec.workload)
-            values["mfu"], remarks = utilization(speed, counted, spec, machines)
+            counted = flops.get(configuration.workload)
+            values["mfu"], remarks = utilization(speed, counted, configuration, machines)
             values["loss_slope_per_second"] = loss_slope_per_second(own, speed)
             values |= {f"step_seconds_p{p}": percentile(p, *own) for p in (50, 95)}
             for key, base in (
                 ("speedup", reference),
-                ("speedup_relative", spec.of_one_replica),
+                ("speedup_relative", configuration.of_one_replica),
             ):
                 found = usable.get(base)
-                values[key] = UNITY if base == spec else speedup_of(own, found) if found else None
+                values[key] = (
+                    UNITY if base == configuration else speedup_of(own, found) if found else None
+                )
             speedup = values["speedup"]
-            values["efficiency"] = speedup and efficiency_of(speedup, spec.group_size)
+            values["efficiency"] = speedup and efficiency_of(speedup, configuration.group_size)
             if bad := sum(bool(losses(one)) and not finite_losses(one) for one in own):
                 which = units.counted(bad, "completed repetition")
                 notes.append(f"losses of {which} are not finite and left out")
@@ -209,10 +214,10 @@ def summarize(
         is_wrong = any(record.status is Status.WRONG_GRADIENTS for record in group)
         rows.append(
             Row(
-                implementation=spec.implementation,
-                backend=spec.backend,
-                group_size=spec.group_size,
-                batch_size=spec.batch_size or None,
+                implementation=configuration.implementation,
+                backend=configuration.backend,
+                group_size=configuration.group_size,
+                batch_size=configuration.batch_size or None,
                 item=group[-1].item,
                 status=status,
                 reason=why,
@@ -220,7 +225,7 @@ def summarize(
                 values=values,
                 repetitions=sum(record.status is Status.COMPLETED for record in group),
                 reference=SINGLE if reference.implementation == SINGLE else OWN,
-                trial=spec,
+                configuration=configuration,
                 labels=labels,
                 records=own,
                 notes=tuple(notes),

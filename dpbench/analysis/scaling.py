@@ -22,7 +22,7 @@ from dpbench.analysis.comparisons.change import change_between
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.throughput import items_per_second
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.traits import SINGLE
 
 SpeedKind = Literal["time", "throughput"]
@@ -118,11 +118,11 @@ def _positive(name: str, value: object) -> float:
     )
 
 
-def reference_of(known: Iterable[TrialSpec]) -> Callable[[TrialSpec], TrialSpec]:
-    """The trial that the speedup of a trial is against: `single`, if the `known` trials have one,
-    else the same implementation at group size 1."""
-    has_single = any(trial.implementation == SINGLE for trial in known)
-    return attrgetter("baseline" if has_single else "of_one_replica")
+def reference_of(known: Iterable[Configuration]) -> Callable[[Configuration], Configuration]:
+    """The configuration that the speedup of a configuration is against: `single`, if it is among
+    the `known` ones, else the same implementation at group size 1."""
+    has_single = any(one.implementation == SINGLE for one in known)
+    return attrgetter("single" if has_single else "of_one_replica")
 
 
 def speedup_of(own: Sequence[TrialRecord], base: Sequence[TrialRecord]) -> Estimate:

@@ -147,7 +147,7 @@ class Results:
 
     def __repr__(self) -> str:
         if found := self._subject.collectives:
-            measured = {record.collective.configuration for record in found.records}
+            measured = {record.collective.first_repetition for record in found.records}
             content = units.counted(len(measured), "collective")
         else:
             ended = Counter(row.status.words for row in self._subject.rows)
@@ -169,6 +169,5 @@ def load(path: str | PathLike[str]) -> Results:
     Raises:
         UsageError: `path` is not a path.
         StoreError: `path` is not a results folder.
-        NewerSchema: The folder comes from a later version of dpbench.
     """
     return Results(load_stored(read_value("path", FilePath, path)))

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.files import write_file
+from dpbench.files import write_output
 from dpbench.messages import print_result, say, warn
 from dpbench.run.results import latest_folders
 
@@ -42,7 +42,7 @@ def show_rows(
     if file is None:
         print_result(text)
     else:
-        write_file(file, text)
+        write_output(file, text)
 
 
 def show(

@@ -7,6 +7,7 @@ stretch of that order, and `part` divides a stretch among the processes.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,9 +15,38 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
-from dpbench.errors import DataError
-from dpbench.specs.shares import split
+from dpbench import units
+from dpbench.errors import DataError, UsageError
 from dpbench.specs.training import TrainingSpec
+
+
+def split(total: int, shares: Sequence[float]) -> tuple[int, ...]:
+    """Numbers of samples in proportion to `shares`: each at least one, together exactly `total`.
+
+    By the largest remainder: everybody gets the whole part of its due, and what is left goes to
+    those who miss most, the earlier ones first. With equal shares the sizes differ by one at most.
+
+    Raises:
+        UsageError: a share that is not finite and above 0, or too few samples.
+    """
+    if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
+        got = ", ".join(str(share) for share in shares) or "none"
+        raise UsageError(f"shares: got {got}; expected a finite number above 0 for each rank")
+    if total < len(shares):
+        raise UsageError(
+            f"got {units.counted(total, 'sample')} for {units.counted(len(shares), 'rank')}; "
+            "expected at least one for each; take more samples or fewer ranks"
+        )
+    whole = sum(shares)
+    due = [total * share / whole for share in shares]
+    sizes = [max(1, math.floor(part)) for part in due]
+    missing = sorted(range(len(due)), key=lambda i: sizes[i] - due[i])
+    for chosen in missing[: max(0, total - sum(sizes))]:
+        sizes[chosen] += 1
+    while sum(sizes) > total:  # some got one that is more than their due
+        above = (i for i, size in enumerate(sizes) if size > 1)
+        sizes[max(above, key=lambda i: sizes[i] - due[i])] -= 1
+    return tuple(sizes)
 
 
 def part(begin: int, end: int, shares: Sequence[float], process: int) -> tuple[int, int]:

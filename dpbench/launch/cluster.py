@@ -38,7 +38,7 @@ from dpbench.records.environment import Environment
 from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement
 from dpbench.rendezvous.store import STORE_PREFIX, reach_store, serve_store
-from dpbench.specs import TrialSpec, plain_label
+from dpbench.specs import Configuration, TrialSpec, plain_label
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 BEAT_SECONDS = 1.0
@@ -249,7 +249,7 @@ class Cluster:
         stop: Callable[[], bool],
     ) -> NodeState:
         """The state after this node's ranks of the trial have ended; raises what `stop` raises."""
-        me, sizes = self.me.number, trial.nodes
+        me, sizes = self.me.number, trial.replicas_by_node
         variables = {STORE_PREFIX: f"{self.launch} {order}"}
         towards = self.rendezvous.address
         if interface := os.environ.get(GLOO_INTERFACE) or interface_towards(towards):
@@ -277,7 +277,7 @@ class Cluster:
 class ClusterLauncher(Launcher):
     """Node 0's launcher: runs trials of several nodes on the first ones of the cluster.
 
-    `trial.nodes` is the number of replicas on each node, beginning with node 0.
+    `trial.replicas_by_node` is the number of replicas on each node, beginning with node 0.
     """
 
     def __init__(
@@ -292,25 +292,27 @@ class ClusterLauncher(Launcher):
         self._cluster = cluster
         self._plan = plan
 
-    def unusable_reason(self, trial: TrialSpec) -> str | None:
-        if len(trial.nodes) < 2:
-            return super().unusable_reason(trial)
-        there = f"{len(trial.nodes)} nodes"
-        if IMPLEMENTATIONS[trial.implementation].one_process:
-            return f"{trial.implementation} drives its replicas from one process, not on {there}"
-        if BACKENDS[trial.backend].one_host:
-            return f"{trial.backend} is for the ranks of one node, and these are on {there}"
-        for node in self._cluster.nodes[: len(trial.nodes)]:
-            devices = [device for number, device in trial.places if number == node.number]
-            if reason := node.machine.unusable_backend_reason(trial.backend, devices):
+    def unusable_reason(self, configuration: Configuration) -> str | None:
+        if configuration.node_count == 1:
+            return super().unusable_reason(configuration)
+        there, name = f"{configuration.node_count} nodes", configuration.implementation
+        if IMPLEMENTATIONS[name].one_process:
+            return f"{name} drives its replicas from one process, not on {there}"
+        if BACKENDS[configuration.backend].one_host:
+            return f"{configuration.backend} is for the ranks of one node, and these are on {there}"
+        for node in self._cluster.nodes[: configuration.node_count]:
+            devices = [
+                device for number, device in configuration.node_devices if number == node.number
+            ]
+            if reason := node.machine.unusable_backend_reason(configuration.backend, devices):
                 return f"{node.name}: {reason}"
         return None
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         """Raises NodeLost."""
-        if len(trial.nodes) < 2:
+        if trial.node_count == 1:
             return super().run(trial, time_limit_seconds)
-        cluster, nodes = self._cluster, self._cluster.nodes[: len(trial.nodes)]
+        cluster, nodes = self._cluster, self._cluster.nodes[: trial.node_count]
         order = cluster.order(self._plan.index(trial))
         ended: dict[int, NodeState] = {}
 
@@ -335,7 +337,7 @@ class ClusterLauncher(Launcher):
         return outcome_of_failures(
             [failure for one in states for failure in one.failures],
             time_limit_seconds,
-            name=lambda rank: f"rank {rank} on {nodes[trial.host_of_replica[rank]].name}",
+            name=lambda rank: f"rank {rank} on {nodes[trial.node_of_replica[rank]].name}",
         )
 
 
@@ -355,7 +357,7 @@ def follow_orders(
     while wait_until(is_new_or_over) and (ordered := cluster.state(0)).end is None:
         last, ended = ordered.order, NodeState(order=ordered.order)
         trial = None if ordered.trial is None else plan[ordered.trial]
-        if trial is not None and len(trial.nodes) > cluster.me.number:  # it has not failed already
+        if trial is not None and trial.node_count > cluster.me.number:  # it has not failed already
             cluster.set_state(reports=(), failures=())  # so that the state is small meanwhile
 
             def is_over(ordered: NodeState = ordered) -> bool:

@@ -17,7 +17,7 @@ from dpbench.launch.ranks import RanksFailed, run_in_rank, run_ranks, scratch_fo
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import RankReport, measure_trial
 from dpbench.records.trial import HostLoad
-from dpbench.specs import TrialSpec, plain_label
+from dpbench.specs import Configuration, TrialSpec, plain_label
 
 START_SECONDS = 180.0
 """Python and torch start in seconds, but on a machine that is short of memory in minutes."""
@@ -39,11 +39,11 @@ class Launcher:
         run_in_rank(int, START_SECONDS)  # the first trial would pay for the server's start
         self.load = host_load(start, read_cores(fork_server_process()))
 
-    def unusable_reason(self, trial: TrialSpec) -> str | None:
-        """Why this machine cannot run the trial; None if it can."""
-        if len(trial.nodes) > 1:
-            return f"needs {len(trial.nodes)} nodes, and this one is alone: --nnodes"
-        return self._machine.unusable_reason(trial)
+    def unusable_reason(self, configuration: Configuration) -> str | None:
+        """Why this machine cannot run the configuration; None if it can."""
+        if configuration.node_count > 1:
+            return f"needs {configuration.node_count} nodes, and this one is alone: --nnodes"
+        return self._machine.unusable_reason(configuration)
 
     def work(self, trial: TrialSpec) -> Callable[[int], RankReport]:
         """The function that each rank of the trial on this node runs."""

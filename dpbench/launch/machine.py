@@ -18,7 +18,7 @@ from dpbench.launch.ranks import run_in_rank
 from dpbench.measure.nvml import open_gpus
 from dpbench.records.environment import Accelerator, usable_cores
 from dpbench.rendezvous.available_backends import missing_reason
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 PROBE_SECONDS = 60.0
@@ -52,24 +52,24 @@ class Machine:
     def missing_reason(self, backend: str) -> str | None:
         return dict(self.missing_backends).get(backend)
 
-    def unusable_reason(self, trial: RunSpec) -> str | None:
+    def unusable_reason(self, spec: ParallelSpec) -> str | None:
         """Why the trial or the training cannot run here; None if it can."""
-        name, devices = trial.implementation, trial.devices
+        name, devices = spec.implementation, spec.devices
         traits, on_cpu = IMPLEMENTATIONS[name], devices[0] == "cpu"
-        backend_reason = self.unusable_backend_reason(trial.backend, devices)
+        backend_reason = self.unusable_backend_reason(spec.backend, devices)
         if reason := missing_package_reason(name) or backend_reason:
             return reason
-        if trial.comm_hook == "bf16" and not traits.ours and self.cuda is None:
+        if spec.comm_hook == "bf16" and not traits.ours and self.cuda is None:
             return (
                 "torch's DistributedDataParallel takes the bf16 hook in builds with CUDA and NCCL "
                 "only; ddp takes it everywhere"
             )
-        if trial.batched_copy is not None and not has_batched_copy():
+        if spec.batched_copy is not None and not has_batched_copy():
             return "torch's DistributedDataParallel has batched_grad_copy from torch 2.13 on"
         shards = traits.shards_optimizer or traits.shards_parameters
-        if shards and trial.backend == "shm" and not hasattr(dist, "all_gather_single"):
+        if shards and spec.backend == "shm" and not hasattr(dist, "all_gather_single"):
             return f"{name} on shm needs torch 2.13 or later"
-        if traits.shards_optimizer and trial.workload.dtype == "f16":
+        if traits.shards_optimizer and spec.workload.dtype == "f16":
             return (
                 "a loss scale of float16 needs whole gradients, and it shards them; bf16 has none"
             )

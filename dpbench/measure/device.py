@@ -23,7 +23,7 @@ from torch.amp.grad_scaler import GradScaler
 from dpbench import units
 
 if TYPE_CHECKING:
-    from dpbench.specs import RunSpec
+    from dpbench.specs import ParallelSpec
 
 
 def peak_host_memory_bytes() -> int:
@@ -121,7 +121,7 @@ def current_cuda_device() -> str:
     return f"cuda:{cuda.current_device()}"
 
 
-def set_devices_and_threads(settings: RunSpec, rank: int) -> tuple[torch.device, ...]:
+def set_devices_and_threads(settings: ParallelSpec, rank: int) -> tuple[torch.device, ...]:
     """Select this process's devices and its share of the cores; returns the devices."""
     devices = tuple(map(torch.device, settings.process_devices(rank)))
     torch.set_num_threads(settings.threads_per_replica * len(devices))

@@ -18,8 +18,8 @@ from dpbench.data.loading import Batch
 from dpbench.measure.device import FLOAT32, AmpState
 from dpbench.measure.implementations import ParallelModel
 from dpbench.parallel import ShardedOptimizer
-from dpbench.specs import RunSpec, WorkloadSpec
-from dpbench.specs.axes import GRAPHED_MODES
+from dpbench.specs import ParallelSpec, WorkloadSpec
+from dpbench.specs.workload import GRAPHED_MODES
 
 StepPhase = Literal["data", "forward", "backward", "optimizer"]
 Enter = Callable[[StepPhase | None], None]
@@ -58,7 +58,7 @@ def loss_of(architecture: Architecture, workload: WorkloadSpec) -> LossFunction:
     return lambda outputs, targets: architecture.loss(outputs, targets).clone()
 
 
-def build_optimizer(module: torch.nn.Module, settings: RunSpec) -> torch.optim.Optimizer:
+def build_optimizer(module: torch.nn.Module, settings: ParallelSpec) -> torch.optim.Optimizer:
     """Build the workload's optimizer over all parameters, at torch's defaults."""
     name, _, kernels = settings.workload.optimizer.partition("-")
     parameters = list(module.parameters())

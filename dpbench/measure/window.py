@@ -21,8 +21,7 @@ from dpbench.measure.device import clock_of, seconds_between, synchronize
 from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_group import RankGroup
 from dpbench.records.trial import Window
-from dpbench.specs.shares import split_evenly
-from dpbench.specs.trial import SHORTEST_SEGMENT
+from dpbench.specs.configuration import SHORTEST_SEGMENT, split_evenly
 from dpbench.temporary import no_garbage_collection
 
 T = TypeVar("T")

@@ -21,9 +21,9 @@ from dpbench.options.shared import (
 )
 from dpbench.options.types import MOST, CommaList, Count, Duration, Gpus, one_of, split_commas
 from dpbench.records.collectives import COLLECTIVES
-from dpbench.units import BYTE_UNITS, DTYPE_BYTES
+from dpbench.units import BYTE_UNITS
 
-ELEMENT_BYTES = DTYPE_BYTES["float32"]
+ELEMENT_BYTES = 4  # of float32
 RANGE_FACTOR = 4
 LARGEST_BYTES = 2**40
 _SIZE = re.compile(r"([0-9]{1,18})\s*([A-Za-z]+)")

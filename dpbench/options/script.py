@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 from dpbench.options.bridge import Options, option, option_name
 from dpbench.options.shared import measurement_option, refuse_if
 from dpbench.specs.axes import AXES, PLACEHOLDERS
-from dpbench.specs.trial import PLACEHOLDER
+from dpbench.specs.configuration import PLACEHOLDER
 from dpbench.specs.workload import behind_options
 
 Words = Annotated[tuple[str, ...], BeforeValidator(tuple)]

@@ -21,10 +21,15 @@ from dpbench.options.types import (
     Gpus,
     one_of,
 )
-from dpbench.specs import MOST_REPETITIONS, OPTIMIZERS
-from dpbench.specs.axes import COMPILE_MODES, GRAPHED_MODES
+from dpbench.specs import MOST_REPETITIONS
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
-from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
+from dpbench.specs.workload import (
+    COMPILE_MODES,
+    DTYPE_NAMES,
+    GRAPHED_MODES,
+    LR_RULES,
+    OPTIMIZERS,
+)
 
 # Panels of help, in the words of `option`; options without one are those that most people type.
 setting = partial(option, panel="Settings")

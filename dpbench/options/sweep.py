@@ -24,12 +24,12 @@ from dpbench.options.types import (
     one_of,
     word_for_none,
 )
-from dpbench.specs import AXES, COMM_HOOKS
-from dpbench.specs.axes import Scaling
+from dpbench.specs import AXES
+from dpbench.specs.configuration import Scaling
+from dpbench.specs.parallel import COMM_HOOKS
 from dpbench.specs.traits import (
     IMPLEMENTATIONS,
     INDEPENDENT,
-    OF_SCRIPTS,
     OPTIONAL_SETTINGS,
     SCRIPT,
     SINGLE,
@@ -41,6 +41,8 @@ STEPS = 50
 """Steps where the samples of a window must be known before it begins."""
 REPETITIONS = 4
 """Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
+OF_SCRIPTS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)
+"""The implementations that a training script can be measured with."""
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
 BucketCap = Annotated[Megabytes | None, *word_for_none("auto")]

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from dpbench.codec import Float
 from dpbench.records.trial import Status
-from dpbench.specs.shares import Replicas
+from dpbench.specs.nodes import Replicas
 
 Collective = Literal["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
@@ -36,8 +36,8 @@ class CollectiveSpec:
     repetition: int = 0
 
     @property
-    def configuration(self) -> CollectiveSpec:
-        """The specification that repetitions share."""
+    def first_repetition(self) -> CollectiveSpec:
+        """The first of its repetitions, which differ in nothing else."""
         return replace(self, repetition=0)
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dpbench.codec import Float
 from dpbench.specs import TrialSpec
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 
 class Status(enum.Enum):

@@ -48,7 +48,7 @@ def explanation_answer(
     if everything shown is too noisy.
     """
     own = [one for one in explanations if shown is None or one in shown]
-    is_script = bool(own and own[0].trial.workload.script)
+    is_script = bool(own and own[0].configuration.workload.script)
     remarks = [*factor_notes(own), *reasons(rows), *notes]
     others = sum(one not in own for one in not_too_noisy(explanations))
     if verbose:
@@ -87,13 +87,15 @@ def main_cause(explained: Explanation) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss; of a
     training script "train.py on 2 ranks: 1.5 × one rank, 76 % of linear scaling.". Or what varied
     too much to say so, how many repetitions would do, and what holds nevertheless."""
-    trial, row, breakdown = explained.trial, explained.row, explained.breakdown
+    configuration, row, breakdown = explained.configuration, explained.row, explained.breakdown
     if explained.is_too_noisy:
         return " ".join(_noise(explained))
     step = f"{time_text(breakdown.step_seconds)} a step"
-    if trial.workload.script:
-        subject = f"{trial.workload.architecture} on {units.counted(trial.group_size, 'rank')}"
-        if row.speedup is None or breakdown.efficiency is None or trial.group_size == 1:
+    if configuration.workload.script:
+        subject = (
+            f"{configuration.workload.architecture} on {units.counted(row.group_size, 'rank')}"
+        )
+        if row.speedup is None or breakdown.efficiency is None or row.group_size == 1:
             return f"{subject}: {step}."
         efficiency = write(breakdown.efficiency, "percent")
         speedup = write(row.speedup, "ratio")
@@ -181,7 +183,7 @@ def _costs(explained: Explanation) -> dict[Part, str]:
     costs = dict(COSTS)
     if not explained.communicates:
         costs["waiting"] = "the slowest copy against the typical one"
-    if IMPLEMENTATIONS[explained.trial.implementation].one_process:
+    if IMPLEMENTATIONS[explained.configuration.implementation].one_process:
         costs["wrapper"] = "one process drives all replicas"
     return costs
 
@@ -198,7 +200,7 @@ def cause_lines(explanations: Sequence[Explanation], *, counts_rows: bool = Fals
         which = units.some_of([row.label for row in rows], MOST_LISTED)
         if counts_rows and len(rows) > 1:
             which = units.counted(len(rows), "row")
-        is_of_script = explanations[0].trial.workload.script and len(explanations) == 1
+        is_of_script = explanations[0].configuration.workload.script and len(explanations) == 1
         text = f"{_price(causes)} {causes[0].text}: {causes[0].remedy}"
         yield text if is_of_script else f"{text} ({which})"
     if any(one.breakdown.step_seconds.sample_size == 1 for one in explanations):
@@ -227,7 +229,7 @@ def _plain(one: Explanation) -> dict[str, Any]:
         "implementation": row.implementation,
         "backend": row.backend,
         "group_size": row.group_size,
-        "nodes": list(row.nodes),
+        "nodes": list(row.replicas_by_node),
         "batch_size": row.batch_size,
         "repetitions": len(breakdown.repetitions),
         "too_noisy": one.is_too_noisy,

@@ -23,7 +23,9 @@ SHARED_SEED = "final losses have no interval, because repetitions share a seed"
 def footnotes(rows: Rows) -> tuple[str, ...]:
     """How to read the numbers; then failures and the rows' own notes."""
     has_final_loss = any(row.repetitions > 1 and row["final_loss"] for row in rows)
-    averaging = {row.implementation_label: row.trial.sync_every for row in rows if row.trial}
+    averaging = {
+        row.implementation_label: row.configuration.sync_every for row in rows if row.configuration
+    }
     groups: dict[str, list[str]] = {one_line(remark): [] for row in rows for remark in row.remarks}
     for row in rows:
         for note in row.notes:
@@ -63,11 +65,11 @@ def warnings(subject: Subject, said: Collection[str] = ()) -> tuple[str, ...]:
         yield from subject.stored.warnings if subject.stored else ()
         if wrong := [row.label for row in subject.rows if row.verified is False]:
             yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"
-        measured = [row for row in subject.rows if row.trial and row.throughput]
+        measured = [row for row in subject.rows if row.configuration and row.throughput]
         unchecked = [
             row.label
             for row in measured
-            if row.verified is None and row.trial and not row.trial.workload.script
+            if row.verified is None and row.configuration and not row.configuration.workload.script
         ]
         if unchecked:
             yield f"gradients were not compared with one process: {_some_of(unchecked)}"
@@ -139,7 +141,8 @@ def warming_up(rows: Rows) -> Iterator[str]:
     if warming:
         worst = max(found.change for _, found in warming)
         warmup = max(
-            (row.trial.warmup_steps if row.trial else 0) + found.steps for row, found in warming
+            (row.configuration.warmup_steps if row.configuration else 0) + found.steps
+            for row, found in warming
         )
         yield (
             f"still warming up: {_some_of([row.label for row, _ in warming])}; the first steps of "
@@ -211,7 +214,7 @@ def _scaling(rows: Rows) -> Iterator[str]:
     larger = [(row, row.speedup) for row in rows if row.speedup and row.group_size > 1]
     if not larger:
         return
-    kept = {row.trial.scaling for row in rows if row.trial} or {"weak"}
+    kept = {row.configuration.scaling for row in rows if row.configuration} or {"weak"}
     words = {"weak": "batch per replica", "strong": "global batch"}
     batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
     yield (

@@ -14,8 +14,8 @@ from dpbench.records.environment import Environment
 from dpbench.report.answer import Answer
 from dpbench.report.table import MISSING, Table, TableColumn, column, text_column
 from dpbench.requirements import PYTHON, TORCH, untried_torch, version_words
-from dpbench.specs import Labels, TrialSpec
-from dpbench.specs.shares import on_hosts
+from dpbench.specs import Configuration, Labels
+from dpbench.specs.nodes import on_nodes
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 ALONE = (
@@ -75,7 +75,7 @@ def results_answer(found: Sequence[ListedFolder]) -> Answer:
     )
 
 
-def plan_answer(planned: Sequence[tuple[TrialSpec, int, str | None]], summary: str) -> Answer:
+def plan_answer(planned: Sequence[tuple[Configuration, int, str | None]], summary: str) -> Answer:
     """A row for each configuration of a sweep, how many trials of it are left, and why it is
     skipped; people get reasons and the summary below it."""
     specs = [spec for spec, _, _ in planned]
@@ -88,7 +88,10 @@ def plan_answer(planned: Sequence[tuple[TrialSpec, int, str | None]], summary: s
                 columns=(
                     text_column("Implementation", map(labels.implementation, specs)),
                     text_column("Backend", [spec.backend for spec in specs]),
-                    column("Size", [f"{spec.group_size}{on_hosts(spec.nodes)}" for spec in specs]),
+                    column(
+                        "Size",
+                        [f"{one.group_size}{on_nodes(one.replicas_by_node)}" for one in specs],
+                    ),
                     column("Batch", [str(spec.batch_size or MISSING) for spec in specs]),
                     column(
                         "Global batch",
@@ -105,13 +108,13 @@ def plan_answer(planned: Sequence[tuple[TrialSpec, int, str | None]], summary: s
         ),
         data=[
             {
-                "label": labels.configuration(spec),
+                "label": labels.label(spec),
                 "implementation": spec.implementation,
                 "backend": spec.backend,
                 "group_size": spec.group_size,
                 "batch_size": spec.batch_size or None,
                 "global_batch_size": spec.global_batch_size or None,
-                "nodes": list(spec.nodes),
+                "nodes": list(spec.replicas_by_node),
                 "devices": list(spec.devices),
                 "runs": runs,
                 "reason": reason,

@@ -19,7 +19,7 @@ from dpbench.analysis.metrics import Metric, Style, Value
 from dpbench.analysis.rows import Row
 from dpbench.messages import one_line
 from dpbench.report.table import MISSING, TableColumn, column
-from dpbench.specs.shares import host_counts
+from dpbench.specs.nodes import node_counts
 from dpbench.units import CLOCK_SECONDS, GIGA
 
 MOST_DIGITS = 5
@@ -193,16 +193,17 @@ SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
 
 def _learning_rate(row: Row) -> str:
     """Writes the rate with the rule that scaled it: "0.02 (linear)"."""
-    assert row.trial is not None, "published rows have no learning rate"
-    rule = row.trial.workload.learning_rate_rule
-    rate = f"{row.trial.learning_rate:g}"
+    assert row.configuration is not None, "published rows have no learning rate"
+    rule = row.configuration.workload.learning_rate_rule
+    rate = f"{row.configuration.learning_rate:g}"
     return rate if rule in (None, "none") else f"{rate} ({rule})"
 
 
 WORDS: Mapping[str, Callable[[Row], str]] = {
     "implementation": lambda row: row.implementation_label,
     "group_size": lambda row: (
-        str(row.group_size) + (f" ({host_counts(row.nodes)})" if row.nodes else "")
+        str(row.group_size)
+        + (f" ({node_counts(row.replicas_by_node)})" if row.replicas_by_node else "")
     ),
     "learning_rate": _learning_rate,
     "status": lambda row: row.status.words,

@@ -15,7 +15,7 @@ from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import Row
 from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
-from dpbench.files import folder_inside, is_free, write_whole
+from dpbench.files import folder_inside, is_free, write_inside
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
@@ -30,7 +30,7 @@ from dpbench.report.inventory import machine_lines, machine_table
 from dpbench.report.markup import render_template, visible
 from dpbench.report.table import Table
 from dpbench.report.tables import claim_columns, configurations, usual_columns
-from dpbench.specs import AXES, TrialSpec
+from dpbench.specs import AXES, Configuration
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
@@ -104,7 +104,7 @@ def write_page(path: Path, subject: Subject, *, charts: bool = True) -> Path:
     text = render_template("page.html", page=build_page(subject, charts=charts))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return write_whole(path, text.encode())
+        return write_inside(path, text.encode())
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
 
@@ -256,7 +256,7 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     fields = (*own, *claim_columns(rows))
     usual = {field.key for field in usual_columns(rows)}
     table = configurations(rows, fields)
-    commands = [command_of_row(command, row.trial) for row in rows]
+    commands = [command_of_row(command, row.configuration) for row in rows]
     return replace(
         table,
         caption="Configurations",
@@ -275,35 +275,39 @@ def _words(subject: Subject) -> list[str]:
     return words[1:] if words and words[0].endswith("dpbench") else words
 
 
-def command_of_row(command: Sequence[str], trial: TrialSpec | None) -> str:
+def command_of_row(command: Sequence[str], configuration: Configuration | None) -> str:
     """The command that measures one row of a sweep again; empty for rows of other commands, which
     do not measure rows alone.
 
     It is the `command` of the sweep with the values of the row in place of lists, and without the
     name of its folder and options that the row's implementation does not have.
     """
-    if trial is None or not command or command[0] != "sweep":
+    if configuration is None or not command or command[0] != "sweep":
         return ""
     options: dict[str, str | None] = {}
-    script = trial.workload.positional_words
+    script = configuration.workload.positional_words
     left = [*command[1 : len(command) - len(script)]]
     while left:
         name = left.pop(0)
         options[name] = None if not left or left[0].startswith("--") else left.pop(0)
-    traits = IMPLEMENTATIONS[trial.implementation]
+    traits = IMPLEMENTATIONS[configuration.implementation]
     for field, axis in AXES.items():
         if not traits.has_setting(field):
             options.pop(axis.option, None)
         elif "," in (options.get(axis.option) or ""):
-            options[axis.option] = axis.text(trial.setting(field))
+            options[axis.option] = axis.text(configuration.setting(field))
     options.pop("--name", None)
     options.pop("--backends", None)
     options |= {
-        "--implementations": trial.implementation,
-        **({"--backends": trial.backend} if BACKENDS[trial.backend].process_group else {}),
-        "--group-sizes": str(trial.group_size),
-        **({"--batch-sizes": str(trial.batch_size)} if trial.batch_size else {}),
-        "--threads": str(trial.threads_per_replica),
+        "--implementations": configuration.implementation,
+        **(
+            {"--backends": configuration.backend}
+            if BACKENDS[configuration.backend].process_group
+            else {}
+        ),
+        "--group-sizes": str(configuration.group_size),
+        **({"--batch-sizes": str(configuration.batch_size)} if configuration.batch_size else {}),
+        "--threads": str(configuration.threads_per_replica),
     }
     words = [word for pair in options.items() for word in pair if word is not None]
     return escaped(shlex.join(["dpbench", "sweep", *words, *script]))

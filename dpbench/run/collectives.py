@@ -24,6 +24,7 @@ from dpbench.run.this_machine import (
     test_launchers,
     threads_for,
 )
+from dpbench.specs.sweep import palindrome
 from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 from dpbench.store import LOGS_FOLDER, ResultsStore, StoredCollectives
 
@@ -64,11 +65,10 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
 def build_collective_specs(
     options: CommOptions, machine: Machine
 ) -> tuple[tuple[CollectiveSpec, ...], list[str]]:
-    """The measurements for this machine in their order, a palindrome over repetitions, and the
-    notes that the user must see. Raises UsageError for a backend that cannot run here.
+    """The measurements for this machine in their order, and the notes that the user must see.
+    Raises UsageError for a backend that cannot run here.
 
-    A drift of the machine then falls on all alike, and the backends of one collective, which are
-    compared most often, lie closest together.
+    The backends of one collective, which are compared most often, lie closest together.
     """
     notes: list[str] = []
     oversubscribe = options.oversubscribe
@@ -110,9 +110,5 @@ def build_collective_specs(
                 )
                 for backend in options.backends or usable
             ]
-    specs = tuple(
-        replace(spec, repetition=repetition)
-        for repetition in range(options.repetitions)
-        for spec in (first_pass if repetition % 2 == 0 else reversed(first_pass))
-    )
-    return specs, notes
+    passes = palindrome(first_pass, options.repetitions)
+    return tuple(replace(spec, repetition=number) for spec, number in passes), notes

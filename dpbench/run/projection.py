@@ -97,7 +97,8 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Ser
 
 def _gpus_per_node(series: Series, sweep: StoredSweep | None) -> int | None:
     """GPUs of each host that measured; None for CPUs, a published table, or hosts that differ."""
-    if sweep is None or series.trial is None or not series.trial.devices[0].startswith("cuda"):
+    one = series.configuration
+    if sweep is None or one is None or not one.devices[0].startswith("cuda"):
         return None
     counts = {len(machine.accelerators) for machine in sweep.environments.values()}
     return counts.pop() if len(counts) == 1 else None

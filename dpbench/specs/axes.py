@@ -1,6 +1,6 @@
-"""The axes of a sweep: each setting of which a list makes rows, and how a row shows its value.
+"""The axes of a sweep: each setting that takes several values, and how names and columns show it.
 
-To add an axis, add a field to TrialSpec or WorkloadSpec, an entry here, and an option with the
+To add an axis, add a field to Configuration or WorkloadSpec, an entry here, and an option with the
 same values to `dpbench.options.sweep`.
 """
 
@@ -13,35 +13,23 @@ from typing import Any, Literal
 
 from dpbench.units import counted
 
-Scaling = Literal["weak", "strong"]
-COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
-"""Modes of torch.compile."""
-GRAPHED_MODES = ("reduce-overhead", "max-autotune")
-"""Modes that run a model in CUDA graphs, whose results the next step overwrites."""
-OPTIMIZERS = (
-    *("sgd", "sgd-fused", "sgd-foreach", "adamw", "adamw-fused", "adamw-foreach"),
-    *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
-)
-"""torch's own; the part after the dash chooses the kernels, in place of torch's choice."""
-COMM_HOOKS = ("none", "bf16", "powersgd")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
-    """How the rows of a sweep show one setting."""
+    """A setting of configurations, and how a sweep shows its values."""
 
     name: str
     """The field of the sweep's options that has its values."""
     shown: Callable[[Any], str]
-    """The text in a row's name for a value that is not the default; "" keeps it out."""
+    """The text in a name for a value that is not the default; "" keeps it out."""
     meaning: str = ""
     """Meaning of the column with its values; empty for a setting without a column of this kind."""
     kind: Literal["text", "integer", "number"] = "text"
     none: str | None = None
     """The word for None, where that is a value of its own."""
     changes_work: bool = False
-    """Whether its values are different work, so that speeds are not compared across them; a row's
-    name has it where the sweep has several, and only there."""
+    """Whether its values are different work, so that speeds are not compared across them; names
+    have it where the sweep has several, and only there."""
 
     @property
     def option(self) -> str:
@@ -157,8 +145,8 @@ AXES = {
         kind="integer",
     ),
 }
-"""The axes by their field of a TrialSpec or its workload, in the order in which rows vary and names
-tell them."""
+"""The axes by their field of a Configuration or its workload, in the order in which configurations
+vary and names tell them."""
 PLACEHOLDERS = {
     "batch_size": "batch_size",
     "lr": "learning_rate",
@@ -169,4 +157,4 @@ PLACEHOLDERS = {
     "accumulate": "accumulation_steps",
 }
 """The words in braces that stand for a setting in the arguments of a training script, each with its
-field of a TrialSpec or its workload."""
+field of a Configuration or its workload."""

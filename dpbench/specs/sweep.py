@@ -1,30 +1,31 @@
-"""The specification of a sweep: the axes of its grid, and the plan of its trials."""
+"""The specification of a sweep: the axes of its grid, its configurations, and their trials."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
-from dpbench.specs.shares import Replicas, replicas_by_host
+from dpbench.specs.configuration import MOST_REPETITIONS, Configuration, TrialSpec
+from dpbench.specs.nodes import Replicas, fill_nodes
 from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE
-from dpbench.specs.trial import MOST_REPETITIONS, TrialSpec
-from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
+from dpbench.specs.workload import WorkloadSpec
 
 AxisValue = str | int | float | None
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepSpec:
-    """The axes of a grid of trials, and what all its trials share."""
+    """The axes of a grid of configurations, and what all of them share."""
 
-    trial: TrialSpec
-    """A trial on the first device, with the first value of each setting; all others are made from
-    it."""
+    base: Configuration
+    """The configuration that all others are made from: SINGLE on the first device, with the first
+    value of each setting."""
     implementations: tuple[str, ...]
     backends: tuple[str, ...]
     group_sizes: tuple[Replicas, ...]
@@ -38,68 +39,55 @@ class SweepSpec:
     more_workloads: tuple[WorkloadSpec, ...] = ()
     """Workloads of the further architectures, each with its own data and files."""
     axes: dict[str, tuple[AxisValue, ...]] = field(default_factory=dict)
-    """The settings of which rows are measured with several values, each by its key in AXES."""
-    measures_baseline: bool = True
+    """The settings that have several values, each by its key in AXES."""
+    measures_single: bool = True
     """Whether SINGLE is measured beside the implementations."""
-    nodes: tuple[Replicas, ...] = ()
-    """Replicas that each host offers, in their order; () when there is one. `devices` then list
-    those of the first host, of the second, …, each as its own host calls it."""
+    devices_by_node: tuple[Replicas, ...] = ()
+    """How many of the `devices` are those of the first node, of the second, …, each as its own node
+    calls it; () for one node."""
 
     @property
     def workloads(self) -> tuple[WorkloadSpec, ...]:
         """The workload of each architecture."""
-        return (self.trial.workload, *self.more_workloads)
+        return (self.base.workload, *self.more_workloads)
 
     @property
     def most_trials(self) -> int:
         """Upper bound for the trials of the plan: all combinations, including impossible ones, with
-        the baseline and group size 1."""
+        SINGLE and group size 1."""
         names, sizes = len(self.implementations) + 1, len(self.group_sizes) + 1
         axes = (self.backends, self.batch_sizes, *self.axes.values())
         return names * sizes * math.prod(map(len, axes)) * self.repetitions
 
-    def varied(self, trial: TrialSpec, values: Mapping[str, Any]) -> TrialSpec:
-        """The trial with these settings, and the data and files of its architecture.
-
-        Settings that it cannot have are left out: those that its implementation lacks, and workers
-        where nothing is loaded ahead.
-        """
-        of_workload = {name: value for name, value in values.items() if name in WORKLOAD_SETTINGS}
-        of_trial = {name: value for name, value in values.items() if name not in of_workload}
-        workload = replace(trial.workload, **of_workload)
-        own = next(one for one in self.workloads if one.architecture == workload.architecture)
-        workload = replace(workload, dataset=own.dataset, files_sha256=own.files_sha256)
-        varied = replace(trial, workload=workload, **of_trial).with_own_settings
-        loads = varied.prefetch or workload.script
-        return varied if loads else replace(varied, data_workers=None)
-
 
 def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
-    """All trials in the order they run: a palindrome over repetitions (A B C, C B A, A B C …).
+    """All trials in the order they run; `repetitions` may differ from the sweep's own where they
+    grow."""
+    passes = palindrome(configurations(spec), repetitions or spec.repetitions)
+    return tuple(configuration.trial(repetition) for configuration, repetition in passes)
 
-    A drift of the machine then falls on all configurations alike. `repetitions` may differ from the
-    sweep's own where they grow.
+
+def palindrome(first_pass: Sequence[T], repetitions: int) -> Iterator[tuple[T, int]]:
+    """Each of them with each repetition, in passes to and fro (A B C, C B A, A B C …), so that a
+    drift of the machine falls on all alike."""
+    for repetition in range(repetitions):
+        for one in first_pass if repetition % 2 == 0 else reversed(first_pass):
+            yield one, repetition
+
+
+def configurations(spec: SweepSpec) -> tuple[Configuration, ...]:
+    """The measured configurations, each once.
+
+    Those that are compared most often run closest together in time. If the sweep measures
+    `single`, it comes first, as every speedup needs it. An implementation
+    has none at a group size that it does not have, and one for all values of a setting that it
+    lacks.
     """
-    first_pass = [*rows(spec)]
-    return tuple(
-        replace(trial, repetition=repetition)
-        for repetition in range(spec.repetitions if repetitions is None else repetitions)
-        for trial in (first_pass if repetition % 2 == 0 else reversed(first_pass))
-    )
-
-
-def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
-    """The measured rows, each once.
-
-    Rows that are compared most often run closest together in time. If the sweep measures a
-    baseline, `single` at group size 1 is among them, as every speedup needs it. An implementation
-    has no further rows for settings that it lacks, and none at a group size that it does not have.
-    """
-    baseline = (SINGLE,) if spec.measures_baseline else ()
-    names = dict.fromkeys((*baseline, *spec.implementations))
+    first = (SINGLE,) if spec.measures_single else ()
+    names = dict.fromkeys((*first, *spec.implementations))
     group_sizes = [*dict.fromkeys((1, *spec.group_sizes))]
-    found: dict[TrialSpec, None] = {}
-    if spec.trial.workload.script:
+    found: dict[Configuration, None] = {}
+    if spec.base.workload.script:
         group_sizes.sort(reverse=True)  # if its largest group fails, no other run is worth its time
     for batch_size, group_size, name in product(spec.batch_sizes, group_sizes, names):
         traits = IMPLEMENTATIONS[name]
@@ -111,17 +99,36 @@ def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
             has_size = group_size in spec.group_sizes
         if not has_size:
             continue
-        nodes = replicas_by_host(group_size, spec.nodes or (len(spec.devices),))
+        by_node = fill_nodes(group_size, spec.devices_by_node or (len(spec.devices),))
         for backend in spec.backends if traits.backend is None else (traits.backend,):
-            trial = replace(
-                spec.trial,
+            configuration = replace(
+                spec.base,
                 implementation=name,
                 backend=backend,
                 group_size=group_size,
                 batch_size=batch_size,
                 devices=spec.devices[:group_size],
-                nodes=nodes if len(nodes) > 1 else (),
+                replicas_by_node=by_node if len(by_node) > 1 else (),
             )
             for values in product(*spec.axes.values()):
-                found[spec.varied(trial, dict(zip(spec.axes, values, strict=True)))] = None
+                settings = dict(zip(spec.axes, values, strict=True))
+                found[_varied(configuration, settings, spec.workloads)] = None
     return tuple(found)
+
+
+def _varied(
+    configuration: Configuration,
+    settings: Mapping[str, AxisValue],
+    workloads: Iterable[WorkloadSpec],
+) -> Configuration:
+    """The configuration with these settings, and with the data and files of its architecture.
+
+    Settings that it cannot have are left out: those that its implementation lacks, and workers
+    where nothing is loaded ahead.
+    """
+    varied = configuration.with_settings(settings).without_foreign_settings
+    name, loads = varied.workload.architecture, varied.prefetch or varied.workload.script
+    own = next(one for one in workloads if one.architecture == name)
+    workload = replace(varied.workload, dataset=own.dataset, files_sha256=own.files_sha256)
+    workers = varied.data_workers if loads else None
+    return replace(varied, workload=workload, data_workers=workers)

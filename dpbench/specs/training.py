@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dpbench.specs.trial import RunSpec
+from dpbench.specs.parallel import ParallelSpec
 
 LastWindow = Literal["step", "drop"]
 Balance = Literal["equal", "speed"]
@@ -20,7 +20,7 @@ RESUME_LATEST = "auto"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingSpec(RunSpec):
+class TrainingSpec(ParallelSpec):
     """One training, from the seed to the last epoch.
 
     Its `batch_size` is per replica, and its `learning_rate` that of the first epoch after the

@@ -6,7 +6,6 @@ None is imported for that: the traits of an implementation are a literal in its 
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +47,7 @@ class ImplementationTraits:
     averages_parameters: bool = False
     """True where ranks train alone and average parameters every `sync_every` steps."""
     settings: tuple[str, ...] = ()
-    """Settings that it has and some others do not, by their field of a TrialSpec."""
+    """Settings that it has and some others do not, by their field of a Configuration."""
     shards_parameters: bool = False
     """True where parameters are DTensors, of which each rank may hold a part."""
     shards_optimizer: bool = False
@@ -61,7 +60,7 @@ class ImplementationTraits:
     """An implementation that replaces it and may cost less per step."""
 
     def has_setting(self, name: str) -> bool:
-        """Whether its rows differ by this field of a TrialSpec; most settings belong to all."""
+        """Whether its rows differ by this field of a Configuration; most settings belong to all."""
         return name in self.settings or name not in OPTIONAL_SETTINGS
 
 
@@ -150,33 +149,7 @@ SINGLE = "single"
 """The plain module on one device, which speedups are relative to."""
 INDEPENDENT = "independent"
 """Plain copies at once that do not train together."""
-OF_SCRIPTS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)
-"""The implementations that a training script can be measured with."""
 OPTIONAL_SETTINGS = frozenset(
     name for traits in IMPLEMENTATIONS.values() for name in traits.settings
 )
 """Settings that some implementations have and others do not."""
-DEFAULT_FIRST_CAP_MB = 1.0
-DEFAULT_CAP_MB = 25.0
-"""Default caps of their first bucket and of the others in torch's DistributedDataParallel and
-dpbench's, on every backend: a small first bucket lets communication start early. A given cap also
-holds for the first bucket."""
-TRAINABLE = tuple(
-    name
-    for name, traits in BUILT_IN.items()
-    if not traits.shards_parameters and (traits.communicates or traits.largest_group == 1)
-)
-"""Implementations that `dpbench train` offers: parameters stay whole, and replicas equal."""
-
-
-NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
-
-
-def implementation_order(name: str, label: str) -> tuple[int, tuple[tuple[float, str], ...]]:
-    """Sort key for rows: implementations in their order, and numbers in labels by their value, so
-    that "local-sgd(20)" comes before "local-sgd(100)"."""
-    known = list(IMPLEMENTATIONS)
-    place = known.index(name) if name in known else len(known)
-    texts = NUMBER.split(label)  # every second one is a number
-    parts = ((float(t), "") if i % 2 else (-1.0, t) for i, t in enumerate(texts))
-    return place, tuple(parts)

@@ -1,4 +1,4 @@
-"""The workload of a trial: which model it trains on which data, and how; or the user's script."""
+"""The workload: which model is trained on which data, and how; or the user's script."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from numbers import Real
 
 from dpbench.specs.axes import AXES
 
+COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
+"""Modes of torch.compile."""
+GRAPHED_MODES = ("reduce-overhead", "max-autotune")
+"""Modes that run a model in CUDA graphs, whose results the next step overwrites."""
+OPTIMIZERS = (
+    *("sgd", "sgd-fused", "sgd-foreach", "adamw", "adamw-fused", "adamw-foreach"),
+    *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
+)
+"""torch's own; the part after the dash chooses the kernels, in place of torch's choice."""
 DTYPE_NAMES = {
     **dict.fromkeys(("f32", "fp32", "float32"), "f32"),
     **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
@@ -37,7 +46,7 @@ class WorkloadSpec:
     learning_rate: float = 0.01
     learning_rate_rule: str = "none"
     """Scaling of the learning rate with the samples behind an optimizer step; see
-    TrialSpec.learning_rate and LR_RULES."""
+    ParallelSpec.learning_rate and LR_RULES."""
     seed: int = 0
     dtype: str = "f32"
     """Dtype of the products in forward and backward; see DTYPE_NAMES."""
@@ -68,7 +77,7 @@ def behind_options(script: tuple[str, ...]) -> tuple[str, ...]:
 
 
 WORKLOAD_SETTINGS = tuple(one.name for one in fields(WorkloadSpec) if one.name in AXES)
-"""The settings that a trial has in its workload."""
+"""The settings that a configuration has in its workload."""
 
 
 def scale_lr(base: float, ratio: float, rule: str) -> float:

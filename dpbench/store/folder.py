@@ -17,25 +17,23 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import IO, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from dpbench import units
 from dpbench.codec import encode, json_bytes
 from dpbench.errors import StoreError, UsageError
-from dpbench.files import create_empty, flush_folder, folder_inside, is_free, read_bytes
+from dpbench.files import folder_inside, is_free, make_folder
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import SweepSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.store.record_log import (
-    decode_at,
-    open_lines,
+    LineWriter,
     read_lines,
+    read_object,
     read_versioned,
-    write_line,
     write_object,
     write_versioned,
 )
@@ -92,9 +90,11 @@ class ResultsStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._path = folder / (TRIALS_FILE if holds_sweep(folder) else COLLECTIVES_FILE)
-        self._lines: IO[bytes] = open_lines(
-            self._path, writer="another dpbench", if_unwritable="choose another --name"
+        self._lines = LineWriter(
+            folder / (TRIALS_FILE if holds_sweep(folder) else COLLECTIVES_FILE),
+            writer="another dpbench",
+            if_lost="earlier records are kept (a sweep goes on from there with the same --name and "
+            "--resume)",
         )
 
     @classmethod
@@ -102,30 +102,18 @@ class ResultsStore:
         """Make the folder of a sweep, or without a `spec` of collectives; raises StoreError if it
         exists and holds something."""
         require_free(folder)
-        try:
-            (folder / ENVIRONMENTS_FOLDER).mkdir(parents=True, exist_ok=True)
-            flush_folder(folder.parent)
-        except OSError as error:
-            raise StoreError(f"cannot make {folder}: {error.strerror}") from None
-        header, file = (SWEEP_FILE, TRIALS_FILE) if spec else (COMM_FILE, COLLECTIVES_FILE)
-        create_empty(folder / file)
-        write_versioned(folder / header, encode(ResultsHeader(command=tuple(command), sweep=spec)))
+        header, records = (SWEEP_FILE, TRIALS_FILE) if spec else (COMM_FILE, COLLECTIVES_FILE)
+        make_folder(folder, records)
+        write_versioned(folder / header, ResultsHeader(command=tuple(command), sweep=spec))
         return cls(folder)
 
     def append(self, record: TrialRecord | CollectiveRecord) -> None:
         """Add one record; returns when it is on disk."""
-        try:
-            write_line(self._lines, json_bytes(encode(record)))
-            os.fsync(self._lines.fileno())
-        except OSError as error:
-            raise StoreError(
-                f"cannot write to {self._path}: {error.strerror}; earlier records are "
-                "kept (a sweep goes on from there with the same --name and --resume)"
-            ) from None
+        self._lines.append(json_bytes(encode(record)), sync=True)
 
     def add_environment(self, environment: Environment) -> None:
         inside = folder_inside(self.folder, ENVIRONMENTS_FOLDER, make=True)
-        write_object(inside / f"{environment.environment_id}.json", encode(environment))
+        write_object(inside / f"{environment.environment_id}.json", environment)
 
     def close(self) -> None:
         self._lines.close()
@@ -154,7 +142,7 @@ def holds_collectives(folder: Path) -> bool:
 
 
 def load_sweep(folder: Path) -> StoredSweep:
-    """Read a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
+    """Read a results folder; raises StoreError if it is not one, or is of a later dpbench."""
     header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
     spec = header.sweep
     if spec is None:
@@ -176,8 +164,8 @@ def load_sweep(folder: Path) -> StoredSweep:
 
 
 def load_collectives(folder: Path) -> StoredCollectives:
-    """Read the collectives of a results folder; raises StoreError if it holds none, NewerSchema
-    if it is too new."""
+    """Read the collectives of a results folder; raises StoreError if it holds none, or is of a
+    later dpbench."""
     header = _read_header(folder, COMM_FILE, "dpbench comm")
     return StoredCollectives(**_read_rest(folder, header, COLLECTIVES_FILE, CollectiveRecord))
 
@@ -203,12 +191,12 @@ def _read_header(folder: Path, file: str, maker: str) -> ResultsHeader:
 
 def _read_rest(folder: Path, header: ResultsHeader, file: str, kind: type[R]) -> dict[str, Any]:
     """The fields of Stored, with the records of this file."""
-    records, warnings = read_lines(folder / file, partial(decode_at, kind))
+    records, warnings = read_lines(folder / file, kind)
     paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
     return {
         "folder": folder,
         "command": header.command,
-        "environments": {one.stem: decode_at(Environment, one, read_bytes(one)) for one in paths},
+        "environments": {one.stem: read_object(one, Environment) for one in paths},
         "records": records,
         "warnings": warnings,
     }

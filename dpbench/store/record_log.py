@@ -1,20 +1,21 @@
-"""A file of records that only grows: a JSON object per line.
+"""Files of a results folder or a run folder: logs that only grow, a JSON object per line, and
+objects that are written whole.
 
-Whatever ends the writing, no more than the last line is lost.
+Whatever ends the writing of a log, no more than the last line is lost.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from dpbench.codec import from_json, json_bytes
-from dpbench.errors import NewerSchema, StoreError
-from dpbench.files import open_to_append, open_to_read, read_bytes, write_whole
+from dpbench.codec import decode, encode, from_json, json_bytes, json_object
+from dpbench.errors import StoreError
+from dpbench.files import open_to_append, open_to_read, read_bytes, write_inside
 from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.temporary import no_garbage_collection
 
@@ -25,8 +26,8 @@ T = TypeVar("T")
 class LineReader(Generic[R]):
     """Reads a file that another process appends to: every line once, when it is whole."""
 
-    def __init__(self, path: Path, read: Callable[[str, bytes], R]) -> None:
-        """`read` gets the place of a line, as in "log.jsonl:3", and the line."""
+    def __init__(self, path: Path, read: Callable[[bytes], R]) -> None:
+        """`read` makes a record of a line, or raises StoreError."""
         self.rest = b""
         """The beginning of a line after the whole ones."""
         self._path = path
@@ -35,7 +36,7 @@ class LineReader(Generic[R]):
         self._lines_read = 0
 
     def new(self) -> list[R]:
-        """Records from lines since the last call; raises the same errors as `read`."""
+        """Records from lines since the last call; raises StoreError with the place of the line."""
         try:
             file = open_to_read(self._path)
         except FileNotFoundError:
@@ -48,21 +49,59 @@ class LineReader(Generic[R]):
                 if self.rest.endswith(b"\n"):
                     self._offset += len(self.rest)
                     self._lines_read += 1
-                    read.append(self._read_line(f"{self._path}:{self._lines_read}", self.rest))
+                    with about(f"{self._path}:{self._lines_read}"):
+                        read.append(self._read_line(self.rest))
                     self.rest = b""
         return read
 
 
-def read_lines(
-    path: Path, read: Callable[[str, bytes], R]
-) -> tuple[tuple[R, ...], tuple[str, ...]]:
-    """All records of a log, and warnings about what could not be read.
+class LineWriter:
+    """Appends lines to an existing file, which no other process can do meanwhile."""
 
-    Raises the errors of `read`, which gets the place of each line and the line.
-    """
+    def __init__(self, path: Path, *, writer: str, if_lost: str) -> None:
+        """Cuts off a last line that is half written. Raises StoreError if the file cannot be
+        written, or `writer` has it open; `if_lost` says what remains if a line cannot be added."""
+        self._path, self._if_lost = path, if_lost
+        try:
+            self._file = open_to_append(path)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {path}: {error.strerror}; choose another --name"
+            ) from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            is_taken = isinstance(error, BlockingIOError)
+            in_use = f"is in use: {writer} is writing to it"
+            reason = in_use if is_taken else f"has no locks: {error}"
+            raise StoreError(f"{path.parent} {reason}") from None
+        self._file.seek(0)
+        self._file.truncate(self._file.read().rfind(b"\n") + 1)
+        self._file.seek(0, os.SEEK_END)
+
+    def append(self, line: bytes, *, sync: bool) -> None:
+        """Add a line, and with `sync` return when it is on disk; raises StoreError."""
+        rest = line + b"\n"
+        try:
+            while rest:  # unbuffered, so that nothing is left to be written at close
+                rest = rest[self._file.write(rest) :]
+            if sync:
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise StoreError(
+                f"cannot write to {self._path}: {error.strerror}; {self._if_lost}"
+            ) from None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_lines(path: Path, kind: type[R]) -> tuple[tuple[R, ...], tuple[str, ...]]:
+    """All records of a log, and warnings about what could not be read; raises StoreError."""
     if not path.exists():
         return (), (f"{path} is missing; no records read",)
-    reader = LineReader(path, read)
+    reader = LineReader(path, lambda line: from_json(kind, line))
     records = reader.new()
     if not reader.rest:
         return tuple(records), ()
@@ -72,75 +111,43 @@ def read_lines(
     )
 
 
-def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
-    """Open an existing file for more lines, and cut off a half-written last line.
-
-    Raises StoreError if it cannot be written, or `writer` has it open.
-    """
-    try:
-        lines = open_to_append(path)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}; {if_unwritable}") from None
-    try:
-        fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lines.close()
-        is_taken = isinstance(error, BlockingIOError)
-        reason = f"is in use: {writer} is writing to it" if is_taken else f"has no locks: {error}"
-        raise StoreError(f"{path.parent} {reason}") from None
-    lines.seek(0)
-    lines.truncate(lines.read().rfind(b"\n") + 1)
-    lines.seek(0, os.SEEK_END)
-    return lines
+def write_object(path: Path, value: Any, **more: Any) -> None:
+    """Write a dataclass as a JSON object, after `more` fields; returns when it is on disk."""
+    write_inside(path, json_bytes({**more, **encode(value)}, indent=1) + b"\n")
 
 
-def write_line(lines: IO[bytes], line: bytes) -> None:
-    rest = line + b"\n"
-    while rest:  # unbuffered, so that nothing is left to be written at close
-        rest = rest[lines.write(rest) :]
+def read_object(path: Path, kind: type[T]) -> T:
+    """Read what `write_object` wrote; raises StoreError, and OSError."""
+    content = read_bytes(path)
+    with about(path):
+        return from_json(kind, content)
 
 
-def write_object(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON object; returns when all of it is on disk."""
-    write_whole(path, json_bytes(content, indent=1) + b"\n")
-
-
-def write_versioned(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON object with the version of the schema."""
-    write_object(path, {"schema_version": SCHEMA_VERSION, **content})
+def write_versioned(path: Path, value: Any) -> None:
+    """Write a dataclass as a JSON object with the version of the schema."""
+    write_object(path, value, schema_version=SCHEMA_VERSION)
 
 
 def read_versioned(path: Path, kind: type[T]) -> T:
-    """Read what `write_versioned` wrote, as a dataclass.
+    """Read what `write_versioned` wrote; raises StoreError, also for a later version."""
+    content = read_bytes(path)
+    with about(path):
+        fields = json_object(content)
+        version = fields.pop("schema_version", None)
+        if not isinstance(version, int):
+            raise StoreError("it has no schema_version; it was not written by dpbench")
+        if version > SCHEMA_VERSION:
+            raise StoreError(
+                f"it has schema version {version}; this dpbench reads up to {SCHEMA_VERSION}. "
+                "Upgrade dpbench to read it."
+            )
+        return decode(kind, fields)
 
-    Raises StoreError, NewerSchema, and FileNotFoundError if there is no such file.
-    """
-    content = parse(path, read_bytes(path))
-    version = content.pop("schema_version", None)
-    if not isinstance(version, int):
-        raise StoreError(f"{path} has no schema_version; it was not written by dpbench")
-    if version > SCHEMA_VERSION:
-        raise NewerSchema(
-            f"{path} has schema version {version}; this dpbench reads up to {SCHEMA_VERSION}. "
-            "Upgrade dpbench to read it."
-        )
-    return decode_at(kind, path, json_bytes(content))
 
-
-def parse(where: Path | str, text: str | bytes) -> dict[str, Any]:
-    """The JSON object in `text`; raises StoreError."""
+@contextmanager
+def about(place: object) -> Iterator[None]:
+    """Begin the message of a StoreError with the place that it is about."""
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"{where} is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise StoreError(f"{where}: expected an object, got {type(content).__name__}")
-    return content
-
-
-def decode_at(kind: type[T], where: Path | str, text: str | bytes) -> T:
-    """Like codec.from_json, with the place at the beginning of the StoreError's message."""
-    try:
-        return from_json(kind, text)
+        yield
     except StoreError as error:
-        raise StoreError(f"{where}: {error}") from None
+        raise StoreError(f"{place}: {error}") from None

@@ -34,7 +34,7 @@ def unfinished(spec: SweepSpec, records: Sequence[TrialRecord]) -> str:
 def finishing_command(command: Sequence[str], spec: SweepSpec, name: str) -> str:
     """The command that finishes the sweep in the folder of that name, from the one that began it,
     whose last words are those of the training script, if it measures one."""
-    script = spec.trial.workload.positional_words
+    script = spec.base.workload.positional_words
     words = ["dpbench", *command[: len(command) - len(script)]]
     words += [] if "--name" in words else ["--name", name]
     words += [] if "--resume" in words else ["--resume"]

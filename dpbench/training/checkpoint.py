@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dpbench.codec import Float, decode, encode
 from dpbench.errors import StoreError, UsageError
-from dpbench.files import write_named, write_whole
+from dpbench.files import write_inside, write_named
 from dpbench.messages import printable
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 
@@ -138,7 +138,7 @@ def save_checkpoint(
     targets = [path.with_name(BEST), path] if best else [path]
     try:
         for target in targets:
-            write_whole(target, data)
+            write_inside(target, data)
         others = [other for other in _by_steps(folder) if other != path]
         for old in others[: max(0, len(others) + 1 - keep)]:
             old.unlink(missing_ok=True)

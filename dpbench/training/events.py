@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from dpbench.codec import Float, encode, json_bytes
+from dpbench.codec import Float, decode, encode, json_object
 from dpbench.errors import StoreError
-from dpbench.store.record_log import decode_at, parse
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,12 +163,11 @@ def to_line(event: Event) -> str:
     return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
-def from_line(where: str, line: str | bytes) -> Event:
-    """Parse an event; raises StoreError, prefixed with `where`, for a line that `to_line` did not
-    write."""
-    content = parse(where, line)
+def from_line(line: str | bytes) -> Event:
+    """Parse an event; raises StoreError for a line that `to_line` did not write."""
+    content = json_object(line)
     name = content.pop("kind", None)
     kind = EVENT_KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise StoreError(f"{where}: kind {name!r}; expected one of {', '.join(EVENT_KINDS)}")
-    return decode_at(kind, where, json_bytes(content))
+        raise StoreError(f"kind {name!r}; expected one of {', '.join(EVENT_KINDS)}")
+    return decode(kind, content)

@@ -7,7 +7,14 @@ from pathlib import Path
 
 from dpbench.errors import UsageError
 from dpbench.specs.training import TrainingRun, TrainingSpec
-from dpbench.specs.traits import IMPLEMENTATIONS, TRAINABLE
+from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS
+
+TRAINABLE = tuple(
+    name
+    for name, traits in BUILT_IN.items()
+    if not traits.shards_parameters and (traits.communicates or traits.largest_group == 1)
+)
+"""Implementations that `dpbench train` offers: parameters stay whole, and replicas equal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

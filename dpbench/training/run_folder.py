@@ -16,20 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
-from dpbench.codec import encode
 from dpbench.errors import StoreError
-from dpbench.files import create_empty, flush_folder, folder_inside, is_free, remove_leftovers
+from dpbench.files import folder_inside, is_free, make_folder, remove_leftovers
 from dpbench.records.environment import Environment
 from dpbench.specs.training import RESUME_LATEST, TrainingRun, TrainingSpec
-from dpbench.store.record_log import (
-    LineReader,
-    open_lines,
-    read_versioned,
-    write_line,
-    write_versioned,
-)
+from dpbench.store.record_log import LineReader, LineWriter, read_versioned, write_versioned
 from dpbench.training.events import Event, from_line, to_line
 
 RUN_FILE = "run.json"
@@ -73,25 +66,20 @@ class RunFolder:
         self.path = path
         self.header = header
         self.checkpoints = path / CHECKPOINTS
-        self._log: IO[bytes] | None = None
+        self._log: LineWriter | None = None
 
     @classmethod
     def create(cls, path: Path, spec: TrainingSpec, run: TrainingRun) -> RunFolder:
         """Make the folder, for a training to begin in; raises StoreError if it exists or cannot be
         made."""
         require_new_run(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            flush_folder(path.parent)
-            create_empty(path / LOG_FILE)
-        except OSError as error:
-            raise StoreError(f"cannot make {path}: {error.strerror}") from None
+        make_folder(path, LOG_FILE)
         return cls(path, RunHeader(spec=spec, run=run, starts=(), status="running"))
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Read run.json; raises StoreError if there is none or it is damaged, NewerSchema if it is
-        newer."""
+        """Read run.json; raises StoreError if there is none, or it is damaged or of a later
+        dpbench."""
         file = path / RUN_FILE
         if not os.path.lexists(file):
             missing = "does not exist" if not path.exists() else f"has no {RUN_FILE}"
@@ -130,15 +118,18 @@ class RunFolder:
         self.header = replace(self.header, status=status, reason=reason)
         file = self.path / RUN_FILE
         try:
-            write_versioned(file, encode(self.header))
+            write_versioned(file, self.header)
         except OSError as error:
             raise StoreError(f"cannot write {file}: {error.strerror}") from None
 
     def open_log(self) -> None:
         """Open the log for `append`, and lock it against other trainings; raises StoreError if it
         cannot be written, or another training has it open."""
-        path, hint = self.path / LOG_FILE, "choose another --name"
-        self._log = open_lines(path, writer="another training", if_unwritable=hint)
+        self._log = LineWriter(
+            self.path / LOG_FILE,
+            writer="another training",
+            if_lost=f"--resume {RESUME_LATEST} goes on from the last checkpoint",
+        )
 
     def append(self, event: Event) -> None:
         """Append a line to the open log. It survives the end of this process, but there is no wait
@@ -147,13 +138,7 @@ class RunFolder:
         Raises StoreError if it cannot be written.
         """
         assert self._log is not None
-        try:
-            write_line(self._log, to_line(event).encode())
-        except OSError as error:
-            raise StoreError(
-                f"cannot write to {self.path / LOG_FILE}: {error.strerror}; --resume "
-                f"{RESUME_LATEST} goes on from the last checkpoint"
-            ) from None
+        self._log.append(to_line(event).encode(), sync=False)
 
     def close(self) -> None:
         """Release the log, so that another process can append."""

@@ -24,7 +24,7 @@ ENVIRONMENTS = {one.environment_id: one for one in (FIRST, SECOND)}
 IDS = tuple(ENVIRONMENTS)
 
 
-ON_TWO = run(trial(group_size=2, nodes=(1, 1)), 150.0, environment_ids=IDS)
+ON_TWO = run(trial(group_size=2, replicas_by_node=(1, 1)), 150.0, environment_ids=IDS)
 
 
 def on_one(group_size: int = 1) -> TrialRecord:
@@ -33,7 +33,7 @@ def on_one(group_size: int = 1) -> TrialRecord:
 
 def test_a_group_across_hosts_scales_from_one_replica_on_the_first() -> None:
     _, row = summarize([on_one(), ON_TWO], environments=ENVIRONMENTS)
-    assert row.label == "ddp/gloo ×2 (1+1 hosts), batch 32"
+    assert row.label == "ddp/gloo ×2 (1+1 nodes), batch 32"
     assert row.speedup is not None
     assert (row.speedup.value, row.notes) == (1.5, ())
     assert cell(TABLE_METRICS["group_size"], row) == "2 (1+1)"
@@ -44,7 +44,7 @@ def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other()
     one, other = summarize([on_one(2), ON_TWO])
     assert one.label != other.label
     together = side("a", runs(trial(group_size=2), [100.0]))
-    across = side("b", runs(trial(group_size=2, nodes=(1, 1)), [90.0]))
+    across = side("b", runs(trial(group_size=2, replicas_by_node=(1, 1)), [90.0]))
     with pytest.raises(NotComparable, match="they differ in nodes: one -> 1"):
         match(together, across)
     chosen = (replace(together, where={"nodes": "one"}), replace(across, where={"nodes": "1+1"}))
@@ -62,10 +62,10 @@ def test_hosts_that_are_alike_need_no_note_and_others_are_told() -> None:
 
 
 def test_cores_and_gpus_are_those_of_each_host() -> None:
-    wide = run(trial(group_size=4, nodes=(2, 2)), 100.0, environment_ids=IDS[:1])
+    wide = run(trial(group_size=4, replicas_by_node=(2, 2)), 100.0, environment_ids=IDS[:1])
     assert environment_notes([wide], ENVIRONMENTS) == ()
     gpus = machine(H100)
-    spec = trial(group_size=2, nodes=(1, 1), devices=("cuda:0", "cuda:0"))
+    spec = trial(group_size=2, replicas_by_node=(1, 1), devices=("cuda:0", "cuda:0"))
     mfu, _ = utilization(SPEED, 1.0, spec, [gpus, gpus])
     assert mfu is not None
     assert round(mfu.value, 3) == 0.05
@@ -73,4 +73,4 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     record = run(spec, 100.0, without_sync=0.1, environment_ids=("a", "b"))
     (hint,) = hints(summarize([record]), unlike)
     assert f"its GPUs differ ({H100}, Slow GPU)" in hint
-    assert "on cuda:0 on host" in hint
+    assert "on cuda:0 on node" in hint

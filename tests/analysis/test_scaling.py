@@ -61,9 +61,9 @@ def test_the_fastest_row_of_the_shipped_example_has_the_highest_speedup() -> Non
     example = store.load_sweep(RESULTS / "examples" / "two-cores")
     groups: dict[object, list[tuple[float, float, float]]] = {}
     for row in summarize(example.records):
-        if row.trial and row.throughput and row.speedup and row.efficiency:
+        if row.configuration and row.throughput and row.speedup and row.efficiency:
             numbers = (row.throughput.value, row.speedup.value, row.efficiency.value)
-            groups.setdefault((row.trial.baseline, row.group_size), []).append(numbers)
+            groups.setdefault((row.configuration.single, row.group_size), []).append(numbers)
     assert sum(map(len, groups.values())) > 10
     for group in groups.values():
         for key in (1, 2):

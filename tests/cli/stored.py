@@ -12,7 +12,7 @@ from dpbench.store import ResultsStore
 from tests.builders import HERE, sweep_spec
 
 NOTHING_MISSING = sweep_spec(
-    group_sizes=(1,), largest_group_only=("dp", "ddp"), measures_baseline=False
+    group_sizes=(1,), largest_group_only=("dp", "ddp"), measures_single=False
 )
 """Plans no trial, so whatever records a folder has, its sweep is finished."""
 

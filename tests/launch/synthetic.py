@@ -34,7 +34,7 @@ from dpbench.records.trial import (
 )
 from dpbench.run.sweep.measuring import run_trial
 from dpbench.run.this_machine import TEST_LAUNCHERS
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration, TrialSpec
 
 VARIABLES = {TEST_LAUNCHERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
 """Environment variables of a command that uses these launchers."""
@@ -82,7 +82,7 @@ class SyntheticLauncher(Launcher):
     def __init__(self) -> None:
         pass
 
-    def unusable_reason(self, trial: TrialSpec) -> str | None:
+    def unusable_reason(self, configuration: Configuration) -> str | None:
         return None
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:

@@ -77,7 +77,7 @@ def clusters() -> list[Cluster]:
 
 def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> None:
     lead, other = clusters()
-    across = trial(group_size=2, nodes=(1, 1))
+    across = trial(group_size=2, replicas_by_node=(1, 1))
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(follow_orders, other, Sleeping(tmp_path), [across], LIMIT_SECONDS)
         order = lead.order(0)

@@ -12,7 +12,7 @@ import torch
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import Plain
 from dpbench.measure.step import Trainer, build_optimizer, compile_module, loss_of
-from dpbench.specs import OPTIMIZERS
+from dpbench.specs.workload import OPTIMIZERS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
 

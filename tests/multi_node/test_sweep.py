@@ -24,7 +24,7 @@ GRADIENTS_ARE_FLOWING = 4_000_000
 """Bytes on the link; what nodes say to each other is a few thousand."""
 BOUND_SECONDS = 60.0
 """On a busy machine; a collective of its own would wait for half an hour."""
-ALONE, ACROSS = "single ×1, batch 8", "ddp/gloo ×2 (1+1 hosts), batch 8"
+ALONE, ACROSS = "single ×1, batch 8", "ddp/gloo ×2 (1+1 nodes), batch 8"
 
 
 def latest(folder: Path) -> dict[str, TrialRecord]:

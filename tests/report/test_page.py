@@ -27,8 +27,8 @@ from dpbench.report.charts.style import house_style
 from dpbench.report.page import Page, build_page, command_of_row, results_table, write_page
 from dpbench.report.tables import rows_text
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.specs import TrialSpec
-from dpbench.specs.sweep import plan_trials, rows
+from dpbench.specs import Configuration
+from dpbench.specs.sweep import configurations, plan_trials
 from tests.analysis.builders import record, run, trial
 from tests.analysis.collective_records import sample_collectives
 from tests.builders import HERE, sweep_spec
@@ -127,14 +127,14 @@ def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
     assert section.notes == (f"failed, {labels}: {reason.strip()}",)
 
 
-def planned(words: Sequence[str]) -> set[TrialSpec]:
-    """The rows that a command measures on two cores."""
+def planned(words: Sequence[str]) -> set[Configuration]:
+    """The configurations that a command measures on two cores."""
     pairs = zip(words[1::2], words[2::2], strict=True)
     typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
     machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
     host = Node(number=0, environment=HERE, machine=machine, devices=("cpu",) * 2, common={})
     spec = build_sweep_spec(read_options(SweepOptions, typed), [host], [])
-    return {row.configuration for row in rows(spec)}
+    return {*configurations(spec)}
 
 
 def test_the_command_of_a_row_measures_that_row_alone() -> None:
@@ -146,10 +146,10 @@ def test_the_command_of_a_row_measures_that_row_alone() -> None:
     )
     every = planned(command)
     assert len(every) > 300
-    for row in sorted(every, key=lambda row: row.trial_id)[:40]:
-        program, *words = shlex.split(command_of_row(command, row))
+    for one in sorted(every, key=lambda one: one.trial().trial_id)[:40]:
+        program, *words = shlex.split(command_of_row(command, one))
         assert program == "dpbench"
-        assert planned(words) == {row, row.baseline}
+        assert planned(words) == {one, one.single}
     assert command_of_row(command, None) == ""
     assert command_of_row(["check", "--against", "ddp"], sample_records()[0].trial) == ""
 

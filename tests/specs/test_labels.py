@@ -1,4 +1,4 @@
-"""Names of trials: what they tell always, what only among others, and in which order they stand."""
+"""Names of configurations: what they tell always, what only among others; and their order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import random
 from dataclasses import fields, replace
 
 from dpbench.options.sweep import SweepOptions
-from dpbench.specs import AXES, DEFAULTS, Labels, TrialSpec, WorkloadSpec, plain_label
-from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, implementation_order
+from dpbench.specs import AXES, DEFAULTS, Configuration, Labels, WorkloadSpec, plain_label
+from dpbench.specs.labels import implementation_order
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from tests.builders import trial_spec as trial
 
 PLAIN = Labels()
@@ -27,13 +28,13 @@ def test_a_default_is_not_in_a_name_and_any_other_value_is() -> None:
     assert PLAIN.implementation(other) == "ddp(lr 0.1, seed 3)"
 
 
-def test_settings_without_a_default_are_in_names_where_trials_differ_in_them() -> None:
+def test_settings_without_a_default_are_in_names_where_several_differ_in_them() -> None:
     one = trial(timed_steps=1, threads_per_replica=2)
     assert PLAIN.implementation(one) == "ddp"
-    assert Labels.among([one, one.baseline]) == PLAIN
+    assert Labels.among([one, one.single]) == PLAIN
     names = Labels.among([one, trial(timed_steps=3, threads_per_replica=1)])
     assert names.implementation(one) == "ddp(1 step, 2 threads)"
-    assert names.implementation(one.baseline) == "single(1 step, 2 threads)"
+    assert names.implementation(one.single) == "single(1 step, 2 threads)"
 
 
 def test_different_work_is_in_names_where_there_are_several_and_can_be_left_out() -> None:
@@ -45,16 +46,17 @@ def test_different_work_is_in_names_where_there_are_several_and_can_be_left_out(
     assert (PLAIN.work(strong), PLAIN.implementation(strong)) == ("", "ddp")
 
 
-def test_groups_of_one_size_on_other_hosts_have_other_names() -> None:
-    assert plain_label(trial(nodes=(1, 1))) == "ddp/gloo ×2 (1+1 hosts), batch 4"
-    assert plain_label(trial(group_size=5, nodes=(2, 2, 1))).endswith("(2+2+1 hosts), batch 4")
-    eight = trial(group_size=16, nodes=(2,) * 8)
-    assert plain_label(eight) == "ddp/gloo ×16 (8×2 hosts), batch 4"
+def test_groups_of_one_size_on_other_nodes_have_other_names() -> None:
+    assert plain_label(trial(replicas_by_node=(1, 1))) == "ddp/gloo ×2 (1+1 nodes), batch 4"
+    five = trial(group_size=5, replicas_by_node=(2, 2, 1))
+    assert plain_label(five).endswith("(2+2+1 nodes), batch 4")
+    eight = trial(group_size=16, replicas_by_node=(2,) * 8)
+    assert plain_label(eight) == "ddp/gloo ×16 (8×2 nodes), batch 4"
 
 
-def test_every_axis_is_a_setting_of_a_row_and_an_option_of_a_sweep() -> None:
-    of_rows = {one.name for spec in (TrialSpec, WorkloadSpec) for one in fields(spec)}
-    assert {*AXES} <= of_rows
+def test_every_axis_is_a_setting_of_a_configuration_and_an_option_of_a_sweep() -> None:
+    settings = {one.name for spec in (Configuration, WorkloadSpec) for one in fields(spec)}
+    assert {*AXES} <= settings
     assert {*OPTIONAL_SETTINGS} <= {*AXES}
     assert {axis.name for axis in AXES.values()} <= {*SweepOptions.model_fields}
     assert {"dtype", "prefetch", "threads_per_replica"} <= {*AXES}

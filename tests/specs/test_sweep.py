@@ -1,4 +1,4 @@
-"""The plan of a sweep: which rows there are, and the order of their trials."""
+"""The plan of a sweep: which configurations there are, and the order of their trials."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ def test_no_plan_has_more_trials_than_its_bound() -> None:
     assert len(plan_trials(spec)) == 2 <= spec.most_trials
 
 
-def test_sizes_within_a_host_come_before_those_across() -> None:
+def test_sizes_within_a_node_come_before_those_across() -> None:
     spec = sweep_spec(
         implementations=("ddp",),
         batch_sizes=(4,),
         group_sizes=(1, 2, 3, 4),
         devices=("cuda:0", "cuda:1", "cuda:0", "cuda:3"),
-        nodes=(2, 2),
+        devices_by_node=(2, 2),
         repetitions=1,
     )
     trials = [trial for trial in plan_trials(spec) if trial.implementation == "ddp"]
-    assert [trial.nodes for trial in trials] == [(), (), (2, 1), (2, 2)]
+    assert [trial.replicas_by_node for trial in trials] == [(), (), (2, 1), (2, 2)]
     assert [trial.devices for trial in trials] == [spec.devices[:size] for size in (1, 2, 3, 4)]
 
 
-def test_a_setting_that_an_implementation_has_not_gives_it_no_row_of_its_own() -> None:
+def test_a_setting_that_an_implementation_has_not_gives_it_no_configuration_of_its_own() -> None:
     axes = {"bucket_cap_mb": (1.0, 25.0), "comm_hook": ("none", "bf16"), "sync_every": (1, 2)}
     spec = sweep_spec(
         implementations=("dp", "ddp", "local-sgd"),

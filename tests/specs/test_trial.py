@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dpbench
 from dpbench.codec import canonical_json, differing_fields
-from dpbench.specs.shares import replicas_by_host
+from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.workload import scale_lr
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 
@@ -108,28 +108,30 @@ def test_differing_fields_are_named_with_both_values() -> None:
     assert differing_fields(ours, theirs) == ["batch_sizes: [4, 8] -> [4]"]
 
 
-def test_hosts_change_no_trial_that_runs_on_one() -> None:
-    assert trial_spec(nodes=()).trial_id == TRIAL_ID != trial_spec(nodes=(1, 1)).trial_id
+def test_nodes_change_no_trial_that_runs_on_one() -> None:
+    across = trial_spec(replicas_by_node=(1, 1))
+    assert trial_spec(replicas_by_node=()).trial_id == TRIAL_ID != across.trial_id
 
 
-def test_a_replica_is_on_its_host() -> None:
-    trial = trial_spec(group_size=3, nodes=(2, 1), devices=("cuda:0", "cuda:1", "cuda:0"))
-    assert trial.host_of_replica == (0, 0, 1)
-    assert trial.places == ((0, "cuda:0"), (0, "cuda:1"), (1, "cuda:0"))
-    assert trial.place_of(2) == "cuda:0 on host 1"
+def test_a_replica_is_on_its_node() -> None:
+    devices = ("cuda:0", "cuda:1", "cuda:0")
+    trial = trial_spec(group_size=3, replicas_by_node=(2, 1), devices=devices)
+    assert trial.node_of_replica == (0, 0, 1)
+    assert trial.node_devices == ((0, "cuda:0"), (0, "cuda:1"), (1, "cuda:0"))
+    assert trial.device_name(2) == "cuda:0 on node 1"
     assert trial.of_one_replica == trial_spec(group_size=1, devices=("cuda:0",))
 
 
-def test_a_group_fills_one_host_after_the_other() -> None:
-    assert [replicas_by_host(n, (2, 3)) for n in range(1, 6)] == [
+def test_a_group_fills_one_node_after_the_other() -> None:
+    assert [fill_nodes(n, (2, 3)) for n in range(1, 6)] == [
         (1,),
         (2,),
         (2, 1),
         (2, 2),
         (2, 3),
     ]
-    with pytest.raises(ValueError, match="6 replicas on hosts that offer 5"):
-        replicas_by_host(6, (2, 3))
+    with pytest.raises(ValueError, match="6 replicas on nodes that offer 5"):
+        fill_nodes(6, (2, 3))
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("linear", 8e-5), ("sqrt", 4e-5), ("none", 2e-5)])

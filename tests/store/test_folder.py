@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench import store
-from dpbench.errors import NewerSchema, StoreError, UsageError
+from dpbench.errors import StoreError, UsageError
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
 from dpbench.specs.sweep import plan_trials
@@ -84,7 +84,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     content = json.loads((folder / file).read_text())
     (folder / file).write_text(json.dumps({**content, "schema_version": 99}) + "\n")
     with pytest.raises(
-        NewerSchema, match=f"schema version 99; this dpbench reads up to {SCHEMA_VERSION}"
+        StoreError, match=f"schema version 99; this dpbench reads up to {SCHEMA_VERSION}"
     ):
         store.load_sweep(folder)
 

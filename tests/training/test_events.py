@@ -67,9 +67,9 @@ def test_an_event_is_a_line_of_json_and_comes_back(event: Event) -> None:
     line = to_line(event)
     assert "\n" not in line
     assert json.loads(line)["kind"] in EVENT_KINDS
-    assert from_line("log.jsonl:1", line) == event
+    assert from_line(line) == event
 
 
-def test_a_line_of_another_kind_is_an_error_with_its_place() -> None:
-    with pytest.raises(StoreError, match=r"log\.jsonl:7: kind None; expected one of started, step"):
-        from_line("log.jsonl:7", "{}")
+def test_a_line_of_another_kind_is_an_error() -> None:
+    with pytest.raises(StoreError, match=r"^kind None; expected one of started, step"):
+        from_line("{}")

@@ -16,38 +16,48 @@ from dpbench.data.user_code import named_files
 from dpbench.errors import NotComparable, UnknownName, UsageError
 from dpbench.records.environment import Environment, comparable
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import AXES, WORKLOAD_SETTINGS, Labels, TrialSpec, plain_label, series_name
-from dpbench.specs.shares import host_counts, on_hosts
-from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, implementation_order
+from dpbench.specs import (
+    AXES,
+    WORKLOAD_SETTINGS,
+    Configuration,
+    Labels,
+    plain_label,
+    series_name,
+)
+from dpbench.specs.labels import implementation_order
+from dpbench.specs.nodes import node_counts, on_nodes
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 
 Typed = str | int | float
 Identity = tuple[Typed, ...]
 """Values of settings that identify what was run."""
 
 
-def _setting(name: str) -> Callable[[TrialSpec], Typed]:
+def _setting(name: str) -> Callable[[Configuration], Typed]:
     """A reader of a setting in the form in which it is typed; numbers of steps and the like stay
     numbers."""
-    return lambda trial: (
-        value if type(value := trial.setting(name)) is int else AXES[name].text(value)
+    return lambda configuration: (
+        value if type(value := configuration.setting(name)) is int else AXES[name].text(value)
     )
 
 
-IDENTITY: dict[str, Callable[[TrialSpec], Typed]] = {
+IDENTITY: dict[str, Callable[[Configuration], Typed]] = {
     "implementation": attrgetter("implementation"),
     **{name: _setting(name) for name in AXES if name not in WORKLOAD_SETTINGS},
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
-    "nodes": lambda trial: host_counts(trial.nodes) or "one",
+    "nodes": lambda configuration: node_counts(configuration.replicas_by_node) or "one",
     "batch_size": attrgetter("batch_size"),
     "scaling": attrgetter("scaling"),
-    "device": lambda trial: trial.devices[0].partition(":")[0],
+    "device": lambda configuration: configuration.devices[0].partition(":")[0],
     "architecture": attrgetter("workload.architecture"),
     "dataset": attrgetter("workload.dataset"),
     **{name: _setting(name) for name in WORKLOAD_SETTINGS},
     "learning_rate": attrgetter("learning_rate"),
-    "timed_steps": lambda trial: (
-        f"fill {trial.window_seconds:g} s" if trial.window_seconds else trial.timed_steps
+    "timed_steps": lambda configuration: (
+        f"fill {configuration.window_seconds:g} s"
+        if configuration.window_seconds
+        else configuration.timed_steps
     ),
 }
 """Settings that identify what was run. The number of repetitions and extra measurements do not
@@ -155,23 +165,25 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
             f"no configuration is in both {baseline.label} and {candidate.label}; {why}"
         )
     labels = Labels.among(record.trial for record in (*ours, *theirs))
-    trials = {identity: records[0].trial for identity, records in (second | first).items()}
+    configurations = {
+        identity: records[0].trial.configuration for identity, records in (second | first).items()
+    }
 
     def order(identity: Identity) -> tuple[object, ...]:
-        trial = trials[identity]
-        place = implementation_order(trial.implementation, labels.implementation(trial))
-        return place, trial.backend, trial.group_size, trial.batch_size
+        one = configurations[identity]
+        place = implementation_order(one.implementation, labels.implementation(one))
+        return place, one.backend, one.group_size, one.batch_size
 
-    ordered = sorted(trials, key=order)
+    ordered = sorted(configurations, key=order)
     both = [(first[one], second[one]) for one in ordered if one in first and one in second]
-    told = {identity: labels.configuration(trial) for identity, trial in trials.items()}
+    told = {identity: labels.label(one) for identity, one in configurations.items()}
     return Matched(
         baseline=baseline,
         candidate=candidate,
         same_sweep=same_sweep,
         pairs=tuple(
             Pair(
-                label=labels.configuration(now[0].trial)
+                label=labels.label(now[0].trial)
                 if by_candidate
                 else _common_label(before[0].trial, now[0].trial, labels),
                 baseline=usable_repetitions(before),
@@ -190,36 +202,37 @@ def _configurations(side: Side, keys: Sequence[str]) -> dict[Identity, list[Tria
     for record in side.selected():
         group = groups.setdefault(tuple(IDENTITY[key](record.trial) for key in keys), {})
         other = next(iter(group.values()), record)
-        if other.trial.configuration != record.trial.configuration:
-            labels = " and ".join(dict.fromkeys(map(plain_label, (other.trial, record.trial))))
+        one, another = other.trial.configuration, record.trial.configuration
+        if one != another:
+            labels = " and ".join(dict.fromkeys(map(plain_label, (one, another))))
             raise UsageError(
                 f"{side.label} has more than one configuration that could be meant ({labels}); "
-                f"they differ in {'; '.join(differing_fields(record.trial, other.trial))}; "
+                f"they differ in {'; '.join(differing_fields(another, one))}; "
                 "select one with DIR:key=value"
             )
         group[record.trial.repetition] = record
     return {identity: [*group.values()] for identity, group in groups.items()}
 
 
-def _common_label(first: TrialSpec, second: TrialSpec, labels: Labels) -> str:
+def _common_label(first: Configuration, second: Configuration, labels: Labels) -> str:
     """The parts of a configuration's name in which both agree: the settings that are told, the
     backend, the sizes."""
     agreed = Labels(
         tuple(name for name in labels.several if first.setting(name) == second.setting(name))
     )
 
-    def parts(trial: TrialSpec) -> tuple[str, ...]:
-        batch = f"batch {trial.batch_size}" if trial.batch_size else ""
-        size, hosts = f"×{trial.group_size}", on_hosts(trial.nodes)
-        return agreed.implementation(trial), trial.backend, size, hosts, batch
+    def parts(one: Configuration) -> tuple[str, ...]:
+        batch = f"batch {one.batch_size}" if one.batch_size else ""
+        size, nodes = f"×{one.group_size}", on_nodes(one.replicas_by_node)
+        return agreed.implementation(one), one.backend, size, nodes, batch
 
     pairs = zip(parts(first), parts(second), strict=True)
-    told, backend, size, hosts, batch = (one if one == other else "" for one, other in pairs)
+    told, backend, size, nodes, batch = (one if one == other else "" for one, other in pairs)
     if first.implementation == second.implementation:
         told = told or first.implementation
     series = series_name(told, backend or None) if told else backend
-    whole = f"{agreed.configuration(first)} -> {agreed.configuration(second)}"
-    where = f"{series} {size}{hosts if size else ''}".strip()
+    whole = f"{agreed.label(first)} -> {agreed.label(second)}"
+    where = f"{series} {size}{nodes if size else ''}".strip()
     return ", ".join(filter(None, (where, batch))) or whole
 
 
@@ -244,7 +257,7 @@ def environment_notes(
 def _oversubscribed(
     records: Sequence[TrialRecord], environments: Mapping[str, Environment]
 ) -> list[str]:
-    """One line for each resource that is oversubscribed; cores are those of one host."""
+    """One line for each resource that is oversubscribed; cores are those of one node."""
     labels = Labels.among(record.trial for record in records)
     found: dict[tuple[str, str], dict[str, int]] = {}
     for record in records:
@@ -252,14 +265,15 @@ def _oversubscribed(
         if environment is None or not record.ranks:
             continue
         if trial.devices[0] == "cpu":
-            on_one_host = max(trial.nodes, default=trial.group_size)
-            needed, there = on_one_host * trial.threads_per_replica, environment.usable_cores
+            on_one_node = max(trial.replicas_by_node, default=trial.group_size)
+            needed, there = on_one_node * trial.threads_per_replica, environment.usable_cores
             what, where = "threads", "cores"
         else:
-            needed, there, what, where = trial.group_size, len({*trial.places}), "replicas", "GPUs"
+            needed, there = trial.group_size, len({*trial.node_devices})
+            what, where = "replicas", "GPUs"
         if needed > there:
             named = found.setdefault((what, f"{there} {where}"), {})
-            named[labels.configuration(trial)] = needed
+            named[labels.label(trial)] = needed
     return [
         f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
         f"{units.some_of([*needs], MOST_LISTED, 'configuration')}"

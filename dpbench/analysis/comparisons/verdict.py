@@ -137,7 +137,7 @@ def assess(
         for spec, group in by_configuration(records).items():
             status, reason = outcome(group)
             if status not in (Status.COMPLETED, Status.SKIPPED):
-                label = f"{labels.configuration(spec)}{role}"
+                label = f"{labels.label(spec)}{role}"
                 failures.append((label, f"{status.words}: {reason}"))
     groups = {
         (metric, one.matched.candidate.label): one.rows[metric]

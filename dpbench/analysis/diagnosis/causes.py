@@ -14,7 +14,7 @@ from dpbench.analysis.estimate import mean
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import after_first_segment, mean_step_seconds
 from dpbench.records.trial import ScriptFacts, TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 HALF = 0.5
@@ -54,11 +54,11 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
     already tried is not advised. Of one replica in a sweep of several, only slow steps are named.
     """
     pauses = _pauses(one)
-    if one.trial.group_size == 1 and any(other.trial.group_size > 1 for other in others):
+    if one.row.group_size == 1 and any(other.row.group_size > 1 for other in others):
         return pauses
     found = [*pauses]
     layers = max(rank.sync_batch_norms for record in one.row.records for rank in record.ranks)
-    if layers and one.trial.group_size > 1 and one.communicates:
+    if layers and one.row.group_size > 1 and one.communicates:
         share, within = one.breakdown.around("wrapper")
         text = (
             f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
@@ -72,16 +72,16 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
     is_warm = first is None or not is_large_loss(first.share)
     if first is not None and not is_warm:
         text = f"slow first steps of the window (the first {first.steps})"
-        remedy = f"try --warmup {one.trial.warmup_steps + first.steps}"
+        remedy = f"try --warmup {one.configuration.warmup_steps + first.steps}"
         found.append(Cause(kind="warm-up", share=first.share, text=text, remedy=remedy))
-    if one.trial.workload.script and one.communicates:
+    if one.configuration.workload.script and one.communicates:
         found += script_causes(one.row.records, one.breakdown, is_warm=is_warm)
     contained = {CONTAINED.get(cause.kind) for cause in found}
     for factor in one.breakdown.factors if is_warm else ():
         paused = sum(cause.share.value for cause in pauses if cause.share)
         if HIDDEN_BY_PAUSES.issuperset(factor.parts) and paused >= HALF * factor.share.value > 0:
             continue  # the larger part of it are slow steps
-        if "waiting" in factor.parts and one.trial.workload.script:
+        if "waiting" in factor.parts and one.configuration.workload.script:
             is_named = one.slowest_rank is not None and one.slowest_rank.is_slow
             if factor.share.value < ORDINARY_WAITING and not is_named:
                 continue
@@ -89,9 +89,9 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
             found.append(_of_factor(factor, one, others))
     if one.phases is not None and is_large_loss(one.phases.data_share):
         # A loader that is as slow in `single` costs no efficiency, and still costs time.
-        trial = one.trial
-        tries = "" if trial.data_workers or trial.prefetch else "--prefetch 2 "
-        tries += f"--data-workers {2 * (trial.data_workers or 1)}"
+        configuration = one.configuration
+        tries = "" if configuration.data_workers or configuration.prefetch else "--prefetch 2 "
+        tries += f"--data-workers {2 * (configuration.data_workers or 1)}"
         text, remedy = "loading data, on every rank", f"try {tries}, or a faster source of samples"
         share = one.phases.data_share
         found.append(Cause(kind="data", share=share, text=text, remedy=remedy))
@@ -116,7 +116,7 @@ def _pauses(one: Explanation) -> tuple[Cause, ...]:
 
 def _of_factor(factor: Factor, one: Explanation, others: Sequence[Explanation]) -> Cause:
     part: str = factor.parts[0]
-    trial = one.trial
+    configuration = one.configuration
     if factor.parts == ONE_CLOCK:
         # One process has one clock: it hides the work of driving all replicas.
         part = "wrapper"
@@ -127,9 +127,10 @@ def _of_factor(factor: Factor, one: Explanation, others: Sequence[Explanation]) 
             text = "granularity, as a small shard takes longer per sample"
             remedy = "try a larger --batch-sizes or fewer replicas"
         case "contention":
-            text = f"contention, as {trial.group_size} copies slow each other without communicating"
+            copies = configuration.group_size
+            text = f"contention, as {copies} copies slow each other without communicating"
             remedy = "they share memory bandwidth or cores, whatever the implementation"
-            if trial.devices[0] != "cpu":
+            if configuration.devices[0] != "cpu":
                 remedy = "they share power, PCIe or the host's cores; try fewer replicas per host"
         case "wrapper":
             text, remedy = _wrapper(one)
@@ -143,32 +144,32 @@ def _of_factor(factor: Factor, one: Explanation, others: Sequence[Explanation]) 
 
 
 def _wrapper(one: Explanation) -> TextAndRemedy:
-    trial = one.trial
-    traits = IMPLEMENTATIONS[trial.implementation]
-    if trial.workload.script:
+    configuration = one.configuration
+    traits = IMPLEMENTATIONS[configuration.implementation]
+    if configuration.workload.script:
         text = "what a rank does beside its own training (hooks, buckets, other collectives)"
         if forward_passes(one.row.records) >= SEVERAL:
             return text, "look for collectives of its own, such as a loss that is averaged to log"
         return text, "try a larger batch, or gradient accumulation with no_sync()"
-    if traits.one_process and trial.group_size > 1:
+    if traits.one_process and configuration.group_size > 1:
         text = "driving all replicas from one process, where they wait for each other"
         return text, "try ddp"
     alternative = f"{traits.alternative}, or " if traits.alternative else ""
     return (
         "the wrapper (hooks, buckets), a cost per step",
-        f"try {alternative}a larger --batch-sizes, or {_accumulate(trial)}",
+        f"try {alternative}a larger --batch-sizes, or {_accumulate(configuration)}",
     )
 
 
-def _accumulate(trial: TrialSpec) -> str:
-    return f"--accumulate {trial.accumulation_steps * ACCUMULATE_TIMES}"
+def _accumulate(configuration: Configuration) -> str:
+    return f"--accumulate {configuration.accumulation_steps * ACCUMULATE_TIMES}"
 
 
 def _communication(one: Explanation, others: Sequence[Explanation]) -> TextAndRemedy:
     """Advises a backend that is known to be faster here, or that may be and was not measured."""
-    trial = one.trial
-    traits = IMPLEMENTATIONS[trial.implementation]
-    if trial.workload.script:
+    configuration = one.configuration
+    traits = IMPLEMENTATIONS[configuration.implementation]
+    if configuration.workload.script:
         if forward_passes(one.row.records) >= SEVERAL:
             return "exposed communication", "try a faster backend"
         return (
@@ -176,18 +177,20 @@ def _communication(one: Explanation, others: Sequence[Explanation]) -> TextAndRe
             "try a larger batch, gradient accumulation with no_sync(), or a faster backend",
         )
     if traits.one_process:
-        return "gathering gradients in one process", f"try ddp, or {_accumulate(trial)}"
+        return "gathering gradients in one process", f"try ddp, or {_accumulate(configuration)}"
     if traits.averages_parameters:
         return (
-            f"exposed averaging of parameters on {trial.backend}",
-            f"try --sync-every {trial.sync_every * ACCUMULATE_TIMES}",
+            f"exposed averaging of parameters on {configuration.backend}",
+            f"try --sync-every {configuration.sync_every * ACCUMULATE_TIMES}",
         )
-    if trial.devices[0] == "cpu":
-        name = "shm" if trial.backend == "gloo" and not trial.nodes else ""
+    if configuration.devices[0] == "cpu":
+        name = "shm" if configuration.backend == "gloo" and configuration.node_count == 1 else ""
     else:
-        name = "nccl" if trial.backend in ("gloo", "shm") else ""
-    same = replace(trial, backend=name)
-    measured = next((other for other in others if other.trial == same), None) if name else None
+        name = "nccl" if configuration.backend in ("gloo", "shm") else ""
+    same = replace(configuration, backend=name)
+    measured = (
+        next((other for other in others if other.configuration == same), None) if name else None
+    )
     words = f"{name} (same host), or " if name == "shm" else f"{name}, or " if name else ""
     if measured is not None:
         # Whole steps differ less clearly: they include all disturbances that backends share.
@@ -195,7 +198,10 @@ def _communication(one: Explanation, others: Sequence[Explanation]) -> TextAndRe
         theirs = measured.breakdown.of("communication")
         is_faster = mine and theirs and theirs.value.ends[0] > mine.value.ends[1]
         words = f"{name}, which hides more of it in this sweep, or " if is_faster else ""
-    return f"exposed communication on {trial.backend}", f"try {words}{_accumulate(trial)}"
+    return (
+        f"exposed communication on {configuration.backend}",
+        f"try {words}{_accumulate(configuration)}",
+    )
 
 
 def _waiting(one: Explanation) -> TextAndRemedy:

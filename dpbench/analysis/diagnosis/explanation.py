@@ -32,7 +32,7 @@ from dpbench.analysis.throughput import (
     steps_without_sync,
 )
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 
@@ -42,7 +42,7 @@ class SlowestRank:
 
     rank: int
     device: str
-    """Device, with its host if there are several."""
+    """Device, with its node if there are several."""
     slowest_in: int
     """Number of repetitions in which it was the slowest."""
     repetitions: int
@@ -85,7 +85,7 @@ class Explanation:
     """One configuration: its row of the table, its factors, and what else was found."""
 
     row: Row
-    trial: TrialSpec
+    configuration: Configuration
     baseline: Row
     """The row that its speedup is against; itself if there is none."""
     breakdown: Breakdown
@@ -102,7 +102,7 @@ class Explanation:
     @property
     def communicates(self) -> bool:
         """Whether its ranks wait for each other, unlike independent copies."""
-        return IMPLEMENTATIONS[self.trial.implementation].communicates
+        return IMPLEMENTATIONS[self.configuration.implementation].communicates
 
     @property
     def is_too_noisy(self) -> bool:
@@ -127,7 +127,7 @@ def not_too_noisy(explanations: Sequence[Explanation]) -> tuple[Explanation, ...
 
 def trained_together(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
     """Those of several replicas that are one model."""
-    return tuple(one for one in explanations if one.trial.group_size > 1 and one.communicates)
+    return tuple(one for one in explanations if one.row.group_size > 1 and one.communicates)
 
 
 def fastest(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
@@ -144,12 +144,12 @@ def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
     """Explanations, still without causes, of all rows of a sweep that have a speed, except `single`
     and one `independent` copy, which equals it; `rows` include those two, as references."""
     references = references_of(record for row in rows for record in row.records)
-    known = {row.trial: row for row in rows if row.trial}
+    known = {row.configuration: row for row in rows if row.configuration}
     find_baseline = reference_of(known)
     found = []
     for row in rows:
-        trial = row.trial
-        if trial is None or not row.records:
+        configuration = row.configuration
+        if configuration is None or not row.records:
             continue
         if row.group_size == 1 and not IMPLEMENTATIONS[row.implementation].communicates:
             continue
@@ -157,14 +157,14 @@ def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
         found.append(
             Explanation(
                 row=row,
-                trial=trial,
-                baseline=known.get(find_baseline(trial), row),
+                configuration=configuration,
+                baseline=known.get(find_baseline(configuration), row),
                 breakdown=breakdown,
                 slowest_rank=slowest_of(row.records),
                 phases=step_phases(row.records),
                 warm_up=warming,
                 slow_steps=slow_steps(row.records, warming.steps if warming else 0),
-                notes=tuple(_notes(row, trial, breakdown)),
+                notes=tuple(_notes(row, configuration, breakdown)),
             )
         )
     return found
@@ -188,40 +188,42 @@ def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
     rank = records[0].ranks[place].rank
     return SlowestRank(
         rank=rank,
-        device=records[0].trial.place_of(rank),
+        device=records[0].trial.device_name(rank),
         slowest_in=int((slowest == place).sum()),
         repetitions=len(records),
         behind=mean((1 - others / steps[:, place]).tolist(), unit="of the step"),
     )
 
 
-def _notes(row: Row, trial: TrialSpec, breakdown: Breakdown) -> Iterator[str]:
+def _notes(row: Row, configuration: Configuration, breakdown: Breakdown) -> Iterator[str]:
     """Reasons why parts share a factor or have none, with the remedy; repetitions left out."""
     if IDEAL in breakdown.missing:
-        batch = f" at batch {trial.batch_size}" if trial.batch_size else ""
+        batch = f" at batch {row.batch_size}" if row.batch_size else ""
         yield (
             f"{row.label}: its factors give no efficiency, because `single`{batch} has no "
             "completed repetition in common with it"
         )
     for merged in (found.parts for found in breakdown.factors if len(found.parts) > 1):
         stages = [PARTS.index(part) for part in merged[1:]]
-        reasons = dict.fromkeys(_not_measured(trial, stage, breakdown) for stage in stages)
+        reasons = dict.fromkeys(_not_measured(configuration, stage, breakdown) for stage in stages)
         listed = f"{', '.join(merged[:-1])} and {merged[-1]}"
         yield f"{listed} cannot be separated: {'; '.join(reasons)}"
 
 
-def _not_measured(trial: TrialSpec, stage: int, breakdown: Breakdown) -> str:
+def _not_measured(configuration: Configuration, stage: int, breakdown: Breakdown) -> str:
     """Why a stage of a step was not measured, and how it can be."""
-    runs_alone = SHARDED not in breakdown.missing
-    if trial.workload.script and (stage == SHARDED or (stage == CONTENDED and not runs_alone)):
+    runs_alone, name = SHARDED not in breakdown.missing, configuration.implementation
+    if configuration.workload.script and (
+        stage == SHARDED or (stage == CONTENDED and not runs_alone)
+    ):
         return "the script does not run on one rank alone"
-    if trial.workload.script and stage != CONTENDED:
+    if configuration.workload.script and stage != CONTENDED:
         return "the script has no DistributedDataParallel whose averaging could be left out"
     if stage == SHARDED:
-        sizes = ",".join(str(size) for size in sorted(set(trial.replica_batch_sizes)))
+        sizes = ",".join(str(size) for size in sorted(set(configuration.replica_batch_sizes)))
         return f"no `single` at batch {sizes}; add {sizes} to --batch-sizes"
     if stage == CONTENDED:
         return "no `independent` rows; add independent to --implementations"
-    if trial.process_count == 1:
-        return f"{trial.implementation} drives all replicas from one process, which has one clock"
-    return f"{trial.implementation} has no window without synchronization"
+    if configuration.process_count == 1:
+        return f"{name} drives all replicas from one process, which has one clock"
+    return f"{name} has no window without synchronization"

@@ -185,7 +185,7 @@ def _alone(trial: TrialSpec, references: References) -> tuple[Stages, float]:
     known = {
         size: one
         for size in {*sizes, trial.batch_size}
-        if (one := references.get(_work(replace(trial.baseline, batch_size=size))))
+        if (one := references.get(_work(replace(trial.single, batch_size=size))))
     }
     means = {size: mean_rank_step_seconds(one) for size, one in known.items()}
     stages: Stages = {}
@@ -207,4 +207,4 @@ def _work(trial: TrialSpec) -> TrialSpec:
     """The trial without settings that do not change its timed steps, which are the same in weak
     and strong scaling of one replica: a lookup key."""
     scaling = "weak" if trial.group_size == 1 else trial.scaling
-    return replace(trial.with_own_settings, scaling=scaling, phase_steps=0, gradient_steps=0)
+    return replace(trial.without_foreign_settings, scaling=scaling, phase_steps=0, gradient_steps=0)

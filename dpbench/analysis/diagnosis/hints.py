@@ -19,12 +19,12 @@ def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple
     of different models, with the slowest rank's share; other processes on them; sockets where there
     is InfiniBand; and replicas that take different numbers of samples."""
     found = []
-    measured = [(row, row.trial) for row in rows if row.records and row.trial]
-    for row, trial in measured:
+    measured = [(row, row.configuration) for row in rows if row.records and row.configuration]
+    for row, configuration in measured:
         names = []
         for record in row.records:
             models = gpu_names(map(environments.get, record.environment_ids))
-            names += [models[place] for place in record.trial.places if place in models]
+            names += [models[one] for one in record.trial.node_devices if one in models]
         if len({*names}) > 1:
             slowest, which = slowest_of(row.records), "slowest"
             if slowest is not None:
@@ -32,13 +32,13 @@ def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple
                 which = f"slowest, rank {slowest.rank} on {slowest.device}, for {share} of its step"
             listed = ", ".join(dict.fromkeys(names))
             found.append(f"{row.label}: its GPUs differ ({listed}); all wait for the {which}")
-        places, one_process = trial.places, trial.process_count == 1
+        devices, one_process = configuration.node_devices, configuration.process_count == 1
         ranks = [rank for record in row.records for rank in record.ranks]
         shared = {
-            trial.place_of(rank.rank): None
+            configuration.device_name(rank.rank): None
             for rank in ranks
             for state in rank.timed.gpu
-            if state.processes > (1 if one_process else places.count(places[rank.rank]))
+            if state.processes > (1 if one_process else devices.count(devices[rank.rank]))
         }
         if shared:
             used = ", ".join(shared)
@@ -48,7 +48,7 @@ def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple
                 f"{row.label}: NCCL sends through sockets, although there is InfiniBand; look at "
                 "NCCL_IB_DISABLE, NCCL_IB_HCA and whether libibverbs is installed"
             )
-    for sizes in dict.fromkeys(trial.replica_batch_sizes for _, trial in measured):
+    for sizes in dict.fromkeys(one.replica_batch_sizes for _, one in measured):
         counts = sorted(Counter(sizes).items(), reverse=True)
         if len(counts) > 1:
             shares = " and ".join(f"{n} take{'s' if n == 1 else ''} {size}" for size, n in counts)

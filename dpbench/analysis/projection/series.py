@@ -21,7 +21,7 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row, noise_note
 from dpbench.errors import UsageError
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 
 LARGEST_MULTIPLE = 4
@@ -72,9 +72,9 @@ class Series:
         return first.series + ("" if first.batch_size is None else f", batch {first.batch_size}")
 
     @property
-    def trial(self) -> TrialSpec | None:
-        """The trial at group size 1; None for published numbers."""
-        first = self.rows[0].trial
+    def configuration(self) -> Configuration | None:
+        """The configuration at group size 1; None for published numbers."""
+        first = self.rows[0].configuration
         return None if first is None else first.of_one_replica
 
     @property
@@ -101,12 +101,13 @@ class Series:
     def beyond_one_machine(self, n: int, per_node: int | None) -> str | None:
         """Why its backend cannot connect n replicas on nodes of this size; None if it can, or if
         the size is not known."""
-        if self.trial is None or per_node is None or n <= per_node:
+        if self.configuration is None or per_node is None or n <= per_node:
             return None
-        if not BACKENDS[self.trial.backend].one_host:
+        backend = self.configuration.backend
+        if not BACKENDS[backend].one_host:
             return None
         ranks = units.counted(per_node, "rank")
-        return f"{self.trial.backend} works on one machine only, and a node has {ranks}"
+        return f"{backend} works on one machine only, and a node has {ranks}"
 
     def measured_row(self, n: int) -> ProjectedRow:
         """The row of a measured group size."""
@@ -173,10 +174,12 @@ def series_of(
     that row. Configurations that exchange no gradients, which others are compared with, are left
     out without a note. Raises UsageError if there is no series, or a table has no throughputs.
     """
-    singles = {row.trial or row.batch_size: row for row in rows if row.implementation == SINGLE}
+    singles = {
+        row.configuration or row.batch_size: row for row in rows if row.implementation == SINGLE
+    }
     groups: dict[object, list[Row]] = {}
     for row in rows:
-        if row.trial is None and row.throughput is None:
+        if row.configuration is None and row.throughput is None:
             raise UsageError(
                 "expected a throughput at a fixed batch per replica (images_per_second or "
                 "seconds_per_step), got times of a fixed amount of work or speedups"
@@ -184,17 +187,19 @@ def series_of(
         traits = IMPLEMENTATIONS.get(row.implementation)
         communicates = row.implementation != SINGLE if traits is None else traits.communicates
         if row.throughput is not None and communicates and wanted(row):
-            key = row.trial.of_one_replica if row.trial else (row.series, row.batch_size)
+            one = row.configuration
+            key = one.of_one_replica if one else (row.series, row.batch_size)
             groups.setdefault(key, []).append(row)
     series: list[Series] = []
     notes: list[str] = []
     noisy: dict[str, Row] = {}
     for group in groups.values():
-        # Group sizes that were measured on several numbers of hosts count on the fewest.
-        fewest = {row.group_size: row for row in sorted(group, key=lambda row: -len(row.nodes))}
+        # Group sizes that were measured on several numbers of nodes count on the fewest.
+        by_nodes = sorted(group, key=lambda row: -len(row.replicas_by_node))
+        fewest = {row.group_size: row for row in by_nodes}
         ordered = sorted(fewest.values(), key=lambda row: row.group_size)
-        spec, items = ordered[0].trial, ordered[0].batch_size
-        single = singles.get(spec.of_one_replica.baseline if spec else items)
+        spec, items = ordered[0].configuration, ordered[0].batch_size
+        single = singles.get(spec.single if spec else items)
         if spec is not None:
             per_sample = ordered[0].records[0].items_per_sample
             items = spec.batch_size * spec.accumulation_steps * per_sample

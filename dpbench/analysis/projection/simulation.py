@@ -29,10 +29,21 @@ from dpbench.analysis.projection.series import (
 from dpbench.analysis.throughput import free_communication_seconds, mean_rank_step_seconds
 from dpbench.errors import UsageError
 from dpbench.records.trial import GradientTrace
-from dpbench.specs import TrialSpec
-from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
-from dpbench.specs.trial import BUCKETED
+from dpbench.specs import Configuration
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.units import MEBI
+
+BUCKETED = tuple(
+    name
+    for name, traits in IMPLEMENTATIONS.items()
+    if traits.has_setting("bucket_cap_mb") and not traits.shards_optimizer
+)
+"""Implementations that reduce whole gradients in buckets while the backward pass goes on."""
+DEFAULT_FIRST_CAP_MB = 1.0
+DEFAULT_CAP_MB = 25.0
+"""Default caps of their first bucket and of the others in torch's DistributedDataParallel and
+dpbench's, on every backend: a small first bucket lets communication start early. A given cap also
+holds for the first bucket."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,14 +134,14 @@ def project_by_simulation(
 
     One replica needs no network, and is as measured.
     """
-    trial = series.trial
-    assert trial is not None, "simulations are of sweeps"
+    configuration = series.configuration
+    assert configuration is not None, "simulations are of sweeps"
     alone = series.rows[0].records if series.group_sizes[0] == 1 else ()
     traces = [rank.gradient_trace for r in alone for rank in r.ranks if rank.gradient_trace]
-    if (reason := _refusal(series, trial, has_trace=bool(traces))) is not None:
+    if (reason := _refusal(series, configuration, has_trace=bool(traces))) is not None:
         raise UsageError(reason)
     trace = step_trace(traces)
-    accumulated = (trial.accumulation_steps - 1) * trace.backward_end_seconds
+    accumulated = (configuration.accumulation_steps - 1) * trace.backward_end_seconds
     mean = geometric_mean([mean_rank_step_seconds(record) for record in alone], unit="s").value
     measured = {}
     for row in series.rows:
@@ -144,8 +155,8 @@ def project_by_simulation(
             trace,
             lambda nbytes: slower * network.seconds(nbytes, n),
             scale=computing * mean / (trace.step_seconds + accumulated),
-            cap_mb=trial.bucket_cap_mb,
-            accumulation_steps=trial.accumulation_steps,
+            cap_mb=configuration.bucket_cap_mb,
+            accumulation_steps=configuration.accumulation_steps,
         )
 
     def projected(n: int) -> ProjectedRow:
@@ -178,7 +189,7 @@ def project_by_simulation(
             rows.append(ProjectedRow(group_size=n, kind="refused", reason=reason))
         else:
             rows.append(projected(n))
-    found = buckets(trace, trial.bucket_cap_mb)
+    found = buckets(trace, configuration.bucket_cap_mb)
     total = units.bytes_binary(int(sum(nbytes for _, nbytes in found)))
     contention = "as in steps without synchronization" if measured else "not at all"
     return Projection(
@@ -196,14 +207,14 @@ def project_by_simulation(
     )
 
 
-def _refusal(series: Series, trial: TrialSpec, *, has_trace: bool) -> str | None:
+def _refusal(series: Series, configuration: Configuration, *, has_trace: bool) -> str | None:
     """Why the series cannot be simulated; None if it can."""
-    if trial.implementation not in BUCKETED:
+    if configuration.implementation not in BUCKETED:
         return (
             f"{series.rows[0].series} cannot be simulated, only {', '.join(BUCKETED)} can; without "
             "a network, project uses a law"
         )
-    if trial.comm_hook != "none":
+    if configuration.comm_hook != "none":
         return f"{series.label}: a communication hook cannot be simulated; sweep without it"
     if not has_trace:
         return (

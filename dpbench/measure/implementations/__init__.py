@@ -12,13 +12,13 @@ from importlib import import_module
 import torch
 
 from dpbench.measure.implementations.model import Communication, ParallelModel, Plain
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, module_name
 
 __all__ = ["Communication", "ParallelModel", "Plain", "averaging_weight", "wrap"]
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> ParallelModel:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ParallelModel:
     """Wrap `module`, already on this rank's device, for the implementation of `settings`.
 
     Imports the implementation's file, and with it the libraries that it needs.
@@ -31,7 +31,7 @@ def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> ParallelModel
     return model
 
 
-def averaging_weight(settings: RunSpec, rank: int) -> float:
+def averaging_weight(settings: ParallelSpec, rank: int) -> float:
     """The weight n_r·W/N, which turns the plain mean over ranks into the mean over samples when
     shards differ."""
     sizes = settings.replica_batch_sizes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpbench.measure.implementations.model import ParallelModel, threads_kept
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 from dpbench.temporary import temporary_variables
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Accelerated(ParallelModel):
         self._accelerator.backward(loss)
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> Accelerated:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Accelerated:
     """Wrap `module` at Accelerate's defaults, in the existing process group."""
     from accelerate import Accelerator
 

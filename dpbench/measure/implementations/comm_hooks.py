@@ -6,7 +6,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 POWER_SGD_FIRST_STEP = 3
 """First step that compresses; earlier reductions are exact. Torch's default is 1000, which a trial
@@ -14,7 +14,7 @@ would not reach; 2 is the least that it allows, and a static graph changes its b
 """
 
 
-def register_hook(wrapped: Any, settings: RunSpec) -> None:
+def register_hook(wrapped: Any, settings: ParallelSpec) -> None:
     """Register the hook of `settings` for every bucket of a DistributedDataParallel, torch's or
     dpbench's; before training, on all ranks.
 

@@ -7,7 +7,7 @@ import torch
 from dpbench import parallel
 from dpbench.measure.implementations.comm_hooks import register_hook
 from dpbench.measure.implementations.model import Communication, Wrapped, device_ids
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 TRAITS = {
     "order": 20,
@@ -31,7 +31,7 @@ class OurDistributedDataParallel(Wrapped):
         return Communication(self.module.reduced_bytes, self.module.collectives)
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> OurDistributedDataParallel:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDistributedDataParallel:
     """Wrap `module`, and register the communication hook of `settings`."""
     wrapped = parallel.DistributedDataParallel(
         module,

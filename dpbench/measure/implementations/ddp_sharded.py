@@ -6,7 +6,7 @@ import torch
 
 from dpbench import parallel
 from dpbench.measure.implementations.model import Communication, Wrapped, device_ids
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 TRAITS = {
     "order": 25,
@@ -30,7 +30,7 @@ class ShardedDdp(Wrapped):
         return Communication(self.module.reduced_bytes, 2 * self.module.collectives)
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> ShardedDdp:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ShardedDdp:
     """Wrap `module`; its optimizer is sharded when it is made."""
     wrapped = parallel.DistributedDataParallel(
         module,

@@ -9,7 +9,7 @@ import torch
 
 from dpbench import parallel
 from dpbench.measure.implementations.model import Communication, ParallelModel, ReplicaClock
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 TRAITS = {
     "order": 10,
@@ -45,7 +45,7 @@ class OurDataParallel(ParallelModel):
             meter.waits = False
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> OurDataParallel:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDataParallel:
     """Put all replicas into this process."""
     threads = settings.threads_per_replica
     return OurDataParallel(

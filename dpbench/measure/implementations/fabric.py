@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpbench.measure.implementations.model import ParallelModel, threads_kept
-from dpbench.specs import RunSpec, TrialSpec
+from dpbench.specs import Configuration, ParallelSpec
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -37,15 +37,15 @@ class FabricModel(ParallelModel):
         self._fabric.backward(loss)
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> FabricModel:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> FabricModel:
     """Wrap `module` with Fabric's DDP strategy at its defaults, in the existing process group."""
     from lightning_fabric import Fabric
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
 
     places = (
-        settings.places
-        if isinstance(settings, TrialSpec)
+        settings.node_devices
+        if isinstance(settings, Configuration)
         else tuple((0, device) for device in settings.devices)
     )
     host, device = places[rank]

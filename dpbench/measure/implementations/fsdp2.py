@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
 from dpbench.measure.implementations.model import ParallelModel
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 TRAITS = {
     "order": 70,
@@ -43,7 +43,7 @@ class FullySharded(ParallelModel):
             self.module.set_requires_gradient_sync(True)  # type: ignore[operator]
 
 
-def wrap(module: nn.Module, settings: RunSpec, rank: int) -> FullySharded:
+def wrap(module: nn.Module, settings: ParallelSpec, rank: int) -> FullySharded:
     """Shard `module` in place over all ranks: each of its blocks, then the rest."""
     assert dist.group.WORLD is not None
     mesh = DeviceMesh.from_group(dist.group.WORLD, torch.device(settings.devices[rank]).type)

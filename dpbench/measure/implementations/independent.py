@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dpbench.measure.implementations.model import Plain
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 TRAITS = {
     "order": 130,
@@ -15,6 +15,6 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> Plain:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Plain:
     """Leave `module` unchanged: it does not know the other copies."""
     return Plain(module)

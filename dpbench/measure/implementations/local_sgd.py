@@ -14,7 +14,7 @@ from dpbench.parallel.agreement import make_equal
 from dpbench.parallel.groups import member_group
 from dpbench.parallel.synchronization import average
 from dpbench.parallel.torch_private import broadcast_coalesced
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 TRAITS = {
     "order": 110,
@@ -63,6 +63,6 @@ class LocalSGD(ParallelModel):
         return Communication(self._averaged_bytes, self._averages)
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> LocalSGD:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> LocalSGD:
     """Wrap `module`, to average parameters every `sync_every` steps."""
     return LocalSGD(module, settings.sync_every)

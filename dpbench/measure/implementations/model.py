@@ -15,7 +15,7 @@ import torch
 
 from dpbench.data.batch import Samples, call
 from dpbench.parallel.dp.meter import Phase
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 ReplicaClock = Callable[[], Mapping[Phase, float]]
 
@@ -103,7 +103,7 @@ def threads_kept() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def device_ids(settings: RunSpec, rank: int) -> list[torch.device] | None:
+def device_ids(settings: ParallelSpec, rank: int) -> list[torch.device] | None:
     """The `device_ids` of a DistributedDataParallel: this rank's device, None for the CPU."""
     device = torch.device(settings.devices[rank])
     return None if device.type == "cpu" else [device]

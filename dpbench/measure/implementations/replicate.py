@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from dpbench.measure.implementations.fsdp2 import FullySharded, sharded
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 TRAITS = {
     "order": 60,
@@ -21,7 +21,7 @@ TRAITS = {
 }
 
 
-def wrap(module: nn.Module, settings: RunSpec, rank: int) -> FullySharded:
+def wrap(module: nn.Module, settings: ParallelSpec, rank: int) -> FullySharded:
     """Replicate `module` in place over all ranks: each of its blocks, then the rest."""
     world, alone = dist.group.WORLD, dist.new_group([rank], use_local_synchronization=True)
     assert world is not None

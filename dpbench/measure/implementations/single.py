@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dpbench.measure.implementations.model import Plain
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 TRAITS = {
     "order": 120,
@@ -16,6 +16,6 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> Plain:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Plain:
     """Leave `module` unchanged."""
     return Plain(module)

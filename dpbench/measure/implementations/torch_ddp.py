@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dpbench.measure.implementations.comm_hooks import register_hook
 from dpbench.measure.implementations.model import Wrapped, device_ids
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 TRAITS = {
     "order": 40,
@@ -20,13 +20,13 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> Wrapped:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Wrapped:
     """Wrap `module` without static_graph."""
     return Wrapped(wrapped(module, settings, rank, static_graph=False))
 
 
 def wrapped(
-    module: torch.nn.Module, settings: RunSpec, rank: int, *, static_graph: bool
+    module: torch.nn.Module, settings: ParallelSpec, rank: int, *, static_graph: bool
 ) -> DistributedDataParallel:
     """Wrap `module`, with the communication hook of `settings`; gradients are views of buckets, as
     with `ddp`."""

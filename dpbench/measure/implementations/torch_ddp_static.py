@@ -10,7 +10,7 @@ import torch
 from dpbench.data.batch import Samples
 from dpbench.measure.implementations.model import Wrapped
 from dpbench.measure.implementations.torch_ddp import wrapped
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 TRAITS = {
     "order": 50,
@@ -36,6 +36,6 @@ class TorchStaticGraph(Wrapped):
         return super().no_sync() if self.forwards else nullcontext()
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> TorchStaticGraph:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> TorchStaticGraph:
     """Wrap `module` with static_graph."""
     return TorchStaticGraph(wrapped(module, settings, rank, static_graph=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dpbench.measure.implementations.model import ParallelModel
-from dpbench.specs import RunSpec
+from dpbench.specs import ParallelSpec
 
 TRAITS = {
     "order": 30,
@@ -17,7 +17,7 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> ParallelModel:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ParallelModel:
     """Wrap `module`, which is on the first of the devices; its reduction cannot be left out."""
     devices = [torch.device(device) for device in settings.devices]
     return ParallelModel(torch.nn.DataParallel(module, devices))

@@ -30,7 +30,7 @@ from dpbench.measure.device import clock_of, seconds_between, synchronize
 from dpbench.measure.nvml import gpu_states
 from dpbench.measure.script.task import ScriptTask
 from dpbench.records.trial import GpuState
-from dpbench.specs.trial import MOST_FILLING_STEPS, SHORTEST_SEGMENT
+from dpbench.specs.configuration import MOST_FILLING_STEPS, SHORTEST_SEGMENT
 
 Mode = Literal["as-is", "no-sync", "cached"]
 SEGMENT_SECONDS = 0.1

@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from dpbench.files import write_whole
+from dpbench.files import write_inside
 from dpbench.report.markup import visible
 
 PIXELS_PER_INCH = 130
@@ -39,7 +39,7 @@ def write_figure(figure: Figure, path: Path) -> Path:
     content = io.BytesIO()
     with _any_letters():
         figure.savefig(content, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))
-    return write_whole(path, content.getvalue())
+    return write_inside(path, content.getvalue())
 
 
 def inline_svg(figure: Figure, *, salt: str) -> str:

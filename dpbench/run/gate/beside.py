@@ -143,7 +143,7 @@ def measure_versions(check: Check) -> Sides:
     turn, done = now, 0
 
     def title(trial: TrialSpec) -> str:
-        return f"{turn.label}: {names.configuration(trial)}"
+        return f"{turn.label}: {names.label(trial)}"
 
     def stored_words() -> str:
         kept = f"; records are in {job.folder} and {before}" if before.exists() else ""
@@ -151,7 +151,7 @@ def measure_versions(check: Check) -> Sides:
 
     with (
         interruptible(stored_words),
-        _baseline(check, job.spec.trial.workload, before) as then,
+        _baseline(check, job.spec.base.workload, before) as then,
         then.measuring(asked, job.command) as measure_then,
         now.measuring(asked, job.command) as measure_now,
         progress,

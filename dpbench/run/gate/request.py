@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from dpbench.errors import UsageError
-from dpbench.files import write_file
+from dpbench.files import write_output
 from dpbench.options.check import CheckOptions
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
@@ -47,8 +47,8 @@ def check(options: CheckOptions, progress: TrialProgress) -> Answer:
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
         text = junit(verdict, strict=options.strict, started_utc=now)
-        write_file(options.junit, text)
+        write_output(options.junit, text)
     if options.markdown is not None:
         heading = f"### dpbench check: {verdict.outcome}"
-        write_file(options.markdown, f"{heading}\n\n{found.markdown}")
+        write_output(options.markdown, f"{heading}\n\n{found.markdown}")
     return found

@@ -1,4 +1,4 @@
-"""`--dry-run`: the rows that a sweep would measure, and an estimate of its time."""
+"""`--dry-run`: the configurations that a sweep would measure, and an estimate of its time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dpbench import units
 from dpbench.launch.launcher import Launcher
 from dpbench.records.trial import Status
 from dpbench.run.sweep.job import Job
-from dpbench.run.sweep.measuring import lasting, launcher_for, unusable_rows
-from dpbench.specs import TrialSpec, plain_label
-from dpbench.specs.trial import MOST_FILLING_STEPS
+from dpbench.run.sweep.measuring import lasting, launcher_for, unusable_configurations
+from dpbench.specs import Configuration, TrialSpec, plain_label
+from dpbench.specs.configuration import MOST_FILLING_STEPS
 from dpbench.store.unfinished import missing
 from dpbench.temporary import temporary_folder
 
@@ -26,25 +26,25 @@ where the probes took longer."""
 
 def describe_plan(
     job: Job, *, oversubscribe: bool
-) -> tuple[list[tuple[TrialSpec, int, str | None]], str]:
-    """The rows that the job would measure, in the order of their first run, and a summary with an
-    estimate of its time; nothing is stored. With --resume only what is left counts.
+) -> tuple[list[tuple[Configuration, int, str | None]], str]:
+    """The configurations that the job would measure, in the order of their first run, and a summary
+    with an estimate of its time; nothing is stored. With --resume only what is left counts.
 
     A plan may have more replicas than this machine has devices; unless they may `oversubscribe`
     them, the summary says what a run needs.
 
-    A row is its trial, how many trials of it are left, and why it is skipped, None if it is not.
-    Raises what a run would raise before its first trial.
+    With each come the number of trials of it that are left, and why it is skipped, None if it is
+    not. Raises what a run would raise before its first trial.
     """
     needs = "" if oversubscribe else _needs_in_words(job)
     if needs and job.here.machine.has_cuda:  # where it is to run, each replica has its own GPU
         devices = tuple(f"cuda:{number}" for number in range(len(job.spec.devices)))
         job = replace(job, spec=replace(job.spec, devices=devices))
     with temporary_folder() as logs, launcher_for(job, logs) as launcher:
-        reasons = unusable_rows(job.trials, launcher)
+        reasons = unusable_configurations(job.trials, launcher)
         usable = [trial for trial in job.trials if trial.configuration not in reasons]
         left = missing(usable, lasting(job.earlier.records) if job.earlier else ())
-        if job.spec.trial.workload.script:
+        if job.spec.base.workload.script:
             duration = "no estimate, as a plan does not start the script"
         elif needs or len(job.spec.devices) > job.here.machine.replica_count:
             duration = "no estimate, as replicas share cores or GPUs here"
@@ -53,8 +53,8 @@ def describe_plan(
     done = units.stored(len(usable) - len(left), len(usable))
     warmup = units.any_of(trial.warmup_steps for trial in job.trials)
     timed = units.any_of(trial.timed_steps for trial in job.trials)
-    if job.spec.trial.window_seconds is not None:
-        timed = f"{job.spec.trial.timed_steps} to {MOST_FILLING_STEPS:,}"
+    if job.spec.base.window_seconds is not None:
+        timed = f"{job.spec.base.timed_steps} to {MOST_FILLING_STEPS:,}"
     summary = (
         f"{f'Resuming: {done}. ' if job.earlier else ''}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "
@@ -63,7 +63,7 @@ def describe_plan(
     )
     runs = Counter(trial.configuration for trial in left)
     every = dict.fromkeys(trial.configuration for trial in job.trials)
-    return [(row, runs[row], reasons.get(row)) for row in every], summary
+    return [(one, runs[one], reasons.get(one)) for one in every], summary
 
 
 def _needs_in_words(job: Job) -> str:
@@ -109,7 +109,7 @@ def estimate_in_words(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
 def _probe(trial: TrialSpec) -> TrialSpec:
     """The plain module on what one replica has to do."""
     return replace(
-        trial.baseline,
+        trial.single,
         batch_size=max(trial.replica_batch_sizes),
         scaling="weak",
         warmup_steps=1,

@@ -23,7 +23,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import Labels, TrialSpec, plain_label
-from dpbench.specs.sweep import rows
+from dpbench.specs.sweep import configurations
 from dpbench.temporary import temporary_folder
 
 OPTION = f"--batch-sizes {LARGEST}"
@@ -54,11 +54,12 @@ def with_largest(options: SweepOptions, host: Node, notes: list[str]) -> SweepOp
         )
     spec = build_sweep_spec(options.model_copy(update={"batch_sizes": (1,)}), [host], [])
     largest_group = max(spec.group_sizes)
-    alone = rows(replace(spec, group_sizes=(1,)))
-    row = next(row for row in alone if row.implementation == options.measured_implementations[0])
-    trial = replace(row, warmup_steps=1, timed_steps=2 * row.sync_every, window_seconds=None)
+    alone = configurations(replace(spec, group_sizes=(1,)))
+    first = next(one for one in alone if one.implementation == options.measured_implementations[0])
+    steps = 2 * first.sync_every
+    trial = replace(first.trial(), warmup_steps=1, timed_steps=steps, window_seconds=None)
     with temporary_folder() as scratch:
-        dataset = spec.trial.workload.dataset
+        dataset = spec.base.workload.dataset
         samples = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
         most = LARGEST_SAMPLES if samples is None else max(1, samples // largest_group)
         launcher = Launcher(host.machine, scratch / "logs", scratch)

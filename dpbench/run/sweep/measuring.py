@@ -26,7 +26,7 @@ from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
 from dpbench.run.sweep.job import Job, planned
 from dpbench.run.this_machine import test_launchers
-from dpbench.specs import Labels, TrialSpec, plain_label
+from dpbench.specs import Configuration, Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from dpbench.store import LOGS_FOLDER, ResultsStore, StoredSweep
@@ -51,10 +51,10 @@ def measure(job: Job, progress: TrialProgress, goals: Iterable[int] | None = Non
     is stored, if a signal ends the sweep.
     """
     with launcher_for(job) as launcher:
-        unusable = unusable_rows(job.trials, launcher)
+        unusable = unusable_configurations(job.trials, launcher)
         busy = load_warning(launcher.load, job.trials[0])
         progress.note(*job.notes, *_skipped(unusable), *busy)
-        names = Labels.among(trial.configuration for trial in job.trials)
+        names = Labels.among(job.trials)
         records = lasting(job.earlier.records, unusable) if job.earlier else []
         wanted = [*job.trials]
 
@@ -80,8 +80,8 @@ def measure(job: Job, progress: TrialProgress, goals: Iterable[int] | None = Non
                 waiting = [one for one in left if one.configuration not in unusable]
                 if job.earlier and len(waiting) < len(wanted):
                     progress.note(f"resuming: {stored_words()}")
-                progress.planned(waiting, names.configuration)
-                # Rows that cannot run are stored before the others take minutes.
+                progress.planned(waiting, names.label)
+                # Trials that cannot run are stored before the others take minutes.
                 idle = [one for one in left if one.configuration in unusable]
                 for trial in (*idle, *waiting):
                     _require_same_code(job, stored_words)
@@ -129,7 +129,7 @@ def run_trial(
     """Run a trial, once more if something outside killed it.
 
     `environment_ids` are those of the hosts, `earlier` are the records of the sweep so far. With
-    `stop_after_failure`, once a row has failed at one group size, its further repetitions and its
+    `stop_after_failure`, once a configuration has failed, its further repetitions and the same in
     larger groups are skipped with that reason. A training script that has failed is not run again
     in the same way, and after a failure in the largest group not at all with the same arguments.
     """
@@ -143,7 +143,7 @@ def run_trial(
     outcome, timing = attempt(plain_label(trial), run)
     return TrialRecord(
         trial=trial,
-        environment_ids=tuple(environment_ids[: max(len(trial.nodes), 1)]),
+        environment_ids=tuple(environment_ids[: trial.node_count]),
         status=outcome.status,
         item=outcome.item,
         items_per_sample=outcome.items_per_sample,
@@ -160,8 +160,8 @@ def _failed_before(
     trial: TrialSpec, records: Iterable[TrialRecord], largest: int, *, stops: bool
 ) -> str | None:
     """Why `trial` is not worth running: its script has failed in the same way, or in the `largest`
-    group (on one rank alone some cannot run); or, if failure `stops` rows, the same row has failed
-    with as many replicas or fewer."""
+    group (on one rank alone some cannot run); or, with `stops`, because the same has failed with as
+    many replicas or fewer."""
     for record in records:
         failed = record.trial
         if record.status in (Status.COMPLETED, Status.SKIPPED):
@@ -171,8 +171,8 @@ def _failed_before(
             again = whole and failed.group_size == largest
             again = again or failed.configuration == trial.configuration
         else:
-            row = trial.configuration.of_one_replica
-            again = stops and failed.configuration.of_one_replica == row
+            alone = trial.configuration.of_one_replica
+            again = stops and failed.configuration.of_one_replica == alone
             again = again and failed.group_size <= trial.group_size
         if again:
             return f"{plain_label(failed)} failed"
@@ -191,7 +191,7 @@ def _with_chosen_steps(trial: TrialSpec, records: Iterable[TrialRecord]) -> Tria
 
 
 def lasting(
-    records: Sequence[TrialRecord], unusable: Container[TrialSpec] = ()
+    records: Sequence[TrialRecord], unusable: Container[Configuration] = ()
 ) -> list[TrialRecord]:
     """The records that a resumed sweep keeps: the last one of each trial that has completed, or
     whose configuration cannot run here."""
@@ -203,7 +203,9 @@ def lasting(
     ]
 
 
-def unusable_rows(trials: Sequence[TrialSpec], launcher: Launcher) -> dict[TrialSpec, str]:
+def unusable_configurations(
+    trials: Sequence[TrialSpec], launcher: Launcher
+) -> dict[Configuration, str]:
     """The configurations that this machine cannot run, each with the reason. Raises UsageError if
     none of those with a process group can run."""
     configurations = dict.fromkeys(trial.configuration for trial in trials)
@@ -221,12 +223,12 @@ def unusable_rows(trials: Sequence[TrialSpec], launcher: Launcher) -> dict[Trial
     return found
 
 
-def _skipped(unusable: Mapping[TrialSpec, str]) -> Iterator[str]:
-    """A line for each reason, with the rows that it concerns."""
+def _skipped(unusable: Mapping[Configuration, str]) -> Iterator[str]:
+    """A line for each reason, with the series that it concerns."""
     for reason in dict.fromkeys(unusable.values()):
-        rows = [one for one, why in unusable.items() if why == reason]
-        series = dict.fromkeys(f"{one.implementation}/{one.backend}" for one in rows)
-        yield f"skipped: {', '.join(series)}: {reason} ({units.counted(len(rows), 'row')})"
+        found = [one for one, why in unusable.items() if why == reason]
+        series = dict.fromkeys(f"{one.implementation}/{one.backend}" for one in found)
+        yield f"skipped: {', '.join(series)}: {reason} ({units.counted(len(found), 'row')})"
 
 
 def _require_same_code(job: Job, stored_words: Callable[[], str]) -> None:

@@ -19,8 +19,8 @@ from dpbench.options.script import SCRIPT_WINDOW_SECONDS, WARMUP
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
-from dpbench.specs import AXES, WORKLOAD_SETTINGS, SweepSpec, TrialSpec, WorkloadSpec
-from dpbench.specs.shares import replicas_by_host
+from dpbench.specs import AXES, WORKLOAD_SETTINGS, Configuration, SweepSpec, WorkloadSpec
+from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, OWN_BATCH_SIZE, SINGLE
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[s
     axes: dict[str, tuple[Any, ...]] = {
         field: decided.get(field) or getattr(options, axis.name) for field, axis in AXES.items()
     }
-    base = {field: values[0] for field, values in axes.items()}
-    of_workload = {name: base.pop(name) for name in WORKLOAD_SETTINGS if name in base}
+    first = {field: values[0] for field, values in axes.items()}
+    of_workload = {name: first.pop(name) for name in WORKLOAD_SETTINGS if name in first}
     workload, *more_workloads = map(with_files, _workloads(options, of_workload, notes))
     notes += unread_notes(options.data_dir, (one.dataset for one in (workload, *more_workloads)))
     devices = tuple(device for host in hosts for device in host.devices)
     window_seconds = SCRIPT_WINDOW_SECONDS if options.script_words else WINDOW_SECONDS
-    trial = TrialSpec(
+    base = Configuration(
         workload=workload,
         implementation=SINGLE,
         backend="none",
@@ -67,10 +67,10 @@ def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[s
         batch_size=options.known_batch_sizes[0],
         devices=devices[:1],
         window_seconds=window_seconds if options.fills_window else None,
-        **base,
+        **first,
     )
     return SweepSpec(
-        trial=trial,
+        base=base,
         more_workloads=tuple(more_workloads),
         implementations=options.measured_implementations,
         largest_group_only=() if options.implementations else (INDEPENDENT,),
@@ -78,10 +78,10 @@ def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[s
         group_sizes=group_sizes,
         batch_sizes=options.known_batch_sizes,
         devices=devices,
-        nodes=offered if len(hosts) > 1 else (),
+        devices_by_node=offered if len(hosts) > 1 else (),
         repetitions=options.repetitions,
         axes={field: values for field, values in axes.items() if len(values) > 1},
-        measures_baseline=options.single,
+        measures_single=options.single,
         time_limit_seconds=options.time_limit,
     )
 
@@ -134,7 +134,7 @@ def _check(options: SweepOptions, hosts: Sequence[Node], group_sizes: tuple[int,
 def _threads(options: SweepOptions, hosts: Sequence[Node], largest_group: int) -> tuple[int, ...]:
     """Threads per replica: as asked for, or as many as every host has for its part of the largest
     group. Raises UsageError for more than that."""
-    counts = replicas_by_host(largest_group, [len(host.devices) for host in hosts])
+    counts = fill_nodes(largest_group, [len(host.devices) for host in hosts])
     several: tuple[int | None, ...] = options.threads or (None,)
     return tuple(
         min(

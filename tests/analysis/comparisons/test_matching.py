@@ -17,15 +17,15 @@ from dpbench.analysis.comparisons.matching import (
 from dpbench.errors import NotComparable, UsageError
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status
-from dpbench.specs import TrialSpec, WorkloadSpec
+from dpbench.specs import Configuration, WorkloadSpec
 from tests.analysis.builders import WRONG, rank, record, run, runs, side, trial, window
 from tests.builders import HERE
 
 SPEEDS = (100.0, 101.0, 99.0)
 NOT_IDENTITY = {
     "workload",
-    "devices",
-    "repetition",
+    "devices",  # their kind counts
+    "replicas_by_node",  # as "nodes"
     "window_seconds",  # how long it was measured
     "phase_steps",
     "gradient_steps",
@@ -53,10 +53,10 @@ def labels(matched: Matched) -> list[str]:
     return [pair.label for pair in matched.pairs]
 
 
-def test_every_field_of_a_trial_is_either_what_was_run_or_how_it_was_measured() -> None:
-    names = {f.name for spec in (TrialSpec, WorkloadSpec) for f in fields(spec)}
+def test_every_setting_is_either_what_was_run_or_how_it_was_measured() -> None:
+    names = {f.name for spec in (Configuration, WorkloadSpec) for f in fields(spec)}
     assert names - set(IDENTITY) == NOT_IDENTITY
-    assert set(IDENTITY) - names == {"device"}
+    assert set(IDENTITY) - names == {"device", "nodes"}
 
 
 def test_configurations_of_two_sweeps_are_paired_in_the_order_of_tables() -> None:

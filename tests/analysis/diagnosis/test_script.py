@@ -22,7 +22,7 @@ def sweep(**more: Any) -> list[TrialRecord]:
 
 def of_group(records: list[TrialRecord]) -> Explanation:
     explained = explain_rows(summarize(records))
-    return next(one for one in explained if one.trial.implementation == "script")
+    return next(one for one in explained if one.configuration.implementation == "script")
 
 
 def lines(**more: Any) -> list[str]:

@@ -61,7 +61,7 @@ def test_fabric_takes_the_gpus_of_its_host(
         backend="gloo",
         group_size=len(devices),
         devices=devices,
-        nodes=nodes,
+        replicas_by_node=nodes,
     )
     wrap(MODULE, trial, rank)
     accelerator, its_devices, num_nodes = expected

@@ -19,7 +19,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import HostLoad, Status
 from dpbench.run.sweep.job import Job, host_here
 from dpbench.run.sweep.measuring import exit_status, launcher_for
-from dpbench.specs import TrialSpec, WorkloadSpec, plain_label
+from dpbench.specs import Configuration, TrialSpec, WorkloadSpec, plain_label
 from dpbench.specs.sweep import plan_trials
 from tests.analysis.builders import record, trial
 from tests.builders import sweep_spec, trial_spec
@@ -92,8 +92,8 @@ class Answering(SyntheticLauncher):
     def __init__(self, answer: Callable[[TrialSpec], Outcome | None]) -> None:
         self.answer, self.ran = answer, list[TrialSpec]()
 
-    def unusable_reason(self, trial: TrialSpec) -> str | None:
-        return "no such thing here" if trial.backend == "nccl" else None
+    def unusable_reason(self, configuration: Configuration) -> str | None:
+        return "no such thing here" if configuration.backend == "nccl" else None
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         self.ran.append(trial)

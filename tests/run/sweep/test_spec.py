@@ -45,9 +45,9 @@ def test_the_group_size_max_is_all_replicas() -> None:
 def test_threads_are_those_that_every_host_has() -> None:
     hosts = node("cpu", "cpu"), node("cpu", "cpu", cores=2)
     spec = built(*hosts)
-    assert (spec.group_sizes, spec.nodes) == ((1, 2, 3, 4), (2, 2))
-    assert spec.trial.threads_per_replica == 1
-    assert built(hosts[0], node("cpu", cores=2)).trial.threads_per_replica == 2
+    assert (spec.group_sizes, spec.devices_by_node) == ((1, 2, 3, 4), (2, 2))
+    assert spec.base.threads_per_replica == 1
+    assert built(hosts[0], node("cpu", cores=2)).base.threads_per_replica == 2
 
 
 def test_a_group_is_no_larger_than_all_hosts_together() -> None:

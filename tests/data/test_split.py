@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpbench.data.sharding import split
 from dpbench.errors import UsageError
 from dpbench.parallel.dp.scatter_gather import balanced_split
-from dpbench.specs.shares import split, split_evenly
+from dpbench.specs.configuration import split_evenly
 
 quick = settings(max_examples=100, deadline=None)
 shares_of_ranks = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=8)

@@ -1,0 +1,185 @@
+"""What a sweep measures: its configurations, and the trials that repeat each of them.
+
+All specifications are frozen values. A trial is identified by the hash of its canonical JSON
+without the fields that are at their default, so a new option orphans no old result.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, Literal, Self
+
+from dpbench.codec import content_hash
+from dpbench.specs.axes import PLACEHOLDERS
+from dpbench.specs.nodes import Replicas
+from dpbench.specs.parallel import ParallelSpec
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
+from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
+
+Scaling = Literal["weak", "strong"]
+PLACEHOLDER = re.compile(f"{{({'|'.join(PLACEHOLDERS)})}}")
+"""A placeholder in the arguments of a script."""
+MOST_REPETITIONS = 10_000
+"""A plan of more would fill the memory."""
+MOST_FILLING_STEPS = 1000
+"""Most steps of a window that fills a time: more would only make records larger."""
+SHORTEST_SEGMENT = 5
+"""Least steps of a segment of a window, as its first step finds an idle device and cold caches."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Configuration(ParallelSpec):
+    """All settings of a measurement: what its repetitions share, and a row of results shows."""
+
+    warmup_steps: int
+    timed_steps: int
+    """Steps of the timed window; the fewest if it fills a time."""
+    scaling: Scaling = "weak"
+    phase_steps: int = 5
+    """Steps after the timed windows whose phases are timed one by one; 0 for none."""
+    gradient_steps: int = 10
+    """Steps at group size 1, after the windows, in which it is noted when each gradient is ready;
+    0 for none; see `traces_gradients`."""
+    prefetch: int | None = None
+    """Steps whose samples a thread loads ahead from host memory; 0: each step loads its own; None:
+    all samples lie on the device."""
+    data_workers: int | None = None
+    """Processes of each rank that take the samples one by one, as torch's DataLoader has them; None
+    leaves their number to the script, or is none."""
+    window_seconds: float | None = None
+    """Seconds that the timed window fills. It then has `timed_steps` or more, up to
+    MOST_FILLING_STEPS, as the warm-up steps suggest; the record says how many."""
+    replicas_by_node: tuple[Replicas, ...] = ()
+    """Number of replicas on each node, in the order of ranks; () when all are on one."""
+
+    def trial(self, repetition: int = 0) -> TrialSpec:
+        """Its repetition of that number, from 0."""
+        return TrialSpec(**_settings(self), repetition=repetition)
+
+    def setting(self, name: str) -> Any:
+        """The value of a setting, which the configuration or its workload has."""
+        return getattr(self.workload if name in WORKLOAD_SETTINGS else self, name)
+
+    def with_settings(self, values: Mapping[str, Any]) -> Self:
+        """The same with these settings, each in the configuration or its workload."""
+        of_workload = {name: value for name, value in values.items() if name in WORKLOAD_SETTINGS}
+        others = {name: value for name, value in values.items() if name not in WORKLOAD_SETTINGS}
+        return replace(self, workload=replace(self.workload, **of_workload), **others)
+
+    def filling_steps(self, step_seconds: float) -> int:
+        """The steps of its timed window, if that fills a time and a step takes so long."""
+        wanted = math.ceil((self.window_seconds or 0.0) / step_seconds)
+        return max(self.timed_steps, min(wanted, MOST_FILLING_STEPS))
+
+    @property
+    def script_command(self) -> tuple[str, ...]:
+        """The script and its arguments, with the values of this configuration for PLACEHOLDERS; ()
+        without one."""
+
+        def value(found: re.Match[str]) -> str:
+            return str(self.setting(PLACEHOLDERS[found[1]])).removesuffix(".0")
+
+        return tuple(PLACEHOLDER.sub(value, word) for word in self.workload.script)
+
+    @property
+    def times_without_sync(self) -> bool:
+        """Whether steps are also timed without gradient synchronization: if the implementation can
+        leave it out, and there is another replica."""
+        return self.group_size > 1 and IMPLEMENTATIONS[self.implementation].can_leave_out_sync
+
+    @property
+    def traces_gradients(self) -> bool:
+        """Whether it notes when gradients are ready: where those of one replica meet no others."""
+        alone = self.group_size == 1 and not IMPLEMENTATIONS[self.implementation].one_process
+        return alone and self.gradient_steps > 0
+
+    @property
+    def node_count(self) -> int:
+        return max(1, len(self.replicas_by_node))
+
+    @property
+    def node_of_replica(self) -> tuple[int, ...]:
+        """The number of the node that each replica is on."""
+        counts = self.replicas_by_node or (self.group_size,)
+        return tuple(node for node, count in enumerate(counts) for _ in range(count))
+
+    @property
+    def node_devices(self) -> tuple[tuple[int, str], ...]:
+        """Node and device of each replica; those with the same pair share a device."""
+        return tuple(zip(self.node_of_replica, self.devices, strict=True))
+
+    def device_name(self, rank: int) -> str:
+        """The device of a replica: "cuda:1", and "cuda:1 on node 0" where there are several."""
+        node, device = self.node_devices[rank]
+        return f"{device} on node {node}" if self.node_count > 1 else device
+
+    @property
+    def replica_batch_sizes(self) -> tuple[int, ...]:
+        """Samples of each replica per micro-step; in strong scaling they differ by at most one."""
+        if self.scaling == "weak":
+            return (self.batch_size,) * self.group_size
+        return split_evenly(self.batch_size, self.group_size)
+
+    def process_shard(self, rank: int) -> tuple[int, int]:
+        """(first, count): the samples of every global batch that the process of `rank` takes."""
+        sizes = self.replica_batch_sizes
+        if self.process_count == 1:
+            return 0, sum(sizes)
+        return sum(sizes[:rank]), sizes[rank]
+
+    @property
+    def of_one_replica(self) -> Self:
+        """The same at group size 1, on the first device."""
+        return replace(self, group_size=1, devices=self.devices[:1], replicas_by_node=())
+
+    @property
+    def single(self) -> Self:
+        """The same work by the plain module on the first device, SINGLE."""
+        alone = replace(self.of_one_replica, implementation=SINGLE, backend="none")
+        return alone.without_foreign_settings
+
+    @property
+    def without_foreign_settings(self) -> Self:
+        """The same with the defaults of settings that its implementation does not have."""
+        traits = IMPLEMENTATIONS[self.implementation]
+        foreign = (name for name in OPTIONAL_SETTINGS if not traits.has_setting(name))
+        return replace(self, **{name: DEFAULTS[name] for name in foreign})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialSpec(Configuration):
+    """One run of a configuration, in processes of its own."""
+
+    repetition: int = 0
+
+    @property
+    def trial_id(self) -> str:
+        return content_hash(self)
+
+    @property
+    def configuration(self) -> Configuration:
+        """The settings that its repetitions share."""
+        return Configuration(**_settings(self))
+
+
+def _settings(configuration: Configuration) -> dict[str, Any]:
+    return {one.name: getattr(configuration, one.name) for one in fields(Configuration)}
+
+
+DEFAULTS = {
+    field.name: field.default
+    for spec in (WorkloadSpec, Configuration)
+    for field in fields(spec)
+    if field.default is not MISSING
+}
+"""The stored defaults. They decide the trial ids of existing results, so they never change.
+Settings without one are in every trial."""
+
+
+def split_evenly(total: int, parts: int) -> tuple[int, ...]:
+    """The sizes of `parts` of a whole, which differ by one at most; the first ones are larger."""
+    each, more = divmod(total, parts)
+    return (each + 1,) * more + (each,) * (parts - more)

@@ -1,0 +1,83 @@
+"""How a group of ranks trains a workload, in a trial as in a training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpbench.specs.nodes import Replicas
+from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.workload import WorkloadSpec, scale_lr
+
+COMM_HOOKS = ("none", "bf16", "powersgd")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParallelSpec:
+    """How a group of ranks trains a workload: what a trial and a training have in common."""
+
+    workload: WorkloadSpec
+    implementation: str
+    backend: str
+    group_size: Replicas
+    """Number of replicas, on all nodes."""
+    batch_size: int
+    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong);
+    OWN_BATCH_SIZE where the script chooses."""
+    devices: tuple[str, ...]
+    """The device of each replica on its own node: ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
+    threads_per_replica: int
+    accumulation_steps: int = 1
+    sync_every: int = 1
+    """Optimizer steps between two averages of parameters, where the implementation has them."""
+    bucket_cap_mb: float | None = None
+    """MiB of gradients in one collective, where the implementation has buckets; None leaves it to
+    the implementation."""
+    find_unused: str | None = None
+    """Whether the wrapper looks for unused parameters, "on" or "off"; None leaves it to the script,
+    or is off."""
+    comm_hook: str = "none"
+    """Communication hook on the implementation's buckets, if it supports hooks; see COMM_HOOKS."""
+    batched_copy: str | None = None
+    """Whether the gradients of a bucket are copied into it at once, "on" or "off"; None leaves it
+    to the implementation."""
+    overlap: str = "on"
+    """Whether gradients are averaged while the backward pass goes on, where the implementation
+    leaves that open."""
+
+    @property
+    def process_count(self) -> int:
+        return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
+
+    def process_devices(self, rank: int) -> tuple[str, ...]:
+        """The devices of the replicas that the process of `rank` drives."""
+        return self.devices if self.process_count == 1 else (self.devices[rank],)
+
+    @property
+    def replica_batch_sizes(self) -> tuple[int, ...]:
+        """Samples of each replica in a full micro-step."""
+        return (self.batch_size,) * self.group_size
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of all replicas per micro-step."""
+        return sum(self.replica_batch_sizes)
+
+    @property
+    def effective_batch_size(self) -> int:
+        """Samples behind one optimizer step: all replicas, all accumulated micro-steps."""
+        return self.global_batch_size * self.accumulation_steps
+
+    @property
+    def learning_rate(self) -> float:
+        """The optimizer's learning rate: the workload's, scaled by its rule with the samples per
+        step.
+
+        The workload's rate belongs to `batch_size` samples. A replica that does not communicate
+        steps on its own samples only. Raises ValueError if the rule cannot be applied.
+        """
+        base, rule = self.workload.learning_rate, self.workload.learning_rate_rule
+        if rule == "none":
+            return base
+        communicates = IMPLEMENTATIONS[self.implementation].communicates
+        samples = self.global_batch_size if communicates else max(self.replica_batch_sizes)
+        return scale_lr(base, samples * self.accumulation_steps / self.batch_size, rule)
