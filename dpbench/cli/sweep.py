@@ -50,18 +50,18 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
     from dpbench.run.sweep.dry_run import describe_plan
     from dpbench.run.sweep.job import planned
     from dpbench.run.sweep.measuring import FAILURES, exit_status, follow, measure
-    from dpbench.run.sweep.nodes import parse_nodes
+    from dpbench.run.sweep.nodes import node_placement
     from dpbench.store import LOGS_FOLDER
 
-    request = parse_nodes(options, placed)
+    placement = node_placement(options, placed)
     if options.debug:
         log_more()
-    os.environ.pop(VARIABLE, None)  # ranks run user code, so they must not see the token
-    if options.dry_run and request is not None:
+    token = os.environ.pop(VARIABLE, "").strip()  # ranks run user code, so they must not see it
+    if options.dry_run and placement is not None:
         raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
     progress = TrialProgress(quiet=options.quiet)
     widened = {"oversubscribe": True} if options.dry_run else {}
-    with planned(options.model_copy(update=widened), request) as job:
+    with planned(options.model_copy(update=widened), placement, token) as job:
         if options.dry_run:
             rows, summary = describe_plan(job, oversubscribe=options.oversubscribe)
             say(*job.notes)

@@ -27,7 +27,7 @@ from dpbench.codec import decode, encode
 from dpbench.errors import Interrupted, LaunchError, StoreError, UsageError
 from dpbench.launch.failures import RankFailure, outcome_of_failures
 from dpbench.launch.launcher import Launcher
-from dpbench.launch.launchers import NodeRendezvous, interface_towards
+from dpbench.launch.launchers import interface_towards
 from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import Outcome, outcome_of_reports
 from dpbench.launch.ranks import POLL_SECONDS, RanksFailed, run_node_ranks, scratch_folder
@@ -96,22 +96,23 @@ class NodeLost(LaunchError):
 
 
 @contextmanager
-def joined_cluster(rendezvous: NodeRendezvous, me: Node) -> Iterator[Cluster]:
+def joined_cluster(placement: Placement, token: str, me: Node) -> Iterator[Cluster]:
     """Wait for all nodes, and leave them at the end of the context.
 
+    `placement` is this process's among all of dpbench, one a node; `token` signs what they say.
     Raises UsageError for a port that is not free or a node with other options, and LaunchError,
     with the missing nodes, when the time to join is over.
     """
     timeout = timedelta(seconds=JOIN_SECONDS)
     try:
-        if rendezvous.node_rank == 0 and not rendezvous.has_store:
-            store = serve_store(rendezvous.port, at_loopback=False, timeout=timeout)
+        if placement.node == 0 and not placement.has_store:
+            store = serve_store(placement.port, at_loopback=False, timeout=timeout)
         else:
-            holder = "the launcher" if rendezvous.has_store else "node 0"
-            store = reach_store(rendezvous.address, rendezvous.port, holder, timeout)
-        place = {"member": rendezvous.node_rank, "members": rendezvous.node_count}
-        signed = SignedStore(PrefixStore("dpbench sweep", store), rendezvous.token, "node", **place)
-        waiting = "waiting for {} at " + rendezvous.endpoint
+            holder = "the launcher" if placement.has_store else "node 0"
+            store = reach_store(placement.address, placement.port, holder, timeout)
+        place = {"member": placement.node, "members": placement.node_count}
+        signed = SignedStore(PrefixStore("dpbench sweep", store), token, "node", **place)
+        waiting = "waiting for {} at " + placement.endpoint
         described = signed.join(encode(me), JOIN_SECONDS, lambda who: say(waiting.format(who)))
         nodes = tuple(decode(Node, one) for one in described)
     except StoreError as error:
@@ -120,8 +121,8 @@ def joined_cluster(rendezvous: NodeRendezvous, me: Node) -> Iterator[Cluster]:
             "the same version on all nodes"
         ) from None
     except RuntimeError as error:  # of torch
-        raise LaunchError(f"the store at {rendezvous.endpoint} cannot be used: {error}") from None
-    cluster, end = Cluster(rendezvous, nodes, signed), ""
+        raise LaunchError(f"the store at {placement.endpoint} cannot be used: {error}") from None
+    cluster, end = Cluster(placement, nodes, signed), ""
     try:
         require_common(nodes, me)
         yield cluster
@@ -157,12 +158,10 @@ class Cluster:
     One thread uses the store, and nobody else does: over a cut link its calls would never return.
     """
 
-    def __init__(
-        self, rendezvous: NodeRendezvous, nodes: tuple[Node, ...], store: SignedStore
-    ) -> None:
-        self.rendezvous = rendezvous
+    def __init__(self, placement: Placement, nodes: tuple[Node, ...], store: SignedStore) -> None:
+        self.placement = placement
         self.nodes = nodes
-        self.me = nodes[rendezvous.node_rank]
+        self.me = nodes[placement.node]
         self.launch = store.launch
         self._store = store
         self._state = NodeState()
@@ -251,17 +250,15 @@ class Cluster:
         """The state after this node's ranks of the trial have ended; raises what `stop` raises."""
         me, sizes = self.me.number, trial.replicas_by_node
         variables = {STORE_PREFIX: f"{self.launch} {order}"}
-        towards = self.rendezvous.address
+        towards = self.placement.address
         if interface := os.environ.get(GLOO_INTERFACE) or interface_towards(towards):
             usual = {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
             variables |= {name: os.environ.get(name) or value for name, value in usual.items()}
-        first = Placement(
+        first = replace(
+            self.placement,
             rank=sum(sizes[:me]),
             world_size=trial.process_count,
             local_size=sizes[me],
-            node=me,
-            address=self.rendezvous.address,
-            port=self.rendezvous.port,
             has_store=True,
         )
         try:

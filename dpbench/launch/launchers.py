@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import psutil
 
@@ -19,7 +18,6 @@ from dpbench.rendezvous.placement import (
     OF_LAUNCHER,
     USUAL_PORT,
     Placement,
-    endpoint_text,
     integer,
 )
 
@@ -38,25 +36,6 @@ TORCHRUN = (
 )
 DISCARD_PORT = 9
 """Port of RFC 863: the kernel needs a port to connect to, though nothing is sent."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeRendezvous:
-    """The place where the nodes of a sweep meet, and this node's number."""
-
-    node_rank: int
-    node_count: int
-    address: str
-    """Name or address of node 0."""
-    port: int
-    token: str = field(repr=False)
-    """The secret that signs what the nodes say."""
-    has_store: bool = False
-    """True if the launcher serves the store; otherwise node 0 does."""
-
-    @property
-    def endpoint(self) -> str:
-        return endpoint_text(self.address, self.port)
 
 
 def find_placement(environ: Mapping[str, str]) -> Placement | None:

@@ -24,10 +24,10 @@ from dpbench.launch.cluster import (
     require_common,
 )
 from dpbench.launch.launcher import Launcher
-from dpbench.launch.launchers import NodeRendezvous
 from dpbench.launch.machine import Machine
 from dpbench.launch.signed_store import NOTHING, VARIABLE, SignedStore, given_token
 from dpbench.records.environment import capture
+from dpbench.rendezvous.placement import Placement
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import trial
 
@@ -68,10 +68,10 @@ def clusters() -> list[Cluster]:
     for number in range(2):
         signed = SignedStore(store, TOKEN, "node", member=number, members=2)
         signed.launch = "launch"
-        rendezvous = NodeRendezvous(
-            node_count=2, node_rank=number, address="127.0.0.1", port=29503, token=TOKEN
+        placement = Placement(
+            rank=number, world_size=2, node=number, node_count=2, address="127.0.0.1"
         )
-        found.append(Cluster(rendezvous, NODES, signed))
+        found.append(Cluster(placement, NODES, signed))
     return found
 
 

@@ -14,9 +14,9 @@ from dpbench.codec import differing_fields
 from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.cluster import Cluster, Node, NodeLost, joined_cluster
-from dpbench.launch.launchers import NodeRendezvous
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
+from dpbench.rendezvous.placement import Placement
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.results import results_folder
 from dpbench.run.sweep.nodes import common_options
@@ -68,17 +68,19 @@ class Job:
 
 
 @contextmanager
-def planned(options: SweepOptions, request: NodeRendezvous | None) -> Iterator[Job]:
-    """The sweep of these options on this machine or, while the context lasts, on the nodes of the
-    `request`, which have joined each other.
+def planned(
+    options: SweepOptions, placement: Placement | None = None, token: str = ""
+) -> Iterator[Job]:
+    """The sweep of these options on this machine or, while the context lasts, on several
+    nodes that have joined each other: `placement` is that of this one, `token` signs what they say.
 
     Raises UsageError if the sweep cannot run or is not the one to resume, StoreError for a new
     folder that already exists or a missing one to resume, what `joined_cluster` raises, and
     NodeLost, which says how to finish.
     """
     earlier = None
-    if request is not None and request.node_rank:  # for the logs of failed trials
-        folder = options.results_dir / (options.name or f"dpbench-node{request.node_rank}")
+    if placement is not None and placement.node:  # for the logs of failed trials
+        folder = options.results_dir / (options.name or f"dpbench-node{placement.node}")
     else:
         names = options.arch if options.script is None else (Path(options.script).name,)
         named = "-".join(map(folder_name, names))[:LONGEST_FOLDER_NAME]
@@ -88,16 +90,16 @@ def planned(options: SweepOptions, request: NodeRendezvous | None) -> Iterator[J
         else:
             store.require_free(folder)
     notes = [f"warning: {one}" for one in earlier.warnings] if earlier else []
-    here = host_here(options, notes, request, folder.name)
+    here = host_here(options, notes, placement, folder.name)
     cluster = None
     with ExitStack() as stack:
-        if request is not None:
+        if placement is not None:
             if options.searches_batch:
                 raise UsageError(
                     f"--batch-sizes {LARGEST}: it is looked for on one node; expected a number"
                 )
             stack.enter_context(as_exceptions())
-            cluster = stack.enter_context(joined_cluster(request, here))
+            cluster = stack.enter_context(joined_cluster(placement, token, here))
         elif options.searches_batch:
             from dpbench.run.sweep.largest_batch import with_largest
 
@@ -139,16 +141,16 @@ def job_here(options: SweepOptions, folder: Path, command: Sequence[str]) -> Job
 
 
 def host_here(
-    options: SweepOptions, notes: list[str], request: NodeRendezvous | None = None, folder: str = ""
+    options: SweepOptions, notes: list[str], placement: Placement | None = None, folder: str = ""
 ) -> Node:
     """This host, alone or as a node, with the devices that it offers; raises UsageError for those
     that it does not have."""
     machine = machine_here()
     sizes = tuple(size for size in options.group_sizes or () if isinstance(size, int))
-    counts = sizes if request is None and sizes == options.group_sizes else None
+    counts = sizes if placement is None and sizes == options.group_sizes else None
     environment = environment_here(machine)
     return Node(
-        number=request.node_rank if request else 0,
+        number=placement.node if placement else 0,
         environment=environment,
         machine=machine,
         devices=devices_for(

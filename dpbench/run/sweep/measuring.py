@@ -39,7 +39,7 @@ FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERG
 
 def measure_sweep(options: SweepOptions, progress: TrialProgress) -> StoredSweep:
     """Run the sweep on this machine; raises what `planned` and `measure` do."""
-    with planned(options, None) as job:
+    with planned(options) as job:
         return measure(job, progress)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 
 from dpbench.errors import UsageError
-from dpbench.launch.launchers import NodeRendezvous
 from dpbench.launch.signed_store import TOKEN_REMEDY, VARIABLE, given_token
 from dpbench.messages import printable
 from dpbench.options.bridge import as_typed, option_name, options_of
@@ -22,10 +21,11 @@ OWN_OPTIONS = ("gpus", "data_dir")
 """Options that may differ between nodes."""
 
 
-def parse_nodes(options: SweepOptions, placed: Placement | None) -> NodeRendezvous | None:
-    """This node's place from the options and, for what they leave out, from the launcher.
+def node_placement(options: SweepOptions, placed: Placement | None) -> Placement | None:
+    """This process's place among the nodes of a sweep, each of which runs one dpbench, from the
+    options and, for what they leave out, from the launcher.
 
-    None for a sweep on this host alone. Raises UsageError for what is missing.
+    None for a sweep on this node alone. Raises UsageError for what is missing, the token included.
     """
     count, rank = options.nnodes, options.node_rank
     if placed is not None:
@@ -65,17 +65,18 @@ def parse_nodes(options: SweepOptions, placed: Placement | None) -> NodeRendezvo
             f"--nnodes {count} needs --rdzv-endpoint: where node 0 can be reached, as in "
             "host0:29503, or MASTER_ADDR from a launcher"
         )
-    if (token := given_token(os.environ)) is None:
+    if given_token(os.environ) is None:
         raise UsageError(
             f"{count} nodes need a token that they share; expected the same {VARIABLE} in the "
             f"environment of all of them; {TOKEN_REMEDY}"
         )
-    return NodeRendezvous(
+    return Placement(
+        rank=rank,
+        world_size=count,
+        node=rank,
         node_count=count,
-        node_rank=rank,
         address=address,
         port=port,
-        token=token,
         has_store=bool(placed and placed.has_store and options.rdzv_endpoint is None),
     )
 

@@ -18,7 +18,7 @@ from dpbench.launch.signed_store import VARIABLE
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import recorded_variables
 from dpbench.rendezvous.placement import Placement
-from dpbench.run.sweep.nodes import parse_nodes
+from dpbench.run.sweep.nodes import node_placement
 from tests.cli.command import environment, start
 from tests.ports import free_port
 from tests.waiting import commands_in
@@ -47,17 +47,17 @@ def test_options_come_before_what_the_launcher_says(
     expected: tuple[Any, ...] | None,
 ) -> None:
     monkeypatch.setenv(VARIABLE, TOKEN)
-    found = parse_nodes(options, placed)
-    names = ("node_count", "node_rank", "address", "port", "has_store")
+    found = node_placement(options, placed)
+    names = ("node_count", "node", "address", "port", "has_store")
     assert (None if found is None else tuple(getattr(found, name) for name in names)) == expected
 
 
 def test_kubernetes_numbers_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, TOKEN)
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
-    found = parse_nodes(TYPED.model_copy(update={"node_rank": None}), None)
+    found = node_placement(TYPED.model_copy(update={"node_rank": None}), None)
     assert found is not None
-    assert found.node_rank == 1
+    assert found.node == 1
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_is_missing_is_a_usage_error(
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(UsageError, match=message):
-        parse_nodes(options, placed)
+        node_placement(options, placed)
 
 
 @pytest.mark.usefixtures("synthetic")
