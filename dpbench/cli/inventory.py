@@ -87,7 +87,7 @@ def _names() -> Iterator[tuple[str, str, str | None, str]]:
             reason = f"needs CUDA: {implementation.needs_cuda}"
         yield "implementations", implementation.name, reason, implementation.description
     for name, backend in BACKENDS.items():
-        yield "backends", name, machine.missing_reason(name), backend.description
+        yield "backends", name, machine.missing_backends.get(name), backend.description
     for dataset, description in DATASETS.items():
         reason = f"needs its files {MNIST_PLACE}" if dataset == MNIST else None
         yield "datasets", dataset, reason, description

@@ -77,11 +77,13 @@ class NodeState:
     plan: str = ""
     """Hash of the plan that it has computed; empty until its data are prepared."""
     order: int = 0
-    """How many trials node 0 has ordered; on another node, the last of them that it has ended."""
+    """How many trials it has ordered, as node 0."""
     trial: int | None = None
-    """The trial of node 0's last order, by its number in the plan; None if its ranks are to end."""
+    """The last trial that it has ordered, by its number in the plan; None if ranks are to end."""
+    done: int = 0
+    """Number of the last order that it has carried out, as another node."""
     reports: tuple[RankReport, ...] = ()
-    """Reports of another node's ranks in the last order; () if they did not complete."""
+    """Reports of its ranks in that trial; () if they did not complete."""
     failures: tuple[RankFailure, ...] = ()
     end: str | None = None
     """Reason why it leaves: empty if it had nothing more to do, None while it stays."""
@@ -267,8 +269,8 @@ class Cluster:
                     here.work(trial), first, variables, scratch, time_limit_seconds, stop=stop
                 )
         except RanksFailed as failed:
-            return NodeState(order=order, failures=failed.failures)
-        return NodeState(order=order, reports=tuple(reports))
+            return NodeState(done=order, failures=failed.failures)
+        return NodeState(done=order, reports=tuple(reports))
 
 
 class ClusterLauncher(Launcher):
@@ -316,7 +318,7 @@ class ClusterLauncher(Launcher):
         def some_failed() -> bool:
             """Look for results of other nodes; the first failure stops all ranks."""
             states = {node.number: cluster.state(node.number) for node in nodes[1:]}
-            ended.update({n: one for n, one in states.items() if one.order == order})
+            ended.update({n: one for n, one in states.items() if one.done == order})
             return any(not one.reports for one in ended.values())
 
         def all_ended() -> bool:
@@ -352,7 +354,7 @@ def follow_orders(
         return state.end is not None or state.order != last
 
     while wait_until(is_new_or_over) and (ordered := cluster.state(0)).end is None:
-        last, ended = ordered.order, NodeState(order=ordered.order)
+        last, ended = ordered.order, NodeState()
         trial = None if ordered.trial is None else plan[ordered.trial]
         if trial is not None and trial.node_count > cluster.me.number:  # it has not failed already
             cluster.set_state(reports=(), failures=())  # so that the state is small meanwhile
@@ -365,5 +367,5 @@ def follow_orders(
             if ended.failures:
                 label = plain_label(trial)
                 say(f"{label} failed; what the ranks here have written is in {here.logs}")
-        cluster.set_state(order=last, reports=ended.reports, failures=ended.failures)
+        cluster.set_state(done=last, reports=ended.reports, failures=ended.failures)
     say(f"{cluster.nodes[0].name} has no more to run")

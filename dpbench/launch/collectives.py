@@ -77,7 +77,7 @@ class SelfTest:
 
 def self_test(backend: str, machine: Machine) -> SelfTest:
     """Measure the all-reduce between two ranks (on one GPU, with NCCL: a single rank)."""
-    if reason := machine.missing_reason(backend):
+    if reason := machine.missing_backends.get(backend):
         return SelfTest(backend=backend, passed=False, ranks=0, reason=reason)
     devices: tuple[str, ...] = ("cpu", "cpu")
     if BACKENDS[backend].cuda_only:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from inspect import signature
 from typing import Any
@@ -37,8 +37,8 @@ class Machine:
     """The CUDA version of torch's build; None for a CPU build."""
     nccl: str | None = None
     """The version of the NCCL library that torch has loaded; None without a GPU."""
-    missing_backends: tuple[tuple[str, str], ...]
-    """(backend, reason) for each backend that cannot be used here."""
+    missing_backends: dict[str, str] = field(default_factory=dict)
+    """The reason for each backend that cannot be used here."""
 
     @property
     def has_cuda(self) -> bool:
@@ -48,9 +48,6 @@ class Machine:
     def replica_count(self) -> int:
         """The replicas that have a device of their own: a GPU, or without CUDA a core."""
         return len(self.gpus) or self.cores
-
-    def missing_reason(self, backend: str) -> str | None:
-        return dict(self.missing_backends).get(backend)
 
     def unusable_reason(self, spec: ParallelSpec) -> str | None:
         """Why the trial or the training cannot run here; None if it can."""
@@ -81,8 +78,7 @@ class Machine:
 
     def unusable_backend_reason(self, backend: str, devices: Sequence[str]) -> str | None:
         """Why ranks on these devices cannot use the backend; None if they can."""
-        reason = self.missing_reason(backend)
-        if reason:
+        if reason := self.missing_backends.get(backend):
             return reason
         if BACKENDS[backend].cuda_only and devices[0] == "cpu":
             return f"{backend} reduces CUDA tensors only"
@@ -132,11 +128,11 @@ def inspect_machine() -> Machine:
         gpus=gpus,
         cuda=torch.version.cuda,
         nccl=nccl,
-        missing_backends=tuple(
-            (backend, reason)
+        missing_backends={
+            backend: reason
             for backend in PROCESS_GROUP_BACKENDS
             if (reason := missing_reason(backend, len(gpus)))
-        ),
+        },
     )
 
 

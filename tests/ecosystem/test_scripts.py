@@ -11,7 +11,7 @@ from dpbench.records.trial import Status
 from tests.builders import script_trial
 
 pytestmark = pytest.mark.full
-MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+MACHINE = Machine(cores=2, gpus=(), cuda=None)
 SCRIPTS = Path(__file__).with_name("scripts")
 MICRO_STEPS = {"accelerated": 2, "lightning_module": 1, "timm_classifier": 1, "trainer": 2}
 """Micro-steps of each script in an optimizer step; only the last of them averages gradients."""

@@ -73,7 +73,7 @@ def faulty(kind: str, number: int, **changes: object) -> TrialSpec:
 
 
 def launcher(logs: Path) -> Launcher:
-    machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+    machine = Machine(cores=2, gpus=(), cuda=None)
     return Launcher(machine, logs)
 
 

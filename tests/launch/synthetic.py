@@ -69,7 +69,7 @@ def in_use() -> Iterator[None]:
 
 def machine() -> Machine:
     """This machine, without its GPUs."""
-    return Machine(cores=usable_cores(), gpus=(), cuda=None, missing_backends=())
+    return Machine(cores=usable_cores(), gpus=(), cuda=None)
 
 
 def trial_launcher() -> SyntheticLauncher:

@@ -31,7 +31,7 @@ from dpbench.rendezvous.placement import Placement
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import trial
 
-CPUS = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+CPUS = Machine(cores=2, gpus=(), cuda=None)
 TOKEN = "a-token-of-the-tests"
 LIMIT_SECONDS = 20.0
 
@@ -84,7 +84,7 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
         while not [*tmp_path.glob("*/rank1.stack")]:
             time.sleep(0.05)
         lead.set_state(trial=None)
-        while (state := lead.state(1)).order != order:
+        while (state := lead.state(1)).done != order:
             time.sleep(0.05)
         leaving = pool.submit(other.leave, "")  # once it no longer follows
         lead.leave("")

@@ -24,7 +24,7 @@ from dpbench.records.trial import Status
 from dpbench.rendezvous.process_group import process_group
 from tests.analysis.collective_records import collective_spec
 
-MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+MACHINE = Machine(cores=2, gpus=(), cuda=None)
 MANY = 8 * 9001
 """Bytes: more values than repeat, and the same on every rank."""
 

@@ -29,7 +29,7 @@ from tests.builders import WORKLOAD, trial_spec
 from tests.ports import listening
 from tests.waiting import wait_until
 
-MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+MACHINE = Machine(cores=2, gpus=(), cuda=None)
 LIMIT_SECONDS = 4.0
 """Time for ranks to get to where they hang, on a busy machine too."""
 

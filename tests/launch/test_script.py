@@ -22,7 +22,7 @@ from tests.analysis.builders import record
 from tests.builders import script_trial
 
 SCRIPT = Path(__file__).with_name("training_script.py")
-MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+MACHINE = Machine(cores=2, gpus=(), cuda=None)
 Run = Callable[..., Outcome]
 
 

@@ -131,7 +131,7 @@ def planned(words: Sequence[str]) -> set[Configuration]:
     """The configurations that a command measures on two cores."""
     pairs = zip(words[1::2], words[2::2], strict=True)
     typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
-    machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+    machine = Machine(cores=2, gpus=(), cuda=None)
     host = Node(number=0, environment=HERE, machine=machine, devices=("cpu",) * 2, common={})
     spec = build_sweep_spec(read_options(SweepOptions, typed), [host], [])
     return {*configurations(spec)}

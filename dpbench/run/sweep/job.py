@@ -36,7 +36,7 @@ class Job:
     nodes: Sequence[Node]
     """The nodes that measure it, of which the first plans and records; one without a `cluster`."""
     folder: Path
-    command: Sequence[str]
+    command: tuple[str, ...]
     """The command line after "dpbench"."""
     data_dir: Path | None = None
     earlier: StoredSweep | None = None
@@ -60,7 +60,7 @@ class Job:
     @property
     def to_finish(self) -> str | None:
         """The command that finishes a sweep after an interrupt; other commands have none."""
-        if self.command[:1] != ["sweep"]:
+        if self.command[:1] != ("sweep",):
             return None
         name = self.nodes[0].folder if self.cluster else self.folder.name
         again = finishing_command(self.command, self.spec, name)
@@ -112,7 +112,7 @@ def planned(
             spec=spec,
             nodes=nodes,
             folder=folder,
-            command=["sweep", *options.words()],
+            command=("sweep", *options.words()),
             data_dir=options.data_dir,
             earlier=earlier,
             stop_after_failure=options.stop_after_failure,
@@ -134,7 +134,7 @@ def job_here(options: SweepOptions, folder: Path, command: Sequence[str]) -> Job
         spec=build_sweep_spec(options, [here], notes),
         nodes=[here],
         folder=folder,
-        command=command,
+        command=tuple(command),
         data_dir=options.data_dir,
         notes=notes,
     )

@@ -25,7 +25,7 @@ from tests.builders import HERE
 from tests.launch.synthetic import SyntheticLauncher
 
 MIB = 2**20
-CPUS = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+CPUS = Machine(cores=2, gpus=(), cuda=None)
 OPTIONS = {"arch": "mlp", "data": "synthetic", "group_sizes": "1,2"}
 Found = Callable[..., tuple[int | str, ...]]
 NOTES: list[str] = []

@@ -14,7 +14,7 @@ from tests.builders import HERE
 
 
 def node(*devices: str, cores: int = 4) -> Node:
-    machine = Machine(cores=cores, gpus=(), cuda=None, missing_backends=())
+    machine = Machine(cores=cores, gpus=(), cuda=None)
     return Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
 
 
