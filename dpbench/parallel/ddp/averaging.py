@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from dpbench.parallel.ddp.buckets import Bucket
 
-_SUM, _AVERAGE = dist.AllreduceOptions(), dist.AllreduceOptions()
-_SUM.asyncOp = _AVERAGE.asyncOp = True
-_AVERAGE.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG)
+_ASYNC = dist.AllreduceOptions()
+_ASYNC.asyncOp = True
 
 
 class AllReduce:
@@ -26,24 +25,17 @@ class AllReduce:
     sends_flag = True
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group, self._size = group, dist.get_world_size(group)
+        self._group = group
 
-    def scale(self, bucket: Bucket, divisor: int | None) -> float:
-        """What to multiply the gradients of a bucket by before `start`; for `divisor` see there."""
-        if divisor is None and bucket.group_averages:
-            return 1.0
-        return 1 / (divisor or self._size)
+    def scale(self, divisor: int) -> float:
+        """What to multiply gradients by before `start`, so that the sum is divided by `divisor`."""
+        return 1 / divisor
 
-    def start(self, bucket: Bucket, divisor: int | None) -> Callable[[], object]:
-        """Start to average a bucket; returns what waits for it, on CUDA only the current stream.
-
-        Args:
-            bucket: with the gradients of this rank, scaled.
-            divisor: of the sum over the ranks; None means their number.
-        """
+    def start(self, bucket: Bucket) -> Callable[[], object]:
+        """Start to average a bucket, whose gradients are scaled; returns what waits for it, on CUDA
+        only with the current stream."""
         # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
-        options = _AVERAGE if divisor is None and bucket.group_averages else _SUM
-        wait: Callable[[], object] = self._group.allreduce([bucket.wire], options).wait
+        wait: Callable[[], object] = self._group.allreduce([bucket.wire], _ASYNC).wait
         return wait
 
 
@@ -56,10 +48,10 @@ class CommHook(AllReduce):
         super().__init__(group)
         self._hook = hook
 
-    def scale(self, bucket: Bucket, divisor: int | None) -> float:
+    def scale(self, divisor: int) -> float:
         return 1.0
 
-    def start(self, bucket: Bucket, divisor: int | None) -> Callable[[], object]:
+    def start(self, bucket: Bucket) -> Callable[[], object]:
         """Call the hook.
 
         Raises:

@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.groups import has_backend
 from dpbench.parallel.shm import zeros
 from dpbench.parallel.torch_private import copy_all
 
@@ -39,7 +38,6 @@ class Bucket:
         indices: the parameters' indices in the reducer.
         parameters: the parameters.
         nbytes: bytes of the gradients.
-        group_averages: whether the group can divide the sums by its size; gloo cannot.
         copies_early: whether to copy each gradient as soon as it is ready.
         wire: what is reduced: the gradients and the flag, as real numbers.
         flat: the gradients.
@@ -73,7 +71,6 @@ class Bucket:
         self.nbytes = sum(parameter.nbytes for parameter in self.parameters)
         self.as_view = as_view
         first = parameters[self.indices[0]]
-        self.group_averages = has_backend(group, first.device, "nccl")
         self.copies_early = first.is_cpu and self.nbytes >= LARGE_BYTES * len(self.indices)
         sizes = [parameter.numel() for parameter in self.parameters]
         flag = -(-dist.get_world_size(group) // LINE_NUMEL) * LINE_NUMEL

@@ -20,7 +20,7 @@ from torch.nn.parameter import is_lazy
 from dpbench.parallel.agreement import make_equal
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp import join
-from dpbench.parallel.ddp.averaging import Hook
+from dpbench.parallel.ddp.averaging import CommHook, Hook
 from dpbench.parallel.ddp.buckets import MEBIBYTE, Bucket, caps_in_bytes
 from dpbench.parallel.ddp.reducer import Reducer
 from dpbench.parallel.ddp.sparse import sparse_weights
@@ -152,7 +152,8 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         """
         trains = torch.is_grad_enabled()
         syncs = trains and self.require_backward_grad_sync
-        reduces = syncs and self._reducer.is_needed
+        # A group of one has nothing to average.
+        reduces = syncs and (dist.get_world_size(self.process_group) > 1 or self._hook is not None)
         if reduces:
             for name, parameter in self._frozen:
                 if parameter.requires_grad:
@@ -199,9 +200,8 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
             raise RuntimeError(
                 "register_comm_hook or register_builtin_comm_hook can only be called once."
             )
-        with_state = partial(hook, state)
-        self._reducer.use_hook(with_state)
-        self._hook = with_state
+        self._hook = partial(hook, state)
+        self._reducer.averaging = CommHook(self.process_group, self._hook)
 
     def keep_buckets(self) -> Sequence[Bucket]:
         """Make the buckets before the first forward, and keep their order after it; a collective on
@@ -260,7 +260,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
             overlap=self.overlap,
         )
         if self._hook is not None:
-            self._reducer.use_hook(self._hook)
+            self._reducer.averaging = CommHook(self.process_group, self._hook)
 
     def _send_buffers(self, *, has_data: bool = True) -> None:
         """Send the buffers of the last rank that has data to all, where a forward has to.

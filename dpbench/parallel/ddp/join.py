@@ -70,7 +70,7 @@ class DdpJoinHook(JoinHook):
         if ddp.training:
             ddp.require_forward_param_sync = syncs
         if syncs:
-            ddp._reducer.reduce_zeros(None if ddp._divides_by_all else 1)
+            ddp._reducer.reduce_zeros()
 
     def post_hook(self, is_last_joiner: bool) -> None:
         """Give all ranks the model of one that was last, when all are done."""

@@ -6,11 +6,11 @@ backward ─ a hook for each parameter      a gradient fewer is pending in its b
          ├ nothing pending in a bucket    once all earlier ones are ready, pack it and send it
          └ end of backward                wait for all buckets, finalize them
 
-How often each hook fires before its gradient is ready, and whether the end of backward has to send
-what is still pending, with zeros for missing gradients, is asked of a class in `usage`. How a
-bucket is averaged is up to a class in `averaging`. Gradients from `no_sync` are there already, and
-are reduced with those of the next backward. Sparse gradients are exchanged at the end. Without
-`overlap`, all buckets are sent once nothing is pending in any of them.
+A class in `usage` says how often each hook fires before its gradient is ready, and whether the end
+of backward sends what is still pending, with zeros for missing gradients. A class in `averaging`
+averages a bucket. Gradients from `no_sync` are in `.grad` already, so the next backward that
+reduces averages them too. Sparse gradients are exchanged at the end. Without `overlap`, all buckets
+are sent once nothing is pending in any of them.
 
 A rank whose backward left parameters out notices it at its next forward. On a CPU and without a
 communication hook it sends its buckets with a flag in the last one, so that the ranks that wait for
@@ -32,9 +32,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from dpbench.parallel.ddp.averaging import AllReduce, CommHook, Hook
+from dpbench.parallel.ddp.averaging import AllReduce
 from dpbench.parallel.ddp.buckets import Bucket, Reduction, assign_buckets
-from dpbench.parallel.ddp.sparse import sum_rows
+from dpbench.parallel.ddp.sparse import average_rows
 from dpbench.parallel.ddp.usage import AllUsed
 from dpbench.parallel.groups import gather_values
 from dpbench.parallel.torch_private import at_end_of_backward
@@ -59,8 +59,8 @@ class Backward:
 
     reductions: Sequence[Reduction]
     """One for each bucket, in the order in which they are sent."""
-    divisor: int | None
-    """Of the sums over the ranks; None means their number."""
+    divisor: int
+    """Of the sums over the ranks: how many of them have data, or had at first."""
     has_data: bool = True
     """False on a rank that takes part with zeros, as it has no batch left."""
     waits_for_end: bool = False
@@ -88,6 +88,7 @@ class Reducer:
     """Averages the gradients of some parameters during backward.
 
     Attributes:
+        averaging: how buckets are averaged; to be set before the first forward.
         reduced_bytes: bytes of dense gradients reduced since construction.
         collectives: that averaged dense gradients since construction.
     """
@@ -118,7 +119,7 @@ class Reducer:
         self._group, self._size, self._caps = group, dist.get_world_size(group), caps
         self._as_view, self._overlap = as_view, overlap
         self._usage = usage
-        self._averaging = AllReduce(group)
+        self.averaging = AllReduce(group)
         # The buckets, made before the first forward, and again in the order of the first backward.
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[int, int] = {}
@@ -141,16 +142,6 @@ class Reducer:
         # parameters, and autograd.grad does not reach it.
         self._leaf = torch.zeros((), device=self._parameters[0].device, requires_grad=True)
         self._leaf.register_post_accumulate_grad_hook(partial(_on_start, alive))  # type: ignore[no-untyped-call]
-
-    def use_hook(self, hook: Hook) -> None:
-        """Have `hook` average dense gradients instead of the all-reduce, before the first
-        backward."""
-        self._averaging = CommHook(self._group, hook)
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether there is anything to do: a group of one has nothing to average."""
-        return self._size > 1 or isinstance(self._averaging, CommHook)
 
     def require_finished(self) -> None:
         """Check that the last backward reached all parameters; if not, let the other ranks know.
@@ -207,8 +198,11 @@ class Reducer:
         self.build(rebuild=False)
         return self._buckets
 
-    def arm(self, output: Any, divisor: int | None) -> Any:
-        """Have the next backward reduce; returns the forward's output, to hand to the user."""
+    def arm(self, output: Any, divisor: int | None = None) -> Any:
+        """Have the next backward reduce; returns the forward's output, to hand to the user.
+
+        The sums over the ranks are divided by `divisor`; None means the number of ranks.
+        """
         expected = self._usage.expected()
         reductions = []
         for bucket in self._buckets:
@@ -216,7 +210,7 @@ class Reducer:
             reductions.append(Reduction(bucket, len(fires) - fires.count(0)))
         self._backward = Backward(
             reductions=reductions,
-            divisor=divisor,
+            divisor=divisor or self._size,
             waits_for_end=self._usage.waits_for_end,
             fires_left=expected,
         )
@@ -226,7 +220,7 @@ class Reducer:
     def _others_hear(self) -> bool:
         """Whether the flag of a rank that aborts reaches the others: a hook does not carry it,
         and to read it on CUDA would wait for the device."""
-        return self._averaging.sends_flag and self._parameters[0].is_cpu
+        return self.averaging.sends_flag and self._parameters[0].is_cpu
 
     def _with_start(self, output: Any) -> Any:
         """The output with copies of its tensors behind a node that starts each backward.
@@ -271,9 +265,8 @@ class Reducer:
         # Buckets have one device, so only one thread counts for a bucket.
         reduction = backward.reductions[self._bucket_of[index]]
         reduction.pending -= 1
-        bucket = reduction.bucket
-        if bucket.copies_early and has_gradient:
-            reduction.copy_early(index, self._averaging.scale(bucket, backward.divisor))
+        if has_gradient and reduction.bucket.copies_early:
+            reduction.copy_early(index, self.averaging.scale(backward.divisor))
         if not reduction.pending:
             with self._lock:
                 self._send_ready(backward)
@@ -284,13 +277,10 @@ class Reducer:
             self._backward.end_is_queued = True
             at_end_of_backward(self._end)
 
-    def reduce_zeros(self, divisor: int | None) -> None:
-        """Take part in a reduction for a rank that has no data left.
-
-        The divisor is None on all ranks, or a number on all of them.
-        """
+    def reduce_zeros(self) -> None:
+        """Take part in a reduction for a rank that has no data left."""
         reductions = [Reduction(bucket, 0) for bucket in self._buckets]
-        backward = Backward(reductions=reductions, divisor=divisor, has_data=False)
+        backward = Backward(reductions=reductions, divisor=self._size, has_data=False)
         self._used = set()
         self._send_up_to(backward, len(reductions))
         self._finish(backward)
@@ -311,16 +301,15 @@ class Reducer:
         for reduction in backward.reductions[len(backward.waits) : end]:
             bucket = reduction.bucket
             if backward.has_data:
-                scale = self._averaging.scale(bucket, backward.divisor)
-                reduction.pack(scale, unused=set(bucket.indices).difference(self._used))
+                unused = set(bucket.indices).difference(self._used)
+                reduction.pack(self.averaging.scale(backward.divisor), unused)
             else:
                 reduction.clear()
             try:
-                wait = self._averaging.start(bucket, backward.divisor)
+                backward.waits.append(self.averaging.start(bucket))
             except BaseException:
                 self._backward = None  # no error of this backward concerns the next forward
                 raise
-            backward.waits.append(wait)
             self.collectives += bool(bucket.parameters)
             self.reduced_bytes += bucket.nbytes
 
@@ -348,8 +337,13 @@ class Reducer:
         used = self._usage.used(self._used)
         for reduction in backward.reductions:
             reduction.finalize(used)
-        if self._sparse:
-            self._average_sparse(backward, used)
+        if tables := {index: self._parameters[index] for index in sorted(self._sparse)}:
+            averages = average_rows(
+                tables, backward.divisor, self._group, has_data=backward.has_data
+            )
+            for index, average in averages.items():
+                if used is None or index in used:
+                    tables[index].grad = average
         self._used = set()
         if self._learns_order:
             self._learns_order = False
@@ -357,19 +351,6 @@ class Reducer:
             last_first = dict.fromkeys(reversed(backward.fired))
             missing = [index for index in self._order if index not in last_first]
             self._new_order = [*reversed(last_first), *missing]
-
-    def _average_sparse(self, backward: Backward, used: Collection[int] | None) -> None:
-        """Exchange the sparse gradients; a collective, whose host waits for the GPU if on one."""
-        tables = {index: self._parameters[index] for index in sorted(self._sparse)}
-        scale = 1 / (backward.divisor or self._size)
-        scaled = {
-            index: table.grad.detach() * scale
-            for index, table in tables.items()
-            if backward.has_data and table.grad is not None
-        }
-        for index, total in sum_rows(scaled, tables, self._group).items():
-            if used is None or index in used:
-                tables[index].grad = total
 
     def _raise_unfinished(self, missing: Sequence[int]) -> NoReturn:
         """Raise for the parameters that are missing on any rank; a collective if the others know.

@@ -1,4 +1,4 @@
-"""Embeddings with sparse gradients: which they are, and how ranks add their rows."""
+"""Embeddings with sparse gradients: which they are, and how ranks average their rows."""
 
 from __future__ import annotations
 
@@ -20,32 +20,36 @@ def sparse_weights(module: nn.Module) -> set[str]:
     }
 
 
-def sum_rows(
-    gradients: Mapping[int, Tensor],
-    parameters: Mapping[int, nn.Parameter],
-    group: dist.ProcessGroup,
+def average_rows(
+    tables: Mapping[int, nn.Parameter], divisor: int, group: dist.ProcessGroup, *, has_data: bool
 ) -> dict[int, Tensor]:
-    """Add sparse gradients over the ranks, in one message of the rows that each has; a collective.
+    """The sums of sparse gradients over the ranks ÷ `divisor`, in one message of the rows that each
+    rank has; a collective, whose host waits for the GPU if the tables are on one.
 
     Args:
-        gradients: those that this rank has, by index.
-        parameters: all with such gradients, by index; the same on every rank.
+        tables: all parameters with such gradients, by index; the same on every rank.
+        divisor: a number.
         group: the ranks.
+        has_data: False if the gradients of this rank do not count.
     """
-    rows = {index: gradient.coalesce() for index, gradient in gradients.items()}
-    mine = {index: [each.indices(), each.values()] for index, each in rows.items()}
-    device = next(iter(parameters.values())).device
+    scaled = {
+        index: (table.grad.detach() * (1 / divisor)).coalesce()
+        for index, table in tables.items()
+        if has_data and table.grad is not None
+    }
+    mine = {index: [each.indices(), each.values()] for index, each in scaled.items()}
+    device = next(iter(tables.values())).device
     everyone = gather_values(mine, group, device=device)
-    sums = {}
-    for index, parameter in parameters.items():
-        weight = parameter.detach()
+    averages = {}
+    for index, table in tables.items():
+        weight = table.detach()
         none = [torch.empty((1, 0), dtype=torch.long), weight.new_empty((0, *weight.shape[1:]))]
         held = [none, *(rank[index] for rank in everyone if index in rank)]
         indices, values = zip(*held, strict=True)
-        sums[index] = torch.sparse_coo_tensor(
+        averages[index] = torch.sparse_coo_tensor(
             torch.cat([part.to(weight.device) for part in indices], dim=1),
             torch.cat([part.to(weight.device) for part in values]),
             weight.shape,
             check_invariants=False,
         ).coalesce()
-    return sums
+    return averages

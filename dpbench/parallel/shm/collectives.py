@@ -211,17 +211,12 @@ def reduce_scatter(rank: ShmRank, operand: Tensor, output: Tensor, op: str) -> N
     outputs = torch.split(output, numel)
 
     def contribute(number: int) -> None:
-        for reducer, place in enumerate(places[me][number % 2][: rank.size]):
-            if reducer != me or me >= 2:
-                piece = parts[reducer][number]
-                place[: piece.numel()].copy_(piece)
+        for part, place in zip(parts, places[me][number % 2], strict=False):
+            place[: part[number].numel()].copy_(part[number])
 
     def reduce_piece(number: int) -> None:
         target = outputs[number]
-        operands = [place[number % 2][me][: target.numel()] for place in places]
-        if me < 2:
-            operands[me] = parts[me][number]
-        _reduce(op, operands, out=target)
+        _reduce(op, [turns[number % 2][me][: target.numel()] for turns in places], out=target)
 
     pipelined(rank, len(outputs), contribute, reduce_piece)
 

@@ -164,7 +164,8 @@ class ShmProcessGroup(dist.ProcessGroup):
         operands: Sequence[Operand],
         results: list[Tensor],
     ) -> dist.Work:
-        """Run a collective if it is synchronous and nothing is queued, otherwise queue it.
+        """Run a collective, after those that are queued; leave it to the group's thread if it is
+        asynchronous.
 
         Args:
             collective: takes this rank, and what is `given`; its name is for messages.

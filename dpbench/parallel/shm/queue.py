@@ -1,12 +1,10 @@
 """The queue of a group: it runs one operation after the other, in the order of issue.
 
-An operation is a function that blocks. A synchronous call runs in the caller's thread, if nothing
-is queued: no thread has to wake up. An asynchronous one is queued for the group's thread, so that a
-rank that computes does not keep the others waiting; a thread that waits for an operation runs those
-that are still queued itself.
+An operation is a function that blocks. An asynchronous one is left to the group's thread, so that a
+rank that computes does not keep the others waiting. A thread that waits for an operation, as each
+synchronous call does, runs what is queued up to it itself: no other thread has to wake up.
 
-Callbacks of futures may wait for operations of the group, so its thread starts another one for
-them.
+Callbacks of futures may wait for operations of the group, so they run in a thread of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from functools import partial
 from typing import Any
 
 import torch
@@ -103,11 +100,12 @@ class Work(dist.Work):
                     self._ended.set_result(None)
         return self._future
 
-    def end(self, error: BaseException | None) -> Callable[[], None] | None:
-        """Mark the operation as ended; returns what completes its future, if it has one."""
+    def end(self, error: BaseException | None) -> None:
+        """Mark the operation as ended, and begin to complete its future, if it has one."""
         with _completion:
-            self.error, self.done = error, True
-            return None if self._ended is None else partial(self._ended.set_result, None)
+            self.error, self.done, ended = error, True, self._ended
+        if ended is not None:
+            threading.Thread(target=ended.set_result, args=(None,), daemon=True).start()
 
     def _outcome(self, _: object) -> list[Tensor]:
         if self.error is not None:
@@ -124,7 +122,7 @@ class Queue:
         self._rank = rank
         # Operations that have not ended; the first may be running.
         self._pending: deque[Work] = deque()
-        # Held by the thread that runs an operation, but not while callbacks run.
+        # Held by the thread that runs an operation.
         self._running = threading.Lock()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -133,15 +131,11 @@ class Queue:
         _queues.add(self)
 
     def submit(self, work: Work, *, later: bool) -> None:
-        """Run an operation in this thread, unless others wait for their turn or it is for later."""
-        if not later and not self._pending and self._running.acquire(blocking=False):
-            try:
-                self._run(work, spin=True)
-            finally:
-                self._running.release()
-            work.done = True
-            return
+        """Queue an operation; run it, after those that are queued, in this thread unless later."""
         self._pending.append(work)
+        if not later:
+            self.run_until(work)
+            return
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="dpbench-shm", daemon=True)
@@ -152,9 +146,8 @@ class Queue:
         """Run operations in this thread until this one, which is queued here, is done."""
         while not work.done:
             with self._running:
-                complete = None if work.done else self._run_first(spin=True)
-            if complete is not None:
-                complete()
+                if not work.done:
+                    self._run_first(spin=True)
 
     def close(self) -> None:
         """Fail all operations, and wait until no thread runs one; a forked child does nothing."""
@@ -170,10 +163,11 @@ class Queue:
             self._wake.set()
             self._thread.join(_LAST_STEP)
 
-    def _run(self, work: Work, *, spin: bool) -> None:
-        """Run one operation; call it with `_running` held."""
-        self._rank.require_usable()
+    def _run_first(self, *, spin: bool) -> None:
+        """Run the first operation; call it with `_running` held."""
+        work, error = self._pending[0], None
         try:
+            self._rank.require_usable()
             for operand in work.operands:
                 operand.wait()
             self._rank.begin(work.name, work.limit_seconds, spin=spin)
@@ -183,28 +177,15 @@ class Queue:
                 work.function()
             for operand in work.operands:
                 operand.store()
-        except BaseException as error:
-            # The others may have heard of it, so later operations would not match theirs.
-            self._rank.abort(error)
-            raise
-
-    def _run_first(self, *, spin: bool) -> Callable[[], None] | None:
-        """Run the first operation; call it with `_running` held.
-
-        Returns:
-            What completes its future, to be called after `_running` is released.
-        """
-        work, error = self._pending[0], None
-        try:
-            self._run(work, spin=spin)
         except BaseException as raised:
             error = raised
+            # The others may have heard of it, so later operations would not match theirs.
+            self._rank.abort(raised)
             if not isinstance(raised, Exception):
                 raise  # an interrupt is the caller's too
         finally:
             self._pending.popleft()
-            complete = work.end(error)
-        return complete
+            work.end(error)
 
     def _serve(self) -> None:
         """Run queued operations, in the thread of the group, until it is closed."""
@@ -213,9 +194,8 @@ class Queue:
             self._wake.clear()
             while self._pending:
                 with self._running:
-                    complete = self._run_first(spin=False) if self._pending else None
-                if complete is not None:
-                    threading.Thread(target=complete, daemon=True).start()
+                    if self._pending:
+                        self._run_first(spin=False)
 
 
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()

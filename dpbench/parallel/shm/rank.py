@@ -225,8 +225,8 @@ class ShmRank:
         return allocation, allocation.offset + tensor.data_ptr() - start
 
     def abort(self, error: BaseException) -> None:
-        """Mark the group as broken by an error, and leave it."""
-        if not self.broken:
+        """Mark the group as broken by an error, and leave it; a forked child does nothing."""
+        if self.is_own_process and not self.broken:
             interrupted = f"{self._operation} was interrupted by {type(error).__name__}"
             self.broken = str(error) or interrupted
             self._memory[self.rank] = True  # it has left

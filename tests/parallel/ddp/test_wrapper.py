@@ -115,27 +115,6 @@ def averages_inputs_one_and_two_to_one_and_a_half(rank: int) -> None:
 
 
 @world.body
-def a_group_that_can_average_does_so(rank: int) -> None:
-    """As nccl can, and as shm does here."""
-    shm = dist.new_group(backend="shm")
-    dist.barrier(shm)
-    used = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dist, "get_backend_config", lambda group: "cpu:nccl")
-        ddp = Ddp(perceptron(), process_group=shm)
-        reduce = type(shm).allreduce
-
-        def noted(group: Any, tensors: list[Tensor], options: Any) -> dist.Work:
-            used.append(int(getattr(options.reduceOp, "op", options.reduceOp)))
-            return reduce(group, tensors, options)
-
-        patch.setattr(type(shm), "allreduce", noted)
-        step(ddp, 0, rank)
-    assert used == [int(dist.ReduceOp.AVG.value)]
-    assert_same(gradients(ddp), mean_gradients(perceptron))
-
-
-@world.body
 def a_group_of_one_reduces_nothing(rank: int) -> None:
     alone = [dist.new_group([member]) for member in range(2)][rank]
     ddp, plain = Ddp(Branches(), process_group=alone), Branches()
