@@ -21,7 +21,7 @@ class TextSize:
     vocabulary: int
 
 
-def chosen(
+def text_size(
     sizes: Mapping[str, TextSize],
     size: str,
     *,

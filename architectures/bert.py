@@ -23,7 +23,7 @@ from torch import nn
 
 from . import _attention, _synthetic_text
 from ._classifiers import Classifier
-from ._text_size import TextSize, chosen
+from ._text_size import TextSize, text_size
 
 MLP_RATIO = 4
 SEGMENTS = 2
@@ -129,7 +129,7 @@ class Architecture(Classifier):
         have."""
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: got {dropout}, expected at least 0 and below 1")
-        self.size = chosen(
+        self.size = text_size(
             SIZES,
             size,
             least_vocabulary=_synthetic_text.ALPHABET + 1,  # one more for the mask

@@ -21,7 +21,7 @@ from torch import nn
 
 from . import _attention, _synthetic_text
 from ._classifiers import Classifier
-from ._text_size import TextSize, chosen
+from ._text_size import TextSize, text_size
 
 MLP_RATIO = 4
 INITIAL_DEVIATION = 0.02
@@ -92,7 +92,7 @@ class Architecture(Classifier):
     ) -> None:
         """Numbers that are not given come from `size`. Raises ValueError for what no model can
         have."""
-        self.size = chosen(
+        self.size = text_size(
             SIZES,
             size,
             layers=layers,

@@ -36,8 +36,11 @@ class Labels:
     def work(self, configuration: Configuration) -> str:
         """The settings that make its work another one than that of others, in words: "gpt,
         strong"; "" if all have the same work."""
-        work = (name for name, axis in AXES.items() if axis.changes_work and name in self.several)
-        return ", ".join(AXES[name].text(configuration.setting(name)) for name in work)
+        return ", ".join(
+            axis.text(configuration.setting(name))
+            for name, axis in AXES.items()
+            if axis.changes_work and name in self.several
+        )
 
     @property
     def within_work(self) -> Labels:
@@ -47,13 +50,12 @@ class Labels:
     def implementation(self, configuration: Configuration) -> str:
         """The implementation with the settings that it shows: "ddp(bf16, 5 MiB)", "local-sgd(4)"
         for the steps between two averages."""
-        words = [
-            setting.shown(value)
-            for name, setting in AXES.items()
-            for value in (configuration.setting(name),)
-            if name in self.several
-            or not (setting.changes_work or value == DEFAULTS.get(name, value))
-        ]
+        words = []
+        for name, axis in AXES.items():
+            value = configuration.setting(name)
+            is_told_alone = not axis.changes_work and value != DEFAULTS.get(name, value)
+            if name in self.several or is_told_alone:
+                words.append(axis.shown(value))
         shown = ", ".join(filter(None, words))
         name = configuration.implementation
         return f"{name}({shown})" if shown else name
