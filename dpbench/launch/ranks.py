@@ -136,12 +136,13 @@ def run_node_ranks(
     results: dict[int, T] = {}
     failures: list[RankFailure] = []
     with ExitStack() as stack:
-        stack.callback(_end, ranks)
+        stack.callback(lambda: [one.close() for one in ranks])
+        stack.callback(lambda: [one.kill() for one in ranks])  # all, before any is waited for
         try:
             for number in range(first.local_size):
                 own = replace(first, rank=first.rank + number, local_rank=number)
                 environment = own.variables | OF_WORKERS | dict(variables)
-                ranks.append(_start(own.rank, (*arguments, environment), start_method))
+                ranks.append(_RankProcess.start(own.rank, (*arguments, environment), start_method))
         except (EOFError, ConnectionError):
             end_fork_server()
             raise RanksFailed([failure_of_end(own.rank, SERVER_GONE)]) from None
@@ -188,6 +189,18 @@ class _RankProcess:
     process: BaseProcess
     connection: Connection
 
+    @classmethod
+    def start(cls, rank: int, arguments: tuple[Any, ...], start_method: str) -> _RankProcess:
+        forks = start_method == "forkserver"
+        context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
+        ours, theirs = context.Pipe()
+        process = context.Process(target=run_rank, args=(*arguments, theirs))
+        try:
+            process.start()
+        finally:
+            theirs.close()
+        return cls(rank=rank, process=process, connection=ours)
+
     def answer(self) -> tuple[Any, RankFailure | None] | None:
         """The result, and how the rank failed if it did; None if it is busy."""
         has_ended = bool(wait_for_any([self.process.sentinel], 0))
@@ -202,33 +215,20 @@ class _RankProcess:
         self.process.join(EXIT_SECONDS)
         return None, failure_of_end(self.rank, self.process.exitcode or 0)
 
-
-def _start(rank: int, arguments: tuple[Any, ...], start_method: str) -> _RankProcess:
-    forks = start_method == "forkserver"
-    context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
-    ours, theirs = context.Pipe()
-    process = context.Process(target=run_rank, args=(*arguments, theirs))
-    try:
-        process.start()
-    finally:
-        theirs.close()
-    return _RankProcess(rank=rank, process=process, connection=ours)
-
-
-def _end(ranks: list[_RankProcess]) -> None:
-    """Kill those that are still running, with what they have started."""
-    for one in ranks:
+    def kill(self) -> None:
+        """Kill it if it is still running, with what it has started."""
         with suppress(OSError):  # it leads no process group yet, or has ended
-            if one.process.pid and one.process.is_alive():
-                os.killpg(one.process.pid, signal.SIGKILL)
-        one.process.kill()
-    for one in ranks:
-        one.process.join(EXIT_SECONDS)
-        one.connection.close()
+            if self.process.pid and self.process.is_alive():
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+
+    def close(self) -> None:
+        self.process.join(EXIT_SECONDS)
+        self.connection.close()
         with suppress(ValueError):  # not even SIGKILL has ended it yet
             # A rank whose server was killed cannot be killed by its number, which another process
             # may have by now; it ends by itself when the pipe from here is closed.
-            one.process.close()
+            self.process.close()
 
 
 @contextmanager

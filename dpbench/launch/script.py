@@ -74,7 +74,14 @@ def measure_script(
         stdin=subprocess.DEVNULL,
     )
     code = process.wait()
-    _end_children()
+    # What the script has left behind, such as workers of its loader, ends here, and is reaped here,
+    # so that its time counts as the trial's.
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
     if not result.exists():
         if code < 0:
             os.kill(os.getpid(), -code)  # so that the launcher sees how the script ended
@@ -148,14 +155,3 @@ def variables(trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int
             ids = [visible.split(",")[int(number)] for number in ids]
         found["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(ids))
     return found
-
-
-def _end_children() -> None:
-    """End what the script has left behind, such as workers of its loader. This process reaps it, so
-    its time counts as the trial's."""
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            child.kill()
-    with suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)

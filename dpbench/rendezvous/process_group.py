@@ -89,34 +89,30 @@ def process_group(
     check_timeout("process_group", timeout)
     if dist.is_initialized():
         raise RuntimeError("process_group: there is a process group already; leave it first")
-    if store is not None and init_method is not None:
-        raise ValueError(
-            f"process_group: got a store and init_method={init_method!r}; give one of them"
-        )
     given = {"RANK": rank, "WORLD_SIZE": world_size}
     environ = {**os.environ, **{name: str(n) for name, n in given.items() if n is not None}}
-    own = Placement.read(environ)
-    name, on = _backend_and_device(backend, device, own)
+    placement = Placement.read(environ)
+    name, on = _backend_and_device(backend, device, placement)
+    rank, world_size = placement.rank, placement.world_size
     with _logging_more() if debug else nullcontext(), _left_at_end(name):
         try:
-            shared = store or _find_store(init_method, own, environ, timeout)
+            shared = _find_store(store, init_method, placement, environ, timeout)
             shared = PrefixStore("process_group", shared)
-            number = shared.add(f"groups of {own.rank}", 1)
+            number = shared.add(f"groups of {rank}", 1)
             if wait_for_workers:
-                wait_for_ranks(
-                    shared, own.rank, own.world_size, f"{name}, {own.world_size} ranks", timeout
-                )
+                label = f"{name}, {world_size} ranks"
+                wait_for_ranks(shared, rank, world_size, label, timeout)
         except RuntimeError as error:
-            place = f"this is rank {own.rank} of {own.world_size}"
-            raise RuntimeError(f"process_group: {error} ({place})") from error.__cause__
+            this = f"this is rank {rank} of {world_size}"
+            raise RuntimeError(f"process_group: {error} ({this})") from error.__cause__
         started = perf_counter()
         if on.type == "cuda":
             torch.cuda.set_device(on)
         dist.init_process_group(
             name,
             store=PrefixStore(f"group {number}", shared),
-            rank=own.rank,
-            world_size=own.world_size,
+            rank=rank,
+            world_size=world_size,
             timeout=timeout,
             # NCCL connects now, and to this device: by itself it may take that of another rank.
             device_id=on if BACKENDS[name].cuda_only else None,
@@ -126,7 +122,7 @@ def process_group(
             if on.type == "cuda":
                 torch.cuda.synchronize(on)
         seconds = perf_counter() - started
-        yield Membership(own.rank, own.world_size, name, on, comm_init_seconds=seconds)
+        yield Membership(rank, world_size, name, on, comm_init_seconds=seconds)
 
 
 def group_class(device: torch.device) -> str:
@@ -186,19 +182,27 @@ def _left_at_end(backend: str) -> Iterator[None]:
 
 
 def _find_store(
+    store: Store | None,
     init_method: str | None,
     placement: Placement,
     environ: Mapping[str, str],
     timeout: timedelta,
 ) -> Store:
-    """The store in which the ranks meet, from `init_method` or the launcher's variables."""
+    """The store in which the ranks meet: the one that was given, or else that of `init_method` or
+    of the launcher."""
+    if store is not None and init_method is not None:
+        raise ValueError(
+            f"process_group: got a store and init_method={init_method!r}; give one of them"
+        )
+    if store is not None:
+        return store
     if init_method in (None, "env://"):
         return open_store(placement, environ, timeout)
     rank, size = placement.rank, placement.world_size
     if init_method.startswith(("tcp://", "file://")):
         with suppress(ValueError):  # an incomplete address
-            store: Store = next(rendezvous(init_method, rank, size, timeout=timeout))[0]
-            return store
+            found: Store = next(rendezvous(init_method, rank, size, timeout=timeout))[0]
+            return found
     raise ValueError(
         f"process_group: got init_method={init_method!r}, expected 'env://', 'tcp://HOST:PORT' "
         "or 'file:///PATH'"
