@@ -135,9 +135,7 @@ def run_node_ranks(
     ranks: list[_RankProcess] = []
     results: dict[int, T] = {}
     failures: list[RankFailure] = []
-    with ExitStack() as stack:
-        stack.callback(lambda: [one.close() for one in ranks])
-        stack.callback(lambda: [one.kill() for one in ranks])  # all, before any is waited for
+    try:
         try:
             for number in range(first.local_size):
                 own = replace(first, rank=first.rank + number, local_rank=number)
@@ -179,6 +177,11 @@ def run_node_ranks(
         for one in ranks:
             one.process.join(EXIT_SECONDS)
         return [results[one.rank] for one in ranks]
+    finally:
+        for one in ranks:  # all, before any is waited for
+            one.kill()
+        for one in ranks:
+            one.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
