@@ -55,11 +55,9 @@ numbers, so they are stored as text."""
 
 @functools.cache
 def adapter(kind: Any) -> TypeAdapter[Any]:
-    """Returns pydantic's adapter of a type; dataclasses inside follow the same strict rules."""
+    """Returns pydantic's adapter of a dataclass; those inside it follow the same strict rules."""
     with _BUILDING:
-        if not dataclasses.is_dataclass(kind):
-            return TypeAdapter(kind, config=STRICT)
-        kind.__pydantic_config__ = STRICT  # type: ignore[union-attr]  # the only way for a dataclass
+        kind.__pydantic_config__ = STRICT  # the only way to configure a dataclass
         return TypeAdapter(kind)
 
 

@@ -101,7 +101,7 @@ class Environment:
         return differences
 
 
-def comparable(environment_id: str) -> str:
+def comparable_part(environment_id: str) -> str:
     """The part of an id that must be equal for two measurements to be compared."""
     return environment_id.partition("-")[0]
 
@@ -112,7 +112,7 @@ def environment_line(environments: Mapping[str, Environment], used: set[str]) ->
     known = [environments[one] for one in sorted(used) if one in environments]
     if not known:
         return "environment not recorded"
-    if (different := len({*map(comparable, used)})) > 1:
+    if (different := len({*map(comparable_part, used)})) > 1:
         return f"{different} different environments"
     hosts = {machine.hostname for machine in known}
     machine = known[0]

@@ -14,7 +14,7 @@ from dpbench.analysis.rows import MOST_LISTED
 from dpbench.codec import differing_fields
 from dpbench.data.user_code import named_files
 from dpbench.errors import NotComparable, UnknownName, UsageError
-from dpbench.records.environment import Environment, comparable
+from dpbench.records.environment import Environment, comparable_part
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import (
     AXES,
@@ -244,7 +244,7 @@ def environment_notes(
     used = dict.fromkeys(name for record in records for name in record.environment_ids)
     known = [environments[name] for name in used if name in environments]
     notes = _oversubscribed(records, environments)
-    if (count := len({*map(comparable, used)})) > 1:
+    if (count := len({*map(comparable_part, used)})) > 1:
         found = dict.fromkeys(d for one in known[1:] for d in one.differences_from(known[0]))
         listed = "; ".join(found) or "one of them is not stored"
         notes.append(f"trials ran in {count} environments: {listed}")
@@ -294,7 +294,7 @@ def compare_environments(
     # By the comparable part of their ids; None for those that are not stored.
     before, after = (
         {
-            comparable(name): side.environments.get(name)
+            comparable_part(name): side.environments.get(name)
             for record in side.selected()
             for name in record.environment_ids
         }

@@ -10,7 +10,7 @@ from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import UNITY, speedup_of
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
-from dpbench.records.environment import comparable
+from dpbench.records.environment import comparable_part
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
     MUTED,
@@ -83,7 +83,7 @@ def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
     reference = case[names.index(first)]
 
     def environments(row: Row) -> set[str]:
-        return {comparable(name) for record in row.records for name in record.environment_ids}
+        return {comparable_part(name) for record in row.records for name in record.environment_ids}
 
     def ratio(one: Row) -> Estimate:
         if one is reference:
