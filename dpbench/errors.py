@@ -3,7 +3,6 @@
 DpbenchError                    exit status 1
 ├── UsageError                  2: a value that the user gave; nothing was started
 │   ├── UnknownName             2: a name that is not known; says which names are
-│   ├── InvalidValue            2: a value that an option does not take
 │   └── NotComparable           5: two sides that must not be compared, or have nothing in common
 ├── StoreError                  2: a results folder or file that cannot be read or written
 ├── DataError                   2: a dataset that is not there or not what it should be
@@ -39,18 +38,6 @@ class UsageError(DpbenchError):
     def __init__(self, message: str, about: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.about = about
-
-
-class InvalidValue(UsageError):
-    """The value of one option that it does not take; each front end names the option its own way.
-
-    `problem` says what was given and expected, without the option.
-    """
-
-    def __init__(self, field: str, problem: str, *, shown: str) -> None:
-        """`shown` is the option on the command line, after the file that has it."""
-        super().__init__(f"{shown}: {problem}", about=(field,))
-        self.problem = problem
 
 
 class NotComparable(UsageError):

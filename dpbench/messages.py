@@ -1,17 +1,18 @@
-"""Results on stdout, messages beside them, and escaping of texts from elsewhere.
+"""Results on stdout, messages beside them, their words, and escaping of texts from elsewhere.
 
-Messages take one line each and go to stderr unless somebody else listens. What a terminal would act
-upon is escaped.
+Messages take one line each and go to stderr unless somebody else listens. They name an option as
+the caller writes it, on the command line or in Python. What a terminal would act upon is escaped.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TextIO
+from typing import Any, TextIO
 
 Say = Callable[[str], None]
 """Prints a line, or passes it on."""
@@ -78,3 +79,42 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+_in_python: ContextVar[bool] = ContextVar("in_python", default=False)
+
+
+@contextmanager
+def worded_for_python() -> Iterator[None]:
+    """Inside, in this thread, messages name arguments of Python."""
+    token = _in_python.set(True)
+    try:
+        yield
+    finally:
+        _in_python.reset(token)
+
+
+def in_python() -> bool:
+    """Whether messages are for a Python program."""
+    return _in_python.get()
+
+
+def option_words(field: str, *values: Any) -> str:
+    """Write "--gpus 0,1", or "gpus=[0, 1]" in Python; without a value, "--gpus" or "gpus"."""
+    if in_python():
+        return "=".join((field, *map(value_words, values)))
+    return " ".join((f"--{field.replace('_', '-')}", *map(value_words, values)))
+
+
+def value_words(value: Any) -> str:
+    """Write a value as it would be typed: "3%" and "0,1", or '"3%"' and "[0, 1]" in Python."""
+    if not in_python():
+        return shlex.quote(as_typed(value))
+    return repr([*value] if isinstance(value, tuple) else value).replace("'", '"')
+
+
+def as_typed(value: Any) -> str:
+    """Write a value as a shell would have it: [32, 64] as "32,64"."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(as_typed, value))
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -15,9 +15,8 @@ import yaml
 
 from dpbench.cli.app import commands
 from dpbench.cli.init import TEMPLATE
-from dpbench.options.bridge import read_options
 from dpbench.options.check import CheckOptions
-from dpbench.run.gate.judging import tolerances_of
+from dpbench.options.reading import read_options
 from tests.launch import synthetic
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +37,7 @@ def test_the_file_of_thresholds_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "check.toml"
     path.write_text(content)
     options = read_options(CheckOptions, {"config": path})
-    assert tolerances_of(options) == {"images_per_second": 0.03, "peak_memory_bytes": 0.1}
+    assert options.tolerances == {"images_per_second": 0.03, "peak_memory_bytes": 0.1}
     assert options.strict
 
 

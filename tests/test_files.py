@@ -141,7 +141,7 @@ MAY_WRITE = {
     "files.py",
     "cli/init.py",  # a new file, named by the user
     *("launch/rank_process.py", "measure/script/inside.py"),  # in the private folder of a trial
-    "run/gate/revision.py",  # in a new worktree
+    "run/check/revision.py",  # in a new worktree
 }
 
 

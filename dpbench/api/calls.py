@@ -1,16 +1,19 @@
-"""What calls from a Python program need: one at a time, messages for the caller, errors that name
-arguments, and a script that ranks do not import again."""
+"""What calls from a Python program need: one at a time, messages for the caller in words of Python,
+documentation of their options, and a script that ranks do not import again."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from signal import SIGINT
+from typing import Any
 
-from dpbench.errors import Interrupted, InvalidValue, UsageError
-from dpbench.messages import said_to, to_stderr
+from dpbench.errors import Interrupted, UsageError
+from dpbench.messages import said_to, to_stderr, worded_for_python
+from dpbench.options.model import Options, options_of
 
 NAMES_OF_MAIN = ("__spec__", "__file__")
 _measuring = threading.Lock()
@@ -18,7 +21,7 @@ _measuring = threading.Lock()
 
 @contextmanager
 def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator[None]:
-    """The block of one call, with its messages on stderr if `progress`.
+    """The block of one call, whose messages name arguments, and are on stderr if `progress`.
 
     Ranks keep the environment variables of the first call, which starts the server that they are
     forked from. Raises UsageError if another call is in its block, unless either is not `alone`.
@@ -31,10 +34,9 @@ def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator
             '`if __name__ == "__main__":`'
         )
     try:
-        with said_to(to_stderr if progress else lambda message: None), _main_module_unseen():
+        listener = to_stderr if progress else lambda message: None
+        with said_to(listener), worded_for_python(), _main_module_unseen():
             yield
-    except InvalidValue as error:
-        raise UsageError(f"{error.about[0]}: {error.problem}") from None
     except Interrupted as error:
         if error.signal_number != SIGINT:
             raise
@@ -58,3 +60,13 @@ def _main_module_unseen() -> Iterator[None]:
         yield
     finally:
         names.update(hidden)
+
+
+def document(function: Callable[..., Any], model: type[Options]) -> None:
+    """Add a line for each option of the model to the docstring of a call."""
+    lines = [
+        f"    {name}: {info.help}"
+        for name, info in options_of(model).items()
+        if info.scope != "shell" and name not in inspect.signature(function).parameters
+    ]
+    function.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "Options:", *lines])

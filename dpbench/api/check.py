@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dpbench.api.calls import measuring_call
-from dpbench.options.bridge import document, keyed, read_options
+from dpbench.api.calls import document, measuring_call
 from dpbench.options.check import CheckOptions
+from dpbench.options.reading import keyed, read_options
 
 if TYPE_CHECKING:
     from dpbench.report.answer import Answer
@@ -36,11 +36,10 @@ def check(arch: Any = None, *, progress: bool = True, **options: Any) -> Answer:
     given = keyed(CheckOptions, "dpbench.check: ", {"arch": arch, **options}, of_python=True)
     with measuring_call("dpbench.check", progress=progress):
         from dpbench.report.progress.trials import TrialProgress
-        from dpbench.run.gate import request
+        from dpbench.run.check import checking
 
         asked = read_options(CheckOptions, given)
-        asked.require_one_baseline(given)
-        return request.check(asked, TrialProgress(quiet=not progress))
+        return checking.check(asked, TrialProgress(quiet=not progress))
 
 
 document(check, CheckOptions)

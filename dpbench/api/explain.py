@@ -5,9 +5,9 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from dpbench.api.calls import measuring_call
-from dpbench.options.bridge import document, keyed, read_options
+from dpbench.api.calls import document, measuring_call
 from dpbench.options.explain import ExplainOptions
+from dpbench.options.reading import keyed, read_options
 
 if TYPE_CHECKING:
     from dpbench.api.results import Results

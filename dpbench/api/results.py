@@ -15,7 +15,8 @@ from dpbench import units
 from dpbench.analysis import frames
 from dpbench.analysis.subject import Subject, of_folder
 from dpbench.errors import UnknownName, UsageError
-from dpbench.options.bridge import read_value
+from dpbench.messages import worded_for_python
+from dpbench.options.reading import read_value
 from dpbench.options.types import FilePath
 from dpbench.records.environment import Environment
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
@@ -91,7 +92,8 @@ class Results:
         format or a column that is not known.
         """
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
-        return rows_text(self._subject.rows, format=format, columns=keys, width=width)
+        with worded_for_python():
+            return rows_text(self._subject.rows, format=format, columns=keys, width=width)
 
     def plot(self, kind: str = "throughput", *, work: str | None = None) -> Figure:
         """A chart, as `dpbench plot` draws it; `work` is the architecture, required if there are

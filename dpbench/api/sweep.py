@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpbench.api.calls import measuring_call
+from dpbench.api.calls import document, measuring_call
 from dpbench.api.results import Results
-from dpbench.options.bridge import document, keyed, read_options
+from dpbench.options.reading import keyed, read_options
 from dpbench.options.sweep import SweepOptions
 
 

@@ -8,10 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dpbench.api.calls import measuring_call
+from dpbench.api.calls import document, measuring_call
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import read_bytes
-from dpbench.options.bridge import document, keyed, read_options
+from dpbench.options.reading import keyed, read_options
 from dpbench.options.train import TrainOptions
 
 if TYPE_CHECKING:

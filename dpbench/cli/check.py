@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpbench.cli.signature import command
 from dpbench.messages import print_result
-from dpbench.options.bridge import command, read_options
 from dpbench.options.check import CheckOptions
+from dpbench.options.reading import read_options
 
 
 @command(CheckOptions)
@@ -24,9 +25,8 @@ def check(typed: dict[str, Any]) -> int:
     that cannot be compared; 6 wrong gradients; 130 interrupted.
     """
     options = read_options(CheckOptions, typed)
-    options.require_one_baseline(typed)
     from dpbench.report.progress.trials import TrialProgress
-    from dpbench.run.gate.request import check
+    from dpbench.run.check.checking import check
 
     found = check(options, TrialProgress(quiet=options.quiet))
     print_result(found.render(as_json=options.as_json))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpbench.cli.signature import command
 from dpbench.messages import say
-from dpbench.options.bridge import command, read_options
 from dpbench.options.comm import CommOptions
+from dpbench.options.reading import read_options
 
 
 @command(CommOptions)
@@ -26,9 +27,11 @@ def comm(typed: dict[str, Any]) -> int:
     from dpbench.report.page import page_of, write_page
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.collectives import measure_collectives
+    from dpbench.run.interrupts import say_at_end
 
     progress = TrialProgress(quiet=options.quiet, noun="measurement")
     stored = measure_collectives(options, progress)
+    say_at_end(f"interrupted; the measurements are complete: dpbench report {stored.folder}")
     subject, page = of_folder(stored), page_of(stored.folder)
     if options.as_json:
         show_rows(subject, "json")

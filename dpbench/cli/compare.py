@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
+from dpbench.cli.signature import command
 from dpbench.messages import print_result, warn
-from dpbench.options.bridge import command, read_options, read_value
-from dpbench.options.reading import CompareOptions
-from dpbench.options.types import one_of
+from dpbench.options.reading import read_options
+from dpbench.options.results import CompareOptions
 
 
 @command(CompareOptions)
@@ -22,18 +22,13 @@ def compare(typed: dict[str, Any]) -> None:
     cannot be compared.
     """
     options = read_options(CompareOptions, typed)
-    from dpbench.analysis.metrics import COMPARED_METRICS
-
-    for name in options.metric:
-        read_value("--metric", Annotated[str, one_of(tuple(COMPARED_METRICS))], name)
     from dpbench.analysis.comparisons.comparison import compare_sides
-    from dpbench.cli.show_results import latest
     from dpbench.report.comparison import comparison_answer
-    from dpbench.run.results import load_sides
+    from dpbench.run.results import latest_folders, load_sides
 
     baseline, candidate = options.baseline, options.candidate
     if baseline is None or candidate is None:
-        baseline, candidate = map(str, latest("compare", 2))
+        baseline, candidate = map(str, latest_folders("compare", 2))
     (before, now), warnings = load_sides(baseline, candidate)
     warn(*warnings)
     metrics = dict.fromkeys(options.metric, options.within)

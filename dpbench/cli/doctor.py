@@ -8,7 +8,7 @@ import typer
 
 from dpbench import units
 from dpbench.messages import print_result, say
-from dpbench.options.bridge import read_value
+from dpbench.options.reading import read_value
 from dpbench.options.types import Count
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpbench.cli.signature import command
 from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import print_result
-from dpbench.options.bridge import command, read_options
 from dpbench.options.explain import ExplainOptions
+from dpbench.options.reading import read_options
 
 
 @command(ExplainOptions)
@@ -26,12 +27,7 @@ def explain(typed: dict[str, Any]) -> int:
     noisy for an efficiency; 130 interrupted.
     """
     options = read_options(ExplainOptions, typed)
-    from dpbench.cli.show_results import latest
     from dpbench.run.explaining import explain
-
-    if options.folder is None:
-        (folder,) = latest("explain")
-        options = options.model_copy(update={"folder": folder})
 
     found = explain(options)
     print_result(found.render(as_json=options.as_json))

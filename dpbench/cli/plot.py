@@ -8,13 +8,13 @@ from typing import Any
 
 import typer
 
-from dpbench.cli.show_results import latest
+from dpbench.cli.signature import command
 from dpbench.errors import StoreError, UsageError
 from dpbench.messages import say, warn
-from dpbench.options.bridge import command, read_options
-from dpbench.options.reading import ALL, PlotOptions
+from dpbench.options.reading import read_options
+from dpbench.options.results import ALL, PlotOptions
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
-from dpbench.run.results import is_table, read_subject, select_rows
+from dpbench.run.results import is_table, latest_folders, read_subject, select_rows
 
 
 @command(PlotOptions)
@@ -36,7 +36,8 @@ def plot(typed: dict[str, Any]) -> None:
     from dpbench.report.charts.style import house_style
     from dpbench.report.page import charts_of
 
-    path = options.path or latest("plot", sweeps_only=options.kinds != ("bandwidth",))[0]
+    sweeps_only = options.kinds != ("bandwidth",)
+    path = options.path or latest_folders("plot", sweeps_only=sweeps_only)[0]
     if options.output is None and is_table(path):
         raise UsageError(
             f"{path} is a table, which has no folder for charts; say where they go: --output FOLDER"

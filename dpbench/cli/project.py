@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpbench.cli.signature import command
 from dpbench.messages import print_result
-from dpbench.options.bridge import command, read_options
-from dpbench.options.reading import ProjectOptions
+from dpbench.options.reading import read_options
+from dpbench.options.results import ProjectOptions
 
 
 @command(ProjectOptions)

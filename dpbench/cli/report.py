@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpbench.cli.show_results import latest, show, show_rows
+from dpbench.cli.show_results import show, show_rows
+from dpbench.cli.signature import command
 from dpbench.errors import UsageError
 from dpbench.messages import say
-from dpbench.options.bridge import command, read_options
-from dpbench.options.reading import ReportOptions
+from dpbench.options.reading import read_options
+from dpbench.options.results import ReportOptions
 
 
 @command(ReportOptions)
@@ -23,9 +24,9 @@ def report(typed: dict[str, Any]) -> None:
     the printed output; the page always has all rows.
     """
     options = read_options(ReportOptions, typed)
-    from dpbench.run.results import is_current, is_table, read_subject, select_rows
+    from dpbench.run.results import is_current, is_table, latest_folders, read_subject, select_rows
 
-    path = options.path or latest("report", sweeps_only=False)[0]
+    path = options.path or latest_folders("report", sweeps_only=False)[0]
     if path.is_file() and not is_table(path):
         raise UsageError(f"{path}: expected a results folder or a .csv file")
     if options.open and options.output is None and is_table(path):

@@ -7,19 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench.files import write_output
-from dpbench.messages import print_result, say, warn
-from dpbench.run.results import latest_folders
+from dpbench.messages import print_result, warn
 
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
-
-
-def latest(command: str, count: int = 1, *, sweeps_only: bool = True) -> list[Path]:
-    """The latest results folders, whose names it prints; raises UsageError if there are too few."""
-    found = latest_folders(command, count, sweeps_only=sweeps_only)
-    named = " and ".join(map(str, found))
-    say(f"{command}: no folder given; using the latest{'' if count == 1 else ' two'}: {named}")
-    return found
 
 
 def show_rows(

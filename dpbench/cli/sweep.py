@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from dpbench.cli.signature import command
 from dpbench.errors import UsageError
 from dpbench.messages import print_result, say, to_stderr
-from dpbench.options.bridge import command, read_options
+from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
 
 OWN_SCRIPT = "your_script.py"
@@ -45,8 +46,10 @@ def sweep(typed: dict[str, Any]) -> int:
 
 def _sweep(options: SweepOptions, placed: Placement | None, following: str | None) -> int:
     from dpbench.launch.signed_store import VARIABLE
+    from dpbench.rendezvous.process_group import DEBUG_VARIABLES
     from dpbench.report.inventory import plan_answer
     from dpbench.report.progress.trials import TrialProgress
+    from dpbench.run.interrupts import say_at_end
     from dpbench.run.sweep.dry_run import describe_plan
     from dpbench.run.sweep.job import planned
     from dpbench.run.sweep.measuring import FAILURES, exit_status, follow, measure
@@ -54,8 +57,10 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
     from dpbench.store import LOGS_FOLDER
 
     placement = node_placement(options, placed)
-    if options.debug:
-        log_more()
+    if options.debug:  # ranks inherit it with the environment, and each trial records it
+        os.environ.update(DEBUG_VARIABLES)
+        words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
+        say(f"--debug: {words}; logs of trials that fail are kept")
     token = os.environ.pop(VARIABLE, "").strip()  # ranks run user code, so they must not see it
     if options.dry_run and placement is not None:
         raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
@@ -77,6 +82,7 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
     from dpbench.cli.show_results import show, show_rows
     from dpbench.report.page import page_of, write_page
 
+    say_at_end(f"interrupted; the sweep is complete: dpbench report {stored.folder}")
     subject, page = of_folder(stored), page_of(stored.folder)
     if options.as_json:
         show_rows(subject, "json")
@@ -90,13 +96,3 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
     if options.as_json:
         say(f"records are in {stored.folder}")
     return exit_status(stored.records, stored.spec.implementations)
-
-
-def log_more() -> None:
-    """Sets what torch.distributed and NCCL read when a group is made. Ranks inherit it with the
-    environment, and each trial records it."""
-    from dpbench.rendezvous.process_group import DEBUG_VARIABLES
-
-    os.environ.update(DEBUG_VARIABLES)
-    words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
-    say(f"--debug: {words}; logs of trials that fail are kept")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from dpbench.options.bridge import command, read_options
+from dpbench.cli.signature import command
+from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
 
 

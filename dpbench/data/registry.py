@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from dpbench.errors import UnknownName, UsageError
+from dpbench.messages import option_words
 
 if TYPE_CHECKING:
     from dpbench.architecture import Architecture
@@ -44,8 +45,8 @@ def unread_notes(data_dir: str | Path | None, names: Iterable[str]) -> tuple[str
     if data_dir is None or MNIST in given:
         return ()
     return (
-        f"--data-dir {data_dir} has no effect with --data {', '.join(given)}; only {MNIST} is read "
-        "from there",
+        f"{option_words('data_dir', data_dir)} has no effect with "
+        f"{option_words('data', tuple(given))}; only {MNIST} is read from there",
     )
 
 

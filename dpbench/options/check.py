@@ -3,68 +3,97 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model_validator
 
 from dpbench.errors import UsageError
-from dpbench.options.bridge import option, option_name
-from dpbench.options.script import ScriptArguments
+from dpbench.messages import in_python, option_words
+from dpbench.options.model import option, option_name, refuse_if
+from dpbench.options.script import TrainingScript
 from dpbench.options.shared import (
     ARCHITECTURE,
-    BATCH_NAMES,
-    GROUP_NAMES,
     HELP,
     USUAL_THREADS,
     MeasuredImplementation,
-    MeasuringOptions,
-    RowOptions,
+    MeasuredRows,
+    Measuring,
     config_option,
-    json_option,
     measurement_option,
-    name_option,
     output_option,
-    refuse_if,
     setting,
 )
-from dpbench.options.types import CodeList, CommaList, Count, Duration, FilePath, Number, Percent
+from dpbench.options.types import (
+    ArchitectureList,
+    CommaList,
+    Count,
+    Duration,
+    FilePath,
+    Metric,
+    Number,
+    OutputFile,
+    Percent,
+    split_commas,
+)
 from dpbench.specs import MOST_REPETITIONS
 
 verdict_option = partial(option, panel="Verdict")
 BASELINES = ("baseline", "against", "against_ref", "against_python")
 """Options that name what the candidate is compared with."""
-OF_STORED = (
-    *("candidate", "baseline", "force", "strict", "tolerance", "metric"),
-    *("junit", "markdown", "as_json", "quiet", "config"),
+OF_STORED = frozenset(
+    {
+        *("candidate", "baseline", "force", "strict", "tolerance", "metric"),
+        *("junit", "markdown", "as_json", "quiet"),
+    }
 )
 """Options that have an effect where nothing is measured."""
 
 
-class CheckOptions(MeasuringOptions, RowOptions, ScriptArguments):
+def _each(value: Any) -> list[Any]:
+    """The parts of an option that is given several times, each with commas."""
+    return [part for text in split_commas(value) for part in split_commas(text)]
+
+
+def _metric_and_tolerance(text: Any) -> tuple[str, float | None]:
+    """The metric and its own tolerance, or None, of NAME[=P%]."""
+    name, has_own, own = str(text).partition("=")
+    metric = TypeAdapter(Metric).validate_python(name.strip())
+    return metric, TypeAdapter(Percent).validate_python(own) if has_own else None
+
+
+JudgedMetric = Annotated[
+    tuple[str, float | None],
+    BeforeValidator(_metric_and_tolerance),
+    PlainSerializer(
+        lambda one: one[0] if one[1] is None else f"{one[0]}={100 * one[1]:.12g}%", when_used="json"
+    ),
+]
+
+
+class CheckOptions(Measuring, MeasuredRows, TrainingScript):
     """Every option of `dpbench check`: few rows by default, and a fixed number of steps."""
 
-    first: ClassVar[str] = "candidate"
-    arch: Annotated[CodeList, Field(max_length=1)] = option((ARCHITECTURE,), HELP["arch"], "NAME")
-    implementations: CommaList[MeasuredImplementation] = option(
-        ("ddp",),
-        "Implementations to check.",
-        "A,B",
-        names=("--implementations", "--implementation"),
+    named_by: ClassVar[str] = "candidate"
+    arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
+        (ARCHITECTURE,), HELP["arch"], "NAME"
     )
-    batch_sizes: CommaList[Count] = option((64,), "Samples per replica.", "N,N", names=BATCH_NAMES)
+    implementations: CommaList[MeasuredImplementation] = option(
+        ("ddp",), "Implementations to check.", "A,B"
+    )
+    batch_sizes: CommaList[Count] = option((64,), "Samples per replica.", "N,N")
     group_sizes: CommaList[Count] | None = option(
-        None, "Numbers of replicas to measure.", "N,N", names=GROUP_NAMES, usual="largest"
+        None, "Numbers of replicas to measure.", "N,N", usual="largest"
     )
     threads: Count | None = setting(None, HELP["threads"], "N", usual=USUAL_THREADS)
     warmup: Number = setting(10, "Warm-up steps.", "N")
     steps: Count = setting(50, "Timed steps.", "N")
     tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%")
-    metric: CommaList[str] = verdict_option(
-        ("images_per_second",),
+    metric: Annotated[CommaList[JudgedMetric], BeforeValidator(_each)] = verdict_option(
+        (("images_per_second", None),),
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
+        usual="images_per_second",
         repeated=True,
     )
     strict: bool = verdict_option(
@@ -84,37 +113,51 @@ class CheckOptions(MeasuringOptions, RowOptions, ScriptArguments):
         argument=True,
     )
     baseline: str | None = option(None, "Stored sweep to compare CANDIDATE with.", "DIR")
-    against: str | None = option(None, "Compare with this implementation.", "NAME")
+    against: MeasuredImplementation | None = option(
+        None, "Compare with this implementation.", "NAME"
+    )
     against_ref: str | None = option(None, "Compare with this Git revision of your code.", "REV")
     against_python: FilePath | None = option(
         None, "Compare with this Python, which has another torch or other packages.", "PATH"
     )
     config: FilePath | None = config_option()
-    name: str | None = name_option("Name of the results folder.", "the time and the command")
-    as_json: bool = json_option("Print the verdict as JSON on stdout.")
-    junit: FilePath | None = output_option(None, "Write the verdict as JUnit XML.", "FILE")
-    markdown: FilePath | None = output_option(None, "Write the verdict as Markdown.", "FILE")
+    junit: OutputFile | None = output_option(None, "Write the verdict as JUnit XML.", "FILE")
+    markdown: OutputFile | None = output_option(None, "Write the verdict as Markdown.", "FILE")
 
-    def require_one_baseline(self, typed: Collection[str]) -> None:
-        """Raises UsageError unless there is one thing to compare with, and for `typed` options that
-        would have no effect."""
-        self.require_script_or_nothing("a results folder")
-        stored = None if self.script_words else self.candidate
+    @property
+    def tolerances(self) -> dict[str, float]:
+        """The accepted slowdown of each metric: 0.03 for 3 %."""
+        return {name: self.tolerance if own is None else own for name, own in self.metric}
+
+    @model_validator(mode="after")
+    def _go_together(self) -> CheckOptions:
+        """Raise UsageError unless there is one thing to compare with, and for options that have no
+        effect."""
+        self.require_script_or_nothing()
+        names = [name for name, _ in self.metric]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        refuse_if(
+            twice is not None,
+            f"{option_words('metric')}: {twice} is listed twice; give it one tolerance",
+            "metric",
+        )
+        stored = None if self.script_and_arguments else self.candidate
         given = [name for name in BASELINES if getattr(self, name) is not None]
         is_stored = given == ["baseline"]
         if len(given) != 1 or is_stored != (stored is not None):
-            words = [f"{option_name(CheckOptions, name)} {getattr(self, name)}" for name in given]
-            script = f" {shlex.join(self.script_words)}" if self.script_words else ""
-            subject = f"{script or f' {stored}'} with" if script or stored else ""
-            against = "script --implementations ddp" if script else "NAME"
+            got = [option_words(name, getattr(self, name)) for name in given]
+            subject = f" {shlex.join(self.script_and_arguments) or stored} with"
             raise UsageError(
-                f"got {' '.join(words) or 'nothing'} to compare{subject}; expected one of "
-                f"--against-ref REV{script} (your code at a Git revision), --against-python "
-                f"PATH{script} (another environment), --against {against}{script} (an "
-                "implementation) and DIR --baseline DIR (stored results)"
+                f"got {', '.join(got) or 'nothing'} to compare{subject if self.candidate else ''}; "
+                f"expected one of {option_words('against_ref', 'REV')} (your code at a Git "
+                f"revision), {option_words('against_python', 'PATH')} (another environment), "
+                f"{option_words('against', 'NAME')} (an implementation), or "
+                f"{'candidate' if in_python() else 'CANDIDATE'} and "
+                f"{option_words('baseline', 'DIR')} (results folders)"
             )
         reason = f"{stored} is stored" if is_stored else "both sides are measured here"
-        wrong = {*typed} - {*OF_STORED} if is_stored else {*typed} & {"force"}
-        for name in sorted(wrong):
+        no_effect = self.model_fields_set - OF_STORED if is_stored else {"force"}
+        for name in sorted(no_effect & self.model_fields_set):
             shown = option_name(CheckOptions, name)
             refuse_if(True, f"{shown} has no effect, as {reason}; leave it out", name)
+        return self

@@ -1,199 +1,152 @@
-"""The options of the commands that read results: `report`, `plot`, `compare`, `project`."""
+"""Reads the options of a command from what was typed or called with, a config file and a preset."""
 
 from __future__ import annotations
 
-from functools import partial
+import shlex
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import TypeAdapter, ValidationError
 
-from dpbench.errors import UsageError
-from dpbench.options.bridge import Options, option
-from dpbench.options.shared import (
-    GROUP_NAMES,
-    RowFilter,
-    charts_option,
-    json_option,
-    output_option,
-    printed,
-    refuse_if,
-    results_argument,
-)
-from dpbench.options.types import CommaList, FilePath, Percent, one_of
-from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS
+from dpbench.errors import UnknownName, UsageError
+from dpbench.messages import option_words, printable, say
+from dpbench.options.model import Options, option_name, options_of
 
-TABLE_AND_PAGE = "page"
-"""The table on the terminal, and the page."""
-ENDINGS = {".csv": "csv", ".json": "json", ".md": "markdown", ".html": TABLE_AND_PAGE}
-"""Endings of the files that `report --output` writes, and what is in them."""
-Format = Literal["text", "markdown", "csv", "json"]
-ALL = "all"
-"""All charts."""
-GroupSize = Annotated[int, Field(ge=1, le=10_000_000)]
-LATENCY_US = 10.0
-"""Latency per message of a network of which only the bandwidth is given."""
-network_option = partial(option, None, panel="Network")
-
-
-class ReportOptions(RowFilter):
-    """Which results to show, and how."""
-
-    path: FilePath | None = results_argument()
-    format: Format | None = output_option(
-        None,
-        "Format: text, markdown, csv or json.",
-        "NAME",
-        usual="from the ending of --output, else text",
-    )
-    columns: str | None = output_option(
-        None, "Columns, by JSON key; seed: those of the torch-ddp gem.", "A,B,C"
-    )
-    charts: bool = charts_option()
-    as_json: bool = json_option("Same as --format json.")
-    output: FilePath | None = output_option(
-        None,
-        "Folder for the page, or a .html, .csv, .json or .md file.",
-        "PATH",
-        usual="PATH/report",
-    )
-    open: bool = output_option(False, "Open the page in the browser.")
-    verbose: bool = printed("Also print how to read the numbers.", names=("--verbose", "-v"))
-
-    @property
-    def rows_format(self) -> str | None:
-        """The format of rows for documents and programs; None for the table and the page."""
-        asked = next(iter(self._asked().values()), TABLE_AND_PAGE)
-        return None if asked == TABLE_AND_PAGE else asked
-
-    @property
-    def file(self) -> Path | None:
-        """The file that rows, or the page alone, are written into; None for a folder."""
-        path = self.output
-        return path if path and path.suffix and not path.is_dir() else None
-
-    def _asked(self) -> dict[str, str]:
-        """The format that each option asks for, by the option as it was typed."""
-        named = TABLE_AND_PAGE if self.format == "text" else self.format
-        ending = ENDINGS.get(self.file.suffix.lower()) if self.file else TABLE_AND_PAGE
-        found = {"--json": "json" if self.as_json else None, f"--format {self.format}": named}
-        found[f"--output {self.output}"] = ending if self.output else None
-        return {option: asked for option, asked in found.items() if asked is not None}
-
-    @model_validator(mode="after")
-    def _names_one_format_and_place(self) -> ReportOptions:
-        refuse_if(
-            self.file is not None and self.file.suffix.lower() not in ENDINGS,
-            f"--output {self.output}: expected a folder, or a file that ends in "
-            f"{', '.join(ENDINGS)}",
-        )
-        refuse_if(
-            len({*self._asked().values()}) > 1,
-            f"{' and '.join(self._asked())} ask for different formats; leave one out",
-        )
-        return self
+M = TypeVar("M", bound=Options)
+Given = Mapping[str, Any]
+"""Options that are not left at their defaults, by the names of their fields."""
+LONGEST_SHOWN = 60
+"""Characters of a wrong value that an error shows."""
+EXPECTED = {
+    **dict.fromkeys(
+        ("int_parsing", "int_type", "int_from_float", "int_parsing_size"), "a whole number"
+    ),
+    **dict.fromkeys(("float_parsing", "float_type", "finite_number"), "a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "a valid boolean, true or false"),
+    **dict.fromkeys(("path_type", "string_type"), "a name"),
+    **dict.fromkeys(("byte_size", "byte_size_unit"), "a size with its unit, such as 4B or 25MiB"),
+    "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "at most {le:,.0f}",
+    "multiple_of": "a multiple of {multiple_of:g} bytes",
+    "literal_error": "{expected}",
+    "too_long": "at most {max_length} of them",
+}
+"""What errors of pydantic expected, by their type."""
 
 
-class PlotOptions(RowFilter):
-    """Which charts to draw, of which results, and where to."""
+def read_options(
+    model: type[M], given: Given, find_preset: Callable[[str], Path] | None = None
+) -> M:
+    """Validate the options that are given, above those of --config, and of --preset below it.
 
-    kinds: CommaList[Annotated[str, one_of((*CHARTS, ALL))]] = option(
-        (ALL,), "Charts, comma-separated, or all.", "KIND", argument=True
-    )
-    path: FilePath | None = results_argument()
-    format: CommaList[Annotated[str, one_of(tuple(IMAGE_FORMATS))]] = output_option(
-        ("png", "svg"), "Image formats: png, svg, pdf.", "A,B"
-    )
-    output: FilePath | None = output_option(
-        None, "Folder for the charts.", "FOLDER", usual="PATH/report/charts"
-    )
+    Says what a preset asks for. Raises UsageError that names the option, what was given, what was
+    expected, and the file or preset that has it.
+    """
+    layers: list[tuple[str, Given]] = []
+    if find_preset is not None and (preset := given.get("preset")) is not None:
+        source = f"{option_words('preset')} {preset}: "
+        layers.append((source, keyed(model, source, read_file(find_preset(preset)))))
+        say(f"{source}{shlex.join(model(**layers[0][1]).command_line())}")
+    if (config := given.get("config")) is not None:
+        source = f"{config}: "
+        layers.append((source, keyed(model, source, read_file(Path(config)))))
+    typed = {name: value for name, value in given.items() if name not in ("preset", "config")}
+    layers.append(("", typed))
+    values = {name: value for _, layer in layers for name, value in layer.items()}
+    sources = {name: source for source, layer in layers for name in layer}
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        field = str(error.errors()[0]["loc"][0])
+        wrong = UsageError(f"{option_name(model, field)}: {_problem(error)}", about=(field,))
+    except UsageError as error:
+        wrong = error
+    source = next(filter(None, (sources.get(field) for field in wrong.about)), "")
+    raise UsageError(f"{source}{wrong}", wrong.about) from None
 
-    @model_validator(mode="after")
-    def _names_a_folder(self) -> PlotOptions:
-        if self.output is not None and self.output.suffix.lower()[1:] in IMAGE_FORMATS:
-            raise UsageError(
-                f"--output {self.output}: expected a folder; --format chooses the image format"
+
+def read_value(name: str, kind: Any, value: Any) -> Any:
+    """Validate one value that no model holds; raises UsageError that begins with `name`."""
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise UsageError(f"{name}: {_problem(error)}") from None
+
+
+def _problem(error: ValidationError) -> str:
+    """What the first wrong value was and what was expected, by all alternatives of its type."""
+    errors = error.errors(include_url=False)
+    wrong = errors[0]["input"]
+    got = f"got {printable(repr(wrong), LONGEST_SHOWN)}"
+    if errors[0]["type"] == "value_error":
+        return f"{got}; {errors[0]['ctx']['error']}"
+    alternatives = [
+        EXPECTED.get(one["type"], one["msg"]).format(**one.get("ctx", {}))
+        for one in errors
+        if one["input"] is wrong
+    ]
+    expected = ", or ".join(dict.fromkeys(alternatives))
+    return f"{got}; expected {expected}"
+
+
+def keyed(
+    model: type[Options], source: str, given: Mapping[str, Any], *, of_python: bool = False
+) -> dict[str, Any]:
+    """What a file, or a call `of_python`, gives by field: every name of an option is accepted.
+
+    None leaves an option out. Raises UsageError for a key that is not known, with the nearest that
+    is, for one that belongs to the command line, and for two names of one option.
+    """
+    elsewhere = ("shell",) if of_python else ("shell", "call")
+    options = options_of(model)
+    fields = {
+        name.lstrip("-").replace("-", "_"): field
+        for field, info in options.items()
+        for name in (field, info.name, *info.also)
+    }
+    known = [key for key, field in fields.items() if options[field].scope not in elsewhere]
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        key = str(name).lstrip("-").replace("-", "_")
+        if key in fields and key not in known:
+            raise UsageError(f"{source}{name} is an option of the command line only")
+        if key not in known:
+            what, between = ("argument of", "_") if of_python else ("key in", "-")
+            raise UnknownName(
+                f"{what} {source.rstrip(': ')}", name, [k.replace("_", between) for k in known]
             )
-        return self
+        if value is not None and fields[key] in found:
+            raise UsageError(f"{source}{name} is given twice, under two names; name it once")
+        if value is not None:
+            found[fields[key]] = value
+    return found
 
 
-class CompareOptions(Options):
-    """The two sides of a comparison, what is compared, and how it is shown."""
+def read_file(path: Path) -> dict[str, Any]:
+    """The options in a TOML or YAML file; values of YAML stay the text that they are.
 
-    baseline: str | None = option(
-        None,
-        "Baseline: a results folder, or a part of one as DIR:key=value,key=value.",
-        "A",
-        usual="the second-latest in results/",
-        argument=True,
-    )
-    candidate: str | None = option(
-        None,
-        "Candidate, written in the same way.",
-        "B",
-        usual="the latest in results/",
-        argument=True,
-    )
-    metric: CommaList[str] = option(
-        ("images_per_second",), "Metrics, e.g. images_per_second,peak_memory_bytes.", "A,B,C"
-    )
-    within: Percent = option(0.03, "Difference that counts as the same.", "X%", usual="3%")
-    force: bool = option(False, "Compare even if the environments differ.")
-    as_json: bool = json_option()
+    Raises UsageError that names the file.
+    """
+    import tomllib
 
-    @model_validator(mode="after")
-    def _names_two_sides(self) -> CompareOptions:
-        refuse_if(
-            self.baseline is not None and self.candidate is None,
-            f"compare {self.baseline}: name the candidate, too: dpbench compare A B",
-        )
-        return self
+    import yaml
 
-
-class ProjectOptions(RowFilter):
-    """What to project, and on which network."""
-
-    topology: str | None = network_option(
-        "Simulate on a network: a preset such as h100-nvswitch-ndr, or a TOML file.",
-        "NAME|FILE.toml",
-    )
-    bandwidth: Annotated[float, Field(gt=0, le=1e6)] | None = network_option(
-        f"Simulate a network of this bandwidth per replica, with {LATENCY_US:g} µs per message.",
-        "GB/s",
-    )
-    path: FilePath = option(
-        ..., "Results folder, or a CSV file of group sizes and speeds.", "PATH", argument=True
-    )
-    group_sizes: CommaList[GroupSize] | None = option(
-        None,
-        "Numbers of replicas.",
-        "N,N",
-        names=GROUP_NAMES,
-        usual="the measured ones, 2 and 4 times the largest; on a network 8, 64, 1000",
-    )
-    ranks_per_node: GroupSize | None = option(
-        None,
-        "Replicas that fit one node; beyond it, steps take longer.",
-        "N",
-        usual="the GPUs of the measured machine; not known for CPUs and published tables",
-    )
-    as_json: bool = json_option("Print one JSON object.")
-    verbose: bool = printed("Also print the assumptions.", names=("--verbose", "-v"))
-
-    @property
-    def simulates(self) -> bool:
-        """Whether a network is named."""
-        return self.topology is not None or self.bandwidth is not None
-
-    @model_validator(mode="after")
-    def _names_one_network(self) -> ProjectOptions:
-        refuse_if(
-            self.topology is not None and self.bandwidth is not None,
-            "--topology and --bandwidth both name a network; give one of them",
-        )
-        refuse_if(
-            self.simulates and self.ranks_per_node is not None,
-            "--ranks-per-node is for predictions without a network; a network has its own: give "
-            "ranks_per_node in its TOML file",
-        )
-        return self
+    kind = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML"}.get(path.suffix.lower())
+    option = f"{option_words('config')} {path}"
+    if kind is None:
+        raise UsageError(f"{option}: expected a name that ends in .yaml, .yml or .toml")
+    try:
+        text = path.read_text(encoding="utf-8")
+        # YAML itself would make 8 of 010, false of off and 90 of 1:30.
+        content = tomllib.loads(text) if kind == "TOML" else yaml.load(text, yaml.BaseLoader)
+    except OSError as error:
+        raise UsageError(f"{option}: {error.strerror}") from None
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise UsageError(f"{path} is not {kind}: {' '.join(str(error).split())}") from None
+    if content in (None, ""):
+        return {}
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: expected options, as in 'batch-size: 32'")
+    return {key: None if value in ("", "null", "~") else value for key, value in content.items()}

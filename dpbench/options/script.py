@@ -8,13 +8,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
 
-from dpbench.options.bridge import Options, option, option_name
-from dpbench.options.shared import measurement_option, refuse_if
+from dpbench.options.model import Options, option, option_name, refuse_if
+from dpbench.options.shared import measurement_option
 from dpbench.specs.axes import AXES, PLACEHOLDERS
 from dpbench.specs.configuration import PLACEHOLDER
 from dpbench.specs.workload import behind_options
 
-Words = Annotated[tuple[str, ...], BeforeValidator(tuple)]
 WARMUP = 10
 """Warm-up steps of a script: torch's wrapper and loader workers settle in the first ones."""
 SCRIPT_WINDOW_SECONDS = 0.5
@@ -22,14 +21,14 @@ SCRIPT_WINDOW_SECONDS = 0.5
 more than longer ones."""
 FEWEST_STEPS = 20
 """Fewest steps that are timed as they are: two segments of a round."""
-FOREIGN = frozenset(
+NOT_OF_SCRIPTS = frozenset(
     {
         *("arch", "data", "data_dir", "preset", "nnodes", "node_rank", "rdzv_endpoint"),
         *("scaling", "sync_every", "comm_hook", "batched_copy", "overlap"),
         *("prefetch", "lr_scaling"),
     }
 )
-"""Options that say nothing of a script, by their fields."""
+"""Options that a training script decides itself."""
 
 
 def is_script(word: str) -> bool:
@@ -37,46 +36,43 @@ def is_script(word: str) -> bool:
     return word.endswith(".py") and not Path(word).is_dir()
 
 
-class ScriptArguments(Options):
-    """The arguments of a script, which the first positional argument of the command names."""
+class TrainingScript(Options):
+    """A training script, which the first positional argument of the command names."""
 
-    first: ClassVar[str] = "script"
+    named_by: ClassVar[str] = "script"
     """The field of that argument."""
-    arguments: Words = option(
+    arguments: Annotated[tuple[str, ...], BeforeValidator(tuple)] = option(
         (), "Arguments of the script.", "ARGUMENTS", argument=True, repeated=True, hidden=True
     )
     module: bool = measurement_option(
-        False, "The script is a module, as in python -m.", names=("--module", "-m")
+        False, "The script is a module, as in python -m.", also=("-m",)
     )
 
     @property
-    def script_words(self) -> tuple[str, ...]:
-        """The script and its arguments, or "-m", the module and its arguments; () without one."""
-        named = getattr(self, self.first)
+    def script_and_arguments(self) -> tuple[str, ...]:
+        """What python would get: ("train.py", "--lr", "1"), ("-m", "package.train"), or nothing."""
+        named = getattr(self, self.named_by)
         if named is None or not (self.module or is_script(str(named))):
             return ()
         return (*("-m",) * self.module, str(named), *self.arguments)
 
-    def words(self) -> list[str]:
-        words, script = super().words(), self.script_words[self.module :]
-        return [*words[: len(words) - len(script)], *behind_options(script)]
+    def command_line(self) -> list[str]:
+        found, script = super().command_line(), self.script_and_arguments[self.module :]
+        return [*found[: len(found) - len(script)], *behind_options(script)]
 
-    def require_script_or_nothing(self, after: str) -> None:
-        """Raises UsageError for -m without a module, and for words `after` what is no script."""
-        refuse_if(self.module and not self.script_words, "-m: expected the name of a module")
-        extra = self.arguments[0] if self.arguments and not self.script_words else ""
-        refuse_if(
-            bool(extra),
-            f"unexpected argument {extra}; after {after} there are options only",
-            "arguments",
-        )
+    def require_script_or_nothing(self) -> None:
+        """Raise UsageError for -m without a module, and for arguments of what is no script."""
+        if not self.script_and_arguments:
+            refuse_if(self.module, "-m: expected the name of a module")
+            extra = " ".join(self.arguments[:1])
+            refuse_if(bool(extra), f"unexpected argument {extra}; only a script has arguments")
 
     def require_settings_of_scripts(self) -> None:
-        """Raises UsageError for options that have no effect on a script, and for placeholders
+        """Raise UsageError for options that have no effect on a script, and for placeholders
         without values."""
-        places = {place for word in self.script_words for place in PLACEHOLDER.findall(word)}
+        places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
         given = self.model_fields_set
-        for name in sorted(given & FOREIGN):
+        for name in sorted(given & NOT_OF_SCRIPTS):
             shown = option_name(type(self), name)
             refuse_if(True, f"{shown}: a training script decides that itself; leave it out", name)
         for place, setting in PLACEHOLDERS.items():

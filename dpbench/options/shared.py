@@ -1,4 +1,7 @@
-"""Options that several commands have: models to inherit from, and single declarations."""
+"""Parts of models that several commands have, and single declarations.
+
+A class here is a part; the class of a command is called `…Options` and stands in its own module.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,15 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from dpbench.data.registry import DATASETS, is_function
-from dpbench.errors import UsageError, expected_name
-from dpbench.options.bridge import Options, Scope, option
+from dpbench.errors import expected_name
+from dpbench.messages import option_words
+from dpbench.options.model import Options, option, refuse_if
 from dpbench.options.types import (
+    ArchitectureList,
     Code,
-    CodeList,
     CommaList,
     Count,
+    Duration,
     FilePath,
     Gpus,
     one_of,
@@ -44,6 +49,8 @@ LARGEST: Literal["max"] = "max"
 """The word for the largest batch size that fits, and for the largest group."""
 ARCHITECTURE = "mnist_cnn"
 """The default architecture."""
+REPETITIONS = 4
+"""Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
 HELP = {
     "arch": "Model: a name from 'dpbench list', or file.py:function.",
     "backends": "gloo, nccl, shm (alias: cpu), nccl-legacy or nccl2.",
@@ -62,8 +69,6 @@ HELP = {
 """Help of options that several commands have."""
 USUAL_THREADS = "cores ÷ largest group"
 USUAL_BACKEND = "nccl with CUDA, else gloo"
-BATCH_NAMES = ("--batch-sizes", "--batch-size")
-GROUP_NAMES = ("--group-sizes", "--group-size")
 
 Repetitions = Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
 Implementation = Annotated[str, one_of(tuple(BUILT_IN))]
@@ -90,30 +95,21 @@ DatasetName = Annotated[Code, AfterValidator(_dataset)]
 """The same, or a user's "file.py:function"."""
 
 
-def config_option(scope: Scope = "call") -> Any:
+def config_option() -> Any:
     """The option --config."""
     text = "Read options from a TOML or YAML file."
-    return option(None, text, "FILE", names=("--config", "-f"), scope=scope)
+    return option(None, text, "FILE", also=("-f",), scope="call")
 
 
-def name_option(help: str, usual: str) -> Any:
-    """The option for the name of a results folder."""
-    return option(None, help, "NAME", usual=usual, scope="call")
-
-
-def json_option(help: str = "Print JSON on stdout, the rest on stderr.") -> Any:
+def json_option() -> Any:
     """The option --json. Its field has another name, as pydantic's models have a `json`."""
-    return option(False, help, names=("--json",), scope="shell")
+    text = "Print JSON on stdout, the rest on stderr."
+    return option(False, text, name="--json", scope="shell")
 
 
 def charts_option() -> Any:
-    """The option --charts, or --no-charts."""
-    return output_option(True, "Draw charts.", names=("--charts/--no-charts",))
-
-
-def time_limit_option(of: str) -> Any:
-    """The option --time-limit."""
-    return measurement_option(300.0, f"Time limit {of}.", "TIME", usual="5m")
+    """The options --charts and --no-charts."""
+    return output_option(True, "Draw charts.")
 
 
 def results_argument(
@@ -123,50 +119,54 @@ def results_argument(
     return option(None, help, metavar, usual="the latest in results/", argument=True)
 
 
-def gpus_option(help: str = HELP["gpus"]) -> Any:
+def gpus_option() -> Any:
     """The option --gpus."""
-    return option(None, help, "N|I,J", usual="all, or one per core")
+    return option(None, HELP["gpus"], "N|I,J", usual="all, or one per core")
 
 
-class MeasuringOptions(Options):
-    """What commands that measure have in common."""
+class Measuring(Options):
+    """How a command measures, and where its results go."""
 
+    repetitions: Repetitions = measurement_option(
+        REPETITIONS, "Runs of each row in fresh processes.", "N"
+    )
+    time_limit: Duration = measurement_option(300.0, "Time limit of each run.", "TIME", usual="5m")
     oversubscribe: bool = machine_option(False, HELP["oversubscribe"])
     results_dir: FilePath = output_option(
         Path("results"), "Directory for results folders.", "DIR", scope="call"
     )
-    quiet: bool = printed("Show no progress.", names=("--quiet", "-q"))
+    name: str | None = option(
+        None,
+        "Name of the results folder.",
+        "NAME",
+        usual="the time and what is measured",
+        scope="call",
+    )
+    quiet: bool = printed("Show no progress.", also=("-q",))
+    as_json: bool = json_option()
 
 
-class RowOptions(Options):
+class MeasuredRows(Options):
     """The measured rows, every combination of these, and their samples."""
 
-    arch: CodeList = option((ARCHITECTURE,), HELP["arch"], "A,B")
-    gpus: Gpus | None = gpus_option(
-        "GPUs, or ids (0,1), of the largest group; without CUDA, CPU replicas."
-    )
+    arch: ArchitectureList = option((ARCHITECTURE,), HELP["arch"], "A,B")
+    gpus: Gpus | None = gpus_option()
     implementations: CommaList[MeasuredImplementation] | None = option(
         None,
         "Implementations; see 'dpbench list implementations'.",
         "A,B",
-        names=("--implementations", "--implementation"),
         usual="dp,ddp,torch-ddp,single, and independent at the largest group size",
     )
     backends: CommaList[Backend] | None = option(
-        None,
-        HELP["backends"],
-        "A,B",
-        names=("--backends", "--backend", "--sync-backend"),
-        usual=USUAL_BACKEND,
+        None, HELP["backends"], "A,B", also=("--sync-backend",), usual=USUAL_BACKEND
     )
     batch_sizes: CommaList[Size] = option(
-        (32, 64, 128), "Samples per replica; max: the largest that fits.", "N,N", names=BATCH_NAMES
+        (32, 64, 128), "Samples per replica; max: the largest that fits.", "N,N"
     )
     group_sizes: CommaList[Size] | None = option(
         None,
         "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
-        names=GROUP_NAMES,
         usual="1 to --gpus; above 4: 1, 2, 4, …",
     )
     data: DatasetName | None = data_option(
@@ -182,51 +182,35 @@ class RowFilter(Options):
     """The rows of results to keep; None for all."""
 
     implementations: CommaList[str] | None = filter_option(
-        "Show only these implementations.", "A,B", names=("--implementations", "--implementation")
+        "Show only these implementations.", "A,B"
     )
-    backends: CommaList[str] | None = filter_option(
-        "Show only these backends.", "A,B", names=("--backends", "--backend")
-    )
+    backends: CommaList[str] | None = filter_option("Show only these backends.", "A,B")
     group_sizes: CommaList[Count] | None = filter_option(
-        "Show only these numbers of replicas.", "N,N", names=GROUP_NAMES
+        "Show only these numbers of replicas.", "N,N"
     )
-    batch_sizes: CommaList[Count] | None = filter_option(
-        "Show only these batch sizes.", "N,N", names=BATCH_NAMES
-    )
+    batch_sizes: CommaList[Count] | None = filter_option("Show only these batch sizes.", "N,N")
 
     def passes(self, row: Any) -> bool:
         """Whether a row of results is one of those."""
-        values = row_values(row)
-        wanted = {name: getattr(self, name) for name in values}
-        return all(wanted[name] is None or values[name] in wanted[name] for name in values)
+        wanted = {name: getattr(self, name) for name in RowFilter.model_fields}
+        return all(values is None or row_value(row, n) in values for n, values in wanted.items())
 
 
-def row_values(row: Any) -> dict[str, Any]:
-    """Values of a row of results for the fields of a RowFilter."""
-    return {
-        "implementations": row.implementation,
-        "backends": row.backend,
-        "group_sizes": row.group_size,
-        "batch_sizes": row.batch_size,
-    }
-
-
-def refuse_if(wrong: bool, message: str, *about: str) -> None:
-    """Raises UsageError that is about these options."""
-    if wrong:
-        raise UsageError(message, about=about)
+def row_value(row: Any, field: str) -> Any:
+    """The value of a row of results that a field of a RowFilter chooses by."""
+    return getattr(row, field.removesuffix("s"))
 
 
 def refuse_graphs_that_accumulate(modes: Collection[str], counts: Collection[int]) -> None:
-    """Raises UsageError for micro-steps that a CUDA graph replays: each replay overwrites the
+    """Raise UsageError for micro-steps that a CUDA graph replays: each replay overwrites the
     gradients of the one before (pytorch issue 169545)."""
-    graphed = [mode for mode in modes if mode in GRAPHED_MODES]
-    several = [count for count in counts if count > 1]
+    graphed = tuple(mode for mode in modes if mode in GRAPHED_MODES)
+    several = tuple(count for count in counts if count > 1)
     refuse_if(
         bool(graphed and several),
-        f"--compile {','.join(graphed)} with --accumulate {','.join(map(str, several))}: CUDA "
-        "graphs overwrite the gradients of earlier micro-batches; expected --compile default or "
-        "none, or --accumulate 1",
+        f"{option_words('compile', graphed)} with {option_words('accumulate', several)}: CUDA "
+        "graphs overwrite the gradients of earlier micro-batches; expected "
+        f"{option_words('compile', 'default')} or none, or {option_words('accumulate', 1)}",
         *("compile", "accumulate"),
     )
 
@@ -234,13 +218,14 @@ def refuse_graphs_that_accumulate(modes: Collection[str], counts: Collection[int
 def require_setting(
     field: str, asked: str, implementations: Collection[str], *, chosen: str
 ) -> None:
-    """Raises UsageError for a setting that none of the implementations has.
+    """Raise UsageError for a setting that none of the implementations has.
 
     `asked` is its option with the value; `chosen` the option that names the implementations.
     """
     having = [name for name, traits in IMPLEMENTATIONS.items() if traits.has_setting(field)]
     refuse_if(
         not {*having} & {*implementations},
-        f"{asked}: expected --{chosen} with {' or '.join(having)}, got {','.join(implementations)}",
+        f"{asked}: expected {option_words(chosen)} with {' or '.join(having)}, got "
+        f"{','.join(implementations)}",
         *(field, chosen),
     )

@@ -9,14 +9,14 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from dpbench.data.registry import is_function
+from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.bridge import option
-from dpbench.options.script import FEWEST_STEPS, ScriptArguments
-from dpbench.options.shared import HELP, LARGEST, output_option, printed, refuse_if
+from dpbench.options.model import option, refuse_if
+from dpbench.options.script import FEWEST_STEPS, TrainingScript
+from dpbench.options.shared import HELP, LARGEST, output_option, printed
 from dpbench.options.types import (
     CommaList,
     Count,
-    Duration,
     FilePath,
     Megabytes,
     Number,
@@ -39,8 +39,6 @@ WINDOW_SECONDS = 1.0
 """Time that a window fills where --steps is not given; it has at least FEWEST_STEPS."""
 STEPS = 50
 """Steps where the samples of a window must be known before it begins."""
-REPETITIONS = 4
-"""Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
 OF_SCRIPTS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)
 """The implementations that a training script can be measured with."""
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
@@ -53,7 +51,7 @@ axis = partial(option, panel="Settings to compare (each takes a list)")
 node_option = partial(option, None, panel="Several nodes", scope="shell")
 
 
-class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
+class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     """Every option of a sweep; None leaves it to dpbench, which decides by machine and data."""
 
     script: str | None = option(
@@ -63,15 +61,13 @@ class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
         ("weak",), "Fix the batch size per replica (weak) or per group (strong).", "weak,strong"
     )
     optimizer: CommaList[shared.Optimizer] = axis(
-        ("sgd",), HELP["optimizer"], "A,B", names=("--optimizer", "--optimizers")
+        ("sgd",), HELP["optimizer"], "A,B", also=("--optimizers",)
     )
-    lr: CommaList[Positive] = axis((0.01,), "Learning rate.", "X,X", names=("--lr", "--lrs"))
+    lr: CommaList[Positive] = axis((0.01,), "Learning rate.", "X,X", also=("--lrs",))
     seed: CommaList[Number] = axis(
-        (0,), "Seed for weights and sample order.", "N,N", names=("--seed", "--seeds")
+        (0,), "Seed for weights and sample order.", "N,N", also=("--seeds",)
     )
-    dtypes: CommaList[shared.Dtype] = axis(
-        ("f32",), HELP["dtypes"], "A,B", names=("--dtypes", "--dtype")
-    )
+    dtypes: CommaList[shared.Dtype] = axis(("f32",), HELP["dtypes"], "A,B")
     compile: CommaList[shared.CompileMode] = axis(("none",), HELP["compile"], "A,B")
     accumulate: CommaList[Count] = axis((1,), HELP["accumulate"], "N,N")
     sync_every: CommaList[Count] = axis((1,), HELP["sync_every"], "N,N")
@@ -88,7 +84,7 @@ class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
         ("none",),
         "Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
         "A,B",
-        names=("--comm-hook", "--comm-hooks"),
+        also=("--comm-hooks",),
     )
     batched_copy: CommaList[OnOff] = axis(
         (None,),
@@ -119,20 +115,9 @@ class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
         None, "Timed steps.", "N,N", usual=f"enough for one second, or {STEPS}"
     )
 
-    repetitions: shared.Repetitions = shared.measurement_option(
-        REPETITIONS, "Runs of each row in fresh processes.", "N"
-    )
     lr_scaling: shared.LrRule = shared.measurement_option("none", HELP["lr_scaling"], "RULE")
-    time_limit: Duration = shared.time_limit_option("of each trial")
     stop_after_failure: bool = shared.measurement_option(
         False, "Skip the larger group sizes of a row that failed."
-    )
-    single: bool = option(
-        True,
-        f"Measure {SINGLE} as the baseline; a check does without.",
-        names=("--single/--no-single",),
-        scope="shell",
-        hidden=True,
     )
     debug: bool = shared.machine_option(False, HELP["debug"], scope="shell")
     nnodes: Count | None = node_option("Number of nodes; run the command on each.", "N")
@@ -143,20 +128,16 @@ class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
     )
     dry_run: bool = printed("Print the plan and its estimated time, and exit.")
     charts: bool = shared.charts_option()
-    verbose: bool = printed("Also print notes.", names=("--verbose", "-v"))
-    name: str | None = shared.name_option(
-        "Name of the results folder.", "the time and the architecture"
-    )
+    verbose: bool = printed("Also print notes.", also=("-v",))
     preset: str | None = option(
         None, "Start from a preset: quick, ci, full or paper.", "NAME", scope="call"
     )
-    config: FilePath | None = shared.config_option(scope="shell")
-    as_json: bool = shared.json_option()
+    config: FilePath | None = shared.config_option()
 
     @property
     def measured_implementations(self) -> tuple[str, ...]:
         """The implementations that are asked for, or the default ones."""
-        usual = (SCRIPT,) if self.script_words else DEFAULT_IMPLEMENTATIONS
+        usual = (SCRIPT,) if self.script_and_arguments else DEFAULT_IMPLEMENTATIONS
         return self.implementations or (*usual, INDEPENDENT)
 
     @property
@@ -194,67 +175,70 @@ class SweepOptions(shared.MeasuringOptions, shared.RowOptions, ScriptArguments):
 
     @model_validator(mode="after")
     def _go_together(self) -> SweepOptions:
-        """Raises UsageError for options that contradict each other, or would have no effect."""
+        """Raise UsageError for options that contradict each other, or would have no effect."""
         names = self.measured_implementations
         self._check_script(names)
         for field, axis in AXES.items():
             default = type(self).model_fields[axis.name].default
-            if field in OPTIONAL_SETTINGS and (values := getattr(self, axis.name)) != default:
-                asked = f"{axis.option} {axis.text(values)}"
+            values = getattr(self, axis.name)
+            if field in OPTIONAL_SETTINGS and values != default:
+                asked = f"{option_words(axis.name)} {axis.text(values)}"
                 shared.require_setting(field, asked, names, chosen="implementations")
         refuse_if(
             bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in names),
-            f"--backends {','.join(self.backends or ())}: none of the implementations "
-            f"{', '.join(names)} has a choice of backend; leave --backends out",
+            f"{option_words('backends', self.backends)}: none of the implementations "
+            f"{', '.join(names)} has a choice of backend; leave it out",
             *("backends", "implementations"),
         )
         shared.refuse_graphs_that_accumulate(self.compile, self.accumulate)
         for every in self.sync_every:
             refuse_if(
                 any(n % every for n in self.timed_steps),
-                f"--sync-every {every}: the timed window must hold whole periods; expected --steps "
-                f"to be a multiple of {every}",
+                f"{option_words('sync_every', every)}: the timed window must hold whole periods; "
+                f"expected {option_words('steps')} to be a multiple of {every}",
                 *("sync_every", "steps"),
             )
         refuse_if(
             self.has_own_data and None in self.loading,
-            f"--prefetch resident: the samples of {self.data} may not fit on the device; "
-            "expected 0 (each step loads its own), or the number of steps to load ahead",
+            f"{option_words('prefetch', 'resident')}: the samples of {self.data} may not fit on "
+            "the device; expected 0 (each step loads its own), or the number of steps to load "
+            "ahead",
             *("prefetch", "data"),
         )
         refuse_if(
-            any(self.data_workers) and not any(self.loading) and not self.script_words,
-            f"--data-workers {','.join(map(str, self.data_workers))}: workers need "
-            "--prefetch of 1 or more, such as --prefetch 2",
+            any(self.data_workers) and not any(self.loading) and not self.script_and_arguments,
+            f"{option_words('data_workers', self.data_workers)}: workers need "
+            f"{option_words('prefetch')} of 1 or more, such as {option_words('prefetch', 2)}",
             *("data_workers", "prefetch"),
         )
         refuse_if(
             self.resume and self.name is None,
-            "--resume needs the --name of the sweep to finish",
+            f"{option_words('resume')} needs the {option_words('name')} of the sweep to finish",
             "resume",
         )
         return self
 
     def _check_script(self, names: Sequence[str]) -> None:
-        """Raises UsageError for options that a script does not have, or that only a script has."""
+        """Raise UsageError for options that a script does not have, or that only a script has."""
         refuse_if(
-            self.script is not None and not self.script_words,
+            self.script is not None and not self.script_and_arguments,
             f"script: got {self.script!r}; expected a training script, whose name ends in .py, or "
             "-m and a module",
             "script",
         )
-        self.require_script_or_nothing("the options")
-        if self.script_words:
+        self.require_script_or_nothing()
+        if self.script_and_arguments:
             self.require_settings_of_scripts()
             refuse_if(
                 self.searches_batch,
-                f"--batch-sizes {LARGEST}: it is not looked for with a script; expected numbers",
+                f"{option_words('batch_sizes', LARGEST)}: it is not looked for with a script; "
+                "expected numbers",
                 "batch_sizes",
             )
         for name in names:
             refuse_if(
-                name not in OF_SCRIPTS if self.script_words else name == SCRIPT,
-                f"--implementations {name}: a training script can be measured with "
+                name not in OF_SCRIPTS if self.script_and_arguments else name == SCRIPT,
+                f"{option_words('implementations', name)}: a training script can be measured with "
                 f"{', '.join(OF_SCRIPTS)}, and only a training script with {SCRIPT}",
                 "implementations",
             )

@@ -7,10 +7,21 @@ from pathlib import Path
 
 from pydantic import model_validator
 
+from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.bridge import Options, option
-from dpbench.options.shared import HELP, output_option, printed, refuse_if, setting
-from dpbench.options.types import Code, Count, Duration, FilePath, Gpus, Megabytes, Number, Positive
+from dpbench.options.model import Options, option, refuse_if
+from dpbench.options.shared import HELP, output_option, printed, setting
+from dpbench.options.types import (
+    ArchitectureName,
+    Count,
+    Duration,
+    FilePath,
+    Gpus,
+    Megabytes,
+    Number,
+    OutputFile,
+    Positive,
+)
 from dpbench.specs.training import Balance, Evaluation, LastWindow, TrainingRun
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -20,7 +31,7 @@ training_option = partial(option, panel="Training")
 class TrainOptions(Options):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
-    arch: Code = option(shared.ARCHITECTURE, HELP["arch"], "NAME")
+    arch: ArchitectureName = option(shared.ARCHITECTURE, HELP["arch"], "NAME")
     gpus: Gpus | None = option(None, HELP["gpus"], "N|I,J", usual="all, or 1 CPU")
     implementation: shared.Implementation = option(
         "ddp", "Implementation; see 'dpbench list implementations'.", "NAME"
@@ -29,7 +40,7 @@ class TrainOptions(Options):
         None,
         HELP["backends"],
         "NAME",
-        names=("--backend", "--sync-backend"),
+        also=("--sync-backend",),
         usual=shared.USUAL_BACKEND,
     )
     batch_size: Count = option(64, "Samples per replica and micro-step.", "N")
@@ -47,7 +58,7 @@ class TrainOptions(Options):
     seed: Number = setting(0, "Seed for weights, sample order and dropout.", "N")
     dtype: shared.Dtype = setting("f32", HELP["dtypes"], "NAME")
     compile: shared.CompileMode = setting("none", HELP["compile"], "MODE")
-    accumulate: Count = setting(1, HELP["accumulate"], "N", names=("--accumulate", "--grad-accum"))
+    accumulate: Count = setting(1, HELP["accumulate"], "N", also=("--grad-accum",))
     sync_every: Count | None = setting(None, HELP["sync_every"], "N", usual="1")
     bucket_cap_mb: Megabytes | None = setting(
         None, "Bucket size in MiB (ddp, torch-ddp).", "X", usual="1, then 25"
@@ -94,7 +105,7 @@ class TrainOptions(Options):
     runs_dir: FilePath = output_option(
         Path("runs"), "Directory for run folders.", "DIR", scope="call"
     )
-    checkpoint: FilePath | None = output_option(
+    checkpoint: OutputFile | None = output_option(
         None, "Also write each checkpoint to this file.", "FILE"
     )
     checkpoint_every: Count | None = output_option(
@@ -107,18 +118,22 @@ class TrainOptions(Options):
     dry_run: bool = printed("Print the size of a step and exit.")
     memory: bool = printed("Print each rank's memory at the end.")
     json_lines: bool = printed("Print the log as JSON Lines on stdout.")
-    quiet: bool = printed("Print only the result.", names=("--quiet", "-q"))
+    quiet: bool = printed("Print only the result.", also=("-q",))
     local_rank: str | None = output_option(
         None,
         "Appended by torch.distributed.launch, and ignored: LOCAL_RANK says the same.",
-        names=("--local-rank", "--local_rank"),
+        also=("--local_rank",),
         scope="shell",
         hidden=True,
     )
     preset: str | None = option(None, "Start from a preset: torch-ddp.", "NAME", scope="call")
     config: FilePath | None = shared.config_option()
-    name: str | None = shared.name_option(
-        "Name of the run folder.", "the time and the architecture"
+    name: str | None = option(
+        None,
+        "Name of the run folder.",
+        "NAME",
+        usual="the time and the architecture",
+        scope="call",
     )
     as_json: bool = shared.json_option()
 
@@ -141,36 +156,32 @@ class TrainOptions(Options):
 
     @model_validator(mode="after")
     def _go_together(self) -> TrainOptions:
-        """Raises UsageError for options that contradict each other, or would have no effect."""
+        """Raise UsageError for options that contradict each other, or would have no effect."""
         for field in ("sync_every", "bucket_cap_mb"):
             if (value := getattr(self, field)) is not None:
-                asked = f"--{field.replace('_', '-')} {value:g}"
+                asked = option_words(field, value)
                 shared.require_setting(
                     field, asked, (self.implementation,), chosen="implementation"
                 )
         refuse_if(
             self.backend is not None and IMPLEMENTATIONS[self.implementation].backend is not None,
-            f"--backend {self.backend}: {self.implementation} has no choice of backend; leave "
-            "--backend out, or take an implementation that has one, such as ddp",
+            f"{option_words('backend', self.backend)}: {self.implementation} has no choice of "
+            "backend; leave it out, or take an implementation that has one, such as ddp",
             *("backend", "implementation"),
         )
         shared.refuse_graphs_that_accumulate((self.compile,), (self.accumulate,))
+        scaling = option_words("lr_scaling", "none")
         refuse_if(
             self.lr_warmup > 0 and self.lr_scaling == "none",
-            f"--lr-warmup {self.lr_warmup}: the rate rises from --lr to the scaled one, and with "
-            "--lr-scaling none they are the same; add --lr-scaling linear or sqrt",
+            f"{option_words('lr_warmup', self.lr_warmup)}: the rate rises from "
+            f"{option_words('lr')} to the scaled one, and with {scaling} they are the same; add "
+            f"{option_words('lr_scaling', 'linear')} or sqrt",
             *("lr_warmup", "lr_scaling"),
         )
-        if (path := self.checkpoint) is not None:  # it is only written after an epoch
-            refuse_if(
-                path.is_dir() or not path.parent.is_dir(),
-                f"--checkpoint {path}: expected the name of a file in a folder that exists",
-                "checkpoint",
-            )
         refuse_if(
             self.download and (self.data != "mnist" or self.data_dir is None),
-            "--download fetches MNIST; it needs --data mnist, and --data-dir with the folder to "
-            "download to",
+            f"{option_words('download')} fetches MNIST; it needs {option_words('data', 'mnist')}, "
+            f"and {option_words('data_dir')} with the folder to download to",
             *("download", "data", "data_dir"),
         )
         return self

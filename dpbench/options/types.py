@@ -14,9 +14,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo
 
-from dpbench.architecture.naming import NOT_BEFORE_OPTION
+from dpbench import architecture
+from dpbench.architecture.naming import NOT_BEFORE_OPTION, TORCHVISION, parse_name
 from dpbench.errors import expected_name
-from dpbench.messages import say
+from dpbench.messages import in_python, option_words, say, value_words
 
 T = TypeVar("T")
 
@@ -68,14 +69,21 @@ def _percent(value: Any) -> float:
         likely = f"{number if number >= 1 else 100 * number:g}%"
         quoted = likely if isinstance(value, str) else f'"{likely}"'
         guess = f"; did you mean {quoted}?"
-    raise ValueError(f"expected a percentage above 0 % and below 100 %, as in 3% or 99.5%{guess}")
+    raise ValueError(
+        "expected a percentage above 0 % and below 100 %, as in "
+        f"{value_words('3%')} or {value_words('99.5%')}{guess}"
+    )
 
 
 def _duration(value: Any) -> float:
     match = _TIME.fullmatch(str(value).strip())
     seconds = float(match[1]) * _TIME_UNITS[match[2]] if match else 0.0
     if not 0 < seconds <= LONGEST_DURATION_SECONDS:
-        raise ValueError("expected a duration, in seconds or as 90s, 5m or 1h, at most 30 days")
+        written = [value_words(one) for one in ("90s", "5m", "1h")]
+        raise ValueError(
+            f"expected a duration, in seconds or as {written[0]}, {written[1]} or {written[2]}, at "
+            "most 30 days"
+        )
     return seconds
 
 
@@ -92,7 +100,8 @@ def _gpus(value: Any) -> int | tuple[int, ...]:
         pass  # neither of the two
     if (count < 1 and not ids) or min(ids, default=0) < 0 or len({*ids}) < len(ids):
         raise ValueError(
-            "expected a number of GPUs, 1 or more, or distinct ids: 0,1 (for GPU 0 alone: 0,)"
+            "expected a number of GPUs, 1 or more, or distinct ids: "
+            f"{value_words((0, 1))} (for GPU 0 alone: {'[0]' if in_python() else '0,'})"
         )
     return ids or count
 
@@ -109,6 +118,16 @@ def _named(value: Any) -> Any:
     return value
 
 
+def _metric(name: str) -> str:
+    from dpbench.analysis.metrics import COMPARED_METRICS  # slow to import
+
+    if name not in COMPARED_METRICS:
+        raise ValueError(expected_name(name, COMPARED_METRICS.keys()))
+    return name
+
+
+Metric = Annotated[str, AfterValidator(_metric)]
+"""The key of a metric that can be compared."""
 Percent = Annotated[
     float,
     BeforeValidator(_percent),
@@ -125,6 +144,16 @@ FilePath = Annotated[Path, BeforeValidator(_named)]
 """A file or folder."""
 
 
+def _writable(path: Path) -> Path:
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError("expected the name of a file in a folder that exists")
+    return path
+
+
+OutputFile = Annotated[FilePath, AfterValidator(_writable)]
+"""A file that is written only after a long time."""
+
+
 def _code(name: Any) -> Any:
     if not isinstance(name, str):
         raise ValueError(
@@ -139,8 +168,16 @@ def _code(name: Any) -> Any:
     return name
 
 
+def _architecture(text: str) -> str:
+    name = parse_name(text)
+    if name.source == "shipped" and name.origin not in architecture.names():
+        raise ValueError(expected_name(name.origin, (*architecture.names(), f"{TORCHVISION}:NAME")))
+    return text
+
+
 Code = Annotated[str, BeforeValidator(_code)]
-"""The name of an architecture or a dataset, which may be the user's own."""
+"""A name that may be that of a function of the user."""
+ArchitectureName = Annotated[Code, AfterValidator(_architecture)]
 
 
 def split_commas(value: Any) -> list[Any]:
@@ -166,16 +203,16 @@ def _unique(values: tuple[T, ...], info: ValidationInfo) -> tuple[T, ...]:
     """Each value once, in order; says which ones are kept."""
     kept = tuple(dict.fromkeys(values))
     if len(kept) < len(values):
-        option = str(info.field_name).replace("_", "-")
-        say(f"--{option}: duplicates removed: {','.join(map(str, kept))}")
+        option = option_words(str(info.field_name))
+        say(f"{option}: duplicates removed: {','.join(map(str, kept))}")
     return kept
 
 
 CommaList = Annotated[tuple[T, ...], BeforeValidator(split_commas), AfterValidator(_unique)]
 """A list with commas between its values, or a list."""
-CodeList = Annotated[
-    tuple[Code, ...],
+ArchitectureList = Annotated[
+    tuple[ArchitectureName, ...],
     BeforeValidator(lambda value: _items(value, NOT_BEFORE_OPTION.split)),
     AfterValidator(_unique),
 ]
-"""The same for names that options may follow: mlp:width=4,depth=3."""
+"""The same for architectures, which options may follow: mlp:width=4,layers=3."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpbench.analysis.metrics import TABLE_METRICS, Metric
 from dpbench.analysis.rows import Row
 from dpbench.errors import UnknownName, UsageError
-from dpbench.messages import one_line
+from dpbench.messages import one_line, option_words
 from dpbench.records.trial import Status
 from dpbench.report.answer import json_text
 from dpbench.report.footnotes import Rows, unavailable
@@ -67,7 +67,7 @@ def rows_text(
     """
     name = format or TEXT
     if name not in FORMATS:
-        raise UnknownName("--format", name, FORMATS)
+        raise UnknownName(option_words("format"), name, FORMATS)
     if name in DATA_FORMATS:
         from dpbench.analysis.frames import to_frame
 
@@ -197,13 +197,14 @@ def parse_columns(text: str) -> tuple[Metric, ...]:
 def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) -> tuple[str, ...]:
     """Parse a list of keys; `layouts` are other values of --columns, which stand alone."""
     names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
+    asked = option_words("columns", text)
     for name in names:
         if name in layouts:
-            raise UsageError(f"--columns {text!r}: {name} is a table of its own; expected it alone")
+            raise UsageError(f"{asked}: {name} is a table of its own; expected it alone")
         if name not in keys:
-            raise UnknownName("--columns", name, [*keys, *layouts])
+            raise UnknownName(option_words("columns"), name, [*keys, *layouts])
         if names.count(name) > 1:
-            raise UsageError(f"--columns {text!r}: expected each column once, got {name} twice")
+            raise UsageError(f"{asked}: expected each column once, got {name} twice")
     return names
 
 

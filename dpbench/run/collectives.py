@@ -11,6 +11,7 @@ from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.launch import collectives as launch_collectives
 from dpbench.launch.machine import Machine
+from dpbench.messages import option_words
 from dpbench.options.comm import ELEMENT_BYTES, CommOptions
 from dpbench.records.collectives import Collective, CollectiveSpec
 from dpbench.report.progress.trials import TrialProgress
@@ -43,7 +44,7 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
     logs = folder_inside(folder, LOGS_FOLDER)
     progress.note(*notes)
     environment = environment_here(machine)
-    opened = ResultsStore.create(folder, ["comm", *options.words()])
+    opened = ResultsStore.create(folder, ["comm", *options.command_line()])
     done = 0
 
     def stored_words() -> str:
@@ -79,8 +80,8 @@ def build_collective_specs(
     group_sizes = options.group_sizes or several
     if not group_sizes:
         raise UsageError(
-            "a collective takes at least 2 ranks, and --gpus or this machine has 1; expected more, "
-            "with --oversubscribe where there is one core or GPU"
+            f"a collective takes at least 2 ranks, and {option_words('gpus')} or this machine has "
+            f"1; expected more, with {option_words('oversubscribe')} where there is one core or GPU"
         )
     threads = threads_for(None, machine.cores, max(group_sizes), oversubscribe=oversubscribe)
     first_pass = []
@@ -92,7 +93,7 @@ def build_collective_specs(
             if (reason := machine.unusable_backend_reason(backend, used))
         }
         if wrong := [name for name in options.backends or () if name in unusable]:
-            raise UsageError(f"--backends {wrong[0]}: {unusable[wrong[0]]}")
+            raise UsageError(f"{option_words('backends', wrong[0])}: {unusable[wrong[0]]}")
         usable = [name for name in PROCESS_GROUP_BACKENDS if name not in unusable]
         for collective in options.collectives:
             whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)

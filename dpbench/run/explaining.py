@@ -16,7 +16,8 @@ from dpbench.analysis.diagnosis.explanation import (
 from dpbench.analysis.rows import noise_note
 from dpbench.analysis.subject import of_folder
 from dpbench.errors import TrainingFailed, UsageError
-from dpbench.options.explain import ExplainOptions, ScriptRunOptions
+from dpbench.messages import option_words
+from dpbench.options.explain import OF_SCRIPT, ExplainOptions
 from dpbench.options.shared import LARGEST, RowFilter
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -34,10 +35,10 @@ def explain(options: ExplainOptions) -> Answer:
 
     Raises UsageError if no row can be explained, StoreError, and TrainingFailed.
     """
-    if options.script_words:
+    if options.script_and_arguments:
         folder = _measure(options)
     else:
-        folder = options.folder or latest_folders("explain")[0]
+        folder = options.folder or latest_folders("explain", measured=True)[0]
     sweep = load_sweep(folder)
     subject = of_folder(sweep)
     rows = [row for row in subject.rows if options.passes(row)]
@@ -87,13 +88,13 @@ def _next(options: ExplainOptions, one: Explanation, is_clear: bool) -> Iterator
     if not is_clear:
         if (repetitions := one.repetitions_needed) is None:
             return
-        if not options.script_words:
-            yield f"Next: measure again with --repetitions {repetitions}"
+        if not options.script_and_arguments:
+            yield f"Next: measure again with {option_words('repetitions', repetitions)}"
             return
         more = again.model_copy(update={"repetitions": repetitions})
-        command = ["explain", *more.words()]
-    elif remedy and options.script_words:
-        command = ["sweep", "--group-sizes", LARGEST, *remedy, *again.words()]
+        command = ["explain", *more.command_line()]
+    elif remedy and options.script_and_arguments:
+        command = ["sweep", "--group-sizes", LARGEST, *remedy, *again.command_line()]
     if command:  # on one line, to be copied
         yield f"Next: {shlex.join(['dpbench', *command])}".replace(" ", NO_BREAK)
 
@@ -106,7 +107,7 @@ def _measure(options: ExplainOptions) -> Path:
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.sweep.measuring import measure_sweep
 
-    given = {*ScriptRunOptions.model_fields} & options.model_fields_set
+    given = OF_SCRIPT & options.model_fields_set
     asked = SweepOptions(
         script=str(options.folder),
         arguments=options.arguments,

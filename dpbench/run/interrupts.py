@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 from dpbench.errors import Interrupted
@@ -22,7 +23,13 @@ from dpbench.temporary import clean_up
 def end_at_once() -> None:
     """Let every signal that is not ignored end the process with status 128 + n from now on."""
     for number in ENDING:
-        handle_unless_ignored(number, _end)
+        handle_unless_ignored(number, partial(_end, "interrupted"))
+
+
+def say_at_end(message: str) -> None:
+    """Let a signal that ends the process print this, such as where complete results are."""
+    for number in _ours():
+        signal.signal(number, partial(_end, message))
 
 
 @contextmanager
@@ -31,15 +38,15 @@ def as_exceptions() -> Iterator[None]:
 
     So a view on the terminal, for example, is closed properly.
     """
-    ours = [number for number in ENDING if signal.getsignal(number) is _end]
+    ours = _ours()
     for number in ours:
         interrupt = signal.default_int_handler if number == signal.SIGINT else _interrupt
         signal.signal(number, interrupt)
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, _end)
+        for number, handler in ours.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -53,9 +60,15 @@ def interruptible(stored_words: Callable[[], str]) -> Iterator[None]:
         raise Interrupted(number, f"interrupted: {stored_words()}") from None
 
 
-def _end(number: int, _: FrameType | None) -> None:
+def _ours() -> dict[signal.Signals, partial[None]]:
+    """The handlers that `end_at_once` has set."""
+    found = {number: signal.getsignal(number) for number in ENDING}
+    return {n: one for n, one in found.items() if isinstance(one, partial) and one.func is _end}
+
+
+def _end(message: str, number: int, _: FrameType | None) -> None:
     clean_up()
-    os.write(2, b"dpbench: interrupted\n")
+    os.write(2, f"dpbench: {message}\n".encode())
     os._exit(128 + number)
 
 

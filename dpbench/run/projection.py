@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
-from dpbench.options.bridge import option_name
-from dpbench.options.reading import LATENCY_US, ProjectOptions
+from dpbench.messages import option_words
+from dpbench.options.results import LATENCY_US, ProjectOptions
 from dpbench.options.shared import RowFilter
 from dpbench.run.results import filter_choices, is_table
 
@@ -72,7 +72,7 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Ser
         for name in ("implementations", "backends", "batch_sizes"):
             if getattr(options, name):
                 raise UsageError(
-                    f"{options.path}: {option_name(ProjectOptions, name)} chooses rows of a sweep; "
+                    f"{options.path}: {option_words(name)} chooses rows of a sweep; "
                     "keep only the wanted rows in the table"
                 )
         sweep, rows = None, from_csv(options.path)

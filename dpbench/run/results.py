@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.errors import DpbenchError, UsageError
-from dpbench.options.bridge import option_name
-from dpbench.options.shared import RowFilter, row_values
+from dpbench.messages import option_words, say
+from dpbench.options.shared import RowFilter, row_value
 from dpbench.records.environment import environment_line
+from dpbench.records.trial import Status
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
@@ -53,10 +54,18 @@ def results_folders(directory: Path, *, sweeps_only: bool = False) -> list[Path]
     return sorted(found, key=lambda folder: (_written(folder), folder.name))
 
 
-def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) -> list[Path]:
-    """The latest results folders, the latest last; raises UsageError if there are too few."""
+def latest_folders(
+    command: str, count: int = 1, *, sweeps_only: bool = True, measured: bool = False
+) -> list[Path]:
+    """The latest results folders, the latest last, for a `command` without one; says which.
+
+    With `measured`, those in which nothing completed are taken only if there are no others. Raises
+    UsageError if there are too few.
+    """
     place = Path("results")
-    found = results_folders(place, sweeps_only=sweeps_only)[-count:]
+    every = results_folders(place, sweeps_only=sweeps_only)
+    with_speeds = islice(filter(_has_completed, reversed(every)), count) if measured else ()
+    found = [*with_speeds][::-1] or every[-count:]
     if len(found) < count:
         there = "none" if not found else f"only {found[0]}"
         wanted = units.counted(count, "results folder")
@@ -64,7 +73,20 @@ def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) ->
             f"{command}: expected {wanted}, but {place}/ holds {there}; name one, or make one with "
             "dpbench sweep"
         )
+    named = " and ".join(map(str, found))
+    which = "the latest" if count == 1 else "the latest two"
+    if found != every[-count:]:
+        which += " that measured something"
+    say(f"{command}: no folder given; using {which}: {named}")
     return found
+
+
+def _has_completed(folder: Path) -> bool:
+    """Whether a trial in a results folder has completed."""
+    try:
+        return any(one.status is Status.COMPLETED for one in load_stored(folder).records)
+    except (DpbenchError, OSError):
+        return False
 
 
 def describe_results(folder: Path) -> ListedFolder:
@@ -205,6 +227,7 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
 
 def filter_choices(rows: Sequence[Row]) -> str:
     """The values that the options can choose from."""
-    values = [row_values(row) for row in rows]
-    found = {n: dict.fromkeys(str(row[n]) for row in values) for n in RowFilter.model_fields}
-    return "; ".join(f"{option_name(RowFilter, n)} {', '.join(one)}" for n, one in found.items())
+    found = {
+        n: dict.fromkeys(str(row_value(row, n)) for row in rows) for n in RowFilter.model_fields
+    }
+    return "; ".join(f"{option_words(n)} {', '.join(one)}" for n, one in found.items())

@@ -10,6 +10,7 @@ from types import ModuleType
 from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
+from dpbench.messages import option_words
 from dpbench.records.environment import Environment, capture
 
 TEST_LAUNCHERS = "DPBENCH_TEST_LAUNCHERS"
@@ -66,10 +67,8 @@ def devices_for(
     largest = None if sizes is None else max(sizes)
     there_are = machine.replica_count
     count = given or largest or there_are
-    typed = "auto" if gpus is None else ",".join(map(str, ids or (gpus,)))
-    asked = f"--gpus {typed}"
-    if gpus is None and sizes is not None:
-        asked = f"--group-sizes {','.join(map(str, sizes))}"
+    by_sizes = gpus is None and sizes is not None
+    asked = option_words("group_sizes" if by_sizes else "gpus")
     have = units.counted(there_are, "GPU")
     if not machine.has_cuda:
         cores = units.counted(there_are, "core")
@@ -86,11 +85,11 @@ def devices_for(
     if count > there_are and not oversubscribe:
         raise UsageError(
             f"{asked}: {count} replicas, but this machine has {have}; expected at most "
-            f"{there_are}, or add --oversubscribe"
+            f"{there_are}, or add {option_words('oversubscribe')}"
         )
     if largest is not None and largest > count:
         raise UsageError(
-            f"--group-sizes: {largest} is above --gpus {typed}; expected at most {count}"
+            f"{option_words('group_sizes')}: {largest} is above {asked}; expected at most {count}"
         )
     if machine.has_cuda:
         return tuple(f"cuda:{number % there_are}" for number in ids or range(count))
@@ -111,7 +110,8 @@ def threads_for(threads: int | None, cores: int, largest_group: int, *, oversubs
         return share
     if threads * largest_group > cores and not oversubscribe:
         raise UsageError(
-            f"--threads {threads}: {threads} × {largest_group} replicas are more "
-            f"than the {cores} cores; expected at most {share}, or add --oversubscribe"
+            f"{option_words('threads', threads)}: {threads} × {largest_group} replicas are more "
+            f"than the {cores} cores; expected at most {share}, or add "
+            f"{option_words('oversubscribe')}"
         )
     return threads

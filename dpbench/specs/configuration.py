@@ -43,6 +43,8 @@ class Configuration(ParallelSpec):
     gradient_steps: int = 10
     """Steps at group size 1, after the windows, in which it is noted when each gradient is ready;
     0 for none; see `traces_gradients`."""
+    compares_sync: bool = True
+    """Whether steps are also timed without gradient synchronization; see `times_without_sync`."""
     prefetch: int | None = None
     """Steps whose samples a thread loads ahead from host memory; 0: each step loads its own; None:
     all samples lie on the device."""
@@ -86,9 +88,10 @@ class Configuration(ParallelSpec):
 
     @property
     def times_without_sync(self) -> bool:
-        """Whether steps are also timed without gradient synchronization: if the implementation can
-        leave it out, and there is another replica."""
-        return self.group_size > 1 and IMPLEMENTATIONS[self.implementation].can_leave_out_sync
+        """Whether steps are also timed without gradient synchronization: if that is wanted, the
+        implementation can leave it out, and there is another replica."""
+        can = self.group_size > 1 and IMPLEMENTATIONS[self.implementation].can_leave_out_sync
+        return self.compares_sync and can
 
     @property
     def traces_gradients(self) -> bool:

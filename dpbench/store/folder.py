@@ -24,6 +24,7 @@ from dpbench import units
 from dpbench.codec import encode, json_bytes
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import folder_inside, is_free, make_folder
+from dpbench.messages import option_words
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
@@ -129,7 +130,8 @@ def require_free(folder: Path) -> None:
     """Raise StoreError if new results would overwrite something."""
     if not is_free(folder):
         raise StoreError(
-            f"{folder} already exists; choose another --name, or finish a sweep with --resume"
+            f"{folder} already exists; choose another {option_words('name')}, or finish a sweep "
+            f"with {option_words('resume')}"
         )
 
 
@@ -175,8 +177,9 @@ def check_name(name: str) -> None:
     is_plain = name not in ("", ".", "..") and not {*name} & {"/", ":"} and name.isprintable()
     if not is_plain or name.startswith("-") or len(name.encode()) > LONGEST_NAME:
         raise UsageError(
-            f"--name {name[:40]!r}: expected a plain folder name of at most {LONGEST_NAME} bytes "
-            "of UTF-8, without '/', ':' or control characters, that does not begin with '-'"
+            f"{option_words('name')}: got {name[:40]!r}; expected a plain folder name of at most "
+            f"{LONGEST_NAME} bytes of UTF-8, without '/', ':' or control characters, that does not "
+            "begin with '-'"
         )
 
 

@@ -20,6 +20,7 @@ from typing import Literal
 
 from dpbench.errors import StoreError
 from dpbench.files import folder_inside, is_free, make_folder, remove_leftovers
+from dpbench.messages import option_words
 from dpbench.records.environment import Environment
 from dpbench.specs.training import RESUME_LATEST, TrainingRun, TrainingSpec
 from dpbench.store.record_log import LineReader, LineWriter, read_versioned, write_versioned
@@ -159,5 +160,6 @@ def require_new_run(path: Path) -> None:
     """Raise StoreError if a file exists that a new training must not touch."""
     if not is_free(path):
         raise StoreError(
-            f"{path} already exists; choose another --name, or go on with --resume auto"
+            f"{path} already exists; choose another {option_words('name')}, or go on with "
+            f"{option_words('resume', RESUME_LATEST)}"
         )

@@ -97,11 +97,22 @@ def test_an_explanation_measures_a_training_script(here: Path) -> None:
         (dpbench.sweep, {"batch_sizes": [8, "x"]}, r"^batch_sizes: got 'x'; expected a whole num"),
         (dpbench.sweep, {"dry_run": True}, r"^dpbench.sweep: dry_run is an option of the command"),
         (dpbench.train, {"dry_run": True}, r"^dpbench.train: dry_run is an option of the command"),
-        (dpbench.check, {}, r"^got nothing to compare; expected one of "),
-        (dpbench.check, {"tolerance": 0.05}, r'^tolerance: got 0.05; .*; did you mean "5%"'),
+        (dpbench.sweep, {"gpus": 999}, r"^gpus: .* cores?, .*, or add oversubscribe$"),
+        (dpbench.sweep, {"arch": "mpl"}, r"^arch: got 'mpl'; did you mean 'mlp'\? Expected one of"),
+        (dpbench.sweep, {"prefetch": "2,x"}, r"^prefetch: got 'x'; expected a whole number"),
+        (
+            dpbench.check,
+            {},
+            r'^got nothing to compare; expected one of against_ref="REV" \(your code',
+        ),
+        (
+            dpbench.check,
+            {"tolerance": 0.05},
+            r'^tolerance: got 0.05; .* in "3%" .*; did you mean "5%"',
+        ),
         (dpbench.check, {"arch": "__main__:Net"}, r"put it into a file"),
         (dpbench.check, {"against_rev": "HEAD"}, r"argument of dpbench.check: got 'against_rev'; "),
-        (dpbench.explain, {"folder": EXAMPLE, "steps": 5}, r"^--steps: it is for measuring a scri"),
+        (dpbench.explain, {"folder": EXAMPLE, "steps": 5}, r"^steps: it is for measuring a script"),
     ],
 )
 def test_errors_name_arguments_and_nothing_is_written(

@@ -17,7 +17,7 @@ import dpbench
 from dpbench import store
 from dpbench.api.calls import measuring_call
 from dpbench.errors import UsageError
-from dpbench.options.bridge import options_of
+from dpbench.options.model import options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from tests.launch.synthetic import SyntheticLauncher

@@ -12,7 +12,7 @@ from dpbench import store
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
-from dpbench.options.bridge import read_options
+from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.run import presets
 from dpbench.specs.sweep import plan_trials

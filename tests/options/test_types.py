@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.options.bridge import Options, keyed, option, read_value
+from dpbench.options.model import Options, option
+from dpbench.options.reading import keyed, read_value
 from dpbench.options.shared import Size
 from dpbench.options.types import (
+    ArchitectureList,
     Code,
-    CodeList,
     CommaList,
     Count,
     Duration,
@@ -50,7 +51,7 @@ GOOD = [
     (CommaList[Count], "64,32,64", (64, 32)),
     (CommaList[Count], 8, (8,)),
     (CommaList[Cap], "1,auto", (1.0, None)),
-    (CodeList, "mlp:width=4,depth=3,gpt", ("mlp:width=4,depth=3", "gpt")),
+    (ArchitectureList, "mlp:width=4,layers=3,gpt", ("mlp:width=4,layers=3", "gpt")),
 ]
 BAD = [
     (Count, "0", "got '0'; expected 1 or more"),
@@ -99,14 +100,14 @@ class Some(Options):
     gpus: Gpus | None = option(None, "GPUs.")
     cap: Cap = option(1.0, "A cap.")
     time: Duration = option(1.0, "A time.")
-    sizes: CommaList[Count] = option((1,), "Sizes.", names=("--sizes", "--size"))
-    draw: bool = option(True, "Draw.", names=("--draw/--no-draw",))
+    sizes: CommaList[Count] = option((1,), "Sizes.", "N,N")
+    draw: bool = option(True, "Draw.")
 
 
 def test_what_was_given_is_typed_again_as_it_is_read() -> None:
     given = {"share": "99.5%", "gpus": "0,", "cap": "auto", "time": "5m", "sizes": "1,2"}
     options = Some(**given, draw=False)
-    words = options.words()
+    words = options.command_line()
     assert words == [
         *("--share", "99.5%", "--gpus", "0,", "--cap", "auto", "--time", "300", "--sizes", "1,2"),
         "--no-draw",

@@ -18,7 +18,7 @@ from dpbench.analysis.subject import of_folder, of_published
 from dpbench.errors import StoreError
 from dpbench.launch.cluster import Node
 from dpbench.launch.machine import Machine
-from dpbench.options.bridge import read_options
+from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.charts.files import inline_svg

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.options.bridge import read_options
 from dpbench.options.comm import CommOptions
+from dpbench.options.reading import read_options
 from dpbench.units import bytes_exact
 
 

@@ -65,6 +65,16 @@ def test_folders_are_in_the_order_in_which_they_were_measured(folders: Path) -> 
     assert latest_folders("x") == [folders / "zero"]
 
 
+def test_a_sweep_in_which_nothing_completed_is_not_explained_unless_there_is_no_other(
+    folders: Path, capsys: Capture
+) -> None:
+    (folders / "one" / "trials.jsonl").write_text("")
+    assert latest_folders("explain", measured=True) == [folders / "zero"]
+    assert "using the latest that measured something: results/zero" in capsys.readouterr().err
+    shutil.rmtree(folders / "zero")
+    assert latest_folders("explain", measured=True) == [folders / "one"]
+
+
 def test_names_of_one_second_differ(tmp_path: Path) -> None:
     with patch("dpbench.run.results.datetime") as clock:
         clock.now.return_value = datetime(2026, 1, 2, tzinfo=UTC)
@@ -146,7 +156,8 @@ def test_a_sweep_that_ended_early_is_shown_as_such_and_a_broken_one_is_listed(
         assert run([*command.split(), "results/one"]) == 0
         first = " ".join(capsys.readouterr().out.split("\n\n")[0].split()).removeprefix("· ")
         assert first.startswith("Unfinished: 4 of 6 trials; to finish: dpbench sweep ")
-        assert " --name one --resume" in first
+        assert " --name one " in first
+        assert " --resume " in first
     assert "Unfinished: 4 of 6 trials" in (folders / "one/report/index.html").read_text()
     (folders / "one" / "sweep.json").write_text("{")
     _, _, rows, status, hardware = describe_results(folders / "one")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dpbench.errors import UnknownName
+from dpbench.messages import option_words
 
 FOLDER = Path(__file__).parent
 SWEEPS = {name: FOLDER / f"{name}.toml" for name in ("quick", "ci", "full", "paper")}
@@ -19,7 +20,7 @@ TRAININGS = {"torch-ddp": FOLDER / "train-torch-ddp.toml"}
 def find(name: str, presets: Mapping[str, Path] = SWEEPS) -> Path:
     """The file of a preset for this machine; raises UsageError for an unknown name."""
     if name not in presets:
-        raise UnknownName("--preset", name, [*presets])
+        raise UnknownName(option_words("preset"), name, [*presets])
     if name in ON_GPUS:
         import torch
 

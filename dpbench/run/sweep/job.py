@@ -14,6 +14,7 @@ from dpbench.codec import differing_fields
 from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.cluster import Cluster, Node, NodeLost, joined_cluster
+from dpbench.messages import option_words
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import Placement
@@ -96,7 +97,8 @@ def planned(
         if placement is not None:
             if options.searches_batch:
                 raise UsageError(
-                    f"--batch-sizes {LARGEST}: it is looked for on one node; expected a number"
+                    f"{option_words('batch_sizes', LARGEST)}: it is looked for on one node; "
+                    "expected a number"
                 )
             stack.enter_context(as_exceptions())
             cluster = stack.enter_context(joined_cluster(placement, token, here))
@@ -112,7 +114,7 @@ def planned(
             spec=spec,
             nodes=nodes,
             folder=folder,
-            command=("sweep", *options.words()),
+            command=("sweep", *options.command_line()),
             data_dir=options.data_dir,
             earlier=earlier,
             stop_after_failure=options.stop_after_failure,
@@ -123,21 +125,6 @@ def planned(
             yield job
         except NodeLost as lost:
             raise NodeLost(lost.reason, f"; to finish, {job.to_finish}") from None
-
-
-def job_here(options: SweepOptions, folder: Path, command: Sequence[str]) -> Job:
-    """The sweep of these options, on this machine alone, that another command asks for; raises
-    UsageError."""
-    notes = list[str]()
-    here = host_here(options, notes)
-    return Job(
-        spec=build_sweep_spec(options, [here], notes),
-        nodes=[here],
-        folder=folder,
-        command=tuple(command),
-        data_dir=options.data_dir,
-        notes=notes,
-    )
 
 
 def host_here(
@@ -167,18 +154,19 @@ def _check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
     if earlier.command[:1] != ("sweep",):
         raise StoreError(
             f"{earlier.folder}: only dpbench sweep can be resumed, and another command made it; "
-            "choose another --name"
+            f"choose another {option_words('name')}"
         )
     for before, now in zip(earlier.spec.workloads, spec.workloads, strict=False):
         if before != now == replace(before, files_sha256=now.files_sha256):
             raise UsageError(
-                f"--resume: {named_files(now)} has changed since {earlier.folder} was begun; its "
-                "trials would be of two things; expected the files as they were, or a new --name"
+                f"{option_words('resume')}: {named_files(now)} has changed since {earlier.folder} "
+                "was begun; its trials would be of two things; expected the files as they were, or "
+                f"a new {option_words('name')}"
             )
     if spec != earlier.spec:
         differing = differing_fields(spec, earlier.spec)
         raise UsageError(
-            f"--resume: {earlier.folder} holds another sweep, with other "
+            f"{option_words('resume')}: {earlier.folder} holds another sweep, with other "
             f"{', '.join(line.partition(':')[0] for line in differing)}; to finish it: "
             f"{finishing_command(earlier.command, earlier.spec, earlier.folder.name)}"
         )

@@ -18,6 +18,7 @@ from dpbench.data.registry import prepare_dataset
 from dpbench.errors import UsageError
 from dpbench.launch.cluster import Node
 from dpbench.launch.launcher import Launcher
+from dpbench.messages import option_words
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -26,7 +27,6 @@ from dpbench.specs import Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import configurations
 from dpbench.temporary import temporary_folder
 
-OPTION = f"--batch-sizes {LARGEST}"
 SHARE_OF_MEMORY = {"cpu": 0.5, "cuda": 0.8}
 """The share of the free memory of a host, or of the memory of a GPU, that its replicas may take.
 What CUDA and the allocator need beside the tensors is not in the peak."""
@@ -49,8 +49,9 @@ def with_largest(options: SweepOptions, host: Node, notes: list[str]) -> SweepOp
     """
     if len(options.arch) > 1 or "strong" in options.scaling:
         raise UsageError(
-            f"{OPTION}: the largest batch of a replica differs between architectures and group "
-            "sizes; expected one --arch and --scaling weak, or a number"
+            f"{_asked()}: the largest batch of a replica differs between architectures and group "
+            f"sizes; expected one {option_words('arch')} and {option_words('scaling', 'weak')}, or "
+            "a number"
         )
     spec = build_sweep_spec(options.model_copy(update={"batch_sizes": (1,)}), [host], [])
     largest_group = max(spec.group_sizes)
@@ -64,7 +65,7 @@ def with_largest(options: SweepOptions, host: Node, notes: list[str]) -> SweepOp
         most = LARGEST_SAMPLES if samples is None else max(1, samples // largest_group)
         launcher = Launcher(host.machine, scratch / "logs", scratch)
         if reason := launcher.unusable_reason(trial):
-            raise UsageError(f"{OPTION}: {plain_label(trial)} cannot be tried: {reason}")
+            raise UsageError(f"{_asked()}: {plain_label(trial)} cannot be tried: {reason}")
         if gpus := host.machine.gpus:
             memory = SHARE_OF_MEMORY["cuda"] * min(gpu.memory_bytes for gpu in gpus)
             sharing = ceil(largest_group / len(gpus))
@@ -73,10 +74,14 @@ def with_largest(options: SweepOptions, host: Node, notes: list[str]) -> SweepOp
             sharing = largest_group
         found = by_predicting(partial(_peak, launcher, trial, notes), memory / sharing, most)
     if found is None:
-        raise UsageError(f"{OPTION}: not even the smallest batch fits; expected a number")
-    notes.append(f"{OPTION}: {found} for {Labels().series(trial)}")
+        raise UsageError(f"{_asked()}: not even the smallest batch fits; expected a number")
+    notes.append(f"{_asked()}: {found} for {Labels().series(trial)}")
     every = tuple(dict.fromkeys((*options.known_batch_sizes, found)))
     return options.model_copy(update={"batch_sizes": every})
+
+
+def _asked() -> str:
+    return option_words("batch_sizes", LARGEST)
 
 
 def _peak(launcher: Launcher, trial: TrialSpec, notes: list[str], batch_size: int) -> int | None:
@@ -86,7 +91,7 @@ def _peak(launcher: Launcher, trial: TrialSpec, notes: list[str], batch_size: in
     """
     outcome = launcher.run(replace(trial, batch_size=batch_size), TRY_SECONDS)
     if outcome.status is not Status.COMPLETED:
-        words = f"{OPTION}: batch {batch_size} {outcome.status.words}: {outcome.reason}"
+        words = f"{_asked()}: batch {batch_size} {outcome.status.words}: {outcome.reason}"
         if outcome.status not in (Status.OUT_OF_MEMORY, Status.TIMED_OUT):
             raise UsageError(words)
         notes.append(words)
@@ -94,7 +99,7 @@ def _peak(launcher: Launcher, trial: TrialSpec, notes: list[str], batch_size: in
     peak = max(
         rank.peak_device_memory_bytes or rank.peak_host_memory_bytes or 0 for rank in outcome.ranks
     )
-    notes.append(f"{OPTION}: {batch_size} takes {units.bytes_binary(peak)}")
+    notes.append(f"{_asked()}: {batch_size} takes {units.bytes_binary(peak)}")
     return peak
 
 

@@ -20,6 +20,7 @@ from dpbench.launch.cluster import ClusterLauncher, follow_orders
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.outcome import Outcome, attempt
 from dpbench.launch.preflight import run_user_code
+from dpbench.messages import option_words
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
@@ -43,10 +44,12 @@ def measure_sweep(options: SweepOptions, progress: TrialProgress) -> StoredSweep
         return measure(job, progress)
 
 
-def measure(job: Job, progress: TrialProgress, goals: Iterable[int] | None = None) -> StoredSweep:
+def measure(
+    job: Job, progress: TrialProgress, repetitions: Iterable[int] | None = None
+) -> StoredSweep:
     """Run the trials of the plan that are not stored yet, and store each record as it comes.
 
-    `goals` are numbers of repetitions to reach one after the other, in place of the plan's own.
+    `repetitions` are numbers to reach one after the other, in place of the plan's own.
     Raises UsageError if none of the backends can be used, and Interrupted, whose message says what
     is stored, if a signal ends the sweep.
     """
@@ -73,8 +76,8 @@ def measure(job: Job, progress: TrialProgress, goals: Iterable[int] | None = Non
         with opened as results, interruptible(interrupted_words), progress:
             for node in job.nodes:
                 results.add_environment(node.environment)
-            for goal in goals or (job.spec.repetitions,):
-                every = plan_trials(job.spec, goal)
+            for count in repetitions or (job.spec.repetitions,):
+                every = plan_trials(job.spec, count)
                 wanted = [one for one in every if one.configuration not in unusable]
                 left = missing(every, records)
                 waiting = [one for one in left if one.configuration not in unusable]
@@ -216,8 +219,8 @@ def unusable_configurations(
         backends = dict.fromkeys(one.backend for one in with_backend)
         words = dict.fromkeys(found[one] for one in with_backend)
         raise UsageError(
-            f"--backends {','.join(backends)}: {'; '.join(words)} (dpbench list names the "
-            "backends that can be used)",
+            f"{option_words('backends', tuple(backends))}: {'; '.join(words)} (dpbench list names "
+            "the backends that can be used)",
             about=("backends",),
         )
     return found
@@ -280,7 +283,8 @@ def _prepare_datasets(job: Job, cache: Path) -> None:
             raise DataError(
                 f"{units.counted(trial.group_size, 'replica')} take {trial.global_batch_size:,} "
                 f"samples in one step, and {trial.workload.dataset} has {samples:,}; expected "
-                "fewer --gpus, smaller --batch-sizes or --data synthetic"
+                f"fewer {option_words('gpus')}, smaller {option_words('batch_sizes')} or "
+                f"{option_words('data', 'synthetic')}"
             )
 
 

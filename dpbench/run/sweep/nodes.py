@@ -9,8 +9,8 @@ import os
 
 from dpbench.errors import UsageError
 from dpbench.launch.signed_store import TOKEN_REMEDY, VARIABLE, given_token
-from dpbench.messages import printable
-from dpbench.options.bridge import as_typed, option_name, options_of
+from dpbench.messages import as_typed, printable
+from dpbench.options.model import option_name, options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
 from dpbench.rendezvous.placement import LARGEST_PORT, Placement, parse_endpoint

@@ -15,6 +15,7 @@ from dpbench.data.registry import unread_notes
 from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
+from dpbench.messages import option_words
 from dpbench.options.script import SCRIPT_WINDOW_SECONDS, WARMUP
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
@@ -26,13 +27,16 @@ from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, OWN_BATCH_SIZE, SINGL
 if TYPE_CHECKING:
     from dpbench.launch.cluster import Node
 
+ON_GPUS_ONLY = {"f16": "f16 (float16, fp16)", "tf32": "tf32"}
+"""Dtypes that no CPU computes in fast, with their other names."""
+
 
 def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[str]) -> SweepSpec:
     """The sweep of these options on the hosts, of which the first plans and records.
 
     Appends the notes that the user must see. Raises UsageError for what the hosts cannot run.
     """
-    if options.script_words:
+    if options.script_and_arguments:
         options = _of_script(options)
     if len(hosts) > 1 and options.fills_window:  # the orders of other hosts name no steps
         options = options.model_copy(update={"steps": (STEPS,)})
@@ -58,7 +62,7 @@ def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[s
     workload, *more_workloads = map(with_files, _workloads(options, of_workload, notes))
     notes += unread_notes(options.data_dir, (one.dataset for one in (workload, *more_workloads)))
     devices = tuple(device for host in hosts for device in host.devices)
-    window_seconds = SCRIPT_WINDOW_SECONDS if options.script_words else WINDOW_SECONDS
+    window_seconds = SCRIPT_WINDOW_SECONDS if options.script_and_arguments else WINDOW_SECONDS
     base = Configuration(
         workload=workload,
         implementation=SINGLE,
@@ -81,7 +85,6 @@ def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[s
         devices_by_node=offered if len(hosts) > 1 else (),
         repetitions=options.repetitions,
         axes={field: values for field, values in axes.items() if len(values) > 1},
-        measures_single=options.single,
         time_limit_seconds=options.time_limit,
     )
 
@@ -114,20 +117,22 @@ def _check(options: SweepOptions, hosts: Sequence[Node], group_sizes: tuple[int,
         listed = " + ".join(str(len(host.devices)) for host in hosts)
         where = f"all nodes ({listed})" if len(hosts) > 1 else "this machine"
         raise UsageError(
-            f"--group-sizes: {max(group_sizes)} is above the {units.counted(most, 'replica')} of "
-            f"{where}; expected at most {most}, or more --gpus"
+            f"{option_words('group_sizes')}: {max(group_sizes)} is above the "
+            f"{units.counted(most, 'replica')} of {where}; expected at most {most}, or more "
+            f"{option_words('gpus')}"
         )
     smallest, largest = min(options.known_batch_sizes), max(group_sizes)
     if "strong" in options.scaling and smallest < largest:
         raise UsageError(
-            f"--batch-sizes: with --scaling strong {smallest} is the global batch, smaller than "
-            f"the group of {largest}; expected at least {largest}, a sample for every replica"
+            f"{option_words('batch_sizes')}: with {option_words('scaling', 'strong')} {smallest} "
+            f"is the global batch, smaller than the group of {largest}; expected at least "
+            f"{largest}, a sample for every replica"
         )
     for dtype in options.dtypes:
-        if "cpu" in kinds[0] and dtype in ("f16", "tf32"):
+        if "cpu" in kinds[0] and dtype in ON_GPUS_ONLY:
             raise UsageError(
-                f"--dtypes {dtype}: it needs a GPU, and the replicas are on the CPU; "
-                "expected f32 or bf16 there"
+                f"{option_words('dtypes')}: {ON_GPUS_ONLY[dtype]} needs a GPU, and the replicas "
+                "are on the CPU; expected f32 or bf16"
             )
 
 
@@ -153,7 +158,7 @@ def _workloads(
     The first step of an architecture is taken here, so that errors of the user's code are known
     before any trial. Raises UsageError for them.
     """
-    if script := options.script_words:
+    if script := options.script_and_arguments:
         _require_script(script)
         named = script[1] if script[0] == "-m" else Path(script[0]).name
         own = {"architecture": named, "dataset": "", "script": script}

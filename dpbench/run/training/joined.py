@@ -23,8 +23,7 @@ from dpbench.codec import decode, encode
 from dpbench.errors import DpbenchError, TrainingFailed, UsageError
 from dpbench.launch.failures import speaks_of_lost_peer
 from dpbench.launch.signed_store import JOIN_SECONDS, SignedStore, given_token
-from dpbench.messages import said_to
-from dpbench.options.bridge import as_typed
+from dpbench.messages import option_words, said_to
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import capture, usable_cores
 from dpbench.rendezvous.available_backends import available_backends, local_device
@@ -55,7 +54,7 @@ class RankDescription:
     """Cores of its host."""
 
 
-class Launch:
+class JoinedRanks:
     """The ranks of one launch, and the store in which they leave values for each other."""
 
     def __init__(self, placement: Placement, environ: Mapping[str, str]) -> None:
@@ -75,9 +74,9 @@ class Launch:
         size = placement.world_size
         self._store = SignedStore(store, token, "rank", member=self.rank, members=size)
         described = self._store.join(description, JOIN_SECONDS)
-        self.ranks = [decode(RankDescription, one) for one in described]
+        self.descriptions = [decode(RankDescription, one) for one in described]
         """The descriptions of all ranks."""
-        hosts = [one.host for one in self.ranks]
+        hosts = [one.host for one in self.descriptions]
         self.preparer = hosts.index(hosts[self.rank])
         """The first rank of this host, which prepares the samples here."""
         self._preparers = sorted({hosts.index(host) for host in hosts})
@@ -117,13 +116,13 @@ def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
     except ValueError as error:
         raise UsageError(f"{error}, or unset RANK to train without a launcher") from None
     try:
-        launch = Launch(placement, os.environ)
+        ranks = JoinedRanks(placement, os.environ)
     except RuntimeError as error:
         raise TrainingFailed(str(error)) from None
-    if launch.rank == 0:
-        return train_as_first(launch, options, output)
+    if ranks.rank == 0:
+        return train_as_first(ranks, options, output)
     with said_to(lambda message: None):
-        return train_as_other(launch, options, output)
+        return train_as_other(ranks, options, output)
 
 
 def _describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDescription:
@@ -146,18 +145,18 @@ def _describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDesc
 
 
 def train_as_first(
-    launch: Launch, options: TrainOptions, output: TrainOutput
+    ranks: JoinedRanks, options: TrainOptions, output: TrainOutput
 ) -> tuple[Path, Finished]:
     """Train as rank 0, which decides, writes the run folder and shows what happens."""
     if output.dry_run:
         raise UsageError("--dry-run trains nothing; run it without the launcher")
-    spec = spec_of_world(options, launch.ranks, output)
+    spec = spec_of_world(options, ranks.descriptions, output)
     plan = with_folder(options, spec, output.note)
-    launch.put("place", folder=str(plan.folder.absolute()), resume=plan.resume)
+    ranks.put("place", folder=str(plan.folder.absolute()), resume=plan.resume)
 
     def train(job: TrainingJob) -> Finished:
-        launch.put("samples 0", folder=str(job.prepared))
-        return _train(launch, job)
+        ranks.put("samples 0", folder=str(job.prepared))
+        return _train(ranks, job)
 
     environment = capture(cuda=torch.version.cuda)
     trained = run_plan(plan, environment, output, train, launched=True)
@@ -166,21 +165,21 @@ def train_as_first(
 
 
 def train_as_other(
-    launch: Launch, options: TrainOptions, output: TrainOutput
+    ranks: JoinedRanks, options: TrainOptions, output: TrainOutput
 ) -> tuple[Path, Finished]:
     """Train as another rank; the first one of each host prepares its samples."""
-    spec = spec_of_world(options, launch.ranks, output)
-    place = launch.wait_for("place")
-    key = f"samples {launch.rank}"
+    spec = spec_of_world(options, ranks.descriptions, output)
+    place = ranks.wait_for("place")
+    key = f"samples {ranks.rank}"
     with ExitStack() as stack:
-        if launch.preparer == launch.rank:
+        if ranks.preparer == ranks.rank:
             try:
                 folder, _ = stack.enter_context(prepared_samples(options, spec, output.note))
             except DpbenchError as error:
-                said = f"rank {launch.rank} on {platform.node()}: {error}"
-                launch.put(key, error=said, kind=type(error).__name__)
+                said = f"rank {ranks.rank} on {platform.node()}: {error}"
+                ranks.put(key, error=said, kind=type(error).__name__)
                 raise
-            launch.put(key, folder=str(folder))
+            ranks.put(key, folder=str(folder))
         job = TrainingJob(
             spec=spec,
             run=options.run,
@@ -189,15 +188,15 @@ def train_as_other(
             resume=place["resume"],
         )
         with as_exceptions():
-            return job.folder, _train(launch, job)
+            return job.folder, _train(ranks, job)
 
 
-def _train(launch: Launch, job: TrainingJob) -> Finished:
+def _train(ranks: JoinedRanks, job: TrainingJob) -> Finished:
     """Train once every host has its samples; if another rank has ended, the error is one line, as
     that rank reports the cause."""
-    job = replace(job, prepared=launch.prepared())
+    job = replace(job, prepared=ranks.prepared())
     try:
-        return train_rank(job, launch.rank)
+        return train_rank(job, ranks.rank)
     except RuntimeError as error:
         words = str(error).partition("\n")[0]
         if speaks_of_lost_peer(str(error)):
@@ -215,14 +214,14 @@ def spec_of_world(
     leave_out = ", or run dpbench train without a launcher"
     if options.gpus is not None:
         raise UsageError(
-            f"--gpus {as_typed(options.gpus)}: the launcher has started {size} "
+            f"{option_words('gpus', options.gpus)}: the launcher has started {size} "
             f"{'process' if size == 1 else 'processes'} and says which device each takes; leave "
-            f"--gpus out{leave_out}"
+            f"it out{leave_out}"
         )
     if size > 1 and IMPLEMENTATIONS[options.implementation].one_process:
         raise UsageError(
-            f"--implementation {options.implementation}: one process drives all its replicas, but "
-            f"the launcher has started {size}; take ddp{leave_out}"
+            f"{option_words('implementation', options.implementation)}: one process drives all its "
+            f"replicas, but the launcher has started {size}; take ddp{leave_out}"
         )
     counts = Counter(one.host for one in ranks)
     tightest = min(ranks, key=lambda one: one.cores / counts[one.host])
@@ -238,5 +237,5 @@ def spec_of_world(
     if spec.backend == "shm" and len(counts) > 1:
         reason = f"it is for the ranks of one host, and these are on {len(counts)}"
     if reason:
-        raise UsageError(f"--backend {spec.backend}: {reason}")
+        raise UsageError(f"{option_words('backend', spec.backend)}: {reason}")
     return spec

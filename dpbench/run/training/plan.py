@@ -22,6 +22,7 @@ from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine, missing_package_reason
 from dpbench.launch.preflight import preflight
+from dpbench.messages import option_words
 from dpbench.options.train import TrainOptions
 from dpbench.run.results import results_folder
 from dpbench.run.this_machine import devices_for, threads_for
@@ -61,7 +62,8 @@ def plan_here(options: TrainOptions, machine: Machine, note: Callable[[str], Non
     alone = options.gpus is None and (not machine.has_cuda or is_single)
     if alone and not is_single:
         notes.append(
-            "no CUDA device here: one replica on the CPU; --gpus 2 splits the cores between two"
+            "no CUDA device here: one replica on the CPU; "
+            f"{option_words('gpus', 2)} splits the cores between two"
         )
     several = options.oversubscribe
     sizes = (1,) if alone else None
@@ -73,8 +75,8 @@ def plan_here(options: TrainOptions, machine: Machine, note: Callable[[str], Non
     if reason := machine.unusable_reason(spec):
         name = spec.implementation
         about_it = name == "torch-dp" or missing_package_reason(name)
-        what = f"--implementation {name}" if about_it else f"--backend {spec.backend}"
-        raise UsageError(f"{what}: {reason}")
+        what = ("implementation", name) if about_it else ("backend", spec.backend)
+        raise UsageError(f"{option_words(*what)}: {reason}")
     return with_folder(options, spec, note)
 
 
@@ -87,8 +89,8 @@ def build_spec(
     dataset, notes = tried.dataset, [*tried.notes]
     notes += unread_notes(options.data_dir, (dataset,))
     epochs, gamma = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
-    left_out = [] if options.epochs else [f"--epochs {epochs}"]
-    left_out += [] if options.gamma else [f"--gamma {gamma}"]
+    left_out = [] if options.epochs else [option_words("epochs", epochs)]
+    left_out += [] if options.gamma else [option_words("gamma", gamma)]
     if dataset == "digits" and left_out:
         notes.append(f"{', '.join(left_out)}, the default of digits")
     own_settings = {name: getattr(options, name, None) for name in OPTIONAL_SETTINGS}
@@ -125,10 +127,10 @@ def build_spec(
     try:
         rate = spec.learning_rate
     except ValueError as error:
-        raise UsageError(f"--lr-scaling {rule}: {error}") from None
+        raise UsageError(f"{option_words('lr_scaling', rule)}: {error}") from None
     if rule != "none":
         notes.append(
-            f"--lr-scaling {rule}: the learning rate is {rate:.3g}, for "
+            f"{option_words('lr_scaling', rule)}: the learning rate is {rate:.3g}, for "
             f"{spec.effective_batch_size:,} samples a step instead of {spec.batch_size:,}"
         )
     for one in notes:
@@ -148,25 +150,26 @@ def with_folder(
     named = architecture.folder_name(spec.workload.architecture)
     folder = results_folder(options.runs_dir, options.name, otherwise=named)
     resume = None if options.resume is None else str(options.resume)
+    asked = option_words("resume", resume)
     checkpoint = None
     if resume == RESUME_LATEST:
         if options.name is None:
-            raise UsageError(f"--resume {resume} needs --name: the run to go on with")
+            raise UsageError(f"{asked} needs {option_words('name')}: the run to go on with")
         if os.path.lexists(folder / RUN_FILE):
             return _going_on(options, spec, folder)
-        note(f"--resume {resume}: no {folder} yet; starts a new run")
+        note(f"{asked}: no {folder} yet; starts a new run")
     elif resume is not None:
         places = (Path(resume), options.runs_dir / resume)
         checkpoint = next((one for one in places if one.exists()), None)
         if checkpoint is None:
             raise UsageError(
-                f"--resume {resume}: no run or checkpoint of that name, here or in "
+                f"{asked}: no run or checkpoint of that name, here or in "
                 f"{options.runs_dir}; expected a run folder, a checkpoint, or auto"
             )
         if checkpoint.is_dir():
             if options.name is not None:
                 raise UsageError(
-                    f"--resume {resume} goes on in that folder; leave --name out, or give a "
+                    f"{asked} goes on in that folder; leave {option_words('name')} out, or give a "
                     "checkpoint file to begin another run from"
                 )
             return _going_on(options, spec, checkpoint)
@@ -183,8 +186,9 @@ def _going_on(options: TrainOptions, spec: TrainingSpec, path: Path) -> TrainPla
     theirs = replace(theirs, epochs=max(spec.epochs, theirs.epochs)).with_files_of(spec)
     if differences := differing_fields(spec, theirs):
         raise UsageError(
-            f"--resume: {run.path} holds another training ({'; '.join(differences)}); "
-            f"it was started with: {shlex.join(['dpbench', *run.header.starts[0].command])}"
+            f"{option_words('resume')}: {run.path} holds another training "
+            f"({'; '.join(differences)}); it was started with: "
+            f"{shlex.join(['dpbench', *run.header.starts[0].command])}"
         )
     return TrainPlan(options=options, spec=spec, folder=path, existing=run, resume=RESUME_LATEST)
 
@@ -192,7 +196,7 @@ def _going_on(options: TrainOptions, spec: TrainingSpec, path: Path) -> TrainPla
 def resume_words(options: TrainOptions, run: Path) -> str:
     """The command that goes on with a run of these options."""
     again = options.model_copy(update={"resume": run, "name": None})
-    return shlex.join(["dpbench", "train", *again.words()])
+    return shlex.join(["dpbench", "train", *again.command_line()])
 
 
 @contextmanager
@@ -217,14 +221,15 @@ def prepared_samples(
             )
         elif available is not None and count > available:
             raise UsageError(
-                f"--limit-train {count}: {dataset} has {available:,} training samples; take as "
-                "many or fewer, or --data synthetic, which makes as many as asked for"
+                f"{option_words('limit_train', count)}: {dataset} has {available:,} training "
+                f"samples; take as many or fewer, or {option_words('data', 'synthetic')}, which "
+                "makes as many as asked for"
             )
         if spec.global_batch_size > count:
             replicas = units.counted(spec.group_size, "replica")
             raise UsageError(
-                f"--batch-size {spec.batch_size} × {replicas} = {spec.global_batch_size:,} samples "
-                f"a micro-step, more than the {count:,} training samples of {dataset}; take a "
-                "smaller batch or fewer replicas"
+                f"{option_words('batch_size', spec.batch_size)} × {replicas} = "
+                f"{spec.global_batch_size:,} samples a micro-step, more than the {count:,} "
+                f"training samples of {dataset}; take a smaller batch or fewer replicas"
             )
         yield cache, EpochPlan(spec, count).steps

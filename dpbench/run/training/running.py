@@ -25,6 +25,7 @@ from dpbench.errors import (
 from dpbench.files import folder_inside
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.ranks import POLL_SECONDS, RanksFailed, remove_scratch, run_ranks
+from dpbench.messages import option_words
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment
 from dpbench.report.progress.training import TrainOutput
@@ -74,7 +75,7 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
                 raise TrainingFailed(f"{failed}{hint}") from None
             raise kind(cause.message + ("" if kind in REFUSALS else hint)) from None
         if options.debug:
-            output.note(f"--debug: what the ranks printed is in {scratch}")
+            output.note(f"{option_words('debug')}: what the ranks printed is in {scratch}")
         else:
             remove_scratch(scratch)
         return finished
@@ -101,7 +102,7 @@ def run_plan(
         if output.dry_run:
             return None
         folder = plan.existing or RunFolder.create(plan.folder, spec, options.run)
-        folder.begin(spec, options.run, ("train", *options.words()), environment)
+        folder.begin(spec, options.run, ("train", *options.command_line()), environment)
         job = TrainingJob(
             spec=spec,
             run=options.run,
@@ -117,7 +118,7 @@ def run_plan(
     if finished.epochs >= spec.epochs:
         folder.set_status("completed")
     else:
-        limit = f"--max-steps {options.max_steps}"
+        limit = option_words("max_steps", options.max_steps)
         folder.set_status("interrupted", limit)
         output.note(
             f"{limit}: stopped after {units.counted(finished.steps, 'optimizer step')}, in epoch "

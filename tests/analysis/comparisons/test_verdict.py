@@ -15,7 +15,7 @@ from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, asses
 from dpbench.analysis.estimate import Floats
 from dpbench.errors import NotComparable
 from dpbench.records.trial import HostLoad, Status
-from dpbench.run.gate.looks import sizes
+from dpbench.run.check.interim import sample_sizes
 from tests.analysis.builders import (
     ALL_PASS,
     QUIET,
@@ -30,7 +30,7 @@ from tests.analysis.builders import (
 )
 
 SPEED = {"images_per_second": 0.03}
-LOOKS = sizes(5)
+LOOKS = sample_sizes(5)
 TWO_LOOKS = LOOKS[:2]
 TOLERANCE = 0.05
 (ROW,) = ALL_PASS.rows

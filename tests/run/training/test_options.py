@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.options.bridge import read_options
+from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
 from dpbench.report.progress.training import batch_line
 from dpbench.run import presets

@@ -1,4 +1,7 @@
-"""Repetitions that a check adds while its verdict is inconclusive."""
+"""When a check looks at what it has measured: the interim analyses of a group-sequential test.
+
+A verdict that stopped at the first lucky repetition would be wrong more often than stated.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +12,32 @@ from time import monotonic
 
 from dpbench import units
 from dpbench.analysis.comparisons.verdict import Verdict
-from dpbench.messages import Say
+from dpbench.messages import Say, option_words
 
-MOST_LOOKS = 5
-"""Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
-LOOK_GROWTH = 1.5
-"""How many times as many repetitions the next look has. A verdict that stopped at the first lucky
-repetition would be wrong more often."""
+MOST_ANALYSES = 5
+"""Most analyses that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
+GROWTH = 1.5
+"""How many times as many repetitions the next analysis has."""
 
 
-def sizes(first: int) -> list[int]:
+def sample_sizes(first: int) -> list[int]:
     """Numbers of repetitions at which the verdict is looked at: 5, 8, 12, 18, 27."""
     found = [first]
-    while len(found) < MOST_LOOKS:
-        found.append(math.ceil(LOOK_GROWTH * found[-1]))
+    while len(found) < MOST_ANALYSES:
+        found.append(math.ceil(GROWTH * found[-1]))
     return found
 
 
-def looks(
+def interim_analyses(
     first: int, budget_seconds: float, judge: Callable[[], Verdict], note: Say
 ) -> Iterator[int]:
     """Yield how many repetitions to have measured, until more of them cannot change the verdict or
-    the budget leaves no time for the next look; notes what is planned and why it stops."""
-    planned, budget = sizes(first), units.seconds(budget_seconds)
+    the budget leaves no time for the next analysis; notes what is planned and why it stops."""
+    planned = sample_sizes(first)
+    budget = f"{option_words('budget')} {units.seconds(budget_seconds)}"
     note(
         f"at least {first} repetitions; while inconclusive, up to {planned[-1]} as long as "
-        f"--budget {budget} lasts"
+        f"{budget} lasts"
     )
     started = monotonic()
     for done, further in zip_longest(planned, planned[1:]):
@@ -52,11 +55,11 @@ def looks(
         takes = (further - done) * spent / done
         if spent + takes > budget_seconds:
             note(
-                f"not settled after {count} and {units.seconds(spent)}: --budget {budget} leaves "
-                f"no time for {further - done} more, about {units.seconds(takes)}"
+                f"not settled after {count} and {units.seconds(spent)}: {budget} leaves no time "
+                f"for {further - done} more, about {units.seconds(takes)}"
             )
             return
         note(
             f"not settled yet: up to {units.counted(further, 'repetition')}; "
-            f"{units.seconds(spent)} of {budget} used"
+            f"{units.seconds(spent)} of {units.seconds(budget_seconds)} used"
         )

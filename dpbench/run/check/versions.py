@@ -1,6 +1,6 @@
 """`dpbench check` of two versions, measured in turn: of the user's code, or of Python's packages.
 
-Each version is measured by a process of its own (`passes`), a repetition at a time; which of them
+Each version is measured by a process of its own (`worker`), a repetition at a time; which of them
 goes first alternates. What disturbs the machine disturbs both, and they are compared repetition by
 repetition.
 """
@@ -26,12 +26,13 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.errors import LaunchError, UsageError
 from dpbench.git import without_git_variables
+from dpbench.messages import option_words
 from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import TrialRecord
-from dpbench.run.gate import passes
-from dpbench.run.gate.judging import Check, Sides
-from dpbench.run.gate.revision import checked_out, find_commit
+from dpbench.run.check import worker
+from dpbench.run.check.job import CheckJob, Sides
+from dpbench.run.check.revision import checked_out, find_commit
 from dpbench.run.interrupts import interruptible
 from dpbench.specs import Labels, TrialSpec, WorkloadSpec
 from dpbench.specs.sweep import plan_trials
@@ -68,7 +69,7 @@ class Version:
         }
         with (
             TemporaryFile("w+", errors="backslashreplace") as said,
-            self.start("-m", passes.__name__, stderr=said) as process,
+            self.start("-m", worker.__name__, stderr=said) as process,
         ):
             asks, answers = process.stdin, process.stdout
             assert asks is not None
@@ -80,7 +81,7 @@ class Version:
 
             def measure(number: int) -> list[TrialRecord]:
                 ask(str(number + 1))
-                if answers.readline().strip() != passes.DONE:
+                if answers.readline().strip() != worker.DONE:
                     status = process.wait()
                     said.seek(0)
                     kind = UsageError if status == UsageError.exit_status else LaunchError
@@ -127,23 +128,23 @@ class Version:
         )
 
 
-def measure_versions(check: Check) -> Sides:
+def measure_versions(check: CheckJob) -> Sides:
     """Measure the code as it stands, in this Python, and the other version in turn."""
     options, progress = check.options, check.progress
     if options.against_ref is not None:
         find_commit(options.against_ref)  # a wrong one is reported before anything of the model
-    asked = check.sweep()
-    job = check.job(asked)
+    asked = check.sweep_options()
+    job = check.plan(asked)
     progress.note(*job.notes)
     trials = plan_trials(job.spec, 1)
     names = Labels.among(trials)
     before = job.folder.with_name(f"{job.folder.name}-baseline")
     label = "the working directory" if options.against_python is None else "this Python"
     now = Version(label=label, folder=job.folder)
-    turn, done = now, 0
+    measured, done = now, 0
 
     def title(trial: TrialSpec) -> str:
-        return f"{turn.label}: {names.label(trial)}"
+        return f"{measured.label}: {names.label(trial)}"
 
     def stored_words() -> str:
         kept = f"; records are in {job.folder} and {before}" if before.exists() else ""
@@ -156,12 +157,12 @@ def measure_versions(check: Check) -> Sides:
         now.measuring(asked, job.command) as measure_now,
         progress,
     ):
-        turns = [(then, measure_then), (now, measure_now)]
-        for goal in check.looks(lambda: [(then.side(), now.side())]):
-            progress.planned(trials * 2 * (goal - done), title)
-            for number in range(done, goal):
-                for version, measure in turns if number % 2 == 0 else reversed(turns):
-                    turn = version
+        versions = [(then, measure_then), (now, measure_now)]
+        for repetitions in check.repetitions(lambda: [(then.side(), now.side())]):
+            progress.planned(trials * 2 * (repetitions - done), title)
+            for number in range(done, repetitions):
+                for version, measure in versions if number % 2 == 0 else reversed(versions):
+                    measured = version
                     for record in measure(number):
                         progress.finished(record)
                 done = number + 1
@@ -170,7 +171,7 @@ def measure_versions(check: Check) -> Sides:
 
 
 @contextmanager
-def _baseline(check: Check, workload: WorkloadSpec, folder: Path) -> Iterator[Version]:
+def _baseline(check: CheckJob, workload: WorkloadSpec, folder: Path) -> Iterator[Version]:
     """The version that the present one is compared with."""
     if check.options.against_ref is not None:
         revision = check.options.against_ref
@@ -181,7 +182,7 @@ def _baseline(check: Check, workload: WorkloadSpec, folder: Path) -> Iterator[Ve
     typed = str(check.options.against_python)
     python = shutil.which(typed)
     if python is None:
-        raise UsageError(f"--against-python {shlex.quote(typed)}: no such program")
+        raise UsageError(f"{option_words('against_python', typed)}: no such program")
     with temporary_folder() as place:
         for path in (shipped.PACKAGE, shipped.ARCHITECTURES, shipped.RESULTS):
             if shipped.PACKAGE not in path.parents:
@@ -194,7 +195,7 @@ def _baseline(check: Check, workload: WorkloadSpec, folder: Path) -> Iterator[Ve
         if probe.returncode:
             why = _last_line(said) or f"exit status {probe.returncode}"
             raise UsageError(
-                f"--against-python {shlex.quote(typed)}: {why}; "
+                f"{option_words('against_python', typed)}: {why}; "
                 "expected a Python that has torch and what dpbench needs: pip install dpbench"
             )
         yield version
@@ -208,13 +209,13 @@ def _own_files(workload: WorkloadSpec) -> list[str]:
     theirs = [one for one in names if workload.script or is_user_code(one)]
     if not theirs:
         raise UsageError(
-            f"--against-ref: --arch {workload.architecture} is not a file in this "
-            "repository; expected --arch model.py:factory"
+            f"{option_words('against_ref')}: {option_words('arch', workload.architecture)} is not "
+            f"a file in this repository; expected {option_words('arch', 'model.py:factory')}"
         )
     if absolute := next((name for name in theirs if Path(name).is_absolute()), None):
         raise UsageError(
-            f"--against-ref: got {shlex.quote(absolute)}; expected a path relative to the working "
-            "directory, which the revision has too"
+            f"{option_words('against_ref')}: got {shlex.quote(absolute)}; expected a path relative "
+            "to the working directory, which the revision has too"
         )
     if workload.script:
         return theirs

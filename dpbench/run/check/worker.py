@@ -1,4 +1,4 @@
-"""The program that measures one version for a check, one repetition each time it is asked.
+"""The program that measures one version for a check, repetitions as they are asked for.
 
 It keeps its Python, its torch and the server that its ranks are forked from, so that a repetition
 takes little more than its steps. stdin has one line of JSON about the sweep, then a line with each
@@ -37,21 +37,21 @@ def main() -> int:
 def _measure(answers: int) -> None:
     from pathlib import Path
 
-    from dpbench.options.bridge import read_options
+    from dpbench.options.reading import read_options
     from dpbench.options.sweep import SweepOptions
     from dpbench.report.progress.trials import TrialProgress
-    from dpbench.run.sweep.job import job_here
+    from dpbench.run.check.job import plan_check
     from dpbench.run.sweep.measuring import measure
 
-    def goals() -> Iterator[int]:
+    def repetitions() -> Iterator[int]:
         for line in sys.stdin:
             yield int(line)
             os.write(answers, f"{DONE}\n".encode())
 
     asked = json.loads(sys.stdin.readline())
     options = read_options(SweepOptions, asked["options"])
-    job = job_here(options, Path(asked["folder"]), asked["command"])
-    measure(job, TrialProgress(quiet=True), goals())
+    job = plan_check(options, Path(asked["folder"]), asked["command"])
+    measure(job, TrialProgress(quiet=True), repetitions())
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.git import git_error
-from dpbench.run.gate.revision import checked_out, find_commit
+from dpbench.run.check.revision import checked_out, find_commit
 from tests.cli.command import ROOT, git
 
 CHECK_OUT = f"""
 import os, sys
 sys.path[0] = {str(ROOT)!r}
-from dpbench.run.gate.revision import checked_out
+from dpbench.run.check.revision import checked_out
 with checked_out("HEAD", ["model.py"], print) as (folder, _):
     print("then:", (folder / "model.py").read_text())
     if sys.argv[1:] == ["die"]:

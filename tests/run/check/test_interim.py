@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.comparisons.verdict import Verdict
-from dpbench.run.gate import looks as module
-from dpbench.run.gate.looks import looks
+from dpbench.run.check import interim as module
+from dpbench.run.check.interim import interim_analyses
 from tests.analysis.builders import ALL_PASS, INCONCLUSIVE
 
 PLAN = "at least 2 repetitions; while inconclusive, up to 12 as long as --budget 1 min 40 s lasts"
@@ -65,7 +65,7 @@ def test_repetitions_grow_until_more_cannot_decide_or_have_no_time(
     """Each repetition takes a second and nothing else does."""
     now, notes, reached = 0.0, list[str](), list[int]()
     monkeypatch.setattr(module, "monotonic", lambda: now)
-    for goal in looks(2, budget, iter(verdicts).__next__, notes.append):
+    for goal in interim_analyses(2, budget, iter(verdicts).__next__, notes.append):
         reached.append(goal)
         now = float(goal)
     assert reached == goals

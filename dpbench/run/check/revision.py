@@ -8,7 +8,6 @@ nothing stays registered if this process is killed.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from dpbench.errors import UsageError
 from dpbench.git import git_error, run_git
-from dpbench.messages import Say
+from dpbench.messages import Say, option_words
 from dpbench.temporary import temporary_folder
 
 PLAIN_CHECKOUT = (
@@ -57,11 +56,11 @@ def checked_out(
         for name in own_files or ["."]:
             if not (folder / name).exists():
                 raise UsageError(
-                    f"--against-ref {shlex.quote(revision)}: commit {commit[:12]} has no "
+                    f"{option_words('against_ref', revision)}: commit {commit[:12]} has no "
                     f"{here.relative_to(root) / name}; expected a revision that has it: commit it "
                     "first, or name a later one"
                 )
-        note(f"--against-ref {revision} is commit {commit[:12]}")
+        note(f"{option_words('against_ref', revision)} is commit {commit[:12]}")
         if not _git(revision, root, "diff", commit, "--"):
             note(f"nothing has changed since {revision} in the files that Git tracks")
         inside = [Path(p).resolve() for p in sys.path if p]
@@ -92,7 +91,7 @@ def _check_out(revision: str, repository: Path, commit: str, tree: Path) -> None
 
 def _git(revision: str, folder: Path, *arguments: str, otherwise: str | None = None) -> str:
     """The output of git; raises UsageError with `otherwise`, or what git says, if it fails."""
-    got = f"--against-ref {shlex.quote(revision)}"
+    got = option_words("against_ref", revision)
     try:
         finished = run_git(*arguments, folder=folder)
     except OSError as error:

@@ -1,0 +1,61 @@
+"""The signature of a command, which typer makes its options from, out of a model of options."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from dpbench.messages import as_typed
+from dpbench.options.model import Options, options_of
+
+
+def command(
+    model: type[Options],
+) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[..., Any]]:
+    """Give `function(typed)` the signature that typer makes a command from.
+
+    `typed` has the options that were typed, by field, as text; flags as truth values.
+    """
+
+    def decorate(function: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
+        def wrapper(**typed: Any) -> Any:
+            return function({name: value for name, value in typed.items() if value is not None})
+
+        infos = options_of(model)
+        rest_last = sorted(infos, key=lambda name: infos[name].argument and infos[name].repeated)
+        parameters = [_parameter(model, name) for name in rest_last]
+        wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
+        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {one.name: one.annotation for one in parameters}
+        return wrapper
+
+    return decorate
+
+
+def _parameter(model: type[Options], name: str) -> inspect.Parameter:
+    """An option as typer reads it from the signature of a command."""
+    field, info = model.model_fields[name], options_of(model)[name]
+    is_flag, required = field.annotation in (bool, bool | None), field.is_required()
+    kind: Any = list[str] if info.repeated else bool if is_flag else str
+    default: str | bool = info.usual or ("on" if info.off else False)
+    if not default and not is_flag and not required and field.default not in (None, ()):
+        default = as_typed(field.default)
+    first = f"{info.name}/{info.off}" if info.off else info.name
+    make = typer.Argument if info.argument else functools.partial(typer.Option, first, *info.also)
+    shown = make(
+        metavar=info.metavar,
+        help=info.help,
+        rich_help_panel=info.panel,
+        hidden=info.hidden,
+        show_default=default,
+    )
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if required else None,
+        annotation=Annotated[kind if required else kind | None, shown],
+    )

@@ -1,0 +1,100 @@
+"""What models of options are made of: a declaration for help, command line, files and Python.
+
+A field is `name: type = option(default, "Help.", "METAVAR", ...)`. It is the option `--name` on the
+command line, `name` in a config file and an argument `name` in Python.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dpbench.errors import UsageError
+from dpbench.messages import as_typed, in_python
+
+Scope = Literal["work", "call", "shell"]
+"""Where else the value of an option may come from: "work" is what is measured or trained; "call"
+belongs to one call of the command, so that no file has it; "shell" has a meaning on the command
+line only, so that Python calls do not have it either."""
+LISTS = ("A,B", "N,N", "X,X")
+"""Metavars of lists: one whose name is a plural has the singular as another name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptionInfo:
+    """How one field of a model is an option, or a positional argument."""
+
+    help: str
+    metavar: str | None
+    panel: str | None = None
+    """The heading of the option in help."""
+    name: str = ""
+    """Its name on the command line; by default that of the field, or the metavar of an argument."""
+    also: tuple[str, ...] = ()
+    """Further names."""
+    off: str = ""
+    """The name that turns off what is on by default."""
+    usual: str | None = None
+    """What help shows as the default, if the command chooses it."""
+    scope: Scope = "work"
+    hidden: bool = False
+    argument: bool = False
+    repeated: bool = False
+    """Whether it may be given more than once; a repeated argument takes everything that follows."""
+
+
+def option(default: Any, help: str, metavar: str | None = None, **more: Any) -> Any:
+    """Declare a field of a model as an option; `more` are fields of `OptionInfo`."""
+    field = Field(default)
+    field.metadata.append(OptionInfo(help=help, metavar=metavar, **more))
+    return field
+
+
+class Options(BaseModel):
+    """Base of the models; values are checked when one is made, and never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+
+    def command_line(self) -> list[str]:
+        """The arguments of the command that give these options again; positional ones last."""
+        found, positional = list[str](), list[str]()
+        for field, value in self.model_dump(mode="json", exclude_unset=True).items():
+            info = options_of(type(self))[field]
+            if value is None or value is False:
+                found += [info.off] if value is False and info.off else []
+            elif info.argument:
+                positional += value if info.repeated else [as_typed(value)]
+            else:
+                found += [info.name] if value is True else [info.name, as_typed(value)]
+        return found + positional
+
+
+@functools.cache
+def options_of(model: type[Options]) -> dict[str, OptionInfo]:
+    """The declared options of a model, by field, with all their names."""
+    found = {}
+    for name, field in model.model_fields.items():
+        (info,) = (one for one in field.metadata if isinstance(one, OptionInfo))
+        usual = str(info.metavar) if info.argument else f"--{name.replace('_', '-')}"
+        singular = (usual[:-1],) if info.metavar in LISTS and usual.endswith("s") else ()
+        found[name] = replace(
+            info,
+            name=info.name or usual,
+            also=(*singular, *info.also),
+            off=f"--no-{name}" if field.default is True else "",
+        )
+    return found
+
+
+def option_name(model: type[Options], field: str) -> str:
+    """The name of an option in messages."""
+    return field if in_python() else options_of(model)[field].name
+
+
+def refuse_if(wrong: bool, message: str, *about: str) -> None:
+    """Raise UsageError that is about these options, by their fields."""
+    if wrong:
+        raise UsageError(message, about=about)

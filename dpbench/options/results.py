@@ -1,0 +1,195 @@
+"""The options of the commands that read results: `report`, `plot`, `compare`, `project`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from dpbench.options.model import Options, option, refuse_if
+from dpbench.options.shared import (
+    RowFilter,
+    charts_option,
+    json_option,
+    output_option,
+    printed,
+    results_argument,
+)
+from dpbench.options.types import CommaList, FilePath, Metric, Percent, one_of
+from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS
+
+TABLE_AND_PAGE = "page"
+"""The table on the terminal, and the page."""
+ENDINGS = {".csv": "csv", ".json": "json", ".md": "markdown", ".html": TABLE_AND_PAGE}
+"""Endings of the files that `report --output` writes, and what is in them."""
+Format = Literal["text", "markdown", "csv", "json"]
+ALL = "all"
+"""All charts."""
+GroupSize = Annotated[int, Field(ge=1, le=10_000_000)]
+LATENCY_US = 10.0
+"""Latency per message of a network of which only the bandwidth is given."""
+network_option = partial(option, None, panel="Network")
+
+
+class ReportOptions(RowFilter):
+    """Which results to show, and how."""
+
+    path: FilePath | None = results_argument()
+    format: Format | None = output_option(
+        None,
+        "Format: text, markdown, csv or json.",
+        "NAME",
+        usual="from the ending of --output, else text",
+    )
+    columns: str | None = output_option(
+        None, "Columns, by JSON key; seed: those of the torch-ddp gem.", "A,B,C"
+    )
+    charts: bool = charts_option()
+    as_json: bool = json_option()
+    output: FilePath | None = output_option(
+        None,
+        "Folder for the page, or a .html, .csv, .json or .md file.",
+        "PATH",
+        usual="PATH/report",
+    )
+    open: bool = output_option(False, "Open the page in the browser.")
+    verbose: bool = printed("Also print how to read the numbers.", also=("-v",))
+
+    @property
+    def rows_format(self) -> str | None:
+        """The format of rows for documents and programs; None for the table and the page."""
+        asked = next(iter(self._asked().values()), TABLE_AND_PAGE)
+        return None if asked == TABLE_AND_PAGE else asked
+
+    @property
+    def file(self) -> Path | None:
+        """The file that rows, or the page alone, are written into; None for a folder."""
+        path = self.output
+        return path if path and path.suffix and not path.is_dir() else None
+
+    def _asked(self) -> dict[str, str]:
+        """The format that each option asks for, by the option as it was typed."""
+        named = TABLE_AND_PAGE if self.format == "text" else self.format
+        ending = ENDINGS.get(self.file.suffix.lower()) if self.file else TABLE_AND_PAGE
+        found = {"--json": "json" if self.as_json else None, f"--format {self.format}": named}
+        found[f"--output {self.output}"] = ending if self.output else None
+        return {option: asked for option, asked in found.items() if asked is not None}
+
+    @model_validator(mode="after")
+    def _names_one_format_and_place(self) -> ReportOptions:
+        refuse_if(
+            self.file is not None and self.file.suffix.lower() not in ENDINGS,
+            f"--output {self.output}: expected a folder, or a file that ends in "
+            f"{', '.join(ENDINGS)}",
+        )
+        refuse_if(
+            len({*self._asked().values()}) > 1,
+            f"{' and '.join(self._asked())} ask for different formats; leave one out",
+        )
+        return self
+
+
+class PlotOptions(RowFilter):
+    """Which charts to draw, of which results, and where to."""
+
+    kinds: CommaList[Annotated[str, one_of((*CHARTS, ALL))]] = option(
+        (ALL,), "Charts, comma-separated, or all.", "KIND", argument=True
+    )
+    path: FilePath | None = results_argument()
+    format: CommaList[Annotated[str, one_of(tuple(IMAGE_FORMATS))]] = output_option(
+        ("png", "svg"), "Image formats: png, svg, pdf.", "A,B"
+    )
+    output: FilePath | None = output_option(
+        None, "Folder for the charts.", "FOLDER", usual="PATH/report/charts"
+    )
+
+    @model_validator(mode="after")
+    def _names_a_folder(self) -> PlotOptions:
+        refuse_if(
+            self.output is not None and self.output.suffix.lower()[1:] in IMAGE_FORMATS,
+            f"--output {self.output}: expected a folder; --format chooses the image format",
+        )
+        return self
+
+
+class CompareOptions(Options):
+    """The two sides of a comparison, what is compared, and how it is shown."""
+
+    baseline: str | None = option(
+        None,
+        "Baseline: a results folder, or a part of one as DIR:key=value,key=value.",
+        "A",
+        usual="the second-latest in results/",
+        argument=True,
+    )
+    candidate: str | None = option(
+        None,
+        "Candidate, written in the same way.",
+        "B",
+        usual="the latest in results/",
+        argument=True,
+    )
+    metric: CommaList[Metric] = option(
+        ("images_per_second",), "Metrics, e.g. images_per_second,peak_memory_bytes.", "A,B,C"
+    )
+    within: Percent = option(0.03, "Difference that counts as the same.", "X%", usual="3%")
+    force: bool = option(False, "Compare even if the environments differ.")
+    as_json: bool = json_option()
+
+    @model_validator(mode="after")
+    def _names_two_sides(self) -> CompareOptions:
+        refuse_if(
+            self.baseline is not None and self.candidate is None,
+            f"compare {self.baseline}: name the candidate, too: dpbench compare A B",
+        )
+        return self
+
+
+class ProjectOptions(RowFilter):
+    """What to project, and on which network."""
+
+    topology: str | None = network_option(
+        "Simulate on a network: a preset such as h100-nvswitch-ndr, or a TOML file.",
+        "NAME|FILE.toml",
+    )
+    bandwidth: Annotated[float, Field(gt=0, le=1e6)] | None = network_option(
+        f"Simulate a network of this bandwidth per replica, with {LATENCY_US:g} µs per message.",
+        "GB/s",
+    )
+    path: FilePath = option(
+        ..., "Results folder, or a CSV file of group sizes and speeds.", "PATH", argument=True
+    )
+    group_sizes: CommaList[GroupSize] | None = option(
+        None,
+        "Numbers of replicas.",
+        "N,N",
+        usual="the measured ones, 2 and 4 times the largest; on a network 8, 64, 1000",
+    )
+    ranks_per_node: GroupSize | None = option(
+        None,
+        "Replicas that fit one node; beyond it, steps take longer.",
+        "N",
+        usual="the GPUs of the measured machine; not known for CPUs and published tables",
+    )
+    as_json: bool = json_option()
+    verbose: bool = printed("Also print the assumptions.", also=("-v",))
+
+    @property
+    def simulates(self) -> bool:
+        """Whether a network is named."""
+        return self.topology is not None or self.bandwidth is not None
+
+    @model_validator(mode="after")
+    def _names_one_network(self) -> ProjectOptions:
+        refuse_if(
+            self.topology is not None and self.bandwidth is not None,
+            "--topology and --bandwidth both name a network; give one of them",
+        )
+        refuse_if(
+            self.simulates and self.ranks_per_node is not None,
+            "--ranks-per-node is for predictions without a network; a network has its own: give "
+            "ranks_per_node in its TOML file",
+        )
+        return self

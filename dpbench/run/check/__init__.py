@@ -1,0 +1,1 @@
+"""`dpbench check`: two sides are measured, or read from folders, and compared until it is clear."""

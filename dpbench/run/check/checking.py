@@ -1,0 +1,130 @@
+"""`dpbench check` from its options to its verdict, for the command and for `dpbench.check`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from dpbench import store, units
+from dpbench.analysis.comparisons.matching import Side
+from dpbench.analysis.comparisons.verdict import Verdict
+from dpbench.errors import INCONCLUSIVE, NotComparable, UsageError
+from dpbench.files import write_output
+from dpbench.messages import option_words
+from dpbench.options.check import CheckOptions
+from dpbench.records.trial import Status
+from dpbench.report.answer import Answer
+from dpbench.report.progress.trials import TrialProgress
+from dpbench.report.verdict import check_answer, junit, quantity_of
+from dpbench.run.check.job import CheckJob, Sides
+from dpbench.run.check.versions import measure_versions
+from dpbench.run.results import load_sides, split_selection
+from dpbench.run.sweep.measuring import exit_status, measure
+
+PASS, REGRESSED, WRONG_GRADIENTS = 0, 3, 6
+
+
+def check(options: CheckOptions, progress: TrialProgress) -> Answer:
+    """Measure what is asked for unless it is stored, judge it, and write the files.
+
+    The exit status is in the data of the answer. Raises UsageError, StoreError, and NotComparable
+    if there is nothing to compare.
+    """
+    job = CheckJob(options=options, progress=progress)
+    notes: list[str] = []
+    if options.baseline is not None:
+        sides, notes = stored_sides(str(options.candidate), options.baseline)
+    elif options.against is not None:
+        sides = measure_implementations(job, options.against)
+    else:
+        sides = measure_versions(job)
+    verdict = job.judge(sides)
+    status = exit_status_of(verdict, sides, strict=options.strict)
+    if not status and verdict.outcome == "inconclusive":
+        notes.append(f"inconclusive is an error only with {option_words('strict')}")
+    accepted = _accepted(verdict, strict=options.strict)
+    verdict = replace(verdict, notes=(*notes, *verdict.notes, accepted))
+    found = check_answer(verdict, exit_status=status)
+    if options.junit is not None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        text = junit(verdict, strict=options.strict, started_utc=now)
+        write_output(options.junit, text)
+    if options.markdown is not None:
+        heading = f"### dpbench check: {verdict.outcome}"
+        write_output(options.markdown, f"{heading}\n\n{found.markdown}")
+    return found
+
+
+def _accepted(verdict: Verdict, *, strict: bool) -> str:
+    """The tolerances, for the reader of a failed check's log."""
+    held = dict.fromkeys(
+        f"{quantity_of(one.rows)} {units.percent(one.tolerance, 3)}" for one in verdict.metrics
+    )
+    return f"tolerance: {', '.join(held)}; {'strict' if strict else 'not strict'}"
+
+
+def stored_sides(candidate: str, baseline: str) -> tuple[Sides, list[str]]:
+    """Stored results, both folders or parts of them, as in compare; and notes on them.
+
+    Raises NotComparable if there is no baseline, as before the first run of a CI job.
+    """
+    folder = split_selection(baseline)[0]
+    if not (store.holds_sweep(folder) or folder.is_file()):
+        raise NotComparable(
+            f"{option_words('baseline', baseline)}: {folder} has no sweep to compare with"
+        )
+    (before, now), notes = load_sides(baseline, candidate)
+    if before.source != now.source:
+        notes.append(
+            "two sweeps: what changed on the machine between them counts as a change; "
+            f"{option_words('against_ref', 'REV')} measures both versions of your code in turn"
+        )
+    return [(before, now)], notes
+
+
+def measure_implementations(check: CheckJob, against: str) -> Sides:
+    """Measure the candidates and another implementation in turn, in one sweep."""
+    if against in check.candidates:
+        raise UsageError(
+            f"{option_words('against', against)} is among "
+            f"{option_words('implementations', check.candidates)}; it would be compared with itself"
+        )
+    job = check.plan(check.sweep_options(against))
+
+    def sides() -> Sides:
+        stored = store.load_sweep(job.folder)
+        base, *candidates = (
+            Side(
+                label=name,
+                records=stored.records,
+                environments=stored.environments,
+                where={"implementation": name},
+                source=str(job.folder),
+            )
+            for name in (against, *check.candidates)
+        )
+        return [(base, candidate) for candidate in candidates]
+
+    measure(job, check.progress, check.repetitions(sides))
+    check.progress.note(f"records are in {job.folder}")
+    return sides()
+
+
+def exit_status_of(verdict: Verdict, sides: Sides, *, strict: bool) -> int:
+    """The exit status: what failed goes before the outcome, and wrong gradients before all else.
+
+    Raises NotComparable if not a single row has a number on both sides, but no candidate failed.
+    """
+    measured = [record for _, candidate in sides for record in candidate.selected()]
+    baseline = sides[0][0].selected()
+    status = exit_status(measured)
+    if exit_status(baseline) == WRONG_GRADIENTS:  # they void a baseline as well
+        status = WRONG_GRADIENTS
+    is_idle = all(record.status is Status.SKIPPED for record in measured)
+    if (is_idle or not status) and all(row.slowdown is None for row in verdict.rows):
+        row = verdict.rows[0]
+        others = (one for one in (*measured, *baseline) if one.status is not Status.COMPLETED)
+        why = next((f" ({one.status.words}: {one.reason})" for one in others if one.reason), "")
+        raise NotComparable(f"nothing could be compared: {row.pair.label}: {row.reason}{why}")
+    ends = {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE if strict else PASS}
+    return status or ends[verdict.outcome]

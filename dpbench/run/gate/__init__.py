@@ -1,1 +1,0 @@
-"""`check`: a sweep whose records are judged."""
