@@ -36,7 +36,7 @@ def test_the_file_of_thresholds_is_valid(tmp_path: Path) -> None:
     (content,) = re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
     path = tmp_path / "check.toml"
     path.write_text(content)
-    options = read_options(CheckOptions, {"config": path})
+    options = read_options(CheckOptions, {"config": path, "against_ref": "main"})
     assert options.tolerances == {"images_per_second": 0.03, "peak_memory_bytes": 0.1}
     assert options.strict
 

@@ -51,7 +51,7 @@ def test_what_was_typed_behind_options_is_typed_there_again() -> None:
     ("growth", "command"),
     [
         (1, "sweep --group-sizes max --find-unused auto,off --gpus 2 train.py --lr 1"),
-        (4, "explain --gpus 2 --repetitions 67 train.py --lr 1"),
+        (4, "explain --repetitions 67 --gpus 2 train.py --lr 1"),
     ],
 )
 def test_the_next_command_measures_the_remedy_or_again(

@@ -157,7 +157,7 @@ def test_a_sweep_that_ended_early_is_shown_as_such_and_a_broken_one_is_listed(
         first = " ".join(capsys.readouterr().out.split("\n\n")[0].split()).removeprefix("· ")
         assert first.startswith("Unfinished: 4 of 6 trials; to finish: dpbench sweep ")
         assert " --name one " in first
-        assert " --resume " in first
+        assert " --resume" in first
     assert "Unfinished: 4 of 6 trials" in (folders / "one/report/index.html").read_text()
     (folders / "one" / "sweep.json").write_text("{")
     _, _, rows, status, hardware = describe_results(folders / "one")
