@@ -37,7 +37,7 @@ from dpbench.messages import say
 from dpbench.records.environment import Environment
 from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement
-from dpbench.rendezvous.store import STORE_PREFIX, reach_store, serve_store
+from dpbench.rendezvous.store import STORE_PREFIX, tcp_store
 from dpbench.specs import Configuration, TrialSpec, plain_label
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
@@ -107,13 +107,9 @@ def joined_cluster(placement: Placement, token: str, me: Node) -> Iterator[Clust
     """
     timeout = timedelta(seconds=JOIN_SECONDS)
     try:
-        if placement.node == 0 and not placement.has_store:
-            store = serve_store(placement.port, at_loopback=False, timeout=timeout)
-        else:
-            holder = "the launcher" if placement.has_store else "node 0"
-            store = reach_store(placement.address, placement.port, holder, timeout)
+        store = PrefixStore("dpbench sweep", tcp_store(placement, "node 0", timeout))
         place = {"member": placement.node, "members": placement.node_count}
-        signed = SignedStore(PrefixStore("dpbench sweep", store), token, "node", **place)
+        signed = SignedStore(store, token, "node", **place)
         waiting = "waiting for {} at " + placement.endpoint
         described = signed.join(encode(me), JOIN_SECONDS, lambda who: say(waiting.format(who)))
         nodes = tuple(decode(Node, one) for one in described)

@@ -29,7 +29,7 @@ from dpbench.rendezvous.placement import (
 CONNECTING_SECONDS = 0.05
 """Least time for a connection."""
 STORE_FILE = "DPBENCH_STORE_FILE"
-"""The environment variable that names the file in which the ranks of one host meet."""
+"""The environment variable that names the file in which the ranks of one node meet."""
 STORE_PREFIX = "DPBENCH_STORE_PREFIX"
 """The environment variable with the prefix of keys, if only some processes may know it."""
 
@@ -67,18 +67,23 @@ def open_store(placement: Placement, environ: Mapping[str, str], timeout: timede
         store = FileStore(path)
     else:
         key = (os.getpid(), placement.address, placement.port)
-        if key not in _stores and (placement.rank > 0 or placement.has_store):
-            holder = "the launcher" if placement.has_store else "rank 0"
-            _stores[key] = reach_store(placement.address, placement.port, holder, timeout)
-        elif key not in _stores:
-            at_loopback = placement.address in (LOOPBACK, "localhost")
-            _stores[key] = serve_store(placement.port, at_loopback=at_loopback, timeout=timeout)
+        if key not in _stores:
+            _stores[key] = tcp_store(placement, "rank 0", timeout)
         store = _stores[key]
     store.set_timeout(timeout)
     # A launcher that restarts its ranks keeps the store, with the keys of the first ones.
     attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     prefix = environ.get(STORE_PREFIX, "process_group")
     return PrefixStore(f"{prefix}, attempt {attempt}", store)
+
+
+def tcp_store(placement: Placement, first: str, timeout: timedelta) -> TCPStore:
+    """The store at the address and port of a launch, which its launcher holds or else its first
+    process, which messages call `first`. Raises as `open_store`."""
+    address, port = placement.address, placement.port
+    if placement.rank > 0 or placement.has_store:
+        return reach_store(address, port, "the launcher" if placement.has_store else first, timeout)
+    return serve_store(port, at_loopback=address in (LOOPBACK, "localhost"), timeout=timeout)
 
 
 def serve_store(
