@@ -35,17 +35,14 @@ def notify(ddp: DistributedDataParallel, *, syncs: bool) -> int | None:
     if notice is None:
         return None
     (active,) = notice.get_future().wait()
-    _largest(ddp, int(syncs))
+    largest(int(syncs), ddp.process_group, device=ddp.device)
     return int(active.item())
 
 
 def last_rank(ddp: DistributedDataParallel, candidate: bool) -> int:
     """The last rank of the group among the candidates; a collective."""
-    return _largest(ddp, dist.get_rank(ddp.process_group) if candidate else -1)
-
-
-def _largest(ddp: DistributedDataParallel, value: int) -> int:
-    return largest(value, ddp.process_group, device=ddp.device)
+    group = ddp.process_group
+    return largest(dist.get_rank(group) if candidate else -1, group, device=ddp.device)
 
 
 class DdpJoinHook(JoinHook):
@@ -63,7 +60,7 @@ class DdpJoinHook(JoinHook):
         ddp = self._ddp
         if self._without_gradient is None:
             self._without_gradient = [p for p in ddp.module.parameters() if p.grad is None]
-        syncs = _largest(ddp, 0) == 1
+        syncs = largest(0, ddp.process_group, device=ddp.device) == 1
         if syncs:
             ddp._reducer.build(rebuild=ddp.training)
         ddp._send_buffers(has_data=False)

@@ -52,7 +52,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.shm.memory import LINE_BYTES, SLOT_BYTES, Allocation
-from dpbench.parallel.shm.rank import OUTSIDE, ShmRank
+from dpbench.parallel.shm.rank import ShmRank
 
 PIECE_BYTES = 256 * 1024
 """Piece of a share that is reduced at a time: two or three operands fit the second-level cache."""
@@ -125,8 +125,7 @@ def all_reduce(rank: ShmRank, tensor: Tensor, op: str) -> None:
         rank.enter(operation)
         _reduce(op, slots, out=tensor)
         return
-    allocation, offset = rank.find(tensor)
-    if rank.enter(operation, offset) and allocation is not None:
+    if (allocation := rank.enter(operation, tensor)) is not None:
         for operands in _own_pieces(rank, allocation, tensor):
             result = operands[0]
             _reduce(op, operands, out=result)
@@ -195,8 +194,7 @@ def reduce_scatter(rank: ShmRank, operand: Tensor, output: Tensor, op: str) -> N
         mine = slice(me * output.numel(), (me + 1) * output.numel())
         _reduce(op, [slot[mine] for slot in slots], out=output)
         return
-    allocation, offset = rank.find(operand)
-    if rank.enter(operation, offset) and allocation is not None:
+    if (allocation := rank.enter(operation, operand)) is not None:
         targets = torch.split(output, PIECE_BYTES // output.element_size())
         for target, pieces in zip(targets, _own_pieces(rank, allocation, operand), strict=True):
             # The first two operands are combined into the target, which may be the third's memory.
@@ -253,8 +251,7 @@ def all_gather(
     if tensor.nbytes <= SLOT_BYTES:
         _send_through_slots(rank, operation, data, received, tensor.nbytes)
         return
-    allocation, offset = (None, OUTSIDE) if full is None else rank.find(full)
-    if rank.enter(operation, offset) and allocation is not None:
+    if (allocation := rank.enter(operation, full)) is not None:
         for peer, part in received.items():
             part.copy_(allocation.of_rank(peer, part))
         rank.barrier()

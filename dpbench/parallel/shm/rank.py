@@ -44,8 +44,7 @@ _CACHED_VIEWS = 256
 
 # The offset of the operand, and the operation as text.
 _HEADER = struct.Struct(f"<q{HEADER_BYTES - 8}s")
-OUTSIDE = -1
-"""The offset of an operand outside the memory that the group has allocated."""
+_OUTSIDE = -1  # the offset of a tensor outside the memory that the group has allocated
 
 # Posting and trying are faster than releasing the interpreter lock, so PyDLL keeps it. Blocking
 # must release it, as CDLL does.
@@ -146,7 +145,7 @@ class ShmRank:
             if _try_wait(semaphore):
                 self._wait_for(position)
 
-    def enter(self, operation: str, offset: int = OUTSIDE) -> bool:
+    def enter(self, operation: str, tensor: Tensor | None = None) -> Allocation | None:
         """Enter a collective: a barrier at which the ranks compare their operations.
 
         When it passes, all ranks have ended their previous collective: the staging buffers are
@@ -154,15 +153,20 @@ class ShmRank:
 
         Args:
             operation: as text, such as "barrier()".
-            offset: of the operand, in the memory of the group.
+            tensor: contiguous; the ranks compare where theirs lie in the memory of the group, too.
 
         Returns:
-            Whether the operands of all ranks lie at this offset, in memory of the group.
+            The allocation in which the tensors of all ranks lie at one offset; None without it.
 
         Raises:
             torch.distributed.DistBackendError: on every rank: the operations differ; see also
                 `barrier`.
         """
+        allocation, offset = None, _OUTSIDE
+        if tensor is not None:
+            start = tensor.untyped_storage().data_ptr()
+            if (allocation := self._allocations.get(start)) is not None:
+                offset = allocation.offset + tensor.data_ptr() - start
         turn, self._turn = self._turn, 1 - self._turn
         views = self._headers[turn]
         own = _HEADER.pack(offset, operation.encode())
@@ -170,14 +174,14 @@ class ShmRank:
         self.barrier()
         headers = [bytes(view) for view in views]
         if headers.count(own) == self.size:
-            return offset != OUTSIDE
+            return allocation
         texts = [_HEADER.unpack(each)[1].rstrip(b"\0").decode() for each in headers]
         for name, text in zip(self.names, texts, strict=True):
             if text != texts[0]:
                 raise dist.DistBackendError(
                     f"ranks disagree: {self.names[0]} called {texts[0]}, but {name} called {text}"
                 )
-        return False
+        return None
 
     def slots(self, dtype: torch.dtype, numel: int) -> list[Tensor]:
         """The memory for operands of at most SLOT_BYTES, one tensor per rank.
@@ -215,14 +219,6 @@ class ShmRank:
         del self._allocations[start]
         if self.is_own_process:
             mapping.madvise(mmap.MADV_REMOVE, offset, stride)
-
-    def find(self, tensor: Tensor) -> tuple[Allocation | None, int]:
-        """The allocation that holds a contiguous tensor, and its offset; else None, OUTSIDE."""
-        start = tensor.untyped_storage().data_ptr()
-        allocation = self._allocations.get(start)
-        if allocation is None:
-            return None, OUTSIDE
-        return allocation, allocation.offset + tensor.data_ptr() - start
 
     def abort(self, error: BaseException) -> None:
         """Mark the group as broken by an error, and leave it; a forked child does nothing."""
