@@ -364,8 +364,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="loss_slope_per_second",
         follows_throughput=True,
-        meaning="Loss per second: the Theil–Sen slope of the losses over the timed steps × steps "
-        "per second.",
+        meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
+        "steps × steps per second; missing unless a run recorded two finite losses.",
         unit="per s",
         has_interval=True,
         header="Loss/s",

@@ -126,10 +126,25 @@ def reference_of(known: Iterable[Configuration]) -> Callable[[Configuration], Co
 
 
 def speedup_of(own: Sequence[TrialRecord], base: Sequence[TrialRecord]) -> Estimate:
-    """Ratio of the throughputs of usable repetitions; paired by pass of the palindrome if both
-    sides have the same ones, and enough."""
+    """Ratio of the throughputs of usable repetitions; paired if they can be, see
+    `paired_speedup`."""
+    paired = paired_speedup(own, base)
+    return paired or _ratio_of_speeds(own, base, paired=False)
+
+
+def paired_speedup(own: Sequence[TrialRecord], base: Sequence[TrialRecord]) -> Estimate | None:
+    """Ratio of the throughputs in each pass of the palindrome; None unless both sides have the same
+    repetitions, and enough."""
+    passes = {record.trial.repetition for record in own}
+    if len(passes) < FEWEST_PAIRS or passes != {record.trial.repetition for record in base}:
+        return None
+    return _ratio_of_speeds(own, base, paired=True)
+
+
+def _ratio_of_speeds(
+    own: Sequence[TrialRecord], base: Sequence[TrialRecord], *, paired: bool
+) -> Estimate:
     mine, theirs = ({r.trial.repetition: items_per_second(r) for r in side} for side in (own, base))
-    paired = len(mine) >= FEWEST_PAIRS and mine.keys() == theirs.keys()
     change = change_between(theirs, mine, paired=paired)
     assert change is not None, "both sides have usable repetitions"
     return change.estimate

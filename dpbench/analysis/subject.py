@@ -21,6 +21,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.repetitions import QUIET, Load, load_of
 from dpbench.analysis.rows import Row, summarize
+from dpbench.analysis.scaling import paired_speedup
 from dpbench.records.trial import NOT_A_MEAN, Status
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 from dpbench.store import StoredCollectives, StoredSweep
@@ -34,9 +35,20 @@ class Best:
     value: Estimate
     row: Row
     rivals: tuple[Row, ...]
-    """Configurations whose intervals overlap the best one's, the nearest first."""
-    others: int
-    """Number of configurations it was compared with."""
+    """Configurations that tie with it, the nearest first: their intervals overlap, and repetitions
+    that ran in turn do not show that they are slower."""
+    others: tuple[Row, ...]
+    """All that it was compared with, the nearest first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lead:
+    """How many times as fast as another configuration the fastest one is in repetitions that ran in
+    turn, so that what disturbed one disturbed both."""
+
+    row: Row
+    other: Row
+    ratio: Estimate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,13 +60,15 @@ class Headline:
     """The highest efficiency at the largest number of replicas."""
     reason: str = ""
     """Why there is no fastest configuration."""
+    lead: Lead | None = None
+    """The lead over the nearest configuration, where it says more than the two speeds."""
 
 
-def headline_of(rows: Sequence[Row], *, load: str = "") -> Headline:
+def headline_of(rows: Sequence[Row], *, load: Load = QUIET) -> Headline:
     """The headline of all rows of one table.
 
-    Nothing is named if the machine was too busy for the figures to be trusted, which `load` says,
-    if the highest speed is too noisy to state, or if only the baseline `single` completed.
+    Nothing is named as the fastest if the machine was too busy for the figures to be trusted, if
+    the highest speed is too noisy to state, or if only the baseline `single` completed.
     """
     usable = [
         row
@@ -63,13 +77,17 @@ def headline_of(rows: Sequence[Row], *, load: str = "") -> Headline:
         and row.verified is not False
         and row.implementation != INDEPENDENT
     ]
-    if load and any(row.throughput for row in usable):
-        return Headline(reason=load)
     # Published times have no throughput; the least is the fastest.
     fastest = _best(usable, "images_per_second") or _best(usable, "duration_seconds", least=True)
+    lead, is_close = None, False
+    if fastest is not None and not load.is_heavy:
+        is_close = bool(fastest.rivals)
+        fastest, lead = _compared_in_turn(fastest)
+    if load.is_busy and any(row.throughput for row in usable):
+        return Headline(reason=load.note, lead=lead)
     reason = _why_no_speed(rows, usable)
     if not reason and fastest is not None and fastest.value.is_too_noisy:
-        return Headline(reason="the speeds are too noisy")
+        return Headline(reason="the speeds are too noisy", lead=lead)
     scaled = [row for row in usable if row.efficiency and row.group_size > 1]
     largest = max((row.group_size for row in scaled), default=0)
     scaling = _best([row for row in scaled if row.group_size == largest], "efficiency")
@@ -77,6 +95,7 @@ def headline_of(rows: Sequence[Row], *, load: str = "") -> Headline:
         fastest=None if reason else fastest,
         scaling=None if scaling is None or scaling.value.is_too_noisy else scaling,
         reason=reason,
+        lead=lead if is_close and not reason else None,
     )
 
 
@@ -103,7 +122,23 @@ def _best(rows: Sequence[Row], key: str, *, least: bool = False) -> Best | None:
     best, *rest = sorted(measured, key=lambda row: row[key].value, reverse=not least)
     low, high = best[key].ends
     rivals = (row for row in rest if low <= row[key].ends[1] and row[key].ends[0] <= high)
-    return Best(value=best[key], row=best, rivals=tuple(rivals), others=len(rest))
+    return Best(value=best[key], row=best, rivals=tuple(rivals), others=tuple(rest))
+
+
+def _compared_in_turn(best: Best) -> tuple[Best, Lead | None]:
+    """The fastest row with those rivals alone that repetitions in turn do not show to be slower,
+    and its lead over the nearest of them, or if none is left over the nearest row."""
+    ratios = {
+        row: ratio
+        for row in best.others
+        if (ratio := paired_speedup(best.row.records, row.records)) and not ratio.is_too_noisy
+    }
+    rivals = tuple(row for row in best.rivals if row not in ratios or ratios[row].ends[0] <= 1)
+    nearest = next(iter((*rivals, *best.others)), None)
+    lead = None
+    if nearest is not None and nearest in ratios:
+        lead = Lead(row=best.row, other=nearest, ratio=ratios[nearest])
+    return replace(best, rivals=rivals), lead
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,8 +182,7 @@ class Subject:
     @property
     def headlines(self) -> dict[str, Headline]:
         """The main results of each work, of which a sweep of one architecture has one: ""."""
-        load = self.load.note if self.load.is_busy else ""
-        return {one.work: headline_of(one.rows, load=load) for one in self.works}
+        return {one.work: headline_of(one.rows, load=self.load) for one in self.works}
 
 
 def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:

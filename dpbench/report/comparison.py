@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpbench import units
 from dpbench.analysis.comparisons.comparison import Compared, Comparison
-from dpbench.analysis.estimate import FEWEST_PAIRS
+from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.metrics import COMPARED_METRICS, Metric, PlainValue
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
@@ -62,8 +61,8 @@ def _table(rows: Sequence[Comparison], metric: Metric, within: float) -> Table:
             text_column("Configuration", [row.pair.label for row in rows], folds=True),
             *side_columns(rows, ("A", "B"), leaves=3),
             column(
-                "Slowdown" if metric.is_speed else "Worsening",
-                [or_missing(row.slowdown, plus_minus) for row in rows],
+                "Speedup" if metric.is_speed else "B ÷ A",
+                [or_missing(_ratio(row, metric), plus_minus) for row in rows],
             ),
             column(
                 "p",
@@ -74,6 +73,13 @@ def _table(rows: Sequence[Comparison], metric: Metric, within: float) -> Table:
             text_column("B is", [_outcome_words(row, within) for row in rows], folds=True),
         )
     )
+
+
+def _ratio(row: Comparison, metric: Metric) -> Estimate | None:
+    """The speed of B ÷ that of A, so that above 1 B is faster; B ÷ A of what is no speed."""
+    if row.slowdown is None or (not metric.is_speed and metric.better == "lower"):
+        return row.slowdown
+    return row.slowdown.mapped(lambda ratio: 1 / ratio, unit=row.slowdown.unit)
 
 
 def side_columns(
@@ -120,18 +126,28 @@ def plain_comparison(row: Comparison) -> dict[str, PlainValue]:
 
 
 def _summary(rows: Sequence[Comparison], metric: Metric, within: float) -> str:
-    """Writes "B is faster in 3 and slower in 1 of 8 rows; 4 are inconclusive."."""
-    counts = Counter[str](row.outcome for row in rows)
-    changed = ("faster", "slower") if metric.is_speed else ("better", "worse")
-    parts = [f"{word} in {counts[word]}" for word in changed if counts[word]]
-    if counts["same"]:
-        parts.append(f"the same within {units.percent(within, 3)} in {counts['same']}")
-    total = units.counted(len(rows), "row")
-    undecided = counts["inconclusive"]
+    """Writes "B is faster in 3 (1.42–1.90 ×) and slower in 1 (0.81 ×) of 8 rows; 4 are
+    inconclusive."; of a single row "B is 1.25 ± 0.03 × as fast as A."."""
+    outcomes: dict[str, list[Comparison]] = {}
+    for row in rows:
+        outcomes.setdefault(row.outcome, []).append(row)
+    undecided = len(outcomes.pop("inconclusive", []))
     verb = "is" if undecided == 1 else "are"
-    if not parts:
+    total = units.counted(len(rows), "row")
+    if not outcomes:
         which = f"{undecided} of {total}" if len(rows) > 1 else "the only row"
         return f"{which} {verb} inconclusive.".capitalize()
+    parts = []
+    for outcome in ("faster", "slower", "better", "worse", "same"):
+        found = outcomes.get(outcome, [])
+        ratios = [ratio for row in found if (ratio := _ratio(row, metric))]
+        if outcome == "same" and found:
+            parts.append(f"the same within {units.percent(within, 3)} in {len(found)}")
+        elif ratios and len(rows) == 1 and metric.is_speed:
+            return f"B is {plus_minus(ratios[0])} × as fast as A."
+        elif ratios:
+            ends = dict.fromkeys(f"{end(one.value for one in ratios):.2f}" for end in (min, max))
+            parts.append(f"{outcome} in {len(found)} ({'–'.join(ends)} ×)")
     first = f"{', '.join(parts[:-1])} and " if len(parts) > 1 else ""
     rest = f"; {undecided} {verb} inconclusive" if undecided else ""
     return f"B is {first}{parts[-1]} of {total}{rest}."
@@ -150,10 +166,9 @@ def _outcome_words(row: Comparison, within: float) -> str:
 
 def _reading(rows: Sequence[Comparison], metric: Metric) -> Iterable[str]:
     """How the numbers of the table are to be read."""
-    ratio = "A ÷ B" if metric.better == "higher" else "B ÷ A"
-    if metric.key == "images_per_second":
-        ratio += ", the ratio of the times per sample"
-    yield f"{'slowdown' if metric.is_speed else 'worsening'} is {ratio}; above 1, B is worse"
+    if metric.is_speed:
+        ratio = "B ÷ A" if metric.better == "higher" else "A ÷ B"
+        yield f"speedup is {ratio}: 1.25 means that B is 1.25 × as fast as A"
     if metric.scale == "largest":
         yield "A and B are means over repetitions; dpbench report shows the largest"
     tested = [row.tested for row in rows if row.tested]
@@ -170,6 +185,6 @@ def _reading(rows: Sequence[Comparison], metric: Metric) -> Iterable[str]:
         )
     if any(row.outcome == "inconclusive" and row.tested for row in rows):
         yield (
-            "inconclusive: add --repetitions; these would detect the slowdown in parentheses in "
-            "4 of 5 cases"
+            "inconclusive: add --repetitions; these would detect a change as large as that in "
+            "parentheses in 4 of 5 cases"
         )

@@ -85,8 +85,8 @@ def explanation_answer(
 
 def main_cause(explained: Explanation) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss; of a
-    training script "train.py on 2 ranks: 1.5 × one rank, 76 % of linear scaling.". Or what varied
-    too much to say so, how many repetitions would do, and what holds nevertheless."""
+    training script "train.py on 2 ranks: 1.5 × as fast as one rank, 76 % of linear scaling.". Or
+    what varied too much to say so, how many repetitions would do, and what holds nevertheless."""
     configuration, row, breakdown = explained.configuration, explained.row, explained.breakdown
     if explained.is_too_noisy:
         return " ".join(_noise(explained))
@@ -99,7 +99,7 @@ def main_cause(explained: Explanation) -> str:
             return f"{subject}: {step}."
         efficiency = write(breakdown.efficiency, "percent")
         speedup = write(row.speedup, "ratio")
-        return f"{subject}: {speedup} × one rank, {efficiency} of linear scaling."
+        return f"{subject}: {speedup} × as fast as one rank, {efficiency} of linear scaling."
     reached = f"takes {step}"
     if row.efficiency is not None:
         efficiency = write(row.efficiency, "percent")

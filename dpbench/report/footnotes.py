@@ -6,15 +6,13 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.estimate import FEWEST_PAIRS, TOO_NOISY
+from dpbench.analysis.estimate import TOO_NOISY
 from dpbench.analysis.repetitions import MOST_ADVISED, repetitions_needed
 from dpbench.analysis.rows import MOST_LISTED, Row
-from dpbench.analysis.scaling import speedup_of
 from dpbench.analysis.subject import Subject
 from dpbench.analysis.throughput import items_per_second
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.numbers import plus_minus
 
 Rows = Sequence[Row]
 SHARED_SEED = "final losses have no interval, because repetitions share a seed"
@@ -174,7 +172,7 @@ def too_noisy(rows: Rows) -> Iterator[str]:
 
 def ties(subject: Subject) -> Iterator[str]:
     """For each headline without a clear winner, how many repetitions would tell the fastest row
-    from the next one, and their ratio where it is known better than the speeds."""
+    from the next one."""
     for headline in subject.headlines.values() if subject.sweep else ():
         best = headline.fastest
         rival = next((row for row in best.rivals if not row.is_too_noisy), None) if best else None
@@ -183,12 +181,7 @@ def ties(subject: Subject) -> Iterator[str]:
         reach = math.log(best.value.value / rival.throughput.value)
         needed = repetitions_needed([best.value, rival.throughput], reach)
         asked = _asking_for(needed, best.row, subject.rows)
-        ratio = speedup_of(rival.records, best.row.records)
-        more = f"; run by run the second has {plus_minus(ratio)} × the speed of the first"
-        yield (
-            f"to tell {best.row.label} from {rival.label}: {asked}"
-            f"{more if ratio.sample_size >= FEWEST_PAIRS else ''}"
-        )
+        yield f"to tell {best.row.label} from {rival.label}: {asked}"
 
 
 def _asking_for(needed: int | None, row: Row, rows: Rows) -> str:

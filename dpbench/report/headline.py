@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from dpbench.analysis.subject import Best, Headline
 from dpbench.messages import one_line
-from dpbench.report.numbers import percentage, quantity
+from dpbench.report.numbers import percentage, plus_minus, quantity
 
 Tile = tuple[str, str, str]
 """A title, a number with its unit and interval, and what it is about."""
@@ -19,6 +19,11 @@ def headline_sentences(headlines: Mapping[str, Headline]) -> Iterator[str]:
     for work, headline in headlines.items():
         prefix = f"{one_line(work)}: " if work else ""
         said = _sentence(headline)
+        if (lead := headline.lead) is not None:
+            said += (
+                f"; repetition by repetition, {one_line(lead.row.label)} is "
+                f"{plus_minus(lead.ratio)} × as fast as {one_line(lead.other.label)}"
+            )
         yield f"{prefix}{said if work else said[:1].upper() + said[1:]}."
 
 

@@ -18,7 +18,7 @@ from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.metrics import Metric, Style, Value
 from dpbench.analysis.rows import Row
 from dpbench.messages import one_line
-from dpbench.report.table import MISSING, TableColumn, column
+from dpbench.report.table import AT_MOST, MISSING, TableColumn, column
 from dpbench.specs.nodes import node_counts
 from dpbench.units import CLOCK_SECONDS, GIGA
 
@@ -78,7 +78,7 @@ def _at_most(estimate: Estimate, scale: float) -> str:
     places = _places(scale * high, 2)
     size = 10.0**places
     end = math.ceil(round(scale * high * size, 6)) / size
-    return f"≤ {end:,.{max(places, 0)}f}"
+    return f"{AT_MOST} {end:,.{max(places, 0)}f}"
 
 
 def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> str:

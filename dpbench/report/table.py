@@ -28,6 +28,9 @@ _REFERENCE = re.compile(r"[@#](?=\w)")
 _ZERO_WIDTH = "\N{ZERO WIDTH SPACE}"
 SortValue = float | str | None
 MISSING = "–"
+AT_MOST = "≤"
+"""Begins a cell that has the upper end alone of an interval that includes 0."""
+AT_MOST_MEANS = f"{AT_MOST}: too small to tell from zero; at most this"
 GAP = 2
 """Spaces between columns on a terminal."""
 tabulate.MIN_PADDING = 0  # headers as wide as their words; it has no argument for it
@@ -76,7 +79,7 @@ class Table:
     caption: str = ""
     """Title above it on a page."""
     footnote: str = ""
-    """A line below it that explains a mark in its cells."""
+    """A line below it that explains a mark of its own in its cells."""
     has_controls: bool = False
     """Whether readers of a page can filter it and choose its columns."""
     groups: int = 0
@@ -90,6 +93,13 @@ class Table:
     def lines(self) -> list[tuple[str, ...]]:
         """The texts, row by row."""
         return [*zip(*(column.cells for column in self.columns), strict=True)]
+
+    @property
+    def footnotes(self) -> list[str]:
+        """Lines below it that explain the marks in its cells."""
+        cells = (cell for column in self.columns for cell in column.cells)
+        marks = [AT_MOST_MEANS] if any(cell.startswith(AT_MOST) for cell in cells) else []
+        return [*filter(None, [self.footnote]), *marks]
 
     def without(self, keys: Collection[str]) -> Table:
         """The table without these columns."""
@@ -119,7 +129,7 @@ class Table:
         text = _tabulated(kept.columns, headers if any(headers) else [], lines, "simple")
         keys = [one.key for one in kept.columns]
         absent = [one_line(one.header) for one in self.columns if one.key not in keys]
-        notes = [filled(self.footnote, width)] if self.footnote else []
+        notes = (filled(note, width) for note in kept.footnotes)
         return "\n".join([*(line.rstrip() for line in text.splitlines()), *notes]), absent
 
     @property
@@ -129,7 +139,7 @@ class Table:
         lines = [[*map(escape, line)] for line in self.lines]
         headers = [escape(one.header) for one in self.columns]
         text = _tabulated(self.columns, headers, lines, "pipe")
-        return f"{text}\n\n{escape(self.footnote)}" if self.footnote else text
+        return "\n\n".join([text, *map(escape, self.footnotes)])
 
     def _room(self, width: int) -> int:
         """Characters that are left of a line where all columns are as narrow as they can be."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.analysis.published import from_csv
+from dpbench.analysis.repetitions import Load
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.subject import Best, Headline, headline_of
 from dpbench.records.trial import Status, TrialRecord
@@ -38,6 +39,25 @@ def test_whoever_overlaps_the_best_is_named_nearest_first() -> None:
     )
     assert found.row.series == "ddp/shm"
     assert [row.series for row in found.rivals] == ["torch-ddp/gloo", "ddp/gloo"]
+
+
+PASSES = (100.0, 120.0, 100.0, 120.0, 100.0, 120.0)
+"""Speeds that vary by a fifth from pass to pass, and together."""
+FIRST = runs(trial("ddp"), PASSES)
+SECOND = runs(trial("torch-ddp"), [0.95 * speed for speed in PASSES])
+
+
+def test_repetitions_in_turn_show_a_lead_that_the_intervals_hide() -> None:
+    found = of(FIRST, SECOND)
+    assert best(found.fastest).rivals == ()
+    assert found.lead is not None
+    assert found.lead.other.series == "torch-ddp/gloo"
+    assert found.lead.ratio.value == pytest.approx(1 / 0.95)
+    equal = of(runs(trial("ddp"), [0.9495 * speed for speed in reversed(PASSES)]), SECOND)
+    assert [row.series for row in best(equal.fastest).rivals] == ["ddp/gloo"]
+    few = of([one for one in (*FIRST, *SECOND) if one.trial.repetition < 4])
+    assert few.lead is None
+    assert len(best(few.fastest).rivals) == 1
 
 
 def test_independent_copies_are_never_the_best() -> None:
@@ -89,10 +109,20 @@ def test_of_published_times_the_least_is_the_fastest() -> None:
     assert best(found.scaling).value.value == pytest.approx(0.75)
 
 
+BUSY = Load(note="other processes used 90 % of 2 cores", is_busy=True)
+
+
 def test_other_load_is_not_the_reason_where_every_row_failed() -> None:
-    busy = "other processes used 90 % of 2 cores"
     for records, reason in (
         ([FAILED], "no configuration completed (failed)"),
-        (runs(trial(), (100, 101, 99)), busy),
+        (runs(trial(), (100, 101, 99)), BUSY.note),
     ):
-        assert headline_of(summarize(records), load=busy).reason == reason
+        assert headline_of(summarize(records), load=BUSY).reason == reason
+
+
+def test_a_busy_machine_has_a_lead_unless_no_difference_can_be_trusted_either() -> None:
+    rows = summarize([*FIRST, *SECOND])
+    busy = headline_of(rows, load=BUSY)
+    assert (busy.fastest, busy.reason) == (None, BUSY.note)
+    assert busy.lead is not None
+    assert headline_of(rows, load=replace(BUSY, is_heavy=True)).lead is None

@@ -56,16 +56,13 @@ def test_rows_that_are_too_noisy_say_what_is_known_and_what_would_be_enough() ->
     assert [*too_noisy(summarize(runs(trial(), (100.0, 101.0))))] == []
 
 
-def test_a_tie_says_what_would_break_it_and_which_ratio_is_known_already() -> None:
-    """Both vary by a fifth from pass to pass, and together."""
-    passes = (100.0, 120.0, 100.0, 120.0, 100.0, 120.0)
-    records = [*runs(trial("ddp"), passes), *runs(trial("torch-ddp"), [0.95 * x for x in passes])]
+def test_a_tie_says_what_would_break_it() -> None:
+    """Both vary by a fifth from pass to pass."""
+    passes, others = (100.0, 120.0, 100.0, 120.0), (112.0, 95.0, 95.0, 114.0)
+    records = [*runs(trial("ddp"), passes), *runs(trial("torch-ddp"), others)]
     (line,) = ties(subject(records))
     assert line.startswith("to tell ddp/gloo ×1, batch 32 from torch-ddp/gloo ×1, batch 32: about ")
-    assert " repetitions (now 6), " in line
-    assert line.endswith("; run by run the second has 0.950 ± 0 × the speed of the first")
-    few = [one for one in records if one.trial.repetition < 4]
-    assert "run by run" not in "".join(ties(subject(few)))
+    assert " repetitions (now 4), " in line
 
 
 def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either() -> None:

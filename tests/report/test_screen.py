@@ -25,6 +25,17 @@ def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
     assert line.endswith(" images/s, and torch-ddp/gloo ×1, batch 32 tie.")
 
 
+def test_the_headline_has_the_lead_that_repetitions_in_turn_show() -> None:
+    passes = (100.0, 120.0, 100.0, 120.0, 100.0, 120.0)
+    records = [*runs(trial(), passes), *runs(trial("torch-ddp"), [0.95 * x for x in passes])]
+    (line,) = headline_sentences(subject(records).headlines)
+    assert line.startswith("Fastest: ddp/gloo ×1, batch 32 at 1")
+    assert line.endswith(
+        "; repetition by repetition, ddp/gloo ×1, batch 32 is 1.053 ± 0 × as fast as "
+        "torch-ddp/gloo ×1, batch 32."
+    )
+
+
 def test_a_steady_row_whose_rivals_are_too_noisy_is_no_tie() -> None:
     steady, wild = runs(trial(), (1000, 999, 998)), runs(trial("torch-ddp"), (1000, 510, 20))
     (line,) = headline_sentences(subject([*steady, *wild]).headlines)

@@ -28,10 +28,8 @@ for (const box of document.querySelectorAll("figure.table")) {
     });
     table.tBodies[0].append(...rows);
   }));
-  const controls = box.querySelector(".controls");
-  if (!controls) continue;
-  controls.hidden = false;
-  controls.querySelector("input[type=search]").addEventListener("input", (event) => {
+  box.querySelectorAll(".control").forEach((one) => { one.hidden = false; });
+  box.querySelector("[type=search]")?.addEventListener("input", (event) => {
     const words = event.target.value.toLowerCase().split(/\s+/).filter((word) => word && word !== "-");
     for (const row of rows) {
       const text = row.textContent.toLowerCase();
@@ -39,7 +37,7 @@ for (const box of document.querySelectorAll("figure.table")) {
         word.startsWith("-") ? !text.includes(word.slice(1)) : text.includes(word));
     }
   });
-  controls.querySelectorAll("[type=checkbox]").forEach((choice) =>
+  box.querySelectorAll("[type=checkbox]").forEach((choice) =>
     choice.addEventListener("change", () => {
       for (const row of [table.tHead.rows[0], ...rows]) {
         row.cells[Number(choice.value)].classList.toggle("off", !choice.checked);
