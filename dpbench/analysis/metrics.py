@@ -43,7 +43,7 @@ Style = Literal[
     "grouped",
     "error",
 ]
-"""Style in which a value is printed; `report.numbers` has the writer of each."""
+"""Style in which a value is printed; `report.formatting` has the writer of each."""
 Scale = Literal["", "linear", "log", "loss", "largest", "smallest"]
 """How the values of repetitions become the value of a row: the arithmetic or the geometric mean
 with a t interval; for losses, which repetitions of one seed share, without an interval; the largest

@@ -21,9 +21,9 @@ from dpbench.options.types import FilePath
 from dpbench.records.environment import Environment
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.report.charts.style import house_style
-from dpbench.report.footnotes import warnings
+from dpbench.report.configurations import rows_text
 from dpbench.report.headline import headline_sentences
-from dpbench.report.tables import rows_text
+from dpbench.report.notes import warnings
 from dpbench.run.results import load_stored
 from dpbench.specs import SweepSpec
 from dpbench.store import StoredCollectives, StoredSweep

@@ -23,7 +23,7 @@ def compare(typed: dict[str, Any]) -> None:
     """
     options = read_options(CompareOptions, typed)
     from dpbench.analysis.comparisons.comparison import compare_sides
-    from dpbench.report.comparison import comparison_answer
+    from dpbench.report.answers.compare import comparison_answer
     from dpbench.run.results import latest_folders, load_sides
 
     baseline, candidate = options.baseline, options.candidate

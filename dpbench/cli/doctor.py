@@ -26,7 +26,7 @@ def doctor(
     """
     from dpbench.launch.collectives import self_test
     from dpbench.launch.machine import inspect_machine
-    from dpbench.report.inventory import machine_answer
+    from dpbench.report.answers.doctor import machine_answer
     from dpbench.run.this_machine import environment_here
     from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 

@@ -44,7 +44,7 @@ def inventory(
     if kind == "results":
         _list_results(results_dir, as_json=as_json)
         return
-    from dpbench.report.inventory import names_answer
+    from dpbench.report.answers.listing import names_answer
 
     rows = [row for row in _names() if kind in (None, row[0])]
     print_result(names_answer(rows).render(as_json=as_json))
@@ -61,7 +61,7 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
     if not found and not as_json:
         say(f"{place}/ has no results folders; dpbench sweep creates one")
         return
-    from dpbench.report.inventory import results_answer
+    from dpbench.report.answers.listing import results_answer
 
     print_result(results_answer(found).render(as_json=as_json))
 

@@ -18,8 +18,9 @@ def show_rows(
 ) -> None:
     """Prints the rows in a format for documents or programs, or writes them to a file; notes go
     to stderr."""
-    from dpbench.report.footnotes import footnotes
-    from dpbench.report.tables import DATA_FORMATS, frame_text, rows_text
+    from dpbench.report.configurations import rows_text
+    from dpbench.report.export import DATA_FORMATS, frame_text
+    from dpbench.report.notes import row_notes
 
     warn(*subject.unfinished, *(subject.stored.warnings if subject.stored else ()))
     if subject.collectives:
@@ -28,7 +29,7 @@ def show_rows(
         text = frame_text(collective_frame(subject.collectives.records), format, columns)
     else:
         text = rows_text(subject.rows, format=format, columns=columns)
-    for note in () if format in DATA_FORMATS else footnotes(subject.rows):
+    for note in () if format in DATA_FORMATS else row_notes(subject.rows):
         print(note, file=sys.stderr)
     if file is None:
         print_result(text)
@@ -45,22 +46,15 @@ def show(
     verbose: bool = False,
 ) -> None:
     """Prints results for people, and where their `page` is; raises UsageError for `columns`."""
-    from dpbench.report.collectives import stored_answer
-    from dpbench.report.screen import screen
+    from dpbench.report.answers.comm import comm_answer
+    from dpbench.report.answers.report import report_answer
     from dpbench.report.table import table_limit
 
     if (stored := subject.collectives) is not None:
-        found = stored_answer(stored).text
-        print_result(f"{found}\nReport: {page}\n" if page else found)
-        warn(*stored.warnings)
-        return
-    print_result(
-        screen(
-            subject,
-            columns=columns,
-            width=table_limit(),
-            page=page,
-            to_explain=to_explain,
-            verbose=verbose,
+        answer = comm_answer(stored, page=page)
+    else:
+        answer = report_answer(
+            subject, columns=columns, page=page, to_explain=to_explain, verbose=verbose
         )
-    )
+    print_result(answer.text_within(table_limit()))
+    warn(*(stored.warnings if stored else ()))

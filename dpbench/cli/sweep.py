@@ -47,7 +47,7 @@ def sweep(typed: dict[str, Any]) -> int:
 def _sweep(options: SweepOptions, placed: Placement | None, following: str | None) -> int:
     from dpbench.launch.signed_store import VARIABLE
     from dpbench.rendezvous.process_group import DEBUG_VARIABLES
-    from dpbench.report.inventory import plan_answer
+    from dpbench.report.answers.listing import plan_answer
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.interrupts import say_at_end
     from dpbench.run.sweep.dry_run import describe_plan

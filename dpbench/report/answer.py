@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.table import WIDTH, Table, bullets, escape, filled, not_shown, table_width
+from dpbench.report.table import WIDTH, Table, bullets, escape, filled, table_width
 
 Paragraph = str | Table | Sequence[str]
 """Lines of text, a table, or notes. An empty one is left out."""
@@ -19,29 +19,26 @@ class Answer:
     """One answer in every form; Python shows and prints its text."""
 
     paragraphs: tuple[Paragraph, ...]
-    data: Any
-    """Plain values; a command that has no JSON leaves it None."""
+    data: Any = None
+    """Plain values for --json."""
 
     @property
     def text(self) -> str:
-        """The paragraphs as wide as the terminal on stdout, a blank line between them; at the end,
-        which columns had no room."""
-        width = table_width()
-        narrow = min(width, WIDTH)
-        written, left = [], list[str]()
-        for one in self.paragraphs:
-            if isinstance(one, Table):
-                if one.lines:
-                    text, without = one.text(width)
-                    written.append(text)
-                    left += without
-            elif isinstance(one, str):
-                written.append("\n".join(filled(line, narrow) for line in one.splitlines()))
-            else:
-                written.append(bullets(one, narrow))
-        if left:
-            written.append(filled(not_shown(dict.fromkeys(left), width, "--json"), narrow))
-        return "\n\n".join(filter(None, written)) + "\n"
+        """The paragraphs as wide as the terminal on stdout, a blank line between them."""
+        return self.text_within(table_width())
+
+    def text_within(self, width: int | None) -> str:
+        """The same for a terminal of this width; None keeps all columns of tables."""
+        narrow = min(width or table_width(), WIDTH)
+
+        def written(paragraph: Paragraph) -> str:
+            if isinstance(paragraph, Table):
+                return paragraph.text(width) if paragraph.lines else ""
+            if isinstance(paragraph, str):
+                return "\n".join(filled(line, narrow) for line in paragraph.splitlines())
+            return bullets(paragraph, narrow)
+
+        return "\n\n".join(filter(None, map(written, self.paragraphs))) + "\n"
 
     def __repr__(self) -> str:
         return self.text
@@ -49,16 +46,16 @@ class Answer:
     @property
     def markdown(self) -> str:
         """The same as Markdown, in which no text is markup; notes are folded."""
-        written = []
-        for one in self.paragraphs:
-            if isinstance(one, Table):
-                written.append(one.markdown)
-            elif isinstance(one, str):
-                written.append("\n\n".join(map(escape, one.splitlines())))
-            elif one:
-                notes = "\n".join(f"- {escape(note)}" for note in one)
-                written.append(f"<details><summary>Notes</summary>\n\n{notes}\n\n</details>")
-        return "\n\n".join(filter(None, written)) + "\n"
+
+        def written(paragraph: Paragraph) -> str:
+            if isinstance(paragraph, Table):
+                return paragraph.markdown
+            if isinstance(paragraph, str):
+                return "\n\n".join(map(escape, paragraph.splitlines()))
+            notes = "\n".join(f"- {escape(note)}" for note in paragraph)
+            return f"<details><summary>Notes</summary>\n\n{notes}\n\n</details>" if notes else ""
+
+        return "\n\n".join(filter(None, map(written, self.paragraphs))) + "\n"
 
     @property
     def json(self) -> str:

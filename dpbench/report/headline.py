@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from dpbench.analysis.subject import Best, Headline
 from dpbench.messages import one_line
-from dpbench.report.numbers import percentage, plus_minus, quantity
+from dpbench.report.formatting import percentage, plus_minus, quantity
 
 Tile = tuple[str, str, str]
 """A title, a number with its unit and interval, and what it is about."""

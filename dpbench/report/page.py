@@ -19,17 +19,17 @@ from dpbench.files import folder_inside, is_free, write_inside
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
+from dpbench.report.answers.comm import collective_notes, collectives_table
+from dpbench.report.answers.doctor import machine_lines, machine_table
+from dpbench.report.answers.explain import READING, cause_lines, factor_notes, factors_table
 from dpbench.report.charts.files import inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw
 from dpbench.report.charts.style import house_style
-from dpbench.report.collectives import collective_notes, collectives_table
-from dpbench.report.explanation import READING, cause_lines, factor_notes, factors_table
-from dpbench.report.footnotes import notes, reasons, unavailable, warnings
+from dpbench.report.configurations import claim_columns, configurations, usual_columns
 from dpbench.report.headline import Tile, headline_sentences, tiles
-from dpbench.report.inventory import machine_lines, machine_table
 from dpbench.report.markup import render_template, visible
+from dpbench.report.notes import notes_of, reasons, unavailable, warnings
 from dpbench.report.table import Table
-from dpbench.report.tables import claim_columns, configurations, usual_columns
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
@@ -206,7 +206,7 @@ def _sections(subject: Subject, pictures: Sequence[Picture]) -> Iterator[Section
                 key="results",
                 title="Results",
                 tables=(results_table(subject.rows, _words(subject)),),
-                notes=tuple(map(one_line, notes(subject))),
+                notes=tuple(map(one_line, notes_of(subject))),
             )
     if failed := reasons(subject.rows):
         yield Section(key="failures", title="Failed or skipped", notes=failed)

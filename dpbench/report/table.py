@@ -31,13 +31,15 @@ MISSING = "–"
 AT_MOST = "≤"
 """Begins a cell that has the upper end alone of an interval that includes 0."""
 AT_MOST_MEANS = f"{AT_MOST}: too small to tell from zero; at most this"
+UNLIMITED = 100_000
+"""Width of a terminal that has room for all columns."""
 GAP = 2
 """Spaces between columns on a terminal."""
 tabulate.MIN_PADDING = 0  # headers as wide as their words; it has no argument for it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TableColumn:
+class Column:
     """One column: its header, its cells, and how it gives way where a table is too wide."""
 
     key: str
@@ -75,11 +77,15 @@ class TableColumn:
 class Table:
     """Columns of equal length."""
 
-    columns: tuple[TableColumn, ...]
+    columns: tuple[Column, ...]
     caption: str = ""
     """Title above it on a page."""
+    above: tuple[str, ...] = ()
+    """Lines above it on a terminal."""
     footnote: str = ""
     """A line below it that explains a mark of its own in its cells."""
+    wider: str = "--json"
+    """The option that shows the columns for which a terminal has no room."""
     has_controls: bool = False
     """Whether readers of a page can filter it and choose its columns."""
     groups: int = 0
@@ -105,12 +111,14 @@ class Table:
         """The table without these columns."""
         return replace(self, columns=tuple(one for one in self.columns if one.key not in keys))
 
-    def text(self, width: int) -> tuple[str, list[str]]:
-        """The table for a terminal, and the headers that have no room in it, from left to right.
+    def text(self, width: int | None = None) -> str:
+        """The table for a terminal, without a newline at its end; None has room for all columns.
 
-        Columns leave in their order until the others fit. Then cells of columns that fold take
-        several lines, those of the last column before others. Numbers are never broken.
+        Columns leave in their order until the others fit, and are named below. Then cells of
+        columns that fold take several lines, those of the last column before others. Numbers are
+        never broken.
         """
+        width = width or UNLIMITED
         kept = self
         for order in sorted({one.leaves for one in self.columns} - {0}):
             if kept._room(width) >= 0:
@@ -128,9 +136,18 @@ class Table:
         headers = [one.header for one in kept.columns]
         text = _tabulated(kept.columns, headers if any(headers) else [], lines, "simple")
         keys = [one.key for one in kept.columns]
-        absent = [one_line(one.header) for one in self.columns if one.key not in keys]
-        notes = (filled(note, width) for note in kept.footnotes)
-        return "\n".join([*(line.rstrip() for line in text.splitlines()), *notes]), absent
+        absent = ", ".join(one_line(one.header) for one in self.columns if one.key not in keys)
+        below = [*kept.footnotes]
+        if absent:
+            remedy = f"(wider terminal, or {self.wider})"
+            below.append(f"Not shown at {width} columns: {absent} {remedy}")
+        return "\n".join(
+            [
+                *(filled(line, width) for line in self.above),
+                *(line.rstrip() for line in text.splitlines()),
+                *(filled(line, width) for line in below),
+            ]
+        )
 
     @property
     def markdown(self) -> str:
@@ -147,7 +164,7 @@ class Table:
 
 
 def _tabulated(
-    columns: Sequence[TableColumn],
+    columns: Sequence[Column],
     headers: Sequence[str],
     lines: Iterable[Sequence[str]],
     format: str,
@@ -162,13 +179,13 @@ def _tabulated(
     return text
 
 
-def column(header: str, cells: Iterable[str], *, key: str = "", **look: Any) -> TableColumn:
+def column(header: str, cells: Iterable[str], *, key: str = "", **look: Any) -> Column:
     """A column of numbers, each on one line. The key is the header unless given; `look` has other
-    fields of TableColumn."""
-    return TableColumn(key=key or header, header=header, cells=tuple(map(one_line, cells)), **look)
+    fields of Column."""
+    return Column(key=key or header, header=header, cells=tuple(map(one_line, cells)), **look)
 
 
-def text_column(header: str, cells: Iterable[str], **look: Any) -> TableColumn:
+def text_column(header: str, cells: Iterable[str], **look: Any) -> Column:
     """A column of words."""
     return column(header, cells, is_text=True, **look)
 
@@ -204,14 +221,9 @@ def bullets(notes: Iterable[str], width: int) -> str:
     return "\n".join(filled(note, width, first="· ", others="  ") for note in notes)
 
 
-def side_by_side(parts: Iterable[str], width: int) -> str:
-    """The parts on one line, or on as many as it takes; none is broken."""
-    return filled("   ".join(part.replace(" ", NO_BREAK) for part in parts), width)
-
-
-def not_shown(headers: Iterable[str], width: int, option: str) -> str:
-    """Says which columns had no room, and the option that shows them."""
-    return f"Not shown at {width} columns: {', '.join(headers)} (wider terminal, or {option})"
+def unbroken(text: str) -> str:
+    """The text, which no line end will break when it is filled."""
+    return text.replace(" ", NO_BREAK)
 
 
 def escape(text: str) -> str:

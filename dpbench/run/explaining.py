@@ -22,8 +22,8 @@ from dpbench.options.shared import LARGEST, RowFilter
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
-from dpbench.report.explanation import explanation_answer
-from dpbench.report.table import NO_BREAK
+from dpbench.report.answers.explain import explanation_answer
+from dpbench.report.table import unbroken
 from dpbench.run.results import filter_choices, latest_folders
 from dpbench.specs.traits import SCRIPT
 from dpbench.store import LOGS_FOLDER, load_sweep
@@ -96,7 +96,7 @@ def _next(options: ExplainOptions, one: Explanation, is_clear: bool) -> Iterator
     elif remedy and options.script_and_arguments:
         command = ["sweep", "--group-sizes", LARGEST, *remedy, *again.command_line()]
     if command:  # on one line, to be copied
-        yield f"Next: {shlex.join(['dpbench', *command])}".replace(" ", NO_BREAK)
+        yield unbroken(f"Next: {shlex.join(['dpbench', *command])}")
 
 
 def _measure(options: ExplainOptions) -> Path:

@@ -26,7 +26,7 @@ def project(options: ProjectOptions) -> Answer:
     from dpbench.analysis.projection.network import flat_network, load_topology
     from dpbench.analysis.projection.series import project_by_law
     from dpbench.analysis.projection.simulation import project_by_simulation
-    from dpbench.report.projection import projection_answer
+    from dpbench.report.answers.project import projection_answer
 
     sweep, series, left_out = _measured(options)
     network = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.rows import Row
     from dpbench.analysis.subject import Subject
-    from dpbench.report.inventory import ListedFolder
+    from dpbench.report.answers.listing import ListedFolder
     from dpbench.store import StoredCollectives, StoredSweep
 
 

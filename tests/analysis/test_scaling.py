@@ -10,7 +10,7 @@ import pytest
 from dpbench import store
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.scaling import analyze_scaling
-from dpbench.report.footnotes import footnotes
+from dpbench.report.notes import row_notes
 from dpbench.shipped import RESULTS
 from tests.analysis.builders import QUIET, run, runs, trial
 
@@ -89,4 +89,4 @@ def test_without_single_a_speedup_is_relative_and_says_so() -> None:
     _, row = summarize([*runs(one, QUIET), *runs(two, [1.6 * speed for speed in QUIET])])
     assert row.speedup is not None
     assert (row.speedup.value, row.reference) == (pytest.approx(1.6), "its own group size 1")
-    assert any("relative to its own group size 1" in note for note in footnotes([row]))
+    assert any("relative to its own group size 1" in note for note in row_notes([row]))

@@ -24,8 +24,8 @@ from dpbench.records.trial import Status
 from dpbench.report.charts.files import inline_svg
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
+from dpbench.report.configurations import rows_text
 from dpbench.report.page import Page, build_page, command_of_row, results_table, write_page
-from dpbench.report.tables import rows_text
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import Configuration
 from dpbench.specs.sweep import configurations, plan_trials

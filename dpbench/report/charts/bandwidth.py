@@ -19,7 +19,7 @@ from dpbench.report.charts.style import (
     scaled_axis,
     series_styles,
 )
-from dpbench.report.numbers import gigabytes
+from dpbench.report.formatting import gigabytes
 
 
 def bandwidth(subject: Subject) -> Drawn:

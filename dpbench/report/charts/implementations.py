@@ -22,7 +22,7 @@ from dpbench.report.charts.style import (
     series_styles,
     write_beside,
 )
-from dpbench.report.numbers import NOISY, plus_minus
+from dpbench.report.formatting import NOISY, plus_minus
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)

@@ -24,8 +24,8 @@ from dpbench.report.charts.style import (
     series_name_of,
     series_styles,
 )
-from dpbench.report.footnotes import speedup_reference
-from dpbench.report.numbers import quantity
+from dpbench.report.formatting import quantity
+from dpbench.report.notes import speedup_reference
 from dpbench.specs.traits import SINGLE
 
 SPREAD, BAND = 0.36, 0.26

@@ -8,7 +8,7 @@ from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import Drawn, case_panels, write_beside
-from dpbench.report.numbers import time_text
+from dpbench.report.formatting import time_text
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 COLORS: dict[PhaseName, str] = {

@@ -22,7 +22,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLoca
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row
-from dpbench.report.numbers import time_unit
+from dpbench.report.formatting import time_unit
 from dpbench.specs.traits import BACKENDS
 
 INK, MUTED = "#222222", "#767676"

@@ -11,7 +11,7 @@ from dpbench.analysis.diagnosis.causes import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import RankMeasurement, TrialRecord, Window
-from dpbench.report.explanation import explanation_answer
+from dpbench.report.answers.explain import explanation_answer
 from tests.analysis.builders import window
 from tests.analysis.diagnosis.scripts import SAMPLES, STEPS, script_sweep
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dpbench.records.trial import HostLoad
-from dpbench.report.collectives import stored_answer
+from dpbench.report.answers.comm import comm_answer
+from dpbench.report.answers.report import report_answer
 from dpbench.report.headline import headline_sentences
 from dpbench.report.page import build_page
-from dpbench.report.screen import screen
 from tests.analysis.builders import run, runs, trial
 from tests.analysis.collective_records import sample_collectives
 from tests.report.pages import to_html
@@ -54,7 +54,7 @@ def test_a_busy_machine_has_no_winner_which_is_said_once() -> None:
     one = subject(runs(trial(group_size=2), (100, 101, 102), host_load=busy))
     (line,) = headline_sentences(one.headlines)
     assert line.startswith("No fastest configuration: other processes used 100 % of 2 cores dur")
-    text = " ".join(screen(one, to_explain="r", verbose=True).split())
+    text = " ".join(report_answer(one, to_explain="r", verbose=True).text.split())
     assert text.count("other processes used") == 1
     assert "Next: dpbench explain r" in text
     assert build_page(one).warnings == (line,)
@@ -64,15 +64,17 @@ def test_one_warning_is_shown_and_the_others_are_notes() -> None:
     one = subject(runs(trial(group_size=2), (100, 101)))
     warned = replace(one, warnings=("the machine was busy", "another one"))
     page, folder = Path("r/report/index.html"), Path("r")
-    short = screen(warned, page=page, to_explain=folder)
+    short = report_answer(warned, page=page, to_explain=folder).text
     assert short.count("Warning: ") == 1
     assert "another one" not in short
     said = " ".join(short.split())
     assert "Report: r/report/index.html Next: dpbench explain r (" in said
     assert said.endswith(" notes: --verbose)")
-    assert "· another one" in screen(warned, verbose=True)
+    assert "· another one" in report_answer(warned, verbose=True).text
     alone = subject(runs(trial("single", "none"), (100, 101)))
-    assert "Next:" not in screen(alone, to_explain=folder)  # explain has nothing to explain
+    assert (
+        "Next:" not in report_answer(alone, to_explain=folder).text
+    )  # explain has nothing to explain
 
 
 def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
@@ -87,7 +89,7 @@ def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
     )
     (results,) = (s for s in build_page(one).sections if s.key == "results")
     (table,) = results.tables
-    text = screen(one)
+    text = report_answer(one).text
     assert f"({len(results.notes)} notes: --verbose)" in " ".join(text.split())
     header = next(line for line in text.splitlines() if line.startswith("Implementation"))
     shown = [column.header for column in table.columns if column.shown]
@@ -97,7 +99,7 @@ def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
 
 
 def test_collectives_that_did_not_complete_have_their_reason() -> None:
-    text = " ".join(stored_answer(stored_collectives(sample_collectives())).text.split())
+    text = " ".join(comm_answer(stored_collectives(sample_collectives())).text.split())
     assert "all_reduce on nccl ×2: failed (1 repetition): rank 1 died" in text
     assert "float32, 1 thread per rank, cpu" in text
 
@@ -107,7 +109,7 @@ def test_the_largest_error_of_collectives_stays_beside_the_time_in_eighty_column
     spread: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = stored_answer(stored_collectives(sample_collectives(spread=spread))).text
+    text = comm_answer(stored_collectives(sample_collectives(spread=spread))).text
     lines = text.splitlines()
     assert ("too noisy" in text) == (spread > 0.02)
     assert {"Time", "Error", "busbw"} <= {*lines[0].split()}

@@ -1,10 +1,11 @@
-"""Text of `dpbench comm`: one table in the terms of nccl-tests, with intervals."""
+"""`dpbench comm`: one table in the terms of nccl-tests, with intervals."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, CollectiveRow, collective_rows
@@ -13,18 +14,20 @@ from dpbench.analysis.metrics import Metric
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
-from dpbench.report.numbers import NOISY, metric_column, write
-from dpbench.report.table import Table
+from dpbench.report.formatting import NOISY, metric_column, write
+from dpbench.report.table import Table, unbroken
 from dpbench.store import StoredCollectives
 
 LEAVE = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
 """Columns that leave where the table is too wide for a terminal, in their order."""
 
 
-def stored_answer(stored: StoredCollectives) -> Answer:
-    """A row for each collective, backend, group size and message size, with notes."""
+def comm_answer(stored: StoredCollectives, *, page: Path | None = None) -> Answer:
+    """A row for each collective, backend, group size and message size, with notes, and where the
+    page is."""
     table = collectives_table(collective_rows(stored.records))
-    return Answer(paragraphs=(table, [*collective_notes(stored)]), data=None)
+    place = unbroken(f"Report: {page}") if page else ""
+    return Answer(paragraphs=(table, [*collective_notes(stored)], place))
 
 
 def collectives_table(rows: Sequence[CollectiveRow]) -> Table:

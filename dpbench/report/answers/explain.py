@@ -12,8 +12,8 @@ from dpbench.analysis.diagnosis.factors import LARGE, Part
 from dpbench.analysis.rows import MOST_LISTED, Row
 from dpbench.analysis.throughput import items_per_second
 from dpbench.report.answer import Answer, Paragraph, plain_estimate
-from dpbench.report.footnotes import reasons
-from dpbench.report.numbers import NOISY, percentage, time_text, write
+from dpbench.report.formatting import NOISY, percentage, time_text, write
+from dpbench.report.notes import reasons
 from dpbench.report.progress.trials import speed
 from dpbench.report.table import Table, column, text_column
 from dpbench.specs.traits import IMPLEMENTATIONS

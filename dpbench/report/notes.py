@@ -18,7 +18,7 @@ Rows = Sequence[Row]
 SHARED_SEED = "final losses have no interval, because repetitions share a seed"
 
 
-def footnotes(rows: Rows) -> tuple[str, ...]:
+def row_notes(rows: Rows) -> tuple[str, ...]:
     """How to read the numbers; then failures and the rows' own notes."""
     has_final_loss = any(row.repetitions > 1 and row["final_loss"] for row in rows)
     averaging = {
@@ -46,11 +46,11 @@ def footnotes(rows: Rows) -> tuple[str, ...]:
     )
 
 
-def notes(subject: Subject) -> tuple[str, ...]:
+def notes_of(subject: Subject) -> tuple[str, ...]:
     """Other notes on the table, the same on a terminal and on the page: neither warnings nor
     reasons, which both show by themselves."""
     elsewhere = {*warnings(subject), *reasons(subject.rows)}
-    every = dict.fromkeys((*ties(subject), *footnotes(subject.rows), *subject.hints))
+    every = dict.fromkeys((*ties(subject), *row_notes(subject.rows), *subject.hints))
     return tuple(note for note in every if note not in elsewhere)
 
 

@@ -14,8 +14,8 @@ import pytest
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status
-from dpbench.report.footnotes import footnotes
-from dpbench.report.tables import frame_text, rows_text
+from dpbench.report.configurations import frame_text, rows_text
+from dpbench.report.notes import row_notes
 from tests.analysis.builders import BACKENDS, run, trial
 from tests.report.sample import sample_records
 
@@ -121,9 +121,9 @@ def test_final_losses_after_different_numbers_of_steps_are_no_usual_column() -> 
 def test_local_sgd_is_marked_as_another_optimization() -> None:
     runs = [run(trial("local-sgd"), 100.0)]
     words = "local-sgd(4) averages parameters every 4 steps, gradients never: a different algorithm"
-    assert words not in " ".join(footnotes(summarize(runs)))
+    assert words not in " ".join(row_notes(summarize(runs)))
     runs.append(run(trial("local-sgd", "gloo", sync_every=4), 120.0))
-    assert words in " ".join(footnotes(summarize(runs)))
+    assert words in " ".join(row_notes(summarize(runs)))
 
 
 def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:

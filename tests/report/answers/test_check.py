@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.analysis.comparisons.verdict import Verdict, assess
 from dpbench.records.trial import Status
-from dpbench.report.verdict import change_words, check_answer, junit, quantity_of, summary_of
+from dpbench.report.answers.check import change_words, check_answer, junit, quantity_of, summary_of
 from tests.analysis.builders import (
     ALL_PASS,
     INCONCLUSIVE,

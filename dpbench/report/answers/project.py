@@ -10,7 +10,7 @@ from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
 from dpbench.analysis.projection.series import ACROSS_NODES, WITHIN_NODE, Projection
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer
-from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text
+from dpbench.report.formatting import or_missing, percentage, plus_minus, time_text
 from dpbench.report.table import MISSING, Table, column, text_column
 
 MORE = "--verbose lists the assumptions"

@@ -12,9 +12,9 @@ from dpbench.analysis.comparisons.verdict import MetricVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, with_ends
-from dpbench.report.comparison import plain_comparison, sample_sizes, side_columns
+from dpbench.report.answers.compare import plain_comparison, sample_sizes, side_columns
+from dpbench.report.formatting import decimals, or_missing
 from dpbench.report.markup import render_template
-from dpbench.report.numbers import decimals, or_missing
 from dpbench.report.table import Table, column, text_column
 
 LISTED = 3

@@ -18,7 +18,7 @@ from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.metrics import Metric, Style, Value
 from dpbench.analysis.rows import Row
 from dpbench.messages import one_line
-from dpbench.report.table import AT_MOST, MISSING, TableColumn, column
+from dpbench.report.table import AT_MOST, MISSING, Column, column
 from dpbench.specs.nodes import node_counts
 from dpbench.units import CLOCK_SECONDS, GIGA
 
@@ -211,7 +211,7 @@ WORDS: Mapping[str, Callable[[Row], str]] = {
 """What tables write for these values of a row."""
 
 
-def metric_column(metric: Metric, sources: Sequence[Any], cells: Iterable[str]) -> TableColumn:
+def metric_column(metric: Metric, sources: Sequence[Any], cells: Iterable[str]) -> Column:
     """The column of a metric with these texts, sorted by its plain values."""
     return column(
         metric.header,

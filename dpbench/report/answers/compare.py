@@ -10,8 +10,8 @@ from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.metrics import COMPARED_METRICS, Metric, PlainValue
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
-from dpbench.report.numbers import or_missing, plus_minus, quantity
-from dpbench.report.table import MISSING, Table, TableColumn, column, text_column
+from dpbench.report.formatting import or_missing, plus_minus, quantity
+from dpbench.report.table import MISSING, Column, Table, column, text_column
 
 
 def comparison_answer(compared: Compared, *, within: float) -> Answer:
@@ -84,7 +84,7 @@ def _ratio(row: Comparison, metric: Metric) -> Estimate | None:
 
 def side_columns(
     rows: Sequence[Comparison], names: Sequence[str], *, leaves: int, gap: str = " "
-) -> Iterator[TableColumn]:
+) -> Iterator[Column]:
     """A column for the baseline and one for the candidate. A rate that all rows have, such as
     images/s, stands in both headers, after a `gap`."""
     rates = {row.unit for row in rows if row.baseline or row.candidate}

@@ -9,8 +9,8 @@ from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
-from dpbench.report.footnotes import intervals, ties, too_noisy, warming_up
-from dpbench.report.numbers import cell
+from dpbench.report.formatting import cell
+from dpbench.report.notes import intervals, ties, too_noisy, warming_up
 from dpbench.report.table import MISSING
 from tests.analysis.builders import rank, record, run, runs, steps_of, trial, window
 from tests.report.sample import subject

@@ -1,0 +1,1 @@
+"""What each command answers, a module a command."""

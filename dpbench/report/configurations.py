@@ -1,0 +1,187 @@
+"""The table of configurations: its columns, and its text in each format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dpbench.analysis.metrics import TABLE_METRICS, Metric
+from dpbench.analysis.rows import Row
+from dpbench.errors import UnknownName
+from dpbench.messages import one_line, option_words
+from dpbench.records.trial import Status
+from dpbench.report.export import DATA_FORMATS, frame_text, parse_keys
+from dpbench.report.formatting import NOISY, cell, metric_column, write
+from dpbench.report.notes import Rows, unavailable
+from dpbench.report.table import MISSING, Table, text_column
+from dpbench.specs.traits import INDEPENDENT
+
+TEXT = "text"
+"""The format for terminals."""
+FORMATS = (TEXT, "markdown", *DATA_FORMATS)
+SEED = "seed"
+"""The value of --columns for the columns of torch-ddp's README, from which dpbench grew."""
+SEED_KEYS = "backend,group_size,batch_size,images_per_second"
+IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
+"""Columns that identify a row; every table for people has them unless --columns names one of
+them."""
+MOST_IMPORTANT = (
+    *("images_per_second", "duration_seconds", "speedup", "status"),
+    *("efficiency", "loss_slope_per_second", "exposed_communication_seconds"),
+    *("mfu", "final_loss", "peak_memory_bytes"),
+)
+"""Columns that a narrow terminal keeps longest; the others leave first, from the right."""
+NO_ROWS = "No rows: nothing has been measured.\n"
+UPPER_BOUND = "* copies without communication: an upper bound, not a way to train"
+"""Explains why a row of `independent` is never the fastest."""
+_UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
+
+
+def rows_text(
+    rows: Rows, *, format: str | None = None, columns: str | None = None, width: int | None = None
+) -> str:
+    """The rows in a format.
+
+    Args:
+        columns: None for the default ones, "seed" for those of torch-ddp's README, else
+            comma-separated keys.
+        width: Width of the terminal, see `Table.text`.
+
+    Raises:
+        UnknownName: The format or a column is unknown.
+    """
+    name = format or TEXT
+    if name not in FORMATS:
+        raise UnknownName(option_words("format"), name, FORMATS)
+    if name in DATA_FORMATS:
+        from dpbench.analysis.frames import to_frame
+
+        return frame_text(to_frame(rows), name, SEED_KEYS if columns == SEED else columns)
+    if name == TEXT:
+        return f"{terminal_table(rows, columns).text(width)}\n" if rows else NO_ROWS
+    if columns == SEED:
+        return f"{_seed_table(rows).markdown}\n"
+    chosen = parse_metrics(columns) if columns else usual_metrics(rows)
+    return f"{configurations(rows, chosen, with_reasons=True).markdown}\n"
+
+
+def terminal_table(rows: Rows, columns: str | None = None) -> Table:
+    """The table for a terminal; raises as `rows_text` does.
+
+    Of the default columns the least important ones leave first. What all rows have in common, and
+    rows of backends that this machine does not have, stand in lines above.
+    """
+    if columns == SEED:
+        return _seed_table(rows)
+    if columns is not None:
+        return configurations(rows, parse_metrics(columns))
+    without = unavailable(rows)
+    skipped = [row for found in without.values() for row in found]
+    shown = [row for row in rows if row not in skipped]
+    table = configurations(shown, usual_metrics(shown))
+    common = {
+        column.key: f"{column.key.replace('_', ' ')} {column.cells[0]}"
+        for column in table.columns
+        if column.key in IDENTITY_COLUMNS[1:] and len({*column.cells}) == 1 < len(shown)
+    }
+    kept = table.without(common)
+    keys = [column.key for column in kept.columns]
+    others = [key for key in keys if key not in (*IDENTITY_COLUMNS, *MOST_IMPORTANT)]
+    order = [*reversed(others), *reversed(MOST_IMPORTANT[1:])]
+    places = {key: place for place, key in enumerate(order, 1)}
+    said = [f"All {len(shown):,} rows: {', '.join(common.values())}"] if common else []
+    return replace(
+        kept,
+        columns=tuple(replace(one, leaves=places.get(one.key, 0)) for one in kept.columns),
+        above=(*without, *said),
+        wider="--columns",
+    )
+
+
+def _seed_table(rows: Rows) -> Table:
+    """The columns of torch-ddp's README, with its headers, order and number format."""
+    shown = sorted(rows, key=lambda row: (row.backend or "", row.group_size, row.batch_size or 0))
+    speeds = (row.throughput for row in shown)
+    return Table(
+        columns=(
+            text_column("Backend", [row.backend or MISSING for row in shown]),
+            text_column("Proc Group", [str(row.group_size) for row in shown]),
+            text_column("Batch", [str(row.batch_size or MISSING) for row in shown]),
+            text_column("Images/s", [f"{e.value:.1f}" if e else MISSING for e in speeds]),
+        )
+    )
+
+
+def configurations(rows: Rows, metrics: Sequence[Metric], *, with_reasons: bool = False) -> Table:
+    """A row for each configuration, a column for each metric. Headers name the items that the rows
+    count; if they count several, such as images and tokens, each speed has its unit.
+
+    Without a column of their own, backends follow their implementation, "ddp/shm".
+    """
+    items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
+    item = one_line(items.pop()) if len(items) == 1 else "items"
+    keys = {metric.key for metric in metrics}
+
+    def text(metric: Metric, row: Row) -> str:
+        found = cell(metric, row)
+        if metric.key == "implementation":
+            name = found if "backend" in keys else row.series
+            return f"{name}*" if row.implementation == INDEPENDENT else name
+        if metric.key == "efficiency" and "speedup" in keys:
+            return write(row.efficiency, "share")
+        if metric.key == "images_per_second" and item == "items":
+            return f"{found} {row.throughput.unit}" if row.throughput and found != NOISY else found
+        if metric.key == "status" and with_reasons and row.reason:
+            return f"{row.status.words}: {row.reason}"
+        return found
+
+    columns = [metric_column(one, rows, [text(one, row) for row in rows]) for one in metrics]
+    name = item[:1].upper() + item[1:]
+    return Table(
+        columns=tuple(replace(one, header=one.header.replace("{Item}", name)) for one in columns),
+        footnote=UPPER_BOUND if any(row.implementation == INDEPENDENT for row in rows) else "",
+    )
+
+
+def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
+    """Everything that a published file claims and nobody measured."""
+
+    def claim(name: str) -> Metric:
+        words = name.removesuffix("_claimed").replace("_", " ")
+        header = _UNITS.sub(lambda found: found[0].upper(), words[:1].upper() + words[1:])
+        return Metric(
+            key=name,
+            header=f"{header} (claimed)",
+            meaning="As the source of the numbers states it; not measured here.",
+            shown=True,
+            row=lambda row: row.claims.get(name),
+        )
+
+    return tuple(map(claim, dict.fromkeys(name for row in rows for name in row.claims)))
+
+
+def usual_metrics(rows: Rows) -> tuple[Metric, ...]:
+    """What every table shows by default, on a terminal and on the page: metrics with a value, the
+    status where some row did not simply complete, and the final loss if all rows took the same
+    number of steps."""
+    unsuited = set()
+    if rows and all(row.status is Status.COMPLETED and row.reason is None for row in rows):
+        unsuited.add("status")
+    if len({row["timed_steps"] for row in rows if row["final_loss"]}) > 1:
+        unsuited.add("final_loss")
+    usual = (metric for metric in TABLE_METRICS.values() if metric.shown)
+    return tuple(
+        metric
+        for metric in (*usual, *claimed_metrics(rows))
+        if metric.key not in unsuited
+        and (not rows or any(cell(metric, row) != MISSING for row in rows))
+    )
+
+
+def parse_metrics(text: str) -> tuple[Metric, ...]:
+    """Reads --columns a,b,c: these metrics, after those that identify a row unless one of them is
+    among these. Raises UnknownName or UsageError. ("seed" is a layout of its own.)"""
+    asked = parse_keys(text, TABLE_METRICS, layouts=(SEED,))
+    identity = () if {*asked} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS
+    return tuple(TABLE_METRICS[name] for name in (*identity, *asked))
