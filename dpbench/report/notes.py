@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from dpbench import units
 from dpbench.analysis.estimate import TOO_NOISY
@@ -54,9 +54,8 @@ def notes_of(subject: Subject) -> tuple[str, ...]:
     return tuple(note for note in every if note not in elsewhere)
 
 
-def warnings(subject: Subject, said: Collection[str] = ()) -> tuple[str, ...]:
-    """Warnings to read before a number is believed, the same wherever results are shown, without
-    those that were `said`, such as the load for which there is no fastest row."""
+def warnings(subject: Subject) -> tuple[str, ...]:
+    """Warnings to read before a number is believed, the same wherever results are shown."""
 
     def found() -> Iterator[str]:
         yield from subject.unfinished
@@ -74,7 +73,13 @@ def warnings(subject: Subject, said: Collection[str] = ()) -> tuple[str, ...]:
         yield from subject.warnings
         yield from warming_up(subject.rows)
 
-    return tuple(one for one in dict.fromkeys(found()) if one not in said)
+    return tuple(dict.fromkeys(found()))
+
+
+def further_warnings(subject: Subject) -> tuple[str, ...]:
+    """Those that neither the headline gives as its reason nor the line on missing trials."""
+    said = (*subject.unfinished, *(one.reason for one in subject.headlines.values()))
+    return tuple(one for one in warnings(subject) if one not in said)
 
 
 def unavailable(rows: Rows) -> dict[str, Rows]:

@@ -28,7 +28,7 @@ from dpbench.report.charts.style import house_style
 from dpbench.report.configurations import claim_columns, configurations, usual_columns
 from dpbench.report.headline import Tile, headline_sentences, tiles
 from dpbench.report.markup import render_template, visible
-from dpbench.report.notes import notes_of, reasons, unavailable, warnings
+from dpbench.report.notes import further_warnings, notes_of, reasons, unavailable
 from dpbench.report.table import Table
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
@@ -53,7 +53,7 @@ POINTS_PER_INCH = 72
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Picture:
+class PageChart:
     """A chart of the page."""
 
     kind: ChartKind
@@ -70,7 +70,7 @@ class Section:
 
     key: str
     title: str
-    charts: tuple[Picture, ...] = ()
+    charts: tuple[PageChart, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     code: str = ""
@@ -135,9 +135,7 @@ def build_page(subject: Subject, *, charts: bool = False) -> Page:
     """The page of a subject, with every chart that it has data for if `charts`."""
     headlines = subject.headlines if subject.sweep else {}
     withheld = {work: one for work, one in headlines.items() if one.fastest is None}
-    said = (*subject.unfinished, *(one.reason for one in withheld.values()))
-    alerts = (*subject.unfinished, *headline_sentences(withheld), *warnings(subject, said))
-    pictures = [*_draw(subject)] if charts else []
+    alerts = (*subject.unfinished, *headline_sentences(withheld), *further_warnings(subject))
     # How many configurations have the gradients of one process, if any was checked.
     verified: list[Tile] = []
     if subject.sweep is not None and any(row.verified is not None for row in subject.rows):
@@ -151,11 +149,11 @@ def build_page(subject: Subject, *, charts: bool = False) -> Page:
         warnings=tuple(map(one_line, alerts)),
         tiles=(*tiles(subject.headlines), *verified),
         advice=tuple(map(one_line, islice(_advice(subject, counts_rows=True), MOST_ADVICE))),
-        sections=tuple(_sections(subject, pictures)),
+        sections=tuple(_sections(subject, [*_draw(subject)] if charts else [])),
     )
 
 
-def _draw(subject: Subject) -> Iterator[Picture]:
+def _draw(subject: Subject) -> Iterator[PageChart]:
     """Every kind that the subject has data for; one for each work."""
     charts = [(kind, of) for kind in CHARTS.values() for of in kind.subjects(subject)]
     with house_style():
@@ -164,7 +162,7 @@ def _draw(subject: Subject) -> Iterator[Picture]:
                 figure = kind.draw(of)
             except NothingToDraw:
                 continue  # dpbench plot says why
-            yield Picture(
+            yield PageChart(
                 kind=kind,
                 title=visible(figure.get_suptitle()),
                 svg=inline_svg(figure, salt=f"{kind.name} {of.work}"),
@@ -178,7 +176,7 @@ def _advice(subject: Subject, *, counts_rows: bool = False) -> Iterator[str]:
         yield from cause_lines(subject.explanations, counts_rows=counts_rows)
 
 
-def _sections(subject: Subject, pictures: Sequence[Picture]) -> Iterator[Section]:
+def _sections(subject: Subject, charts: Sequence[PageChart]) -> Iterator[Section]:
     """Throughput first, then the table; sections without content are left out."""
     clear = not_too_noisy(subject.explanations)
     factors = [factors_table(clear)] if clear else []
@@ -191,12 +189,12 @@ def _sections(subject: Subject, pictures: Sequence[Picture]) -> Iterator[Section
     }
     for key, title in CHART_SECTIONS.items():
         tables, remarks = beside.get(key, ([], []))
-        charts = tuple(one for one in pictures if one.kind.section == key)
-        if charts or tables or remarks:
+        own = tuple(one for one in charts if one.kind.section == key)
+        if own or tables or remarks:
             yield Section(
                 key=key,
                 title=title,
-                charts=charts,
+                charts=own,
                 tables=tuple(table for table in tables if table.lines),
                 notes=tuple(map(one_line, remarks)),
                 folded=key not in OPEN,

@@ -75,12 +75,14 @@ def explain(options: ExplainOptions) -> Answer:
         ),
         verbose=options.verbose,
     )
-    return replace(found, paragraphs=(*found.paragraphs, *_next(options, shown[0], is_clear)))
+    return replace(
+        found, paragraphs=(*found.paragraphs, *_next(options, folder, shown[0], is_clear))
+    )
 
 
-def _next(options: ExplainOptions, one: Explanation, is_clear: bool) -> Iterator[str]:
-    """What to do next, on one line: measure more if it is not clear, or what the remedy of a script
-    brings."""
+def _next(options: ExplainOptions, folder: Path, one: Explanation, is_clear: bool) -> Iterator[str]:
+    """What to do next, on one line: measure more if it is not clear, of a script what the remedy
+    brings, or look at the page."""
     once = dict.fromkeys(("as_json", "verbose", "quiet"), False)
     again = options.model_copy(update={"name": None, **once})
     remedy = next((cause.option.split() for cause in one.causes if cause.option), None)
@@ -95,6 +97,8 @@ def _next(options: ExplainOptions, one: Explanation, is_clear: bool) -> Iterator
         command = ["explain", *more.command_line()]
     elif remedy and options.script_and_arguments:
         command = ["sweep", "--group-sizes", LARGEST, *remedy, *again.command_line()]
+    elif options.script_and_arguments:
+        command = ["report", str(folder), "--open"]
     if command:  # on one line, to be copied
         yield unbroken(f"Next: {shlex.join(['dpbench', *command])}")
 

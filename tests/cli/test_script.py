@@ -48,29 +48,31 @@ def test_what_was_typed_behind_options_is_typed_there_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("growth", "command"),
+    ("growth", "finds_unused", "command"),
     [
-        (1, "sweep --group-sizes max --find-unused auto,off --gpus 2 train.py --lr 1"),
-        (4, "explain --repetitions 67 --gpus 2 train.py --lr 1"),
+        (1, True, "sweep --group-sizes max --find-unused auto,off --gpus 2 train.py --lr 1"),
+        (1, False, "report {folder} --open"),
+        (4, True, "explain --repetitions 67 --gpus 2 train.py --lr 1"),
     ],
 )
-def test_the_next_command_measures_the_remedy_or_again(
+def test_the_next_command_measures_the_remedy_or_again_or_opens_the_page(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     growth: int,
+    finds_unused: bool,
     command: str,
 ) -> None:
     records = [
         one
         for number in range(4)
-        for one in script_sweep(number, single=0.01 * growth**number, finds_unused=True)
+        for one in script_sweep(number, single=0.01 * growth**number, finds_unused=finds_unused)
     ]
     folder = stored(tmp_path / "demo", records)
     monkeypatch.setattr("dpbench.run.sweep.measuring.measure_sweep", lambda *_: load_sweep(folder))
     words = ("--gpus", "2", "--quiet", "--name", "demo", "train.py", "--lr", "1")
     assert run(["explain", *words]) == (0 if growth == 1 else 4)
-    assert capsys.readouterr().out.endswith(f"\n\nNext: dpbench {command}\n")
+    assert capsys.readouterr().out.endswith(f"\n\nNext: dpbench {command.format(folder=folder)}\n")
 
 
 @pytest.mark.alone

@@ -12,7 +12,15 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.configurations import terminal_table
 from dpbench.report.headline import headline_sentences
-from dpbench.report.notes import notes_of, reasons, sources, ties, too_noisy, unavailable, warnings
+from dpbench.report.notes import (
+    further_warnings,
+    notes_of,
+    reasons,
+    sources,
+    ties,
+    too_noisy,
+    unavailable,
+)
 from dpbench.report.table import unbroken
 
 MOST_REASONS = 3
@@ -42,8 +50,7 @@ def report_answer(
     )
     said = [one for one in notes_of(subject) if one not in ends]
     headlines = {} if subject.sweep is None else subject.headlines
-    reasons_above = (one.reason for one in headlines.values())
-    alerts = warnings(subject, (*subject.unfinished, *reasons_above))
+    alerts = further_warnings(subject)
     lines = [
         *subject.unfinished,
         *headline_sentences(headlines),
