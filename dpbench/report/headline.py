@@ -18,12 +18,7 @@ def headline_sentences(headlines: Mapping[str, Headline]) -> Iterator[str]:
     """One sentence for each work: the fastest configuration and how well it scales."""
     for work, headline in headlines.items():
         prefix = f"{one_line(work)}: " if work else ""
-        said = _sentence(headline)
-        if (lead := headline.lead) is not None:
-            said += (
-                f"; repetition by repetition, {one_line(lead.row.label)} is "
-                f"{plus_minus(lead.ratio)} × as fast as {one_line(lead.other.label)}"
-            )
+        said = _sentence(headline) + _lead(headline)
         yield f"{prefix}{said if work else said[:1].upper() + said[1:]}."
 
 
@@ -49,6 +44,15 @@ def _sentence(headline: Headline) -> str:
     return said
 
 
+def _lead(headline: Headline) -> str:
+    """What repetitions in turn show, behind what else is said."""
+    lead = headline.lead
+    if lead is None:
+        return ""
+    row, other = one_line(lead.row.label), one_line(lead.other.label)
+    return f"; repetition by repetition, {row} is {plus_minus(lead.ratio)} × as fast as {other}"
+
+
 def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
     """The same numbers one by one; one that is not known has no tile."""
     for work, headline in headlines.items():
@@ -57,7 +61,7 @@ def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
             yield (
                 f"{NO_WINNER if best.rivals else 'Fastest'}{suffix}",
                 quantity(best.value),
-                _who(best),
+                _who(best) + _lead(headline),
             )
         if (best := headline.scaling) is not None:
             title = f"Best efficiency at {best.row.group_size:,} replicas"

@@ -1,4 +1,4 @@
-"""Throughputs of implementations as ratios to a reference at the same sizes."""
+"""How many times as fast implementations are as a reference at the same sizes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def implementations(subject: Subject) -> Drawn:
     for axis, rows in panels:
         axis.axvline(1, color=MUTED, linewidth=1.0, zorder=1)
         axis.set_xlim(least, most)  # one scale for all, with room for the reference
-        axis.set_xlabel("throughput ÷ throughput of the reference")
+        axis.set_xlabel("× as fast as the reference")
         axis.set_yticks(range(len(rows)), [one_line(row.series) for row in rows])
         for place, row in enumerate(rows):
             ratio, style = ratios[row], styles[series_name_of(row)]

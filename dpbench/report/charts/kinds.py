@@ -67,7 +67,7 @@ CHARTS = {
         ChartKind(
             name="implementations",
             title="Implementations compared",
-            shows="Throughput relative to a reference at the same sizes; left of 1 is slower.",
+            shows="How many times as fast as a reference at the same sizes; left of 1 is slower.",
             section="speed",
         ),
         ChartKind(
