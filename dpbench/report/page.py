@@ -25,7 +25,7 @@ from dpbench.report.answers.explain import READING, cause_lines, factor_notes, f
 from dpbench.report.charts.files import inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw
 from dpbench.report.charts.style import house_style
-from dpbench.report.configurations import claim_columns, configurations, usual_columns
+from dpbench.report.configurations import claimed_metrics, configurations, usual_metrics
 from dpbench.report.headline import Tile, headline_sentences, tiles
 from dpbench.report.markup import render_template, visible
 from dpbench.report.notes import further_warnings, notes_of, reasons, unavailable
@@ -250,10 +250,9 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     """
     skipped = [row for found in unavailable(rows).values() for row in found]
     rows = [row for row in rows if row not in skipped]
-    own = (column for key, column in TABLE_METRICS.items() if key != "backend")
-    fields = (*own, *claim_columns(rows))
-    usual = {field.key for field in usual_columns(rows)}
-    table = configurations(rows, fields)
+    own = (metric for key, metric in TABLE_METRICS.items() if key != "backend")
+    usual = {metric.key for metric in usual_metrics(rows)}
+    table = configurations(rows, (*own, *claimed_metrics(rows)))
     commands = [command_of_row(command, row.configuration) for row in rows]
     return replace(
         table,

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from dpbench.report.table import Table, column, filled, text_column
+from dpbench.report.table import AT_MOST_MEANS, Table, column, filled, text_column
 
 HOSTILE = "@channel <img src=x onerror=alert(1)> [a](b) | `c` *d* 5 % a_b"
 TABLE = Table(columns=(text_column("Name", [HOSTILE]), column("n", ["1,000 ± 3"])))
 
 
 def lines(table: Table, width: int) -> list[str]:
-    return table.text(width)[0].splitlines()
+    return table.text(width).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,17 @@ def test_columns_leave_in_their_order_before_a_number_is_broken() -> None:
             for header, cell, look in zip(("Row", "A", "B", "p", "Is"), cells, looks, strict=True)
         )
     )
-    assert table.text(75)[1] == []
-    assert table.text(60)[1] == ["p"]
-    assert table.text(40)[1] == ["A", "B", "p"]
-    for width in (75, 60, 40):
+    for width, absent in ((75, ""), (60, "p"), (40, "A, B, p")):
+        said = f" Not shown at {width} columns: {absent} (wider terminal, or --json)"
+        assert " ".join(table.text(width).split()).endswith(said if absent else " faster")
         assert max(map(len, lines(table, width))) <= width
+
+
+def test_a_mark_is_explained_below_a_table_that_has_it() -> None:
+    assert AT_MOST_MEANS not in TABLE.text()
+    table = Table(columns=(column("n", ["≤ 3 ms"]),))
+    assert table.text().endswith(f"\n{AT_MOST_MEANS}")
+    assert table.markdown.endswith(f"\n\n{AT_MOST_MEANS}")
 
 
 def test_a_markdown_cell_is_no_markup() -> None:

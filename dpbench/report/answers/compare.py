@@ -142,7 +142,10 @@ def _summary(rows: Sequence[Comparison], metric: Metric, within: float) -> str:
         found = outcomes.get(outcome, [])
         ratios = [ratio for row in found if (ratio := _ratio(row, metric))]
         if outcome == "same" and found:
-            parts.append(f"the same within {units.percent(within, 3)} in {len(found)}")
+            same = f"the same within {units.percent(within, 3)}"
+            if len(rows) == 1:
+                return f"B is {same}."
+            parts.append(f"{same} in {len(found)}")
         elif ratios and len(rows) == 1 and metric.is_speed:
             return f"B is {plus_minus(ratios[0])} × as fast as A."
         elif ratios:

@@ -72,9 +72,8 @@ def test_one_warning_is_shown_and_the_others_are_notes() -> None:
     assert said.endswith(" notes: --verbose)")
     assert "· another one" in report_answer(warned, verbose=True).text
     alone = subject(runs(trial("single", "none"), (100, 101)))
-    assert (
-        "Next:" not in report_answer(alone, to_explain=folder).text
-    )  # explain has nothing to explain
+    # Explain has nothing to explain.
+    assert "Next:" not in report_answer(alone, to_explain=folder).text
 
 
 def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
@@ -89,7 +88,7 @@ def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
     )
     (results,) = (s for s in build_page(one).sections if s.key == "results")
     (table,) = results.tables
-    text = report_answer(one).text
+    text = report_answer(one).text_within(None)
     assert f"({len(results.notes)} notes: --verbose)" in " ".join(text.split())
     header = next(line for line in text.splitlines() if line.startswith("Implementation"))
     shown = [column.header for column in table.columns if column.shown]
