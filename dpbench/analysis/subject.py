@@ -80,7 +80,7 @@ def headline_of(rows: Sequence[Row], *, load: Load = QUIET) -> Headline:
     # Published times have no throughput; the least is the fastest.
     fastest = _best(usable, "images_per_second") or _best(usable, "duration_seconds", least=True)
     lead, is_close = None, False
-    if fastest is not None and not load.is_heavy:
+    if fastest is not None:
         is_close = bool(fastest.rivals)
         fastest, lead = _compared_in_turn(fastest)
     if load.is_busy and any(row.throughput for row in usable):
