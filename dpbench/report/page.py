@@ -29,7 +29,7 @@ from dpbench.report.configurations import claimed_metrics, configurations, usual
 from dpbench.report.headline import Tile, headline_sentences, tiles
 from dpbench.report.markup import render_template, visible
 from dpbench.report.notes import further_warnings, notes_of, reasons, unavailable
-from dpbench.report.table import Table
+from dpbench.report.table import MISSING, Table
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
@@ -244,9 +244,10 @@ def _about(subject: Subject) -> Iterator[str]:
 
 def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     """One row per configuration; cells have the text of the printed table, and are sorted by the
-    values of the JSON rows. Settings and rarely used columns are hidden until a reader shows them.
-    Rows of backends that this machine does not have are only in the table of failures. With the
-    `command` that measured, each row has the one that measures it alone.
+    values of the JSON rows. Settings and rarely used columns are hidden until a reader shows them,
+    and columns without a value are left out. Rows of backends that this machine does not have are
+    only in the table of failures. With the `command` that measured, each row has the one that
+    measures it alone.
     """
     skipped = [row for found in unavailable(rows).values() for row in found]
     rows = [row for row in rows if row not in skipped]
@@ -258,7 +259,11 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
         table,
         caption="Configurations",
         has_controls=True,
-        columns=tuple(replace(column, shown=column.key in usual) for column in table.columns),
+        columns=tuple(
+            replace(column, shown=column.key in usual)
+            for column in table.columns
+            if {*column.cells} != {MISSING}
+        ),
         statuses=tuple(row.status.value for row in rows),
         commands=tuple(commands) if any(commands) else (),
     )

@@ -102,8 +102,8 @@ class Table:
 
     @property
     def footnotes(self) -> list[str]:
-        """Lines below it that explain the marks in its cells."""
-        cells = (cell for column in self.columns for cell in column.cells)
+        """Lines below it that explain the marks in the cells that are shown."""
+        cells = (cell for column in self.columns if column.shown for cell in column.cells)
         marks = [AT_MOST_MEANS] if any(cell.startswith(AT_MOST) for cell in cells) else []
         return [*filter(None, [self.footnote]), *marks]
 
