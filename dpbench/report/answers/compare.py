@@ -126,7 +126,7 @@ def plain_comparison(row: Comparison) -> dict[str, PlainValue]:
 
 
 def _summary(rows: Sequence[Comparison], metric: Metric, within: float) -> str:
-    """Writes "B is faster in 3 (1.42–1.90 ×) and slower in 1 (0.81 ×) of 8 rows; 4 are
+    """Writes "B is faster in 3 of 8 rows (1.42–1.90 ×) and slower in 1 (0.81 ×); 4 are
     inconclusive."; of a single row "B is 1.25 ± 0.03 × as fast as A."."""
     outcomes: dict[str, list[Comparison]] = {}
     for row in rows:
@@ -141,19 +141,22 @@ def _summary(rows: Sequence[Comparison], metric: Metric, within: float) -> str:
     for outcome in ("faster", "slower", "better", "worse", "same"):
         found = outcomes.get(outcome, [])
         ratios = [ratio for row in found if (ratio := _ratio(row, metric))]
-        if outcome == "same" and found:
-            same = f"the same within {units.percent(within, 3)}"
-            if len(rows) == 1:
-                return f"B is {same}."
-            parts.append(f"{same} in {len(found)}")
-        elif ratios and len(rows) == 1 and metric.is_speed:
+        if not ratios:
+            continue
+        what, ends = outcome, ""
+        if outcome == "same":
+            what = f"the same within {units.percent(within, 3)}"
+        elif len(rows) == 1 and metric.is_speed:
             return f"B is {plus_minus(ratios[0])} × as fast as A."
-        elif ratios:
-            ends = dict.fromkeys(f"{end(one.value for one in ratios):.2f}" for end in (min, max))
-            parts.append(f"{outcome} in {len(found)} ({'–'.join(ends)} ×)")
+        else:
+            both = dict.fromkeys(f"{end(one.value for one in ratios):.2f}" for end in (min, max))
+            ends = f" ({'–'.join(both)} ×)"
+        if len(rows) == 1:
+            return f"B is {what}."
+        parts.append(f"{what} in {len(found)}{'' if parts else f' of {total}'}{ends}")
     first = f"{', '.join(parts[:-1])} and " if len(parts) > 1 else ""
     rest = f"; {undecided} {verb} inconclusive" if undecided else ""
-    return f"B is {first}{parts[-1]} of {total}{rest}."
+    return f"B is {first}{parts[-1]}{rest}."
 
 
 def _outcome_words(row: Comparison, within: float) -> str:
