@@ -1,1 +1,1 @@
-"""Tables, charts, pages and files, made of summaries. Never touches torch."""
+"""What people and programs see of results: answers of commands, charts, the page, progress."""

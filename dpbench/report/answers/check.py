@@ -1,4 +1,4 @@
-"""A check in every form: text, Markdown, JSON and JUnit."""
+"""`dpbench check`: the verdict in every form, text, Markdown, JSON and JUnit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text, Markdown and JSON of `dpbench compare`: A is the baseline, B the candidate."""
+"""`dpbench compare`: a table for each metric; A is the baseline, B the candidate."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _summary(rows: Sequence[Comparison], metric: Metric, within: float) -> str:
     if not outcomes:
         which = f"{undecided} of {total}" if len(rows) > 1 else "the only row"
         return f"{which} {verb} inconclusive.".capitalize()
-    parts = []
+    parts: list[str] = []
     for outcome in ("faster", "slower", "better", "worse", "same"):
         found = outcomes.get(outcome, [])
         ratios = [ratio for row in found if (ratio := _ratio(row, metric))]

@@ -1,4 +1,4 @@
-"""Text and JSON of `dpbench explain`: a verdict, one table of factors, and causes."""
+"""`dpbench explain`: a verdict, one table of factors, and causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text and JSON of `dpbench project`: one table, what refused rows lack, and what is assumed."""
+"""`dpbench project`: one table, what refused rows lack, and what is assumed."""
 
 from __future__ import annotations
 
