@@ -14,8 +14,8 @@ from dpbench.messages import option_words
 from dpbench.options.check import CheckOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
-from dpbench.report.progress.trials import TrialProgress
 from dpbench.report.answers.check import check_answer, junit, quantity_of
+from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.check.job import CheckJob, Sides
 from dpbench.run.check.versions import measure_versions
 from dpbench.run.results import load_sides, split_selection
