@@ -6,7 +6,7 @@ from statistics import fmean, median
 
 import pytest
 
-from dpbench.analysis.projection.series import ACROSS_NODES, WITHIN_NODE, Band
+from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE, Band
 from tools.law_errors import calibrated, conformal, errors
 
 

@@ -16,7 +16,7 @@ from functools import cache
 from statistics import median
 
 from dpbench.analysis.estimate import BAND_CONFIDENCE
-from dpbench.analysis.projection.series import LARGEST_MULTIPLE, Band, continued, crosses
+from dpbench.analysis.projection.law import LARGEST_MULTIPLE, Band, continued, crosses
 from dpbench.analysis.published import PublishedRow, read_published
 from dpbench.shipped import RESULTS
 

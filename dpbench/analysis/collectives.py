@@ -15,7 +15,7 @@ from operator import attrgetter
 from statistics import median
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
-from dpbench.analysis.metrics import Metric
+from dpbench.analysis.metric import Fact, Metric
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status
 
@@ -40,17 +40,26 @@ class CollectiveRow:
 
 
 COLLECTIVE_METRICS = (
-    Metric(key="collective", kind="text", header="Collective", row=attrgetter("spec.collective")),
-    Metric(key="backend", kind="text", header="Backend", row=attrgetter("spec.backend")),
+    Metric(
+        key="collective",
+        kind="text",
+        header="Collective",
+        source=Fact(attrgetter("spec.collective")),
+    ),
+    Metric(key="backend", kind="text", header="Backend", source=Fact(attrgetter("spec.backend"))),
     Metric(
         key="group_size",
         kind="integer",
         meaning="Processes that take part.",
         header="Ranks",
-        row=attrgetter("spec.group_size"),
+        source=Fact(attrgetter("spec.group_size")),
     ),
-    Metric(key="dtype", kind="text", row=attrgetter("spec.dtype")),
-    Metric(key="threads_per_replica", kind="integer", row=attrgetter("spec.threads_per_replica")),
+    Metric(key="dtype", kind="text", source=Fact(attrgetter("spec.dtype"))),
+    Metric(
+        key="threads_per_replica",
+        kind="integer",
+        source=Fact(attrgetter("spec.threads_per_replica")),
+    ),
     Metric(
         key="nbytes",
         kind="integer",
@@ -58,13 +67,13 @@ COLLECTIVE_METRICS = (
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         style="grouped",
-        row=attrgetter("nbytes"),
+        source=Fact(attrgetter("nbytes")),
     ),
     Metric(
         key="samples",
         kind="integer",
         meaning="Timed samples behind it, all repetitions together.",
-        row=attrgetter("samples"),
+        source=Fact(attrgetter("samples")),
     ),
     Metric(
         key="seconds",
@@ -73,7 +82,7 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="Time",
         style="time",
-        row=attrgetter("seconds"),
+        source=Fact(attrgetter("seconds")),
     ),
     Metric(
         key="largest_error",
@@ -81,7 +90,7 @@ COLLECTIVE_METRICS = (
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         style="error",
-        row=attrgetter("largest_error"),
+        source=Fact(attrgetter("largest_error")),
     ),
     Metric(
         key="algorithm_bytes_per_second",
@@ -89,7 +98,7 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="algbw (GB/s)",
         style="gigabytes alone",
-        row=attrgetter("algorithm_bytes_per_second"),
+        source=Fact(attrgetter("algorithm_bytes_per_second")),
     ),
     Metric(
         key="bus_bytes_per_second",
@@ -98,17 +107,17 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="busbw (GB/s)",
         style="gigabytes",
-        row=attrgetter("bus_bytes_per_second"),
+        source=Fact(attrgetter("bus_bytes_per_second")),
     ),
     Metric(
         key="repetitions",
         kind="integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
-        row=attrgetter("repetitions"),
+        source=Fact(attrgetter("repetitions")),
     ),
-    Metric(key="status", kind="text", row=attrgetter("status.value")),
-    Metric(key="reason", kind="text", row=attrgetter("reason")),
+    Metric(key="status", kind="text", source=Fact(attrgetter("status.value"))),
+    Metric(key="reason", kind="text", source=Fact(attrgetter("reason"))),
 )
 """Metrics of a collective and message size; the table has those with a header."""
 

@@ -108,8 +108,8 @@ class Estimate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LogMean:
-    """A positive quantity with the uncertainty of its natural logarithm."""
+class GeometricMean:
+    """A geometric mean of runs, or the ratio of two, with the uncertainty of its logarithm."""
 
     value: float
     squared_error: float | None
@@ -118,7 +118,7 @@ class LogMean:
     sample_size: int
 
     @classmethod
-    def of_runs(cls, values: Sequence[float]) -> LogMean:
+    def of_runs(cls, values: Sequence[float]) -> GeometricMean:
         """The geometric mean of independent runs."""
         logs = [math.log(value) for value in values]
         return cls(
@@ -133,7 +133,7 @@ class LogMean:
         """Standard error of ln(value); infinite for a single value."""
         return math.inf if self.squared_error is None else math.sqrt(self.squared_error)
 
-    def over(self, denominator: LogMean) -> LogMean:
+    def over(self, denominator: GeometricMean) -> GeometricMean:
         """The ratio to an independent mean (Welch); the sample size is that of the smaller side.
 
         Degrees of freedom (Welch-Satterthwaite): (u + v)² / (u²/p + v²/q), u and v squared errors.
@@ -146,7 +146,7 @@ class LogMean:
             parts = (u / total) ** 2 / self.degrees_of_freedom
             parts += (v / total) ** 2 / denominator.degrees_of_freedom
             freedom = 1 / parts
-        return LogMean(
+        return GeometricMean(
             value=self.value / denominator.value,
             squared_error=total,
             degrees_of_freedom=freedom,
@@ -168,9 +168,9 @@ class LogMean:
         )
 
 
-def geometric_mean(values: Sequence[float], *, unit: str) -> Estimate:
-    """The geometric mean of runs, for positive values that are compared by ratio."""
-    return LogMean.of_runs(values).estimate(unit)
+def geometric_mean(values: Sequence[float], unit: str) -> Estimate:
+    """The estimate for runs whose positive values are compared by ratio."""
+    return GeometricMean.of_runs(values).estimate(unit)
 
 
 def single_value(value: float, unit: str) -> Estimate:
@@ -178,7 +178,7 @@ def single_value(value: float, unit: str) -> Estimate:
     return Estimate(value=value, unit=unit, sample_size=1, basis="single value")
 
 
-def mean(values: Sequence[float], *, unit: str) -> Estimate:
+def mean(values: Sequence[float], unit: str) -> Estimate:
     """The arithmetic mean of runs with a t interval, for values that may be zero or negative."""
     center = math.fsum(values) / len(values)
     if len(values) == 1:

@@ -16,7 +16,8 @@ import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metrics import METRICS, Metric, Value, ValueKind
+from dpbench.analysis.metric import Fact, Metric, Value, ValueKind
+from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import mean_step_seconds
@@ -30,7 +31,7 @@ DTYPES: dict[ValueKind, str] = {
     "boolean": "boolean",
 }
 ROW_METRICS = tuple(metric for metric in METRICS if metric.in_rows)
-TRIAL_METRICS = tuple(metric for metric in METRICS if metric.trial or metric.setting)
+TRIAL_METRICS = tuple(metric for metric in METRICS if metric.in_trials)
 IDENTITY_METRICS = tuple(
     metric
     for metric in TRIAL_METRICS
@@ -43,7 +44,7 @@ IDENTITY_METRICS = tuple(
 def _column(
     key: str, kind: ValueKind = "number", read: Callable[[Any], Value] | None = None
 ) -> Metric:
-    return Metric(key=key, kind=kind, row=read or attrgetter(key))
+    return Metric(key=key, kind=kind, source=Fact(read or attrgetter(key)))
 
 
 def _phase(key: str, phases: str, seconds: str) -> Metric:

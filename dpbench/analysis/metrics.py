@@ -1,5 +1,5 @@
-"""What a metric is, and every metric of a sweep, declared once each: key, meaning, unit and style,
-how it is read from a trial, how repetitions are combined, and which direction is better.
+"""Every metric of a sweep, declared once: key, meaning, source of its values, unit, how tables show
+it, and which direction is better.
 
 The order of the declarations is the order of the columns. To add a metric, add one declaration;
 rows, tables, exports, `compare` and `check` follow. `frames` has those of ranks, steps and
@@ -9,112 +9,22 @@ collectives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, methodcaller
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from dpbench.analysis import resources, throughput
-from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
-from dpbench.analysis.losses import finite_losses
+from dpbench.analysis.estimate import Estimate, mean, single_value
+from dpbench.analysis.losses import finite_losses, loss_slope_per_second
+from dpbench.analysis.metric import Derived, Fact, Metric, Reading, Setting
+from dpbench.analysis.repetitions import Repetitions
+from dpbench.analysis.scaling import UNITY, efficiency_of, speedup_of
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import AXES, Configuration, plain_label
+from dpbench.specs import AXES, plain_label
 from dpbench.specs.nodes import node_counts
-
-PlainValue = str | int | float | bool | None
-Value = PlainValue | Estimate
-ValueKind = Literal["text", "integer", "number", "boolean"]
-Style = Literal[
-    "plain",
-    "rate",
-    "ratio",
-    "percent",
-    "share",
-    "fraction",
-    "time",
-    "duration",
-    "significant",
-    "memory",
-    "gigabytes",
-    "gigabytes alone",
-    "grouped",
-    "error",
-]
-"""Style in which a value is printed; `report.formatting` has the writer of each."""
-Scale = Literal["", "linear", "log", "loss", "largest", "smallest"]
-"""How the values of repetitions become the value of a row: the arithmetic or the geometric mean
-with a t interval; for losses, which repetitions of one seed share, without an interval; the largest
-or smallest value; "" where `rows` computes it, or rows do not have it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metric:
-    """One key of rows, of trials, or of both, and the table column that shows it."""
-
-    key: str
-    kind: ValueKind = "number"
-    meaning: str = ""
-    """Meaning in one sentence."""
-    unit: str = ""
-    """Unit; "items" stands for the architecture's item: images, tokens."""
-    has_interval: bool = False
-    """True for estimates whose interval is in `key`_low and `key`_high of a frame."""
-    header: str = ""
-    """Column header; empty if no table has it; "{Item}" is replaced by the architecture's item."""
-    style: Style = "plain"
-    shown: bool = False
-    """Whether a table has the column without --columns, if a row has a value."""
-    trial: Callable[[TrialRecord], PlainValue] | None = None
-    """Reads it from one trial; None if trials do not have it."""
-    setting: Callable[[Configuration], PlainValue] | None = None
-    """Reads it from the configuration of a trial or of a row, unless the row is a published one."""
-    row: Callable[[Any], Value] | None = None
-    """Reads it from a row, where that is not its value under `key`."""
-    in_rows: bool = True
-    scale: Scale = ""
-    better: Literal["", "higher", "lower"] = ""
-    """Which direction is better; "" if `compare` and `check` do not compare it."""
-    is_speed: bool = True
-    """Whether better means faster."""
-    follows_throughput: bool = False
-    """True for a multiple of the throughput: too noisy to print where that is."""
-
-    def of_trial(self, record: TrialRecord) -> PlainValue:
-        """Read its value in one trial; None if that does not have it."""
-        if self.setting is not None:
-            return self.setting(record.trial)
-        return None if self.trial is None else self.trial(record)
-
-    def of_row(self, row: Any) -> Value:
-        """Read its value in a row; None if that does not have it."""
-        if self.row is not None:
-            return self.row(row)
-        if self.setting is not None and row.configuration is not None:
-            return self.setting(row.configuration)
-        value: Value = row[self.key]
-        return value
-
-    def average(self, values: Sequence[float], unit: str) -> Estimate:
-        """The mean over runs; on logarithms for positive values that are compared by ratio."""
-        if self.scale == "loss":
-            return single_value(fmean(values), unit)
-        if self.scale == "linear" or min(values) <= 0:
-            return mean(values, unit=unit)
-        return geometric_mean(values, unit=unit)
-
-    def combined(self, usable: Sequence[TrialRecord]) -> Value:
-        """Combine the usable repetitions of a configuration, by `scale`, to the value of its row;
-        None if none has it."""
-        values: list[Any] = [value for r in usable if (value := self.of_trial(r)) is not None]
-        if not values:
-            return None
-        if self.scale in ("largest", "smallest"):
-            end: PlainValue = max(values) if self.scale == "largest" else min(values)
-            return end
-        return self.average(values, self.unit.replace("items", usable[0].item))
 
 
 def timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
@@ -139,109 +49,131 @@ def of_losses(
     return timed(read)
 
 
-def trial_metric(
-    key: str,
-    meaning: str,
-    read: Callable[[TrialRecord], PlainValue],
-    *,
-    kind: ValueKind = "number",
-    unit: str = "",
-) -> Metric:
-    """A metric that trials have, and no row."""
-    return Metric(key=key, kind=kind, meaning=meaning, unit=unit, trial=read, in_rows=False)
-
-
 def percentile(percent: int, *records: TrialRecord) -> float:
     """Seconds that so many percent of the timed steps of the records did not exceed."""
     return float(np.percentile(np.concatenate([*map(throughput.step_seconds, records)]), percent))
 
 
+def step_percentile(percent: int, repetitions: Repetitions) -> float:
+    """The percentile of the steps of all repetitions together."""
+    return percentile(percent, *repetitions.records)
+
+
+def mean_of_a_seed(values: Sequence[float], unit: str) -> Estimate:
+    """The mean of losses, which has no interval, as repetitions share a seed and its batches."""
+    return single_value(fmean(values), unit)
+
+
+def largest(values: Sequence[int], _unit: str) -> int:
+    return max(values)
+
+
+def smallest(values: Sequence[int], _unit: str) -> int:
+    return min(values)
+
+
+def speedup_over(base: Sequence[TrialRecord], repetitions: Repetitions) -> Estimate | None:
+    """Speedup over the usable repetitions of another configuration, or 1 over its own; None if
+    there are none."""
+    if base == repetitions.records:
+        return UNITY
+    return speedup_of(repetitions.records, base) if base else None
+
+
+def speedup(repetitions: Repetitions) -> Estimate | None:
+    return speedup_over(repetitions.baseline, repetitions)
+
+
+def efficiency(repetitions: Repetitions) -> Estimate | None:
+    gain = speedup(repetitions)
+    return None if gain is None else efficiency_of(gain, repetitions.configuration.group_size)
+
+
+def only_published(_repetitions: Repetitions) -> None:
+    """Rows of a sweep do not have it."""
+
+
 METRICS: tuple[Metric, ...] = (
-    trial_metric(
-        "trial_id",
-        "Hash of the trial's specification; joins levels.",
-        lambda record: record.trial.trial_id,
+    Metric(
+        key="trial_id",
         kind="text",
+        meaning="Hash of the trial's specification; joins levels.",
+        source=Reading(lambda record: record.trial.trial_id),
     ),
     Metric(
         key="implementation",
         kind="text",
         meaning="Implementation that trains the replicas; in tables, settings that are not at "
         "their default follow in parentheses, and the backend after a slash.",
+        source=Fact(attrgetter("implementation"), attrgetter("trial.implementation")),
         header="Implementation",
         shown=True,
-        row=attrgetter("implementation"),
-        trial=lambda record: record.trial.implementation,
     ),
     Metric(
         key="backend",
         kind="text",
         meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; "
         "any other name is from the source of the numbers.",
+        source=Fact(lambda row: row.backend or None, attrgetter("trial.backend")),
         header="Backend",
-        row=lambda row: row.backend or None,
-        trial=lambda record: record.trial.backend,
     ),
     Metric(
         key="group_size",
         kind="integer",
         meaning="Group size: number of replicas that train together; across nodes, tables add the "
         "replicas of each node in parentheses.",
+        source=Fact(attrgetter("group_size"), attrgetter("trial.group_size")),
         header="Size",
         shown=True,
-        row=attrgetter("group_size"),
-        trial=lambda record: record.trial.group_size,
     ),
     Metric(
         key="batch_size",
         kind="integer",
         meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
         "together.",
+        source=Fact(attrgetter("batch_size"), lambda record: record.trial.batch_size or None),
         header="Batch",
         shown=True,
-        row=attrgetter("batch_size"),
-        trial=lambda record: record.trial.batch_size or None,
     ),
-    trial_metric(
-        "repetition",
-        "Number of the repetition, from 0.",
-        lambda record: record.trial.repetition,
+    Metric(
+        key="repetition",
         kind="integer",
+        meaning="Number of the repetition, from 0.",
+        source=Reading(lambda record: record.trial.repetition),
     ),
     Metric(
         key="label",
         kind="text",
         meaning="Name of the configuration, as tables and messages write it.",
-        row=attrgetter("label"),
-        trial=lambda record: plain_label(record.trial),
+        source=Fact(attrgetter("label"), lambda record: plain_label(record.trial)),
     ),
     Metric(
         key="global_batch_size",
         kind="integer",
         meaning="Samples of all replicas together in a micro-step.",
+        source=Setting(lambda one: one.global_batch_size or None),
         header="Global batch",
-        setting=lambda one: one.global_batch_size or None,
     ),
     Metric(
         key="learning_rate",
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
+        source=Setting(attrgetter("learning_rate")),
         header="Learning rate",
-        setting=attrgetter("learning_rate"),
     ),
     Metric(
         key="learning_rate_rule",
         kind="text",
         meaning="How the learning rate follows the samples in a step.",
-        setting=lambda one: one.workload.learning_rate_rule,
+        source=Setting(lambda one: one.workload.learning_rate_rule),
     ),
     *(
         Metric(
             key=name,
             kind=axis.kind,
             meaning=axis.meaning,
+            source=Setting(methodcaller("setting", name)),
             header=name.removesuffix("_mb").replace("_", " ").capitalize(),
-            setting=methodcaller("setting", name),
         )
         for name, axis in AXES.items()
         if axis.meaning
@@ -250,56 +182,66 @@ METRICS: tuple[Metric, ...] = (
         key="nodes",
         kind="text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
-        setting=lambda one: node_counts(one.replicas_by_node) or None,
+        source=Setting(lambda one: node_counts(one.replicas_by_node) or None),
     ),
-    trial_metric(
-        "dataset", "Dataset that was used.", lambda r: r.trial.workload.dataset, kind="text"
-    ),
-    trial_metric("seed", "Seed of the workload.", lambda r: r.trial.workload.seed, kind="integer"),
-    trial_metric(
-        "environment_id",
-        "Name of the file in environments/ that describes the machine.",
-        lambda record: record.environment_ids[0],
+    Metric(
+        key="dataset",
         kind="text",
+        meaning="Dataset that was used.",
+        source=Reading(lambda r: r.trial.workload.dataset),
     ),
-    trial_metric(
-        "started_utc", "Start of the trial, ISO 8601.", attrgetter("started_utc"), kind="text"
+    Metric(
+        key="seed",
+        kind="integer",
+        meaning="Seed of the workload.",
+        source=Reading(lambda r: r.trial.workload.seed),
+    ),
+    Metric(
+        key="environment_id",
+        kind="text",
+        meaning="Name of the file in environments/ that describes the machine.",
+        source=Reading(lambda record: record.environment_ids[0]),
+    ),
+    Metric(
+        key="started_utc",
+        kind="text",
+        meaning="Start of the trial, ISO 8601.",
+        source=Reading(attrgetter("started_utc")),
     ),
     Metric(
         key="item",
         kind="text",
         meaning="What images_per_second counts: images, tokens or rows.",
-        row=attrgetter("item"),
-        trial=attrgetter("item"),
+        source=Fact(attrgetter("item"), attrgetter("item")),
     ),
     Metric(
         key="images_per_second",
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
         "time, from the opening barrier until its device has finished.",
+        source=Derived(attrgetter("throughput"), timed(throughput.items_per_second)),
         unit="items/s",
         has_interval=True,
         header="{Item}/s",
         style="rate",
         shown=True,
-        trial=timed(throughput.items_per_second),
-        scale="log",
         better="higher",
     ),
     Metric(
         key="duration_seconds",
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
+        source=Derived(only_published, attrgetter("duration_seconds")),
         unit="s",
         header="Time",
         style="duration",
         shown=True,
-        trial=attrgetter("duration_seconds"),
     ),
     Metric(
         key="speedup",
         meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
         "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
         "of the same implementation at group size 1.",
+        source=Derived(speedup),
         has_interval=True,
         header="Speedup",
         style="ratio",
@@ -308,6 +250,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="speedup_relative",
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
+        source=Derived(lambda repetitions: speedup_over(repetitions.one_replica, repetitions)),
         has_interval=True,
         header="Relative speedup",
         style="ratio",
@@ -316,6 +259,7 @@ METRICS: tuple[Metric, ...] = (
         key="efficiency",
         meaning="Efficiency: speedup ÷ replicas, 100 % is linear scaling; it has the speedup's "
         "relative interval.",
+        source=Derived(efficiency),
         unit="of linear",
         has_interval=True,
         header="Eff.",
@@ -326,6 +270,7 @@ METRICS: tuple[Metric, ...] = (
         key="serial_fraction",
         meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
         "(1/S − 1/n) ÷ (1 − 1/n).",
+        source=Derived(only_published),
         header="Serial",
         style="fraction",
         shown=True,
@@ -335,37 +280,41 @@ METRICS: tuple[Metric, ...] = (
         follows_throughput=True,
         meaning="Mean step time with gradient synchronization − without it, where each step takes "
         "as long as its slowest rank, from two windows of equal length in the same processes: "
-        "seconds of communication that overlap does not hide, without waiting for stragglers.",
+        "seconds of communication that overlap does not hide, without waiting for stragglers; "
+        "in rows, the share of the step that `explain` shows × the step.",
+        source=Derived(
+            lambda repetitions: throughput.exposed_communication(repetitions.records),
+            timed(throughput.exposed_communication_seconds),
+        ),
         unit="s",
         has_interval=True,
         header="Exposed comm",
         style="time",
         shown=True,
-        trial=timed(throughput.exposed_communication_seconds),
-        scale="linear",
     ),
-    trial_metric(
-        "elapsed_seconds",
-        "Wall time of the timed window on the slowest rank.",
-        timed(throughput.elapsed_seconds),
+    Metric(
+        key="elapsed_seconds",
+        meaning="Wall time of the timed window on the slowest rank.",
+        source=Reading(timed(throughput.elapsed_seconds)),
         unit="s",
     ),
-    trial_metric(
-        "initial_loss",
-        "Loss of the first timed step, the sample-weighted mean over ranks.",
-        of_losses(lambda values, _: values[0]),
+    Metric(
+        key="initial_loss",
+        meaning="Loss of the first timed step, the sample-weighted mean over ranks.",
+        source=Reading(of_losses(lambda values, _: values[0])),
         unit="loss",
     ),
-    trial_metric(
-        "loss_delta",
-        "First timed loss − last timed loss.",
-        of_losses(lambda values, _: values[0] - values[-1]),
+    Metric(
+        key="loss_delta",
+        meaning="First timed loss − last timed loss.",
+        source=Reading(of_losses(lambda values, _: values[0] - values[-1])),
     ),
     Metric(
         key="loss_slope_per_second",
         follows_throughput=True,
         meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
         "steps × steps per second; missing unless a run recorded two finite losses.",
+        source=Derived(lambda r: loss_slope_per_second(r.records, r.throughput)),
         unit="per s",
         has_interval=True,
         header="Loss/s",
@@ -376,42 +325,44 @@ METRICS: tuple[Metric, ...] = (
         key="loss_delta_per_step",
         meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
         "mini-batches.",
+        source=Reading(
+            of_losses(lambda values, _: (values[0] - values[-1]) / len(values)), mean_of_a_seed
+        ),
         unit="per step",
         header="Loss delta/step",
         style="significant",
-        trial=of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
-        scale="loss",
     ),
     Metric(
         key="loss_delta_per_second",
         meaning="(First timed loss − last timed loss) ÷ seconds of the timed window, from two "
         "noisy mini-batches; without an interval, as repetitions share these batches.",
+        source=Reading(
+            of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds), mean_of_a_seed
+        ),
         unit="per s",
         header="Loss delta/s",
         style="significant",
-        trial=of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
-        scale="loss",
     ),
     Metric(
         key="final_loss",
         meaning="Loss of the last timed step, the sample-weighted mean over ranks.",
+        source=Reading(of_losses(lambda values, _: values[-1]), mean_of_a_seed),
         unit="loss",
         header="Final loss",
         style="significant",
         shown=True,
-        trial=of_losses(lambda values, _: values[-1]),
-        scale="loss",
     ),
-    trial_metric(
-        "flops_per_item",
-        "Floating-point operations of forward and backward for one item.",
-        attrgetter("flops_per_item"),
+    Metric(
+        key="flops_per_item",
+        meaning="Floating-point operations of forward and backward for one item.",
+        source=Reading(attrgetter("flops_per_item")),
     ),
     Metric(
         key="mfu",
         follows_throughput=True,
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
+        source=Derived(lambda repetitions: resources.utilization(repetitions)[0]),
         header="MFU",
         style="percent",
         shown=True,
@@ -421,28 +372,27 @@ METRICS: tuple[Metric, ...] = (
         kind="integer",
         meaning="Largest memory over ranks and repetitions: allocated on the GPU from warm-up to "
         "the end of the first timed segment, else resident on the host (whole process).",
+        source=Reading(resources.peak_memory, largest),
         unit="B",
         header="Memory",
         style="memory",
         shown=True,
-        trial=resources.peak_memory,
-        scale="largest",
         better="lower",
         is_speed=False,
     ),
-    trial_metric(
-        "memory_imbalance",
-        "Largest ÷ mean peak memory over ranks; missing for a single rank.",
-        resources.memory_imbalance,
+    Metric(
+        key="memory_imbalance",
+        meaning="Largest ÷ mean peak memory over ranks; missing for a single rank.",
+        source=Reading(resources.memory_imbalance),
     ),
     *(
         Metric(
             key=f"step_seconds_p{percent}",
             meaning=meaning,
+            source=Derived(partial(step_percentile, percent), timed(partial(percentile, percent))),
             unit="s",
             header=f"Step p{percent}",
             style="duration",
-            trial=timed(partial(percentile, percent)),
             better="lower",
         )
         for percent, meaning in (
@@ -454,84 +404,90 @@ METRICS: tuple[Metric, ...] = (
         key="rank_skew",
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
+        source=Reading(timed(throughput.rank_skew), mean),
         unit="of the median rank",
         has_interval=True,
         header="Rank skew",
         style="percent",
-        trial=timed(throughput.rank_skew),
-        scale="linear",
     ),
     Metric(
         key="reduced_bytes_per_step",
         kind="integer",
         meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
+        source=Reading(
+            lambda r: max(
+                (n for rank in r.ranks if (n := rank.reduced_bytes_per_step) is not None),
+                default=None,
+            ),
+            largest,
+        ),
         unit="B",
         header="Reduced/step",
         style="memory",
-        trial=lambda r: max(
-            (n for rank in r.ranks if (n := rank.reduced_bytes_per_step) is not None), default=None
-        ),
-        scale="largest",
     ),
     Metric(
         key="setup_seconds",
         meaning="Time from the start of the slowest rank to its first warmup step.",
+        source=Reading(
+            lambda record: max((rank.setup_seconds for rank in record.ranks), default=None)
+        ),
         unit="s",
-        trial=lambda record: max((rank.setup_seconds for rank in record.ranks), default=None),
         better="lower",
-        in_rows=False,
     ),
-    trial_metric(
-        "samples",
-        "Samples that all ranks consumed in the timed window.",
-        timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
+    Metric(
+        key="samples",
         kind="integer",
+        meaning="Samples that all ranks consumed in the timed window.",
+        source=Reading(timed(lambda record: sum(rank.timed.samples for rank in record.ranks))),
     ),
     Metric(
         key="repetitions",
         kind="integer",
         meaning="Completed repetitions, each in fresh processes.",
+        source=Fact(attrgetter("repetitions")),
         header="Repetitions",
-        row=attrgetter("repetitions"),
     ),
     Metric(
         key="timed_steps",
         kind="integer",
         meaning="Steps of the timed window of each repetition.",
+        source=Reading(
+            timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)), smallest
+        ),
         header="Timed steps",
-        trial=timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
-        scale="smallest",
     ),
     Metric(
         key="verified",
         kind="boolean",
         meaning="Whether gradients were compared with those of one process in float64, or float32 "
         "above 67 million parameters, and agreed; missing if not compared.",
+        source=Fact(
+            attrgetter("verified"),
+            lambda r: None if r.verification is None else r.verification.passed,
+        ),
         header="Verified",
-        row=attrgetter("verified"),
-        trial=lambda r: None if r.verification is None else r.verification.passed,
     ),
-    trial_metric(
-        "max_relative_error",
-        "Largest relative error of a gradient against one process.",
-        lambda r: None if r.verification is None else r.verification.max_relative_error,
+    Metric(
+        key="max_relative_error",
+        meaning="Largest relative error of a gradient against one process.",
+        source=Reading(
+            lambda r: None if r.verification is None else r.verification.max_relative_error
+        ),
     ),
     Metric(
         key="status",
         kind="text",
         meaning="How the trials ended, and why if they did not all complete; a row without a "
         "completed trial has no speed.",
+        source=Fact(attrgetter("status.value"), attrgetter("status.value")),
         header="Status",
         shown=True,
-        row=lambda row: row.status.value,
-        trial=lambda record: record.status.value,
     ),
     Metric(
         key="reason",
         kind="text",
         meaning="Why a trial did not complete.",
-        row=attrgetter("reason"),
-        trial=attrgetter("reason"),
+        source=Fact(attrgetter("reason"), attrgetter("reason")),
     ),
 )
 """Metrics in the order of a table's columns."""

@@ -1,17 +1,15 @@
-"""The repetitions of a configuration: which belong together, which count, how they ended, which
-were disturbed by other load on the machine, and how many would be enough."""
+"""The repetitions of a configuration: which belong together, which count, and how they ended."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate, t_quantile
-from dpbench.analysis.throughput import is_measured
-from dpbench.records.trial import HostLoad, Status, TrialRecord
+from dpbench.analysis.estimate import Estimate, geometric_mean
+from dpbench.analysis.throughput import is_measured, items_per_second
+from dpbench.records.environment import Environment
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import Configuration
 
 WORST_FIRST = (
@@ -23,19 +21,31 @@ WORST_FIRST = (
     Status.COMPLETED,
     Status.SKIPPED,
 )
-BUSY = 0.1
-"""Share of the usable cores from which others' work disturbs trials on the CPU."""
-BUSY_BESIDE_GPUS = 0.5
-"""Share for trials on GPUs, whose ranks need little of the cores."""
-HEAVY = 0.5
-"""Share from which no difference between rows can be trusted either."""
-MANY = 0.1
-"""Share of disturbed trials from which no figure of the sweep can be trusted."""
-MOST_ADVISED = 200
-"""Most repetitions that are advised."""
-AIM = 0.8
-"""Part of the widest interval that is enough which repetitions aim at, since the noise of a few is
-itself uncertain."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repetitions:
+    """The usable repetitions of one configuration, and what its metrics are computed with."""
+
+    configuration: Configuration
+    """The settings that they share."""
+    records: tuple[TrialRecord, ...]
+    """At least one."""
+    baseline: tuple[TrialRecord, ...]
+    """The usable repetitions that the speedup is against; () if there are none."""
+    one_replica: tuple[TrialRecord, ...]
+    """Those of the same implementation and backend at group size 1."""
+    flops_per_item: float | None
+    """Floating-point operations of a step for one item; None if no trial of its workload counted
+    them."""
+    machines: tuple[Environment | None, ...]
+    """The environments of its hosts; None where one is not stored."""
+
+    @property
+    def throughput(self) -> Estimate:
+        """Items per second of all replicas."""
+        unit = f"{self.records[0].item}/s"
+        return geometric_mean([*map(items_per_second, self.records)], unit)
 
 
 def by_configuration(records: Iterable[TrialRecord]) -> dict[Configuration, list[TrialRecord]]:
@@ -78,85 +88,3 @@ def outcome(repetitions: Sequence[TrialRecord]) -> tuple[Status, str | None]:
     verb = "with " if blamed is Status.WRONG_GRADIENTS else ""
     share = f"{len(ended_so)} of {count} {verb}{blamed.words}"
     return worst, f"{share}: {reason}" if reason else share
-
-
-def is_disturbed(record: TrialRecord) -> bool:
-    """Whether others used so much of the cores that they affect the trial's times; False if that
-    was not measured."""
-    load = record.host_load
-    if load is None or not record.ranks:
-        return False
-    return _share(load) >= _limit(record.trial)
-
-
-def load_warning(load: HostLoad | None, configuration: Configuration) -> tuple[str, ...]:
-    """What to say before the first trial, if others use the machine; () if they do not."""
-    if load is None or _share(load) < _limit(configuration):
-        return ()
-    used, cores = units.percent(min(1.0, _share(load))), units.counted(load.cores, "core")
-    return (
-        f"warning: other processes are using {used} of {cores}, which makes the speeds noisy; end "
-        "them, or measure later",
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
-    """How much others used the machine while trials ran."""
-
-    note: str = ""
-    """Who used how much of it, in how many trials, and what follows; "" on a quiet machine."""
-    is_busy: bool = False
-    """Whether so many trials were disturbed that no figure can be trusted."""
-    is_heavy: bool = False
-    """Whether they were disturbed so much that no difference can be trusted either."""
-
-
-QUIET = Load()
-
-
-def load_of(records: Sequence[TrialRecord]) -> Load:
-    """The load of others during these trials."""
-    looked_at = [record for record in records if record.host_load and record.ranks]
-    loads = [record.host_load for record in looked_at if is_disturbed(record) and record.host_load]
-    if not loads:
-        return QUIET
-    is_busy = len(loads) >= MANY * len(looked_at)
-    stolen, others = sum(load.stolen for load in loads), sum(load.during for load in loads)
-    who = "other virtual machines" if stolen > others else "other processes"
-    used = units.span(round(100 * min(1.0, _share(load))) for load in loads)
-    cores = units.counted(max(load.cores for load in loads), "core")
-    trials = f"{len(loads):,} of {units.counted(len(looked_at), 'trial')}"
-    advice = "their intervals may be wide; add --repetitions"
-    if is_busy:
-        advice = "measure on a free machine before acting on this"
-    return Load(
-        note=f"{who} used {used} % of {cores} during {trials}: {advice}",
-        is_busy=is_busy,
-        is_heavy=is_busy and fmean(map(_share, loads)) > HEAVY,
-    )
-
-
-def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | None:
-    """The fewest repetitions, as noisy as these, after which the half-widths of the estimates, on
-    logarithms, add up to at most `reach`; None if more than MOST_ADVISED, or if one of the
-    estimates has no interval."""
-    spread = 0.0
-    for one in estimates:
-        low, high = one.ends
-        if one.interval is None or low <= 0:
-            return None
-        half_width = math.log(high / low) / 2
-        spread += half_width * math.sqrt(one.sample_size) / t_quantile(one.sample_size - 1)
-    counts = range(2, MOST_ADVISED + 1)
-    enough = AIM * reach
-    return next((n for n in counts if t_quantile(n - 1) * spread / math.sqrt(n) <= enough), None)
-
-
-def _limit(configuration: Configuration) -> float:
-    """Share of the cores from which the work of others disturbs its trials."""
-    return BUSY if configuration.devices[0] == "cpu" else BUSY_BESIDE_GPUS
-
-
-def _share(load: HostLoad) -> float:
-    return (load.during + load.stolen) / load.cores

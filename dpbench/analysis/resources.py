@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.repetitions import Repetitions
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import Configuration
 
 UNBALANCED = 1.2
 """Ratio of largest to mean over ranks from which memory is called unbalanced."""
@@ -48,24 +48,14 @@ def memory_imbalance(*records: TrialRecord) -> float | None:
     return max(ratios, default=None)
 
 
-def utilization(
-    speed: Estimate,
-    flops_per_item: float | None,
-    configuration: Configuration,
-    machines: Sequence[Environment | None],
-) -> tuple[Estimate | None, list[str]]:
+def utilization(repetitions: Repetitions) -> tuple[Estimate | None, list[str]]:
     """Share of the GPUs' peak, with the source of the peak or why there is no share; (None, []) on
-    CPUs.
-
-    Args:
-        speed: items/s of all replicas; those that share a GPU share its peak.
-        flops_per_item: None if no trial of the workload counted its operations.
-        machines: the environments of all hosts, None where one is not stored.
-    """
-    gpus, dtype = gpu_names(machines), configuration.workload.dtype
+    CPUs. Replicas that share a GPU share its peak."""
+    configuration = repetitions.configuration
+    gpus, dtype = gpu_names(repetitions.machines), configuration.workload.dtype
     if not gpus or not all(place in gpus for place in configuration.node_devices):
         return None, []
-    if flops_per_item is None:
+    if repetitions.flops_per_item is None:
         return None, ["no MFU: no trial of this workload counted its operations"]
     peaks = []
     for name in map(gpus.__getitem__, dict.fromkeys(configuration.node_devices)):
@@ -75,7 +65,7 @@ def utilization(
         peaks.append(peak)
     total = sum(flops for flops, _ in peaks)
     sources = "; ".join(dict.fromkeys(source for _, source in peaks))
-    mfu = speed.scaled(flops_per_item / total, unit="of peak")
+    mfu = repetitions.throughput.scaled(repetitions.flops_per_item / total, unit="of peak")
     return mfu, [f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({sources})"]
 
 

@@ -4,18 +4,24 @@ missing."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpbench import units
+from dpbench import messages, units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.losses import finite_losses, loss_slope_per_second, losses
-from dpbench.analysis.metrics import METRICS, percentile
-from dpbench.analysis.repetitions import by_configuration, is_disturbed, outcome, usable_repetitions
+from dpbench.analysis.losses import finite_losses, losses
+from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.noise import cure, is_disturbed, repetitions_to_state
+from dpbench.analysis.repetitions import (
+    Repetitions,
+    by_configuration,
+    outcome,
+    usable_repetitions,
+)
 from dpbench.analysis.resources import UNBALANCED, memory_imbalance, utilization
-from dpbench.analysis.scaling import OWN, UNITY, efficiency_of, reference_of, speedup_of
-from dpbench.analysis.throughput import WarmUp, step_seconds, warm_up
+from dpbench.analysis.scaling import OWN, reference_of
+from dpbench.analysis.throughput import WarmUp, items_per_second, step_seconds, warm_up
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import Configuration, Labels, plain_label, series_name
@@ -91,10 +97,10 @@ class Row:
         return self.values.get("efficiency")
 
     @property
-    def is_too_noisy(self) -> bool:
-        """Whether its speed, speedup or efficiency is too noisy to state."""
-        found = (self.throughput, self.speedup, self.efficiency)
-        return any(one is not None and one.is_too_noisy for one in found)
+    def too_noisy(self) -> tuple[Estimate, ...]:
+        """Its speed and its speedup, if they are too noisy to state."""
+        found = (self.throughput, self.speedup)
+        return tuple(one for one in found if one is not None and one.is_too_noisy)
 
     @property
     def is_disturbed(self) -> bool:
@@ -136,10 +142,29 @@ class Row:
         return f"{self.series} ×{self.group_size}{on_nodes(self.replicas_by_node)}{batch}"
 
 
-def noise_note(rows: Iterable[Row], purpose: str) -> str:
-    """Advice on rows that are too noisy for a purpose, such as "explain"."""
-    labels = units.some_of([row.label for row in rows], MOST_LISTED)
-    return f"too noisy to {purpose}: {labels}; measure again with more --repetitions"
+def noise_note(
+    noisy: Mapping[Row, Sequence[Estimate]], rows: Iterable[Row], purpose: str
+) -> Iterator[str]:
+    """One line on all rows that are too noisy for a purpose, such as "explain": from where to where
+    their numbers go, and what to do about it; nothing without any.
+
+    Args:
+        noisy: the estimates of each row that are too noisy.
+        rows: all rows of the sweep.
+    """
+    if not noisy:
+        return
+    ranges = []
+    for row, estimates in noisy.items():
+        speeds = units.span(map(round, map(items_per_second, row.records)))
+        known = f"{speeds} {messages.one_line(row.item)}/s"
+        if row.speedup and row.speedup in estimates and row.throughput not in estimates:
+            known = "speedup " + "–".join(f"{end:.2g}" for end in row.speedup.ends)
+        ranges.append(f"{row.label} ({known})")
+    needed = repetitions_to_state(one for estimates in noisy.values() for one in estimates)
+    trials = ([record for row in some for record in row.records] for some in (noisy, rows))
+    listed = units.some_of(ranges, MOST_LISTED, "configuration")
+    yield f"too noisy to {purpose}: {listed}; {cure(needed, *trials)}"
 
 
 def in_order(rows: Iterable[Row]) -> tuple[Row, ...]:
@@ -180,23 +205,16 @@ def summarize(
         if run_again := counts[configuration] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
         if own:
-            values = {metric.key: metric.combined(own) for metric in METRICS if metric.scale}
-            speed: Estimate = values["images_per_second"]
-            machines = [(environments or {}).get(name) for name in own[-1].environment_ids]
-            counted = flops.get(configuration.workload)
-            values["mfu"], remarks = utilization(speed, counted, configuration, machines)
-            values["loss_slope_per_second"] = loss_slope_per_second(own, speed)
-            values |= {f"step_seconds_p{p}": percentile(p, *own) for p in (50, 95)}
-            for key, base in (
-                ("speedup", reference),
-                ("speedup_relative", configuration.of_one_replica),
-            ):
-                found = usable.get(base)
-                values[key] = (
-                    UNITY if base == configuration else speedup_of(own, found) if found else None
-                )
-            speedup = values["speedup"]
-            values["efficiency"] = speedup and efficiency_of(speedup, configuration.group_size)
+            repetitions = Repetitions(
+                configuration=configuration,
+                records=own,
+                baseline=usable.get(reference, ()),
+                one_replica=usable.get(configuration.of_one_replica, ()),
+                flops_per_item=flops.get(configuration.workload),
+                machines=tuple(map((environments or {}).get, own[-1].environment_ids)),
+            )
+            values = {one.key: one.of_repetitions(repetitions) for one in METRICS}
+            _, remarks = utilization(repetitions)
             if bad := sum(bool(losses(one)) and not finite_losses(one) for one in own):
                 which = units.counted(bad, "completed repetition")
                 notes.append(f"losses of {which} are not finite and left out")

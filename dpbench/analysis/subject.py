@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpbench.analysis.comparisons.matching import environment_notes
+from dpbench.analysis.comparisons.environments import environment_notes
 from dpbench.analysis.diagnosis.causes import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.noise import UNDISTURBED, Disturbance, disturbance_of
 from dpbench.analysis.published import from_csv
-from dpbench.analysis.repetitions import QUIET, Load, load_of
 from dpbench.analysis.rows import Row, summarize
 from dpbench.analysis.scaling import paired_speedup
 from dpbench.records.trial import NOT_A_MEAN, Status
@@ -64,7 +64,7 @@ class Headline:
     """The lead over the nearest configuration, where it says more than the two speeds."""
 
 
-def headline_of(rows: Sequence[Row], *, load: Load = QUIET) -> Headline:
+def headline_of(rows: Sequence[Row], *, disturbance: Disturbance = UNDISTURBED) -> Headline:
     """The headline of all rows of one table.
 
     Nothing is named as the fastest if the machine was too busy for the figures to be trusted, if
@@ -83,8 +83,8 @@ def headline_of(rows: Sequence[Row], *, load: Load = QUIET) -> Headline:
     if fastest is not None:
         is_close = bool(fastest.rivals)
         fastest, lead = _compared_in_turn(fastest)
-    if load.is_busy and any(row.throughput for row in usable):
-        return Headline(reason=load.note, lead=lead)
+    if disturbance.is_busy and any(row.throughput for row in usable):
+        return Headline(reason=disturbance.note, lead=lead)
     reason = _why_no_speed(rows, usable)
     if not reason and fastest is not None and fastest.value.is_too_noisy:
         return Headline(reason="the speeds are too noisy", lead=lead)
@@ -152,7 +152,7 @@ class Subject:
     rows: tuple[Row, ...] = ()
     warnings: tuple[str, ...] = ()
     """Warnings before a number is believed: about machines, or the model's loss."""
-    load: Load = QUIET
+    disturbance: Disturbance = UNDISTURBED
     """Other load on the machine, of which the warnings have the note."""
     hints: tuple[str, ...] = ()
     explanations: tuple[Explanation, ...] = ()
@@ -182,7 +182,7 @@ class Subject:
     @property
     def headlines(self) -> dict[str, Headline]:
         """The main results of each work, of which a sweep of one architecture has one: ""."""
-        return {one.work: headline_of(one.rows, load=self.load) for one in self.works}
+        return {one.work: headline_of(one.rows, disturbance=self.disturbance) for one in self.works}
 
 
 def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
@@ -192,17 +192,17 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
         return Subject(name=name, collectives=stored)
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
-    load = load_of(records)
+    disturbance = disturbance_of(records)
     means = [one.verification.is_sample_mean for one in records if one.verification]
     return Subject(
         name=name,
         rows=rows,
         warnings=(
             *([NOT_A_MEAN] if False in means else []),
-            *([load.note] if load.note else []),
+            *filter(None, [disturbance.note]),
             *environment_notes(records, environments),
         ),
-        load=load,
+        disturbance=disturbance,
         hints=hints(rows, environments),
         explanations=explain_rows(rows),
         sweep=stored,

@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from dpbench.analysis.estimate import CONFIDENCE, Estimate, Floats, mean, t_quantile
+from dpbench.analysis.estimate import CONFIDENCE, Estimate, Floats, geometric_mean, mean, t_quantile
 from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.units import CLOCK_SECONDS
@@ -68,12 +68,13 @@ def step_seconds(record: TrialRecord) -> Floats:
     return longest
 
 
-def exposed_communication_seconds(record: TrialRecord) -> float | None:
-    """Mean step with synchronization - the step if communication were free; None if not measured.
+def step_with_and_without_communication(record: TrialRecord) -> tuple[float, float] | None:
+    """Mean step with synchronization, and the step if communication were free; None if not
+    measured.
 
-    This is the exposed part; waiting for stragglers is not included, nor are slow first steps: the
-    timed window begins with synchronization, so if segments alternate, the first pair of them is
-    left out. Noise can make it negative; it is not clipped.
+    Their difference is the exposed communication, without waiting for stragglers. Slow first steps
+    count in neither: the timed window begins with synchronization, so if segments alternate, the
+    first pair of them is left out. Noise can make the difference negative; it is not clipped.
     """
     ranks = (
         replace(
@@ -85,7 +86,23 @@ def exposed_communication_seconds(record: TrialRecord) -> float | None:
     )
     later = replace(record, ranks=tuple(ranks))
     free = free_communication_seconds(later)
-    return None if free is None else slowest_rank_step_seconds(later) - free
+    return None if free is None else (slowest_rank_step_seconds(later), free)
+
+
+def exposed_communication_seconds(record: TrialRecord) -> float | None:
+    """Seconds of a step that communication adds in one trial; None if not measured."""
+    found = step_with_and_without_communication(record)
+    return None if found is None else found[0] - found[1]
+
+
+def exposed_communication(records: Sequence[TrialRecord]) -> Estimate | None:
+    """Seconds of a step that communication adds: its share of the step, as `diagnosis.factors` has
+    it, × the step, so that both are above the noise or neither is; None if not measured."""
+    found = [both for one in records if (both := step_with_and_without_communication(one))]
+    if not found:
+        return None
+    share = mean([1 - free / step for step, free in found], "of the step")
+    return share.scaled(geometric_mean([step for step, _ in found], "s").value, unit="s")
 
 
 def after_first_segment(window: Window) -> Window:

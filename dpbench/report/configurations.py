@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbench.analysis.metrics import TABLE_METRICS, Metric
+from dpbench.analysis.metric import Fact, Metric
+from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import Row
 from dpbench.errors import UnknownName
 from dpbench.messages import one_line, option_words
@@ -155,7 +156,7 @@ def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
             header=f"{header} (claimed)",
             meaning="As the source of the numbers states it; not measured here.",
             shown=True,
-            row=lambda row: row.claims.get(name),
+            source=Fact(lambda row: row.claims.get(name)),
         )
 
     return tuple(map(claim, dict.fromkeys(name for row in rows for name in row.claims)))

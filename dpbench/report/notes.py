@@ -6,11 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.estimate import TOO_NOISY
-from dpbench.analysis.repetitions import MOST_ADVISED, repetitions_needed
-from dpbench.analysis.rows import MOST_LISTED, Row
+from dpbench.analysis.noise import cure, repetitions_needed
+from dpbench.analysis.rows import MOST_LISTED, Row, noise_note
 from dpbench.analysis.subject import Subject
-from dpbench.analysis.throughput import items_per_second
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 
@@ -155,24 +153,8 @@ def warming_up(rows: Rows) -> Iterator[str]:
 
 
 def too_noisy(rows: Rows) -> Iterator[str]:
-    """One line for all rows whose speed or speedup is printed as "too noisy": from where to where
-    their runs go, and how many repetitions would be enough."""
-    noisy = [row for row in rows if row.is_too_noisy]
-    if not noisy:
-        return
-    found = [one for row in noisy for one in (row.throughput, row.speedup, row.efficiency) if one]
-    wide = [one for one in found if one.is_too_noisy]
-    needed = [repetitions_needed([one], math.log(TOO_NOISY) / 2) for one in wide]
-    enough = None if None in needed else max(filter(None, needed))
-    remedy = f"to state it: {_asking_for(enough, noisy[0], rows)}"
-    if any(row.is_disturbed for row in noisy):
-        remedy = "free the machine and measure again"
-    ranges = [
-        f"{row.label} ({units.span(map(round, map(items_per_second, row.records)))} "
-        f"{one_line(row.item)}/s)"
-        for row in noisy
-    ]
-    yield f"too noisy: {_some_of(ranges)}; {remedy}"
+    """One line for all rows whose speed or speedup is printed as "too noisy"."""
+    yield from noise_note({row: row.too_noisy for row in rows if row.too_noisy}, rows, "report")
 
 
 def ties(subject: Subject) -> Iterator[str]:
@@ -180,26 +162,14 @@ def ties(subject: Subject) -> Iterator[str]:
     from the next one."""
     for headline in subject.headlines.values() if subject.sweep else ():
         best = headline.fastest
-        rival = next((row for row in best.rivals if not row.is_too_noisy), None) if best else None
+        rival = next((row for row in best.rivals if not row.too_noisy), None) if best else None
         if best is None or rival is None or rival.throughput is None or not best.value.interval:
             continue
         reach = math.log(best.value.value / rival.throughput.value)
         needed = repetitions_needed([best.value, rival.throughput], reach)
-        asked = _asking_for(needed, best.row, subject.rows)
+        records = [record for row in subject.rows for record in row.records]
+        asked = cure(needed, (*best.row.records, *rival.records), records)
         yield f"to tell {best.row.label} from {rival.label}: {asked}"
-
-
-def _asking_for(needed: int | None, row: Row, rows: Rows) -> str:
-    """Writes "about 12 repetitions (now 5), 2 min: --repetitions 12"."""
-    if needed is None:
-        return f"more than {MOST_ADVISED} repetitions (now {row.repetitions})"
-    records = [record for one in rows for record in one.records]
-    passes = 1 + max(record.trial.repetition for record in records)
-    took = sum(record.duration_seconds for record in records) / passes
-    return (
-        f"about {needed} repetitions (now {row.repetitions}), {units.seconds(needed * took)}: "
-        f"--repetitions {needed}"
-    )
 
 
 def speedup_reference(rows: Rows) -> str:

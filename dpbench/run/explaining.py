@@ -62,15 +62,15 @@ def explain(options: ExplainOptions) -> Answer:
         shown = fastest(chosen)[:1]
     elif not chooses:
         shown = fastest(shown)
-    noisy = [one.row for one in chosen if one.is_too_noisy and one not in shown]
-    first = (*sweep.warnings, *subject.unfinished, *filter(None, [subject.load.note]))
+    noisy = {one.row: one.too_noisy for one in chosen if one.too_noisy and one not in shown}
+    first = (*sweep.warnings, *subject.unfinished, *filter(None, [subject.disturbance.note]))
     found = explanation_answer(
         explanations,
         shown=shown,
         rows=rows,
         first=first,
         notes=(
-            *([noise_note(noisy, "explain")] if noisy else []),
+            *noise_note(noisy, subject.rows, "explain"),
             *(note for note in subject.warnings if note not in first),
         ),
         verbose=options.verbose,

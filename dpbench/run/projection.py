@@ -22,9 +22,9 @@ FURTHER = (8, 64, 1000)
 
 def project(options: ProjectOptions) -> Answer:
     """Project every series; raises UsageError or StoreError if no series has an answer."""
-    from dpbench.analysis.comparisons.matching import environment_notes
+    from dpbench.analysis.comparisons.environments import environment_notes
+    from dpbench.analysis.projection.law import project_by_law
     from dpbench.analysis.projection.network import flat_network, load_topology
-    from dpbench.analysis.projection.series import project_by_law
     from dpbench.analysis.projection.simulation import project_by_simulation
     from dpbench.report.answers.project import projection_answer
 
@@ -47,9 +47,9 @@ def project(options: ProjectOptions) -> Answer:
             left_out.append(str(error))
     if not found:
         raise UsageError(f"{options.path}: {left_out[0] if left_out else 'nothing to project'}")
-    rows = [row for one in found for row in one.rows]
-    if all(row.kind == "refused" for row in rows):
-        raise UsageError(f"nothing to show: {rows[0].reason}")
+    points = [point for one in found for point in one.points]
+    if all(point.kind == "refused" for point in points):
+        raise UsageError(f"nothing to show: {points[0].reason}")
     notes = [*left_out]
     if sweep is not None:
         notes += (*sweep.warnings, *environment_notes(sweep.records, sweep.environments))

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench.analysis.comparisons.matching import Matched, Side, match
 from dpbench.analysis.comparisons.verdict import Verdict, assess
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.repetitions import Repetitions
 from dpbench.records.environment import Accelerator, Environment
 from dpbench.records.trial import (
     Phases,
@@ -34,9 +34,6 @@ BACKENDS = {"single": "none", "independent": "none", "dp": "threads", "torch-dp"
 QUIET = (1000.0, 1010.0, 990.0, 1005.0, 995.0)
 NOISY = (1000.0, 1300.0, 700.0, 1200.0, 800.0)
 H100 = "NVIDIA H100 80GB HBM3"
-SPEED = Estimate(
-    value=6.7e12, low=6.03e12, high=7.37e12, unit="FLOP/s", sample_size=5, basis="repetitions"
-)
 
 
 def machine(*gpus: str) -> Environment:
@@ -159,6 +156,18 @@ def runs(spec: TrialSpec, throughputs: Sequence[float], **changes: Any) -> list[
         run(replace(spec, repetition=repetition), throughput, **changes)
         for repetition, throughput in enumerate(throughputs)
     ]
+
+
+def measured(spec: TrialSpec, *machines: Environment) -> Repetitions:
+    """Two repetitions on some hosts, each of 6.7 TFLOP/s."""
+    return Repetitions(
+        configuration=spec.configuration,
+        records=tuple(runs(spec, (100.0, 100.0))),
+        baseline=(),
+        one_replica=(),
+        flops_per_item=6.7e10,
+        machines=machines,
+    )
 
 
 def noisy_sweep() -> list[TrialRecord]:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.matching import environment_notes, match
+from dpbench.analysis.comparisons.environments import environment_notes
+from dpbench.analysis.comparisons.matching import match
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import TABLE_METRICS
@@ -16,7 +17,7 @@ from dpbench.errors import NotComparable
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import TrialRecord
 from dpbench.report.formatting import cell
-from tests.analysis.builders import H100, SPEED, machine, run, runs, side, trial
+from tests.analysis.builders import H100, machine, measured, run, runs, side, trial
 
 FIRST = machine()
 SECOND = replace(FIRST, hostname="other")
@@ -66,7 +67,7 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     assert environment_notes([wide], ENVIRONMENTS) == ()
     gpus = machine(H100)
     spec = trial(group_size=2, replicas_by_node=(1, 1), devices=("cuda:0", "cuda:0"))
-    mfu, _ = utilization(SPEED, 1.0, spec, [gpus, gpus])
+    mfu, _ = utilization(measured(spec, gpus, gpus))
     assert mfu is not None
     assert round(mfu.value, 3) == 0.05
     unlike = {"a": gpus, "b": machine("Slow GPU")}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.analysis.noise import Disturbance
 from dpbench.analysis.published import from_csv
-from dpbench.analysis.repetitions import Load
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.subject import Best, Headline, headline_of
 from dpbench.records.trial import Status, TrialRecord
@@ -109,7 +109,7 @@ def test_of_published_times_the_least_is_the_fastest() -> None:
     assert best(found.scaling).value.value == pytest.approx(0.75)
 
 
-BUSY = Load(note="other processes used 90 % of 2 cores", is_busy=True)
+BUSY = Disturbance(note="other processes used 90 % of 2 cores", is_busy=True)
 
 
 def test_other_load_is_not_the_reason_where_every_row_failed() -> None:
@@ -117,10 +117,10 @@ def test_other_load_is_not_the_reason_where_every_row_failed() -> None:
         ([FAILED], "no configuration completed (failed)"),
         (runs(trial(), (100, 101, 99)), BUSY.note),
     ):
-        assert headline_of(summarize(records), load=BUSY).reason == reason
+        assert headline_of(summarize(records), disturbance=BUSY).reason == reason
 
 
 def test_a_busy_machine_has_a_lead_but_no_fastest_row() -> None:
-    busy = headline_of(summarize([*FIRST, *SECOND]), load=BUSY)
+    busy = headline_of(summarize([*FIRST, *SECOND]), disturbance=BUSY)
     assert (busy.fastest, busy.reason) == (None, BUSY.note)
     assert busy.lead is not None

@@ -1,4 +1,4 @@
-"""Lines below a table about slow first steps, and about rows that are too noisy."""
+"""Lines below a table about slow first steps and ties, and cells that are too noisy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.report.formatting import cell
-from dpbench.report.notes import intervals, ties, too_noisy, warming_up
+from dpbench.report.notes import intervals, ties, warming_up
 from dpbench.report.table import MISSING
 from tests.analysis.builders import rank, record, run, runs, steps_of, trial, window
 from tests.report.sample import subject
@@ -42,18 +42,6 @@ def test_no_warmup_is_advised_where_other_processes_disturbed_the_steps() -> Non
     busy = HostLoad(cores=2, during=1.0, stolen=0.0)
     records = [replace(one, host_load=busy) for one in windows_of(SLOW_START, SLOW_START)]
     assert [*warming_up(summarize(records))] == []
-
-
-def test_rows_that_are_too_noisy_say_what_is_known_and_what_would_be_enough() -> None:
-    """Their logarithms deviate by ln 2: t(12) × ln 2 ÷ √13 is below 0.8 × ln 3 ÷ 2 = 0.44."""
-    wild = [row for size in (1, 2) for row in runs(trial(group_size=size), (100.0, 200.0, 400.0))]
-    assert [*too_noisy(summarize(wild))] == [
-        "too noisy: ddp/gloo ×1, batch 32 (100–400 images/s); ddp/gloo ×2, batch 32 "
-        "(100–400 images/s); to state it: about 13 repetitions (now 3), 26 s: --repetitions 13"
-    ]
-    (hopeless,) = too_noisy(summarize(runs(trial(), (1.0, 10_000.0))))
-    assert "to state it: more than 200 repetitions (now 2)" in hopeless
-    assert [*too_noisy(summarize(runs(trial(), (100.0, 101.0))))] == []
 
 
 def test_a_tie_says_what_would_break_it() -> None:

@@ -13,7 +13,7 @@ import torch
 import dpbench
 from dpbench import architecture
 from dpbench.analysis.metrics import TABLE_METRICS
-from dpbench.analysis.projection.series import ACROSS_NODES, WITHIN_NODE
+from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
 from dpbench.api.results import Results
 from dpbench.cli.app import commands
 from dpbench.report.charts.kinds import CHARTS

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from scipy.special import bdtrc, nctdtrinc, stdtr, stdtrit
 
-from dpbench.analysis.estimate import LARGEST_REACH, Estimate, LogMean
-from dpbench.analysis.repetitions import MOST_ADVISED
+from dpbench.analysis.estimate import LARGEST_REACH, Estimate, GeometricMean
+from dpbench.analysis.noise import MOST_ADVISED
 
 ALPHA = 0.05
 """Level of a test of data that is looked at once."""
@@ -35,7 +35,7 @@ class Change:
     candidate: Costs
     is_paired: bool
     """Whether repetitions are compared one by one, as both sides ran in the same passes."""
-    mean: LogMean
+    mean: GeometricMean
     """The ratio of the geometric means; without an error if a side has one run."""
 
     @property
@@ -136,9 +136,9 @@ def change_between(baseline: Costs, candidate: Costs, *, paired: bool) -> Change
     if not baseline or not candidate:
         return None
     if paired:
-        mean = LogMean.of_runs([candidate[n] / baseline[n] for n in baseline])
+        mean = GeometricMean.of_runs([candidate[n] / baseline[n] for n in baseline])
     else:
-        before, now = (LogMean.of_runs([*side.values()]) for side in (baseline, candidate))
+        before, now = (GeometricMean.of_runs([*side.values()]) for side in (baseline, candidate))
         mean = now.over(before)
     return Change(baseline=baseline, candidate=candidate, is_paired=paired, mean=mean)
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, change_between, holm
-from dpbench.analysis.comparisons.matching import Matched, Pair, Side, compare_environments, match
-from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
-from dpbench.analysis.metrics import COMPARED_METRICS, Metric
+from dpbench.analysis.comparisons.environments import compare_environments
+from dpbench.analysis.comparisons.matching import Matched, Pair, Side, match
+from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, geometric_mean
+from dpbench.analysis.metric import Metric
+from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.errors import NotComparable
-from dpbench.records.trial import TrialRecord
 
 RowOutcome = Literal[
     "faster", "slower", "better", "worse", "same", "inconclusive", "regressed", "pass"
@@ -26,7 +27,7 @@ RowOutcome = Literal[
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class PairComparison:
     """One metric of one configuration on both sides. `None` means too few runs."""
 
     pair: Pair
@@ -68,11 +69,11 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Compared:
+class Comparison:
     """Two sides, compared."""
 
     matched: Matched
-    rows: Mapping[str, Sequence[Comparison]]
+    rows: Mapping[str, Sequence[PairComparison]]
     """The rows of each metric."""
     notes: Sequence[str]
     """What may differ between the environments of the sides, and what is on one side only."""
@@ -87,7 +88,7 @@ def compare_sides(
     *,
     force: bool = False,
     by_candidate: bool = False,
-) -> Compared:
+) -> Comparison:
     """Compare two sides by each metric, with the difference that counts as the same: 0.03 is 3 %.
     Rows are named as by `match`.
 
@@ -112,21 +113,20 @@ def compare_sides(
                 f"{name} was measured neither in {baseline.label} nor in {candidate.label}; take "
                 "another --metric"
             )
-    return Compared(matched=matched, rows=rows, notes=notes, differences=differences)
+    return Comparison(matched=matched, rows=rows, notes=notes, differences=differences)
 
 
-def compare_metric(matched: Matched, metric: Metric, *, within: float) -> tuple[Comparison, ...]:
+def compare_metric(
+    matched: Matched, metric: Metric, *, within: float
+) -> tuple[PairComparison, ...]:
     """Compare every pair, except those that completed without this metric on either side.
 
     The result is "same" if the whole interval of the slowdown lies between 1 / (1 + within) and
     1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else it
     is inconclusive.
     """
-    rows = []
-    for pair in matched.pairs:
-        baseline, candidate = _values(pair.baseline, metric), _values(pair.candidate, metric)
-        if baseline or candidate or not (pair.baseline or pair.candidate):
-            rows.append(_compared(pair, metric, baseline, candidate, matched.same_sweep))
+    found = (compare_pair(pair, metric, matched.same_sweep) for pair in matched.pairs)
+    rows = [row for row in found if row is not None]
     corrected = holm([None if row.tested is None else row.tested.p_value for row in rows])
     changed: tuple[RowOutcome, RowOutcome] = ("worse", "better")
     if metric.is_speed:
@@ -146,40 +146,39 @@ def compare_metric(matched: Matched, metric: Metric, *, within: float) -> tuple[
     return tuple(judged)
 
 
-def _values(records: Sequence[TrialRecord], metric: Metric) -> dict[int, float]:
-    """The values by repetition."""
-    found: dict[int, Any] = {record.trial.repetition: metric.of_trial(record) for record in records}
-    return {repetition: float(value) for repetition, value in found.items() if value is not None}
-
-
-def _compared(
-    pair: Pair,
-    metric: Metric,
-    baseline: Mapping[int, float],
-    candidate: Mapping[int, float],
-    same_sweep: bool,
-) -> Comparison:
-    """A pair with its change, or the reason why it has none or none that can be tested."""
-    paired = same_sweep and len(baseline.keys() & candidate.keys()) >= FEWEST_PAIRS
+def compare_pair(pair: Pair, metric: Metric, same_sweep: bool) -> PairComparison | None:
+    """A pair with its change, or the reason why it has none or none that can be tested; None if
+    both sides completed without this metric."""
+    values: dict[str, dict[int, float]] = {}
+    for name, records in (("baseline", pair.baseline), ("candidate", pair.candidate)):
+        read: dict[int, Any] = {one.trial.repetition: metric.of_trial(one) for one in records}
+        values[name] = {n: float(value) for n, value in read.items() if value is not None}
+    missing = [name for name, found in values.items() if not found]
+    if len(missing) == 2 and (pair.baseline or pair.candidate):
+        return None
     before, now = (
-        {n: 1 / value if metric.better == "higher" else value for n, value in side.items()}
-        for side in (baseline, candidate)
+        {n: 1 / value if metric.better == "higher" else value for n, value in found.items()}
+        for found in values.values()
     )
+    paired = same_sweep and len(before.keys() & now.keys()) >= FEWEST_PAIRS
     change, reason = change_between(before, now, paired=paired), None
-    sides = (("baseline", pair.baseline, baseline), ("candidate", pair.candidate, candidate))
-    if change is None:
-        name, records = next((name, records) for name, records, values in sides if not values)
-        reason = f"{'not measured in' if records else 'no completed repetition of'} the {name}"
-    elif change.estimate.interval is None:
-        few = [name for name, _, values in sides if len(values) == 1]
+    if missing:
+        ran = pair.baseline if missing[0] == "baseline" else pair.candidate
+        reason = f"{'not measured in' if ran else 'no completed repetition of'} the {missing[0]}"
+    elif change is None or change.estimate.interval is None:
+        few = [name for name, found in values.items() if len(found) == 1]
         reason = f"one repetition of the {' and the '.join(few)}"
     unit = metric.unit.replace("items", pair.item)
-    return Comparison(
+
+    def average(found: Mapping[int, float]) -> Estimate | None:
+        return geometric_mean([*found.values()], unit) if found else None
+
+    return PairComparison(
         pair=pair,
         metric=metric.key,
         unit=unit,
-        baseline=metric.average([*baseline.values()], unit) if baseline else None,
-        candidate=metric.average([*candidate.values()], unit) if candidate else None,
+        baseline=average(values["baseline"]),
+        candidate=average(values["candidate"]),
         change=change,
         reason=reason,
     )

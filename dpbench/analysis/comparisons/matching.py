@@ -5,16 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from operator import attrgetter
 
-from dpbench import units
 from dpbench.analysis.repetitions import usable_repetitions
-from dpbench.analysis.rows import MOST_LISTED
 from dpbench.codec import differing_fields
-from dpbench.data.user_code import named_files
 from dpbench.errors import NotComparable, UnknownName, UsageError
-from dpbench.records.environment import Environment, comparable_part
+from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import (
     AXES,
@@ -234,110 +230,3 @@ def _common_label(first: Configuration, second: Configuration, labels: Labels) -
     whole = f"{agreed.label(first)} -> {agreed.label(second)}"
     where = f"{series} {size}{nodes if size else ''}".strip()
     return ", ".join(filter(None, (where, batch))) or whole
-
-
-def environment_notes(
-    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
-) -> tuple[str, ...]:
-    """Notes on the differences between the environments of the records, and on configurations whose
-    replicas shared a core or a GPU."""
-    used = dict.fromkeys(name for record in records for name in record.environment_ids)
-    known = [environments[name] for name in used if name in environments]
-    notes = _oversubscribed(records, environments)
-    if (count := len({*map(comparable_part, used)})) > 1:
-        found = dict.fromkeys(d for one in known[1:] for d in one.differences_from(known[0]))
-        listed = "; ".join(found) or "one of them is not stored"
-        notes.append(f"trials ran in {count} environments: {listed}")
-    commits = dict.fromkeys(one.git_commit or "none" for one in known)
-    if len(commits) > 1:
-        notes.append(f"trials come from {len(commits)} git commits: {', '.join(commits)}")
-    return tuple(notes)
-
-
-def _oversubscribed(
-    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
-) -> list[str]:
-    """One line for each resource that is oversubscribed; cores are those of one node."""
-    labels = Labels.among(record.trial for record in records)
-    found: dict[tuple[str, str], dict[str, int]] = {}
-    for record in records:
-        environment, trial = environments.get(record.environment_ids[0]), record.trial
-        if environment is None or not record.ranks:
-            continue
-        if trial.devices[0] == "cpu":
-            on_one_node = max(trial.replicas_by_node, default=trial.group_size)
-            needed, there = on_one_node * trial.threads_per_replica, environment.usable_cores
-            what, where = "threads", "cores"
-        else:
-            needed, there = trial.group_size, len({*trial.node_devices})
-            what, where = "replicas", "GPUs"
-        if needed > there:
-            named = found.setdefault((what, f"{there} {where}"), {})
-            named[labels.label(trial)] = needed
-    return [
-        f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
-        f"{units.some_of([*needs], MOST_LISTED, 'configuration')}"
-        for (what, where), needs in found.items()
-    ]
-
-
-def compare_environments(
-    matched: Matched, *, force: bool = False
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Differences between the environments of the two sides that forbid a comparison, such as
-    "cpu: A -> B", and notes on others, such as the commit and the host; () if there are none.
-
-    Sides that mix the same environments do not differ. Raises NotComparable if there are
-    differences, unless `force`.
-    """
-    sides = (matched.baseline, matched.candidate)
-    # By the comparable part of their ids; None for those that are not stored.
-    before, after = (
-        {
-            comparable_part(name): side.environments.get(name)
-            for record in side.selected()
-            for name in record.environment_ids
-        }
-        for side in sides
-    )
-    # torch's class of process group behind each backend, where ranks have a group.
-    groups = [
-        {
-            record.trial.backend: rank.group_class
-            for record in side.selected()
-            for rank in record.ranks
-            if rank.group_class
-        }
-        for side in sides
-    ]
-    found: dict[str, None] = {}
-    if before.keys() != after.keys():
-        for one, other in product(before.values(), after.values()):
-            if one is None or other is None:
-                found["not all of them are stored"] = None
-            else:
-                found |= dict.fromkeys(other.differences_from(one))
-        for backend in groups[0].keys() & groups[1].keys():
-            then, now = (classes[backend] for classes in groups)
-            if then != now:
-                found[f"process group {then} -> {now}"] = None
-    if found and not force:
-        raise NotComparable(
-            f"{matched.baseline.label} and {matched.candidate.label} come from different "
-            f"environments: {'; '.join(found)}. --force compares them nevertheless"
-        )
-    known = [[one for one in side.values() if one] for side in (before, after)]
-    notes: dict[str, None] = {}
-    for pair in matched.pairs:
-        if pair.baseline and pair.candidate:
-            old, new = pair.baseline[0].trial.workload, pair.candidate[0].trial.workload
-            if old.files_sha256 != new.files_sha256 and named_files(new) == named_files(old):
-                notes[f"{named_files(new)} has changed between the two"] = None
-    # Another commit is the reason for most comparisons.
-    for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
-        first, second = (
-            dict.fromkeys(getattr(one, name) or "not known" for one in side) for side in known
-        )
-        if first and second and first.keys() != second.keys():
-            notes[f"{words} differ: {', '.join(first)} -> {', '.join(second)}"] = None
-    return tuple(found), tuple(notes)

@@ -31,10 +31,11 @@ from statistics import geometric_mean
 from typing import Literal
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change_between, holm
-from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
+from dpbench.analysis.comparisons.comparison import PairComparison, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.repetitions import by_configuration, load_of, outcome
+from dpbench.analysis.noise import UNDISTURBED, Disturbance, disturbance_of
+from dpbench.analysis.repetitions import by_configuration, outcome
 from dpbench.records.trial import Status
 from dpbench.specs import Labels
 
@@ -56,7 +57,7 @@ class MetricVerdict:
     repetitions_needed: int | None
     """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
     tolerance; None if out of reach."""
-    rows: tuple[Comparison, ...]
+    rows: tuple[PairComparison, ...]
     """The rows that were compared, each with a `VerdictOutcome` of its own."""
 
     @property
@@ -82,12 +83,8 @@ class Verdict:
     differences: tuple[str, ...] = ()
     """Differences between the environments of the sides, which may explain the verdict: "versions:
     torch 2.13.0 -> 2.14.0"."""
-    load: str = ""
-    """The load of others that disturbed trials of a side; "" if none did."""
-    is_busy: bool = False
-    """Whether it disturbed so many trials of a side that more of them would not help."""
-    is_blocked: bool = False
-    """Whether it was so heavy that every outcome is inconclusive."""
+    disturbance: Disturbance = UNDISTURBED
+    """How much others disturbed the trials; where heavily, every outcome is inconclusive."""
 
     @property
     def outcome(self) -> VerdictOutcome:
@@ -97,7 +94,7 @@ class Verdict:
         return next(one for one in worst_first if one in found)
 
     @property
-    def rows(self) -> tuple[Comparison, ...]:
+    def rows(self) -> tuple[PairComparison, ...]:
         """The rows of all metrics."""
         return tuple(row for one in self.metrics for row in one.rows)
 
@@ -128,10 +125,8 @@ def assess(
     ]
     baseline = sides[0][0].selected()
     candidates = [candidate.selected() for _, candidate in sides]
-    trials = [record for records in (*candidates, baseline) for record in records]
-    loads = [*map(load_of, (*candidates, baseline))]
-    is_blocked = any(load.is_heavy for load in loads)
-    labels = Labels.among(record.trial for record in trials)
+    disturbance = disturbance_of(*candidates, baseline)
+    labels = Labels.among(record.trial for side in (*candidates, baseline) for record in side)
     failures = []
     for records, role in (*((one, "") for one in candidates), (baseline, " (baseline)")):
         for spec, group in by_configuration(records).items():
@@ -146,18 +141,16 @@ def assess(
     }
     return Verdict(
         baseline=sides[0][0].label,
-        metrics=judge(groups, tolerances, alpha=alpha, strict=strict, blocked=is_blocked),
+        metrics=judge(groups, tolerances, alpha=alpha, strict=strict, blocked=disturbance.is_heavy),
         notes=tuple(dict.fromkeys(note for one in compared for note in one.notes)),
         failures=tuple(failures),
         differences=tuple(dict.fromkeys(line for one in compared for line in one.differences)),
-        load=load_of(trials).note,
-        is_busy=any(load.is_busy for load in loads),
-        is_blocked=is_blocked,
+        disturbance=disturbance,
     )
 
 
 def judge(
-    groups: Mapping[tuple[str, str], Sequence[Comparison]],
+    groups: Mapping[tuple[str, str], Sequence[PairComparison]],
     tolerances: Mapping[str, float],
     *,
     alpha: float = ALPHA,
@@ -214,7 +207,7 @@ def _pass_or_not(found: Change | None, limit: float, alpha: float) -> VerdictOut
     return "pass" if found is not None and found.is_below(limit, alpha) else "inconclusive"
 
 
-def mean_change(group: Sequence[Comparison]) -> Change | None:
+def mean_change(group: Sequence[PairComparison]) -> Change | None:
     """The change of the mean cost over all measured rows, in the repetitions that all of them have;
     None if there are none."""
     tested = [row.tested for row in group if row.tested is not None]

@@ -11,6 +11,7 @@ from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Cause, Explanation, explanations_of
 from dpbench.analysis.diagnosis.factors import Breakdown, Factor, Part, is_large_loss
 from dpbench.analysis.estimate import mean
+from dpbench.analysis.noise import WAS_BUSY
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import after_first_segment, mean_step_seconds
 from dpbench.records.trial import ScriptFacts, TrialRecord
@@ -108,7 +109,7 @@ def _pauses(one: Explanation) -> tuple[Cause, ...]:
         "the model (dpbench.load(DIR).steps has all steps)"
     )
     if one.row.is_disturbed:
-        remedy = "other processes ran meanwhile: free the machine and measure again"
+        remedy = WAS_BUSY
     longer = units.seconds(float(f"{slow.extra_seconds:.2g}"))
     text = f"rare slow steps (1 in {slow.every:.0f}, {longer} longer than the others)"
     return (Cause(kind="slow steps", share=slow.share, text=text, remedy=remedy),)

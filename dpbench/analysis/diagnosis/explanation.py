@@ -3,7 +3,6 @@ be separated, and what to try."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,8 +19,8 @@ from dpbench.analysis.diagnosis.factors import (
     references_of,
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
-from dpbench.analysis.estimate import TOO_NOISY, Estimate, mean
-from dpbench.analysis.repetitions import repetitions_needed
+from dpbench.analysis.estimate import Estimate, mean
+from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import reference_of
 from dpbench.analysis.throughput import (
@@ -105,24 +104,27 @@ class Explanation:
         return IMPLEMENTATIONS[self.configuration.implementation].communicates
 
     @property
-    def is_too_noisy(self) -> bool:
-        """Whether its speed or efficiency is too noisy to state, and so to explain."""
+    def too_noisy(self) -> tuple[Estimate, ...]:
+        """Its speed, speedup and efficiency, if they are too noisy to state, and so to explain."""
         found = self.breakdown.efficiency
-        return self.row.is_too_noisy or (found is not None and found.is_too_noisy)
+        is_noisy = found is not None and found.is_too_noisy
+        return (*self.row.too_noisy, *([found] if found is not None and is_noisy else []))
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes disturbed it or what it is compared with."""
+        return self.row.is_disturbed or self.baseline.is_disturbed
 
     @property
     def repetitions_needed(self) -> int | None:
         """Number of repetitions, as noisy as these, that would give an efficiency; None if
-        MOST_ADVISED would not."""
-        row = self.row
-        found = (row.throughput, row.speedup, row.efficiency, self.breakdown.efficiency)
-        widest = max((e for e in found if e), key=lambda e: e.ends[1] / e.ends[0])
-        return repetitions_needed([widest], math.log(TOO_NOISY) / 2)
+        MOST_ADVISED would not, or if other processes would disturb them, too."""
+        return None if self.is_disturbed else repetitions_to_state(self.too_noisy)
 
 
 def not_too_noisy(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
     """Those that are not too noisy to show."""
-    return tuple(one for one in explanations if not one.is_too_noisy)
+    return tuple(one for one in explanations if not one.too_noisy)
 
 
 def trained_together(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:

@@ -34,10 +34,10 @@ from typing import Literal, get_args
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean
 from dpbench.analysis.scaling import UNITY
 from dpbench.analysis.throughput import (
-    free_communication_seconds,
     mean_rank_step_seconds,
     mean_step_seconds,
     slowest_rank_step_seconds,
+    step_with_and_without_communication,
 )
 from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
@@ -156,9 +156,10 @@ def stages(record: TrialRecord, references: References) -> Stages:
     as_copies = _work(replace(trial, implementation=INDEPENDENT, backend="none"))
     if (at_once := references.get(as_copies)) is not None:
         found[CONTENDED] = median_low([_median(rank.timed) for rank in at_once.ranks]) + pauses
-    if (free := free_communication_seconds(record)) is None:
+    if (both := step_with_and_without_communication(record)) is None:
         return found
-    found[WAITING] = free
+    step, free = both
+    found[WAITING] = free * (reached / step)
     if trial.process_count > 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.
         bare = [_median(rank.without_sync) for rank in record.ranks if rank.without_sync]

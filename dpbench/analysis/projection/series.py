@@ -1,13 +1,7 @@
-"""A scaling curve as it was measured, and a law for larger group sizes.
+"""A scaling curve as it was measured, and the points that a projection adds to it.
 
 Rows come from a results folder or from a published table. All of them are weak scaling: with a
-fixed batch in all, the batch of a replica changes along the curve, which no law here describes.
-
-Beyond the data, the logarithm of the step time goes on rising: in the first doubling by a third of
-the mean rise per doubling that was measured, in each further one by half of that. A step that
-became shorter is not expected to become still shorter. On published series this errs less than a
-least-squares fit of latency and bandwidth terms and less than keeping the last efficiency
-(`tools/law_errors.py`, docs/scaling.md).
+fixed batch in all, the batch of a replica changes along the curve, which no projection describes.
 """
 
 from __future__ import annotations
@@ -24,25 +18,17 @@ from dpbench.errors import UsageError
 from dpbench.specs import Configuration
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 
-LARGEST_MULTIPLE = 4
-"""Largest multiple of the largest measured group size that is predicted."""
-GOES_ON = 1 / 3
-"""Part of the mean rise per doubling by which the first doubling beyond the data rises."""
-DAMPING = 1 / 2
-"""Rise of a doubling beyond the data, relative to the doubling before it."""
-FLAT = 0.01
-"""Rise per doubling that errors are scaled with besides the measured one: flat curves err, too."""
 STRONG = (
     "project needs weak scaling (a fixed batch per replica), and here the batch of the whole group "
     "is fixed; measure with --scaling weak"
 )
 Origin = Literal["measured", "extrapolated", "next node", "projected", "refused"]
-"""Where the numbers of a row come from; the strongest first."""
+"""Where the numbers of a point come from; the strongest first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectedRow:
-    """A group size, and what one step costs there; a refused row has a reason and no numbers."""
+class ProjectedPoint:
+    """A group size, and what one step costs there; a refused one has a reason and no numbers."""
 
     group_size: int
     kind: Origin
@@ -109,17 +95,17 @@ class Series:
         ranks = units.counted(per_node, "rank")
         return f"{backend} works on one machine only, and a node has {ranks}"
 
-    def measured_row(self, n: int) -> ProjectedRow:
-        """The row of a measured group size."""
+    def measured_point(self, n: int) -> ProjectedPoint:
+        """The point of a measured group size."""
         place = self.group_sizes.index(n)
         speed, efficiency = self.speeds[place], self.rows[place].efficiency
         if efficiency is None:  # without single and group size 1 it has no speedup
             efficiency = single_value(speed.value / (n * self.base.value), "of linear")
-        return self._row(n, "measured", speed, efficiency)
+        return self._point(n, "measured", speed, efficiency)
 
-    def predicted_row(
+    def predicted_point(
         self, n: int, kind: Origin, value: float, errors: Sequence[float], sample_size: int
-    ) -> ProjectedRow:
+    ) -> ProjectedPoint:
         """A group size with a predicted throughput; the efficiency has the noise of its base, too.
 
         Each of the independent `errors` is how much longer than predicted, on a logarithmic scale,
@@ -137,23 +123,23 @@ class Series:
 
         share = value / (n * self.base.value)
         efficiency = banded(share, "of linear", noise_of(self.base))
-        return self._row(n, kind, banded(value, self.base.unit), efficiency)
+        return self._point(n, kind, banded(value, self.base.unit), efficiency)
 
-    def _row(self, n: int, kind: Origin, speed: Estimate, efficiency: Estimate) -> ProjectedRow:
-        """The row with its step time, if the batch size is known."""
+    def _point(self, n: int, kind: Origin, speed: Estimate, efficiency: Estimate) -> ProjectedPoint:
+        """The point with its step time, if the batch size is known."""
         items = (self.items_per_replica or 0) * n
         step = speed.mapped(lambda rate: items / rate, unit="s") if items else None
-        return ProjectedRow(
+        return ProjectedPoint(
             group_size=n, kind=kind, throughput=speed, efficiency=efficiency, step_seconds=step
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Projection:
-    """The rows of one series at other group sizes, and what they rest on."""
+    """One series at other group sizes, and what its points rest on."""
 
     series: Series
-    rows: tuple[ProjectedRow, ...]
+    points: tuple[ProjectedPoint, ...]
     network: str | None = None
     """The network that its steps are simulated on; None for a law."""
     assumptions: tuple[str, ...] = ()
@@ -192,7 +178,7 @@ def series_of(
             groups.setdefault(key, []).append(row)
     series: list[Series] = []
     notes: list[str] = []
-    noisy: dict[str, Row] = {}
+    noisy: dict[Row, Sequence[Estimate]] = {}
     for group in groups.values():
         # Group sizes that were measured on several numbers of nodes count on the fewest.
         by_nodes = sorted(group, key=lambda row: -len(row.replicas_by_node))
@@ -208,129 +194,14 @@ def series_of(
             single=None if single is None else single.throughput,
             items_per_replica=items,
         )
-        too_noisy = [row for row in (single, *ordered) if row is not None and row.is_too_noisy]
+        too_noisy = {row: row.too_noisy for row in (single, *ordered) if row and row.too_noisy}
         if spec is not None and spec.scaling == "strong":
             notes.append(f"{found.label}: {STRONG}")
         elif too_noisy:
-            noisy |= {row.label: row for row in too_noisy}
+            noisy |= too_noisy
         else:
             series.append(found)
-    if noisy:
-        notes.append(noise_note(noisy.values(), "project"))
+    notes += noise_note(noisy, rows, "project")
     if not series:
         raise UsageError(notes[0] if notes else "no trial has a speed yet")
     return tuple(series), tuple(notes)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Band:
-    """Errors of the law on published series, as logarithms relative to the scale of a prediction.
-
-    Ninety percent of them lie between `low` and `high`.
-    """
-
-    low: float
-    middle: float
-    """Shift of a prediction: 0 within a node, the median error across its boundary."""
-    high: float
-    inside: int
-    """How many of the `predictions` lay in a band from all other series."""
-    predictions: int
-
-
-# `python -m tools.law_errors` computes both.
-WITHIN_NODE = Band(
-    low=-0.1480466941720107, middle=0.0, high=0.5484785022997777, inside=201, predictions=224
-)
-ACROSS_NODES = Band(
-    low=-0.13038579716866439,
-    middle=0.21811104272085852,
-    high=1.343385811369599,
-    inside=59,
-    predictions=65,
-)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prediction:
-    """The logarithm of a step time: the last measured one, and a part of the measured rise."""
-
-    log_seconds: float
-    part: float
-    """Rise beyond the last measured group size ÷ the whole measured rise."""
-    scale: float
-    """Scale of its error: the steeper the curve and the farther away, the larger."""
-
-    def noise(self, first: float, last: float) -> float:
-        """How far it may be off because the logarithms of the first and last measured step may be,
-        independently."""
-        return math.hypot(self.part * first, (1 + self.part) * last)
-
-
-def continued(sizes: Sequence[int], seconds: Sequence[float], group_size: int) -> Prediction:
-    """The step time at a larger group size than the two or more measured ones, which ascend;
-    `seconds` may have any unit."""
-    first, last = math.log(seconds[0]), math.log(seconds[-1])
-    measured, beyond = math.log2(sizes[-1] / sizes[0]), math.log2(group_size / sizes[-1])
-    part = 0.0
-    if last > first:
-        part = GOES_ON * (1 - DAMPING**beyond) / (1 - DAMPING) / measured
-    rise = max(0.0, last - first)
-    return Prediction(
-        log_seconds=last + part * rise,
-        part=part,
-        scale=error_scale(rise / measured, beyond),
-    )
-
-
-def error_scale(rise: float, doublings: float) -> float:
-    """Scale of the error of a logarithm so many doublings away from the data, where it rises by
-    `rise` per doubling: on published series it grows with the root of both."""
-    return math.sqrt((FLAT + rise) * doublings)
-
-
-def crosses(sizes: Sequence[int], n: int, per_node: int | None) -> bool:
-    """Whether n replicas need a second node, and all measured groups fit one."""
-    return per_node is not None and sizes[-1] <= per_node < n
-
-
-def project_by_law(
-    series: Series, group_sizes: Sequence[int] | None, per_node: int | None = None
-) -> Projection:
-    """A row for each group size, ascending; None for the measured ones and 2 and 4 × the largest.
-
-    `per_node` is how many replicas a node has; None if that is not known, which no row then
-    crosses. Raises UsageError for a series of a single group size.
-    """
-    sizes = series.group_sizes
-    if len(sizes) < 2:
-        raise UsageError(
-            f"{series.label}: a projection needs at least two group sizes, got {sizes[0]}; measure "
-            "more, for example with dpbench sweep --group-sizes 1,2,4"
-        )
-    speeds, rows = series.speeds, list[ProjectedRow]()
-    seconds = [size / speed.value for size, speed in zip(sizes, speeds, strict=True)]
-    for n in sorted({*(group_sizes or (*sizes, 2 * sizes[-1], LARGEST_MULTIPLE * sizes[-1]))}):
-        reason = series.beyond_one_machine(n, per_node)
-        if n in sizes:
-            rows.append(series.measured_row(n))
-            continue
-        if n < sizes[-1]:
-            reason = f"below the largest measured group size ({sizes[-1]}); measure it"
-        elif n > LARGEST_MULTIPLE * sizes[-1]:
-            reason = (
-                f"more than {LARGEST_MULTIPLE} × the largest measured group size ({sizes[-1]}); "
-                "simulate larger groups with --topology"
-            )
-        if reason is not None:
-            rows.append(ProjectedRow(group_size=n, kind="refused", reason=reason))
-            continue
-        predicted, across = continued(sizes, seconds, n), crosses(sizes, n, per_node)
-        band = ACROSS_NODES if across else WITHIN_NODE
-        errors = [(end - band.middle) * predicted.scale for end in (band.low, band.high)]
-        noise = predicted.noise(noise_of(speeds[0]), noise_of(speeds[-1]))
-        speed = n * math.exp(-predicted.log_seconds - band.middle * predicted.scale)
-        kind: Origin = "next node" if across else "extrapolated"
-        errors += [noise, -noise]
-        rows.append(series.predicted_row(n, kind, speed, errors, len(sizes)))
-    return Projection(series=series, rows=tuple(rows))

@@ -18,14 +18,9 @@ import numpy as np
 
 from dpbench import units
 from dpbench.analysis.estimate import Floats, geometric_mean, single_value
+from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Topology
-from dpbench.analysis.projection.series import (
-    WITHIN_NODE,
-    ProjectedRow,
-    Projection,
-    Series,
-    error_scale,
-)
+from dpbench.analysis.projection.series import ProjectedPoint, Projection, Series
 from dpbench.analysis.throughput import free_communication_seconds, mean_rank_step_seconds
 from dpbench.errors import UsageError
 from dpbench.records.trial import GradientTrace
@@ -130,7 +125,7 @@ def simulated_seconds(
 def project_by_simulation(
     series: Series, network: Topology, group_sizes: Sequence[int]
 ) -> Projection:
-    """A row for each group size, ascending; raises UsageError if the series cannot be simulated.
+    """A point for each group size, ascending; raises UsageError if the series cannot be simulated.
 
     One replica needs no network, and is as measured.
     """
@@ -159,7 +154,7 @@ def project_by_simulation(
             accumulation_steps=configuration.accumulation_steps,
         )
 
-    def projected(n: int) -> ProjectedRow:
+    def projected(n: int) -> ProjectedPoint:
         # Contention is that of the nearest measured number of replicas on one machine.
         together, beside = min(n, network.ranks_per_node), single_value(1.0, "×")
         if together > 1 and measured:
@@ -178,23 +173,23 @@ def project_by_simulation(
         errors += [WITHIN_NODE.low * scale, WITHIN_NODE.high * scale]
         items = series.items_per_replica
         assert items is not None, "sweeps have a batch size"
-        return series.predicted_row(n, "projected", n * items / seconds, errors, len(traces))
+        return series.predicted_point(n, "projected", n * items / seconds, errors, len(traces))
 
-    rows = []
+    points = []
     for n in sorted(set(group_sizes)):
         reason = series.beyond_one_machine(n, network.ranks_per_node) or network.refusal(n)
         if n == 1:
-            rows.append(series.measured_row(1))
+            points.append(series.measured_point(1))
         elif reason is not None:
-            rows.append(ProjectedRow(group_size=n, kind="refused", reason=reason))
+            points.append(ProjectedPoint(group_size=n, kind="refused", reason=reason))
         else:
-            rows.append(projected(n))
+            points.append(projected(n))
     found = buckets(trace, configuration.bucket_cap_mb)
     total = units.bytes_binary(int(sum(nbytes for _, nbytes in found)))
     contention = "as in steps without synchronization" if measured else "not at all"
     return Projection(
         series=series,
-        rows=tuple(rows),
+        points=tuple(points),
         network=network.name,
         assumptions=(
             f"gradients ({total}) are reduced in {units.counted(len(found), 'bucket')}",

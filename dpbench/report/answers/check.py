@@ -7,9 +7,10 @@ from itertools import groupby
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import Comparison
+from dpbench.analysis.comparisons.comparison import PairComparison
 from dpbench.analysis.comparisons.verdict import MetricVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
+from dpbench.analysis.noise import WAS_BUSY
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, with_ends
 from dpbench.report.answers.compare import plain_comparison, sample_sizes, side_columns
@@ -94,8 +95,8 @@ def summary_of(verdict: Verdict) -> str:
             parts.append(f"inconclusive in {undecided}")
         if regressed:
             parts.append(f"regressed in {regressed}")
-    if verdict.is_busy and word in ("inconclusive", "regressed"):
-        parts.append("the machine was busy: free it and measure again")
+    if verdict.disturbance.is_busy and word in ("inconclusive", "regressed"):
+        parts.append(WAS_BUSY)
     elif word == "inconclusive":
         parts.append(_what_would_decide(worst))
     if verdict.differences:
@@ -106,7 +107,7 @@ def summary_of(verdict: Verdict) -> str:
     return f"{word}: {'; '.join(parts)}"
 
 
-def quantity_of(rows: Sequence[Comparison]) -> str:
+def quantity_of(rows: Sequence[PairComparison]) -> str:
     """The quantity that changes; more of it is worse. Throughput is judged by "time per image"."""
     if rows[0].metric != "images_per_second":
         return rows[0].metric
@@ -121,7 +122,7 @@ def _change(quantity: str, slowdown: Estimate | None, tolerance: float) -> str:
     return f"{quantity}: {change_words(slowdown)}, tolerance {units.percent(tolerance, 3)}"
 
 
-def _counted(some: Sequence[Comparison], rows: Sequence[Comparison]) -> str:
+def _counted(some: Sequence[PairComparison], rows: Sequence[PairComparison]) -> str:
     """Writes "1 of 2 rows (gloo ×2, batch 64)"; nothing for none."""
     names = [row.pair.label for row in some]
     return f"{len(names)} of {len(rows)} rows ({units.some_of(names, LISTED)})" if names else ""
@@ -167,7 +168,7 @@ def _tables(verdict: Verdict) -> Iterator[str | Table]:
 def all_notes(verdict: Verdict) -> list[str]:
     """What failed, the load on the machine, and what else was noticed."""
     failed = [f"{label}: {how}" for label, how in verdict.failures]
-    return [*failed, *filter(None, [verdict.load]), *verdict.notes]
+    return [*failed, *filter(None, [verdict.disturbance.note]), *verdict.notes]
 
 
 def change_words(slowdown: Estimate) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, CollectiveRow, collective_rows
 from dpbench.analysis.estimate import TOO_NOISY, Estimate
-from dpbench.analysis.metrics import Metric
+from dpbench.analysis.metric import Metric
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer

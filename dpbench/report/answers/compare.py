@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import Compared, Comparison
+from dpbench.analysis.comparisons.comparison import Comparison, PairComparison
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
-from dpbench.analysis.metrics import COMPARED_METRICS, Metric, PlainValue
+from dpbench.analysis.metric import Metric, PlainValue
+from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
 from dpbench.report.formatting import or_missing, plus_minus, quantity
 from dpbench.report.table import MISSING, Column, Table, column, text_column
 
 
-def comparison_answer(compared: Compared, *, within: float) -> Answer:
+def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     """A table of each metric, a count of its outcomes, and how to read it.
 
     As data, an object with the labels of both sides, the rows, and what has no partner.
@@ -53,7 +54,7 @@ def comparison_answer(compared: Compared, *, within: float) -> Answer:
     )
 
 
-def _table(rows: Sequence[Comparison], metric: Metric, within: float) -> Table:
+def _table(rows: Sequence[PairComparison], metric: Metric, within: float) -> Table:
     """A row for each configuration; p, n and both values leave a narrow terminal."""
     p_values = [row.p_value_corrected for row in rows]
     return Table(
@@ -75,7 +76,7 @@ def _table(rows: Sequence[Comparison], metric: Metric, within: float) -> Table:
     )
 
 
-def _ratio(row: Comparison, metric: Metric) -> Estimate | None:
+def _ratio(row: PairComparison, metric: Metric) -> Estimate | None:
     """The speed of B ÷ that of A, so that above 1 B is faster; B ÷ A of what is no speed."""
     if row.slowdown is None or (not metric.is_speed and metric.better == "lower"):
         return row.slowdown
@@ -83,7 +84,7 @@ def _ratio(row: Comparison, metric: Metric) -> Estimate | None:
 
 
 def side_columns(
-    rows: Sequence[Comparison], names: Sequence[str], *, leaves: int, gap: str = " "
+    rows: Sequence[PairComparison], names: Sequence[str], *, leaves: int, gap: str = " "
 ) -> Iterator[Column]:
     """A column for the baseline and one for the candidate. A rate that all rows have, such as
     images/s, stands in both headers, after a `gap`."""
@@ -98,12 +99,12 @@ def side_columns(
         )
 
 
-def sample_sizes(row: Comparison) -> str:
+def sample_sizes(row: PairComparison) -> str:
     """Writes "5"; "5, 2" where baseline and candidate differ."""
     return ", ".join(map(str, dict.fromkeys(row.repetitions)))
 
 
-def plain_comparison(row: Comparison) -> dict[str, PlainValue]:
+def plain_comparison(row: PairComparison) -> dict[str, PlainValue]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
     tested = row.tested
     return {
@@ -125,10 +126,10 @@ def plain_comparison(row: Comparison) -> dict[str, PlainValue]:
     }
 
 
-def _summary(rows: Sequence[Comparison], metric: Metric, within: float) -> str:
+def _summary(rows: Sequence[PairComparison], metric: Metric, within: float) -> str:
     """Writes "B is faster in 3 of 8 rows (1.42–1.90 ×) and slower in 1 (0.81 ×); 4 are
     inconclusive."; of a single row "B is 1.25 ± 0.03 × as fast as A."."""
-    outcomes: dict[str, list[Comparison]] = {}
+    outcomes: dict[str, list[PairComparison]] = {}
     for row in rows:
         outcomes.setdefault(row.outcome, []).append(row)
     undecided = len(outcomes.pop("inconclusive", []))
@@ -159,7 +160,7 @@ def _summary(rows: Sequence[Comparison], metric: Metric, within: float) -> str:
     return f"B is {first}{parts[-1]}{rest}."
 
 
-def _outcome_words(row: Comparison, within: float) -> str:
+def _outcome_words(row: PairComparison, within: float) -> str:
     """The result of a row, and why it says no more."""
     if row.outcome == "same":
         return f"the same within {units.percent(within, 3)}"
@@ -170,12 +171,12 @@ def _outcome_words(row: Comparison, within: float) -> str:
     return row.outcome
 
 
-def _reading(rows: Sequence[Comparison], metric: Metric) -> Iterable[str]:
+def _reading(rows: Sequence[PairComparison], metric: Metric) -> Iterable[str]:
     """How the numbers of the table are to be read."""
     if metric.is_speed:
         ratio = "B ÷ A" if metric.better == "higher" else "A ÷ B"
         yield f"speedup is {ratio}: 1.25 means that B is 1.25 × as fast as A"
-    if metric.scale == "largest":
+    if metric.key == "peak_memory_bytes":
         yield "A and B are means over repetitions; dpbench report shows the largest"
     tested = [row.tested for row in rows if row.tested]
     if tested:

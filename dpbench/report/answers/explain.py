@@ -9,6 +9,7 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Cause, Explanation, not_too_noisy
 from dpbench.analysis.diagnosis.factors import LARGE, Part
+from dpbench.analysis.noise import MOST_ADVISED, WAS_BUSY
 from dpbench.analysis.rows import MOST_LISTED, Row
 from dpbench.analysis.throughput import items_per_second
 from dpbench.report.answer import Answer, Paragraph, plain_estimate
@@ -88,7 +89,7 @@ def main_cause(explained: Explanation) -> str:
     training script "train.py on 2 ranks: 1.5 × as fast as one rank, 76 % of linear scaling.". Or
     what varied too much to say so, how many repetitions would do, and what holds nevertheless."""
     configuration, row, breakdown = explained.configuration, explained.row, explained.breakdown
-    if explained.is_too_noisy:
+    if explained.too_noisy:
         return " ".join(_noise(explained))
     step = f"{time_text(breakdown.step_seconds)} a step"
     if configuration.workload.script:
@@ -118,8 +119,11 @@ def _noise(explained: Explanation) -> Iterator[str]:
         f"No efficiency: {wild.label} varied from {speed(speeds[0])} to {speed(speeds[-1])} "
         f"{wild.item}/s between {units.counted(len(speeds), 'repetition')}."
     )
-    if (needed := explained.repetitions_needed) is None:
-        yield "No number of repetitions helps with so much noise: free the machine."
+    needed = explained.repetitions_needed
+    if explained.is_disturbed:
+        yield f"{WAS_BUSY.capitalize()}."
+    elif needed is None:
+        yield f"Not even {MOST_ADVISED} repetitions like these would give one."
     else:
         yield f"About {needed} repetitions like these would give one."
     if explained.causes or factors_table([explained]).lines:
@@ -232,7 +236,7 @@ def _plain(one: Explanation) -> dict[str, Any]:
         "nodes": list(row.replicas_by_node),
         "batch_size": row.batch_size,
         "repetitions": len(breakdown.repetitions),
-        "too_noisy": one.is_too_noisy,
+        "too_noisy": bool(one.too_noisy),
         "efficiency": plain_estimate(row.efficiency),
         "step_seconds": plain_estimate(breakdown.step_seconds),
         "factors": [

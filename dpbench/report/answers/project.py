@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
-from dpbench.analysis.projection.series import ACROSS_NODES, WITHIN_NODE, Projection
+from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
+from dpbench.analysis.projection.series import Projection
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer
 from dpbench.report.formatting import or_missing, percentage, plus_minus, time_text
@@ -50,7 +51,7 @@ def projection_answer(
                     "item": one.series.rows[0].item,
                     "reference": one.series.reference,
                     "network": one.network,
-                    "rows": [asdict(row) for row in one.rows],
+                    "rows": [asdict(row) for row in one.points],
                     "assumptions": list(one.assumptions),
                 }
                 for one in projections
@@ -65,7 +66,7 @@ def _table(projections: Sequence[Projection]) -> Table:
     """Columns without a value are left out."""
     items = {one.series.rows[0].item for one in projections}
     item = items.pop() if len(items) == 1 else SEVERAL_ITEMS
-    rows = [(one, row) for one in projections for row in one.rows if row.kind != "refused"]
+    rows = [(one, row) for one in projections for row in one.points if row.kind != "refused"]
 
     def speed(estimate: Estimate) -> str:
         unit = f" {estimate.unit}" if item == SEVERAL_ITEMS else ""
@@ -89,7 +90,7 @@ def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
     """Each reason once, with the group sizes that it refuses."""
     reasons: dict[str, dict[int, None]] = {}
     for one in projections:
-        for row in one.rows:
+        for row in one.points:
             if row.reason is not None:
                 reasons.setdefault(row.reason, {})[row.group_size] = None
     for reason, sizes in reasons.items():
@@ -98,7 +99,7 @@ def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
 
 def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
     """How often such bands held on published series, for each kind of prediction shown."""
-    kinds = {row.kind for one in projections for row in one.rows}
+    kinds = {row.kind for one in projections for row in one.points}
     if "extrapolated" in kinds:
         yield (
             f"on published series within one node, {WITHIN_NODE.inside} of "

@@ -46,8 +46,8 @@ def interim_analyses(
         count = units.counted(done, "repetition")
         if not verdict.needs_repetitions:
             return
-        if verdict.is_blocked:
-            note(f"stopping after {count}, as more cannot decide: {verdict.load}")
+        if verdict.disturbance.is_heavy:
+            note(f"stopping after {count}, as more cannot decide: {verdict.disturbance.note}")
             return
         if further is None:
             note(f"not settled after {count}; another look would make an error too likely")

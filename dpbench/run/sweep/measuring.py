@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from dpbench import store, units
-from dpbench.analysis.repetitions import by_configuration, load_warning
+from dpbench.analysis.noise import load_warning
+from dpbench.analysis.repetitions import by_configuration
 from dpbench.codec import content_hash
 from dpbench.data.registry import is_function, prepare_dataset
 from dpbench.data.user_code import files_sha256, named_files

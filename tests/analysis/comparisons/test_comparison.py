@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.comparisons.comparison import Comparison, compare_metric
+from dpbench.analysis.comparisons.comparison import PairComparison, compare_metric
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.records.trial import Status
@@ -20,7 +20,7 @@ QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)
 NOISY = (100.0, 120.0, 80.0, 110.0, 90.0)
 
 
-def only(matched: Matched, metric: str = "images_per_second") -> Comparison:
+def only(matched: Matched, metric: str = "images_per_second") -> PairComparison:
     (row,) = compare_metric(matched, COMPARED_METRICS[metric], within=0.03)
     return row
 

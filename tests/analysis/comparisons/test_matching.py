@@ -6,20 +6,11 @@ from dataclasses import fields, replace
 
 import pytest
 
-from dpbench.analysis.comparisons.matching import (
-    IDENTITY,
-    Matched,
-    Side,
-    compare_environments,
-    environment_notes,
-    match,
-)
+from dpbench.analysis.comparisons.matching import IDENTITY, Matched, Side, match
 from dpbench.errors import NotComparable, UsageError
-from dpbench.records.environment import Environment
 from dpbench.records.trial import Status
 from dpbench.specs import Configuration, WorkloadSpec
-from tests.analysis.builders import WRONG, rank, record, run, runs, side, trial, window
-from tests.builders import HERE
+from tests.analysis.builders import WRONG, record, run, runs, side, trial
 
 SPEEDS = (100.0, 101.0, 99.0)
 NOT_IDENTITY = {
@@ -138,68 +129,3 @@ def test_a_window_that_fills_a_time_is_not_named_by_its_fewest_steps() -> None:
     filling = side("a", runs(trial(window_seconds=1.0), SPEEDS), where={"timed_steps": "1000"})
     with pytest.raises(UsageError, match="no trial has timed_steps '1000'; there is fill 1 s"):
         filling.selected()
-
-
-@pytest.mark.parametrize("here", [replace(HERE, cores=2), replace(HERE, cores=64, quota_cores=2.5)])
-def test_replicas_that_share_cores_are_told(here: Environment) -> None:
-    measured = run(trial(group_size=4), 100.0, environment_ids=("e0",))
-    (note,) = environment_notes([measured], {"e0": here})
-    assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 32"
-
-
-def sides(*environments: Environment) -> Matched:
-    first, second = (
-        side(
-            label,
-            runs(trial(), (100.0, 101.0), environment_ids=(environment.environment_id,)),
-            environments={environment.environment_id: environment},
-        )
-        for label, environment in zip("ab", environments, strict=True)
-    )
-    return match(first, second)
-
-
-@pytest.mark.parametrize(
-    ("now", "notes"), [("a", ()), ("b", ("model.py has changed between the two",))]
-)
-def test_an_edited_model_may_be_compared_with_what_it_was_and_it_is_said(
-    now: str, notes: tuple[str, ...]
-) -> None:
-    workloads = (
-        replace(trial().workload, architecture="model.py:build", files_sha256=letter * 64)
-        for letter in ("a", now)
-    )
-    matched = match(*(side("", runs(trial(workload=one), SPEEDS)) for one in workloads))
-    assert len(matched.pairs) == 1
-    assert compare_environments(matched)[1] == notes
-
-
-def test_the_same_machine_with_another_commit_may_be_compared_and_it_is_said() -> None:
-    assert compare_environments(sides(HERE, HERE)) == ((), ())
-    _, notes = compare_environments(sides(HERE, replace(HERE, git_commit="abc", hostname="x")))
-    assert notes == ("git commits differ: not known -> abc", "hosts differ: h -> x")
-
-
-def test_another_machine_is_refused_and_the_difference_named() -> None:
-    other = sides(HERE, replace(HERE, cpu="Z80", cores=1))
-    with pytest.raises(
-        NotComparable, match=r"a and b come from .*cpu: .* -> 'Z80'; cores: .* -> 1"
-    ):
-        compare_environments(other)
-    differences, notes = compare_environments(other, force=True)
-    assert (len(differences), notes) == (2, ())
-
-
-def test_another_class_of_process_group_is_named_beside_the_version() -> None:
-    torch = (("torch", "2.14.0"),), (("torch", "2.15.0"),)
-    environments = [replace(HERE, versions=versions) for versions in torch]
-    sides = []
-    for one, name in zip(environments, ("ProcessGroupNCCL", "ProcessGroupNCCL2"), strict=True):
-        ranks = [rank(0, window([0.1], 32), group_class=name)]
-        measured = record(trial(), ranks, environment_ids=(one.environment_id,))
-        sides.append(side(name, [measured], environments={one.environment_id: one}))
-    differences, _ = compare_environments(match(*sides), force=True)
-    assert differences == (
-        "versions: torch 2.14.0 -> 2.15.0",
-        "process group ProcessGroupNCCL -> ProcessGroupNCCL2",
-    )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.comparisons.comparison import Comparison
+from dpbench.analysis.comparisons.comparison import PairComparison
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess, judge
 from dpbench.analysis.estimate import Floats
 from dpbench.errors import NotComparable
@@ -37,7 +37,7 @@ TOLERANCE = 0.05
 """A row to give other costs."""
 
 
-def rows_of(before: Floats, after: Floats) -> list[Comparison]:
+def rows_of(before: Floats, after: Floats) -> list[PairComparison]:
     """Rows of one sweep from the logarithms of their costs, (rows, repetitions)."""
     found = []
     for sides in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True):
@@ -165,5 +165,6 @@ def test_under_heavy_load_nothing_is_decided(during: float, outcome: str, is_bus
     verdict = assess([(side("before", runs(trial(), QUIET)), side("after", slow))], SPEED)
     outcomes = {verdict.outcome, *(one.outcome for one in (*verdict.metrics, *verdict.rows))}
     assert outcomes == {outcome}
-    assert (verdict.is_busy, bool(verdict.load)) == (is_busy, is_busy)
-    assert verdict.is_blocked == (outcome == "inconclusive")
+    found = verdict.disturbance
+    assert (found.is_busy, bool(found.note)) == (is_busy, is_busy)
+    assert found.is_heavy == (outcome == "inconclusive")

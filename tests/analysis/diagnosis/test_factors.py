@@ -18,6 +18,7 @@ from dpbench.analysis.diagnosis.factors import (
     break_down,
     references_of,
 )
+from dpbench.analysis.rows import summarize
 from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import rank, steps_of, trial, weak_sweep, window
 from tests.analysis.builders import record as record_of
@@ -50,6 +51,18 @@ def test_weak_scaling_by_hand() -> None:
     assert factors.efficiency.value == pytest.approx(0.5, rel=1e-12)
     assert factors.step_seconds.value == pytest.approx(0.020)
     assert factors.missing == ()
+
+
+def test_the_seconds_of_a_row_are_the_share_of_its_factor() -> None:
+    """A share does not notice that a pass of a busy machine takes three times as long."""
+    passes = [one for n, slower in enumerate((1.0, 3.0, 1.2)) for one in weak_sweep(n, slower)]
+    row = next(one for one in summarize(passes) if one.label == "ddp/gloo ×2, batch 32")
+    breakdown = break_down(row.records, references_of(passes))
+    factor = breakdown.of("communication")
+    assert factor is not None
+    assert factor.share.ends == pytest.approx((0.3, 0.3))
+    expected = factor.share.scaled(breakdown.step_seconds.value, unit="s").ends
+    assert row["exposed_communication_seconds"].ends == pytest.approx(expected)
 
 
 def test_strong_scaling_with_shards_that_differ_by_hand() -> None:

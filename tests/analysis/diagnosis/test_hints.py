@@ -1,4 +1,4 @@
-"""Remarks on other processes, on devices and on backends."""
+"""Remarks on devices, shards and transports."""
 
 from __future__ import annotations
 
@@ -6,42 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpbench.analysis.diagnosis.hints import hints
-from dpbench.analysis.repetitions import QUIET, is_disturbed, load_of
 from dpbench.analysis.rows import summarize
 from dpbench.records.environment import Environment
-from dpbench.records.trial import INFINIBAND_UNUSED, GpuState, HostLoad, TrialRecord
+from dpbench.records.trial import INFINIBAND_UNUSED, GpuState, TrialRecord
 from tests.analysis.builders import machine, rank, record, run, steps_of, trial, window
-
-
-def load(during: float, stolen: float = 0.0) -> HostLoad:
-    return HostLoad(cores=2, during=during, stolen=stolen)
-
-
-def trials(loads: Sequence[HostLoad | None], **changes: object) -> list[TrialRecord]:
-    return [
-        run(trial(repetition=number, **changes), 1000.0, host_load=one)
-        for number, one in enumerate(loads)
-    ]
-
-
-def test_a_busy_machine_is_named_with_what_it_was_busy_with_and_how_often() -> None:
-    records = trials([load(0.8)] * 31 + [load(0.1)] * 11)
-    found = load_of(records)
-    assert found.note == (
-        "other processes used 40 % of 2 cores during 31 of 42 trials: measure on a free machine "
-        "before acting on this"
-    )
-    assert (found.is_busy, found.is_heavy) == (True, False)
-
-
-def test_a_quiet_machine_and_old_results_have_nothing_to_say() -> None:
-    assert load_of(trials([load(0.19), None])) == QUIET
-
-
-def test_trials_on_gpus_bear_more_of_it() -> None:
-    on_cpu, on_gpu = (trials([load(0.8)], devices=(device,))[0] for device in ("cpu", "cuda:0"))
-    assert (is_disturbed(on_cpu), is_disturbed(on_gpu)) == (True, False)
-
 
 CUDA_DEVICES = tuple(f"cuda:{index}" for index in range(8))
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Link, Topology, flat_network
-from dpbench.analysis.projection.series import WITHIN_NODE, ProjectedRow, error_scale
+from dpbench.analysis.projection.series import ProjectedPoint
 from dpbench.analysis.projection.simulation import (
     StepTrace,
     buckets,
@@ -39,10 +40,10 @@ def network(gigabytes_per_second: float = 1e6, **changes: float) -> Topology:
 FREE = network()
 
 
-def row(n: int, on: Topology = FREE) -> ProjectedRow:
+def row(n: int, on: Topology = FREE) -> ProjectedPoint:
     """A group size of the sweep on this network."""
     [series] = ddp_series(swept())
-    (found,) = project_by_simulation(series, on, [n]).rows
+    (found,) = project_by_simulation(series, on, [n]).points
     return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.comparisons.verdict import Verdict, assess
+from dpbench.analysis.noise import Disturbance
 from dpbench.records.trial import Status
 from dpbench.report.answers.check import change_words, check_answer, junit, quantity_of, summary_of
 from tests.analysis.builders import (
@@ -30,10 +31,11 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     assert text.endswith("too noisy to decide here: raise the tolerance, or find a quieter machine")
     found = assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]})
     assert summary_of(found).endswith("; --repetitions 30 would probably settle it")
-    assert summary_of(replace(found, is_busy=True)).endswith(
+    busy = Disturbance(is_busy=True)
+    assert summary_of(replace(found, disturbance=busy)).endswith(
         "; the machine was busy: free it and measure again"
     )
-    assert "busy" not in summary_of(replace(ALL_PASS, is_busy=True))
+    assert "busy" not in summary_of(replace(ALL_PASS, disturbance=busy))
 
 
 @pytest.mark.parametrize(("strict", "outcome"), [(False, "pass"), (True, "inconclusive")])

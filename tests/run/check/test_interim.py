@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.comparisons.verdict import Verdict
+from dpbench.analysis.noise import Disturbance
 from dpbench.run.check import interim as module
 from dpbench.run.check.interim import interim_analyses
 from tests.analysis.builders import ALL_PASS, INCONCLUSIVE
 
 PLAN = "at least 2 repetitions; while inconclusive, up to 12 as long as --budget 1 min 40 s lasts"
-BLOCKED = replace(INCONCLUSIVE, load="other processes used 90 % of 2 cores", is_blocked=True)
+BUSY = Disturbance(note="other processes used 90 % of 2 cores", is_busy=True, is_heavy=True)
+BLOCKED = replace(INCONCLUSIVE, disturbance=BUSY)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rows beyond measured group sizes: their numbers, bands and refusals, and the law by hand."""
+"""Points beyond measured group sizes: their numbers, bands and refusals, and the law by hand."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.series import (
-    ACROSS_NODES,
-    ProjectedRow,
-    continued,
-    crosses,
-    project_by_law,
-    series_of,
-)
+from dpbench.analysis.projection.law import ACROSS_NODES, continued, crosses, project_by_law
+from dpbench.analysis.projection.series import ProjectedPoint, series_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.errors import UsageError
@@ -28,16 +22,16 @@ def noisy(value: float, noise: float) -> Estimate:
     return Estimate(value=value, **ends, unit="images/s", sample_size=5, basis="repetitions")
 
 
-def numbers(row: ProjectedRow) -> tuple[Estimate, Estimate, Estimate]:
+def numbers(point: ProjectedPoint) -> tuple[Estimate, Estimate, Estimate]:
     """Step, throughput and efficiency."""
-    assert row.step_seconds is not None
-    assert row.throughput is not None
-    assert row.efficiency is not None
-    return row.step_seconds, row.throughput, row.efficiency
+    assert point.step_seconds is not None
+    assert point.throughput is not None
+    assert point.efficiency is not None
+    return point.step_seconds, point.throughput, point.efficiency
 
 
-def test_a_row_has_step_throughput_and_efficiency() -> None:
-    [row] = project_by_law(curve(lambda n: 0.1 * 1.2 ** math.log2(n), (1, 2)), [4]).rows
+def test_a_point_has_step_throughput_and_efficiency() -> None:
+    [row] = project_by_law(curve(lambda n: 0.1 * 1.2 ** math.log2(n), (1, 2)), [4]).points
     step = 0.1 * 1.2 ** (4 / 3)
     assert row.kind == "extrapolated"
     found = numbers(row)
@@ -54,28 +48,28 @@ def test_an_efficiency_has_the_noise_of_what_it_is_against(
     series = curve(lambda n: 0.1, (1, 2, 4))
     base = replace(series.rows[0], values={"images_per_second": noisy(10, first)})
     noisy_series = replace(series, rows=(base, *series.rows[1:]), single=single)
-    [row] = project_by_law(noisy_series, [8]).rows
+    [row] = project_by_law(noisy_series, [8]).points
     _, throughput, efficiency = numbers(row)
     assert efficiency.value == pytest.approx(expected)
     speed, share = (math.log(one.ends[1] / one.value) for one in (throughput, efficiency))
     assert share == pytest.approx(math.hypot(speed, first or 0.2))
 
 
-def test_measured_rows_have_the_efficiency_of_the_table() -> None:
+def test_measured_points_have_the_efficiency_of_the_table() -> None:
     records = swept()
     (row,) = (r for r in summarize(records) if r.series == "ddp/gloo" and r.group_size == 2)
     (series,) = ddp_series(records)
-    one, two = project_by_law(series, [1, 2]).rows
+    one, two = project_by_law(series, [1, 2]).points
     assert two.efficiency == row.efficiency
     assert numbers(one)[2].value == pytest.approx(10 / 11)
-    alone, _ = project_by_law(curve(lambda n: 0.1, (2, 4)), [2, 4]).rows
+    alone, _ = project_by_law(curve(lambda n: 0.1, (2, 4)), [2, 4]).points
     assert numbers(alone)[2].value == pytest.approx(1)
 
 
 def test_a_second_node_is_predicted_slower_and_with_a_wider_band() -> None:
     series = curve(lambda n: 0.1, (1, 2, 4))
-    [within] = project_by_law(series, [8], per_node=8).rows
-    [across] = project_by_law(series, [8], per_node=4).rows
+    [within] = project_by_law(series, [8], per_node=8).points
+    [across] = project_by_law(series, [8], per_node=4).points
     assert (within.kind, across.kind) == ("extrapolated", "next node")
     near, far = numbers(within)[1], numbers(across)[1]
     assert math.log(near.value / far.value) == pytest.approx(0.1 * ACROSS_NODES.middle)
@@ -86,7 +80,7 @@ def test_a_second_node_is_predicted_slower_and_with_a_wider_band() -> None:
 def test_what_cannot_be_projected_is_refused_with_the_reason() -> None:
     with pytest.raises(UsageError, match="at least two group sizes, got 2; measure more"):
         project_by_law(curve(lambda n: 0.1, (2,)), None)
-    below, between, beyond = project_by_law(curve(lambda n: 0.1, (2, 4)), [1, 3, 17]).rows
+    below, between, beyond = project_by_law(curve(lambda n: 0.1, (2, 4)), [1, 3, 17]).points
     assert {row.kind for row in (below, between, beyond)} == {"refused"}
     assert below.reason == between.reason
     assert "below the largest measured group size (4); measure it" in (below.reason or "")

@@ -1,0 +1,148 @@
+"""Noise: which trials other load on the machine disturbed, how many repetitions would be enough,
+and the one rule for what to do about it.
+
+Repetitions of a disturbed trial would be disturbed as well, so the machine has to be freed first;
+repetitions alone help where nothing else ran.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from dpbench import units
+from dpbench.analysis.estimate import TOO_NOISY, Estimate, t_quantile
+from dpbench.records.trial import HostLoad, TrialRecord
+from dpbench.specs import Configuration
+
+BUSY = 0.1
+"""Share of the usable cores from which others' work disturbs trials on the CPU."""
+BUSY_BESIDE_GPUS = 0.5
+"""Share for trials on GPUs, whose ranks need little of the cores."""
+HEAVY = 0.5
+"""Share from which no difference between rows can be trusted either."""
+MANY = 0.1
+"""Share of disturbed trials from which no figure of the sweep can be trusted."""
+MOST_ADVISED = 200
+"""Most repetitions that are advised."""
+AIM = 0.8
+"""Part of the widest interval that is enough which repetitions aim at, since the noise of a few is
+itself uncertain."""
+WAS_BUSY = "the machine was busy: free it and measure again"
+"""What to do about trials that others disturbed."""
+
+
+def is_disturbed(record: TrialRecord) -> bool:
+    """Whether others used so much of the cores that they affect the trial's times; False if that
+    was not measured."""
+    load = record.host_load
+    if load is None or not record.ranks:
+        return False
+    return _share(load) >= _limit(record.trial)
+
+
+def load_warning(load: HostLoad | None, configuration: Configuration) -> tuple[str, ...]:
+    """What to say before the first trial, if others use the machine; () if they do not."""
+    if load is None or _share(load) < _limit(configuration):
+        return ()
+    used, cores = units.percent(min(1.0, _share(load))), units.counted(load.cores, "core")
+    return (
+        f"warning: other processes are using {used} of {cores}, which makes the speeds noisy; end "
+        "them, or measure later",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disturbance:
+    """How much others used the machine while trials ran."""
+
+    note: str = ""
+    """Who used how much of it, in how many trials, and what follows; "" on a quiet machine."""
+    is_busy: bool = False
+    """Whether so many trials were disturbed that no figure can be trusted."""
+    is_heavy: bool = False
+    """Whether they were disturbed so much that no difference can be trusted either."""
+
+
+UNDISTURBED = Disturbance()
+
+
+def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
+    """How much others disturbed some trials; those of several groups, such as the sides of a
+    comparison, are as busy as the busiest of them."""
+    measured = [[one for one in group if one.host_load and one.ranks] for group in groups]
+    disturbed = [
+        [one.host_load for one in group if is_disturbed(one) and one.host_load]
+        for group in measured
+    ]
+    loads = [load for group in disturbed for load in group]
+    if not loads:
+        return UNDISTURBED
+    busy = [
+        found
+        for found, group in zip(disturbed, measured, strict=True)
+        if found and len(found) >= MANY * len(group)
+    ]
+    stolen, others = sum(load.stolen for load in loads), sum(load.during for load in loads)
+    who = "other virtual machines" if stolen > others else "other processes"
+    used = units.span(round(100 * min(1.0, _share(load))) for load in loads)
+    cores = units.counted(max(load.cores for load in loads), "core")
+    trials = f"{len(loads):,} of {units.counted(sum(map(len, measured)), 'trial')}"
+    purpose = "before acting on this" if busy else "to narrow their intervals"
+    return Disturbance(
+        note=f"{who} used {used} % of {cores} during {trials}: free the machine and "
+        f"measure again {purpose}",
+        is_busy=bool(busy),
+        is_heavy=any(fmean(map(_share, found)) > HEAVY for found in busy),
+    )
+
+
+def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | None:
+    """The fewest repetitions, as noisy as these, after which the half-widths of the estimates, on
+    logarithms, add up to at most `reach`; None if more than MOST_ADVISED, or if one of the
+    estimates has no interval."""
+    spread = 0.0
+    for one in estimates:
+        low, high = one.ends
+        if one.interval is None or low <= 0:
+            return None
+        half_width = math.log(high / low) / 2
+        spread += half_width * math.sqrt(one.sample_size) / t_quantile(one.sample_size - 1)
+    counts = range(2, MOST_ADVISED + 1)
+    enough = AIM * reach
+    return next((n for n in counts if t_quantile(n - 1) * spread / math.sqrt(n) <= enough), None)
+
+
+def repetitions_to_state(estimates: Iterable[Estimate]) -> int | None:
+    """The fewest repetitions, as noisy as these, after which none of the estimates is too noisy;
+    None if more than MOST_ADVISED."""
+    needed = [repetitions_needed([one], math.log(TOO_NOISY) / 2) for one in estimates]
+    return None if None in needed else max(filter(None, needed))
+
+
+def cure(needed: int | None, noisy: Sequence[TrialRecord], sweep: Sequence[TrialRecord]) -> str:
+    """What to do about the noise of some trials of a sweep: "the machine was busy: free it and
+    measure again", or "about 12 repetitions (now 5), 2 min: --repetitions 12".
+
+    Args:
+        needed: how many repetitions would be enough; None if more than MOST_ADVISED.
+    """
+    if any(map(is_disturbed, noisy)):
+        return WAS_BUSY
+    now = len({one.trial.repetition for one in noisy})
+    if needed is None:
+        return f"more than {MOST_ADVISED} repetitions (now {now})"
+    passes = 1 + max(one.trial.repetition for one in sweep)
+    took = needed * sum(one.duration_seconds for one in sweep) / passes
+    return f"about {needed} repetitions (now {now}), {units.seconds(took)}: --repetitions {needed}"
+
+
+def _limit(configuration: Configuration) -> float:
+    """Share of the cores from which the work of others disturbs its trials."""
+    return BUSY if configuration.devices[0] == "cpu" else BUSY_BESIDE_GPUS
+
+
+def _share(load: HostLoad) -> float:
+    return (load.during + load.stolen) / load.cores

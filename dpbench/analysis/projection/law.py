@@ -1,0 +1,140 @@
+"""A law for the step time of larger group sizes than the measured ones.
+
+Beyond the data, the logarithm of the step time goes on rising: in the first doubling by a third of
+the mean rise per doubling that was measured, in each further one by half of that. A step that
+became shorter is not expected to become still shorter. On published series this errs less than a
+least-squares fit of latency and bandwidth terms and less than keeping the last efficiency
+(`tools/law_errors.py`, docs/scaling.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpbench.analysis.projection.series import Origin, ProjectedPoint, Projection, Series, noise_of
+from dpbench.errors import UsageError
+
+LARGEST_MULTIPLE = 4
+"""Largest multiple of the largest measured group size that is predicted."""
+GOES_ON = 1 / 3
+"""Part of the mean rise per doubling by which the first doubling beyond the data rises."""
+DAMPING = 1 / 2
+"""Rise of a doubling beyond the data, relative to the doubling before it."""
+FLAT = 0.01
+"""Rise per doubling that errors are scaled with besides the measured one: flat curves err, too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Band:
+    """Errors of the law on published series, as logarithms relative to the scale of a prediction.
+
+    Ninety percent of them lie between `low` and `high`.
+    """
+
+    low: float
+    middle: float
+    """Shift of a prediction: 0 within a node, the median error across its boundary."""
+    high: float
+    inside: int
+    """How many of the `predictions` lay in a band from all other series."""
+    predictions: int
+
+
+# `python -m tools.law_errors` computes both.
+WITHIN_NODE = Band(
+    low=-0.1480466941720107, middle=0.0, high=0.5484785022997777, inside=201, predictions=224
+)
+ACROSS_NODES = Band(
+    low=-0.13038579716866439,
+    middle=0.21811104272085852,
+    high=1.343385811369599,
+    inside=59,
+    predictions=65,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """The logarithm of a step time: the last measured one, and a part of the measured rise."""
+
+    log_seconds: float
+    part: float
+    """Rise beyond the last measured group size ÷ the whole measured rise."""
+    scale: float
+    """Scale of its error: the steeper the curve and the farther away, the larger."""
+
+    def noise(self, first: float, last: float) -> float:
+        """How far it may be off because the logarithms of the first and last measured step may be,
+        independently."""
+        return math.hypot(self.part * first, (1 + self.part) * last)
+
+
+def continued(sizes: Sequence[int], seconds: Sequence[float], group_size: int) -> Prediction:
+    """The step time at a larger group size than the two or more measured ones, which ascend;
+    `seconds` may have any unit."""
+    first, last = math.log(seconds[0]), math.log(seconds[-1])
+    measured, beyond = math.log2(sizes[-1] / sizes[0]), math.log2(group_size / sizes[-1])
+    part = 0.0
+    if last > first:
+        part = GOES_ON * (1 - DAMPING**beyond) / (1 - DAMPING) / measured
+    rise = max(0.0, last - first)
+    return Prediction(
+        log_seconds=last + part * rise,
+        part=part,
+        scale=error_scale(rise / measured, beyond),
+    )
+
+
+def error_scale(rise: float, doublings: float) -> float:
+    """Scale of the error of a logarithm so many doublings away from the data, where it rises by
+    `rise` per doubling: on published series it grows with the root of both."""
+    return math.sqrt((FLAT + rise) * doublings)
+
+
+def crosses(sizes: Sequence[int], n: int, per_node: int | None) -> bool:
+    """Whether n replicas need a second node, and all measured groups fit one."""
+    return per_node is not None and sizes[-1] <= per_node < n
+
+
+def project_by_law(
+    series: Series, group_sizes: Sequence[int] | None, per_node: int | None = None
+) -> Projection:
+    """A point for each group size, ascending; None for the measured ones and 2 and 4 × the largest.
+
+    `per_node` is how many replicas a node has; None if that is not known, which no
+    point then crosses. Raises UsageError for a series of a single group size.
+    """
+    sizes = series.group_sizes
+    if len(sizes) < 2:
+        raise UsageError(
+            f"{series.label}: a projection needs at least two group sizes, got {sizes[0]}; measure "
+            "more, for example with dpbench sweep --group-sizes 1,2,4"
+        )
+    speeds, points = series.speeds, list[ProjectedPoint]()
+    seconds = [size / speed.value for size, speed in zip(sizes, speeds, strict=True)]
+    for n in sorted({*(group_sizes or (*sizes, 2 * sizes[-1], LARGEST_MULTIPLE * sizes[-1]))}):
+        reason = series.beyond_one_machine(n, per_node)
+        if n in sizes:
+            points.append(series.measured_point(n))
+            continue
+        if n < sizes[-1]:
+            reason = f"below the largest measured group size ({sizes[-1]}); measure it"
+        elif n > LARGEST_MULTIPLE * sizes[-1]:
+            reason = (
+                f"more than {LARGEST_MULTIPLE} × the largest measured group size ({sizes[-1]}); "
+                "simulate larger groups with --topology"
+            )
+        if reason is not None:
+            points.append(ProjectedPoint(group_size=n, kind="refused", reason=reason))
+            continue
+        predicted, across = continued(sizes, seconds, n), crosses(sizes, n, per_node)
+        band = ACROSS_NODES if across else WITHIN_NODE
+        errors = [(end - band.middle) * predicted.scale for end in (band.low, band.high)]
+        noise = predicted.noise(noise_of(speeds[0]), noise_of(speeds[-1]))
+        speed = n * math.exp(-predicted.log_seconds - band.middle * predicted.scale)
+        kind: Origin = "next node" if across else "extrapolated"
+        errors += [noise, -noise]
+        points.append(series.predicted_point(n, kind, speed, errors, len(sizes)))
+    return Projection(series=series, points=tuple(points))

@@ -1,0 +1,81 @@
+"""What differs between environments, and which of them may be compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dpbench.analysis.comparisons.environments import compare_environments, environment_notes
+from dpbench.analysis.comparisons.matching import Matched, match
+from dpbench.errors import NotComparable
+from dpbench.records.environment import Environment
+from tests.analysis.builders import rank, record, run, runs, side, trial, window
+from tests.builders import HERE
+
+SPEEDS = (100.0, 101.0, 99.0)
+
+
+@pytest.mark.parametrize("here", [replace(HERE, cores=2), replace(HERE, cores=64, quota_cores=2.5)])
+def test_replicas_that_share_cores_are_told(here: Environment) -> None:
+    measured = run(trial(group_size=4), 100.0, environment_ids=("e0",))
+    (note,) = environment_notes([measured], {"e0": here})
+    assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 32"
+
+
+def sides(*environments: Environment) -> Matched:
+    first, second = (
+        side(
+            label,
+            runs(trial(), (100.0, 101.0), environment_ids=(environment.environment_id,)),
+            environments={environment.environment_id: environment},
+        )
+        for label, environment in zip("ab", environments, strict=True)
+    )
+    return match(first, second)
+
+
+@pytest.mark.parametrize(
+    ("now", "notes"), [("a", ()), ("b", ("model.py has changed between the two",))]
+)
+def test_an_edited_model_may_be_compared_with_what_it_was_and_it_is_said(
+    now: str, notes: tuple[str, ...]
+) -> None:
+    workloads = (
+        replace(trial().workload, architecture="model.py:build", files_sha256=letter * 64)
+        for letter in ("a", now)
+    )
+    matched = match(*(side("", runs(trial(workload=one), SPEEDS)) for one in workloads))
+    assert len(matched.pairs) == 1
+    assert compare_environments(matched)[1] == notes
+
+
+def test_the_same_machine_with_another_commit_may_be_compared_and_it_is_said() -> None:
+    assert compare_environments(sides(HERE, HERE)) == ((), ())
+    _, notes = compare_environments(sides(HERE, replace(HERE, git_commit="abc", hostname="x")))
+    assert notes == ("git commits differ: not known -> abc", "hosts differ: h -> x")
+
+
+def test_another_machine_is_refused_and_the_difference_named() -> None:
+    other = sides(HERE, replace(HERE, cpu="Z80", cores=1))
+    with pytest.raises(
+        NotComparable, match=r"a and b come from .*cpu: .* -> 'Z80'; cores: .* -> 1"
+    ):
+        compare_environments(other)
+    differences, notes = compare_environments(other, force=True)
+    assert (len(differences), notes) == (2, ())
+
+
+def test_another_class_of_process_group_is_named_beside_the_version() -> None:
+    torch = (("torch", "2.14.0"),), (("torch", "2.15.0"),)
+    environments = [replace(HERE, versions=versions) for versions in torch]
+    sides = []
+    for one, name in zip(environments, ("ProcessGroupNCCL", "ProcessGroupNCCL2"), strict=True):
+        ranks = [rank(0, window([0.1], 32), group_class=name)]
+        measured = record(trial(), ranks, environment_ids=(one.environment_id,))
+        sides.append(side(name, [measured], environments={one.environment_id: one}))
+    differences, _ = compare_environments(match(*sides), force=True)
+    assert differences == (
+        "versions: torch 2.14.0 -> 2.15.0",
+        "process group ProcessGroupNCCL -> ProcessGroupNCCL2",
+    )
