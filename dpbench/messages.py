@@ -100,10 +100,12 @@ def in_python() -> bool:
 
 
 def option_words(field: str, *values: Any) -> str:
-    """Write "--gpus 0,1", or "gpus=[0, 1]" in Python; without a value, "--gpus" or "gpus"."""
+    """Write "--gpus 0,1", or "gpus=[0, 1]" in Python; without a value, "--gpus" or "gpus". A flag
+    is "--resume", or "resume=True"."""
     if in_python():
         return "=".join((field, *map(value_words, values)))
-    return " ".join((f"--{field.replace('_', '-')}", *map(value_words, values)))
+    typed = [value_words(value) for value in values if value is not True]
+    return " ".join((f"--{field.replace('_', '-')}", *typed))
 
 
 def value_words(value: Any) -> str:

@@ -213,7 +213,8 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         )
         refuse_if(
             self.resume and self.name is None,
-            f"{option_words('resume')} needs the {option_words('name')} of the sweep to finish",
+            f"{option_words('resume', True)} needs the {option_words('name')} of the sweep to "
+            "finish",
             "resume",
         )
         return self

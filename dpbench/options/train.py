@@ -180,8 +180,9 @@ class TrainOptions(Options):
         )
         refuse_if(
             self.download and (self.data != "mnist" or self.data_dir is None),
-            f"{option_words('download')} fetches MNIST; it needs {option_words('data', 'mnist')}, "
-            f"and {option_words('data_dir')} with the folder to download to",
+            f"{option_words('download', True)} fetches MNIST; it needs "
+            f"{option_words('data', 'mnist')}, and {option_words('data_dir')} with the folder to "
+            "download to",
             *("download", "data", "data_dir"),
         )
         return self

@@ -81,7 +81,8 @@ def build_collective_specs(
     if not group_sizes:
         raise UsageError(
             f"a collective takes at least 2 ranks, and {option_words('gpus')} or this machine has "
-            f"1; expected more, with {option_words('oversubscribe')} where there is one core or GPU"
+            f"1; expected more, with {option_words('oversubscribe', True)} where there is one core "
+            "or GPU"
         )
     threads = threads_for(None, machine.cores, max(group_sizes), oversubscribe=oversubscribe)
     first_pass = []

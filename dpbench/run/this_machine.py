@@ -85,7 +85,7 @@ def devices_for(
     if count > there_are and not oversubscribe:
         raise UsageError(
             f"{asked}: {count} replicas, but this machine has {have}; expected at most "
-            f"{there_are}, or add {option_words('oversubscribe')}"
+            f"{there_are}, or add {option_words('oversubscribe', True)}"
         )
     if largest is not None and largest > count:
         raise UsageError(
@@ -112,6 +112,6 @@ def threads_for(threads: int | None, cores: int, largest_group: int, *, oversubs
         raise UsageError(
             f"{option_words('threads', threads)}: {threads} × {largest_group} replicas are more "
             f"than the {cores} cores; expected at most {share}, or add "
-            f"{option_words('oversubscribe')}"
+            f"{option_words('oversubscribe', True)}"
         )
     return threads

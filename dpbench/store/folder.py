@@ -131,7 +131,7 @@ def require_free(folder: Path) -> None:
     if not is_free(folder):
         raise StoreError(
             f"{folder} already exists; choose another {option_words('name')}, or finish a sweep "
-            f"with {option_words('resume')}"
+            f"with {option_words('resume', True)}"
         )
 
 

@@ -97,7 +97,7 @@ def test_an_explanation_measures_a_training_script(here: Path) -> None:
         (dpbench.sweep, {"batch_sizes": [8, "x"]}, r"^batch_sizes: got 'x'; expected a whole num"),
         (dpbench.sweep, {"dry_run": True}, r"^dpbench.sweep: dry_run is an option of the command"),
         (dpbench.train, {"dry_run": True}, r"^dpbench.train: dry_run is an option of the command"),
-        (dpbench.sweep, {"gpus": 999}, r"^gpus: .* cores?, .*, or add oversubscribe$"),
+        (dpbench.sweep, {"gpus": 999}, r"^gpus: .* cores?, .*, or add oversubscribe=True$"),
         (dpbench.sweep, {"arch": "mpl"}, r"^arch: got 'mpl'; did you mean 'mlp'\? Expected one of"),
         (dpbench.sweep, {"prefetch": "2,x"}, r"^prefetch: got 'x'; expected a whole number"),
         (

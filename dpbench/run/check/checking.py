@@ -41,7 +41,7 @@ def check(options: CheckOptions, progress: TrialProgress) -> Answer:
     verdict = job.judge(sides)
     status = exit_status_of(verdict, sides, strict=options.strict)
     if not status and verdict.outcome == "inconclusive":
-        notes.append(f"inconclusive is an error only with {option_words('strict')}")
+        notes.append(f"inconclusive is an error only with {option_words('strict', True)}")
     accepted = _accepted(verdict, strict=options.strict)
     verdict = replace(verdict, notes=(*notes, *verdict.notes, accepted))
     found = check_answer(verdict, exit_status=status)

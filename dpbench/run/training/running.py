@@ -75,7 +75,7 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
                 raise TrainingFailed(f"{failed}{hint}") from None
             raise kind(cause.message + ("" if kind in REFUSALS else hint)) from None
         if options.debug:
-            output.note(f"{option_words('debug')}: what the ranks printed is in {scratch}")
+            output.note(f"{option_words('debug', True)}: what the ranks printed is in {scratch}")
         else:
             remove_scratch(scratch)
         return finished
