@@ -57,13 +57,9 @@ class Answer:
 
         return "\n\n".join(filter(None, map(written, self.paragraphs))) + "\n"
 
-    @property
-    def json(self) -> str:
-        return json_text(self.data)
-
     def render(self, *, as_json: bool) -> str:
         """The form that --json chooses."""
-        return self.json if as_json else self.text
+        return json_text(self.data) if as_json else self.text
 
 
 def json_text(data: Any) -> str:

@@ -144,16 +144,12 @@ def _summary(rows: Sequence[PairComparison], metric: Metric, within: float) -> s
         ratios = [ratio for row in found if (ratio := _ratio(row, metric))]
         if not ratios:
             continue
-        what, ends = outcome, ""
-        if outcome == "same":
-            what = f"the same within {units.percent(within, 3)}"
-        elif len(rows) == 1 and metric.is_speed:
-            return f"B is {plus_minus(ratios[0])} × as fast as A."
-        else:
-            both = dict.fromkeys(f"{end(one.value for one in ratios):.2f}" for end in (min, max))
-            ends = f" ({'–'.join(both)} ×)"
+        what = _outcome_words(found[0], within)
         if len(rows) == 1:
-            return f"B is {what}."
+            is_changed = metric.is_speed and outcome != "same"
+            return f"B is {f'{plus_minus(ratios[0])} × as fast as A' if is_changed else what}."
+        both = dict.fromkeys(f"{end(one.value for one in ratios):.2f}" for end in (min, max))
+        ends = "" if outcome == "same" else f" ({'–'.join(both)} ×)"
         parts.append(f"{what} in {len(found)}{'' if parts else f' of {total}'}{ends}")
     first = f"{', '.join(parts[:-1])} and " if len(parts) > 1 else ""
     rest = f"; {undecided} {verb} inconclusive" if undecided else ""

@@ -9,18 +9,10 @@ from dpbench.analysis.diagnosis.explanation import not_too_noisy, trained_togeth
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
+from dpbench.report import notes
 from dpbench.report.answer import Answer
 from dpbench.report.configurations import terminal_table
 from dpbench.report.headline import headline_sentences
-from dpbench.report.notes import (
-    further_warnings,
-    notes_of,
-    reasons,
-    sources,
-    ties,
-    too_noisy,
-    unavailable,
-)
 from dpbench.report.table import unbroken
 
 MOST_REASONS = 3
@@ -43,14 +35,14 @@ def report_answer(
     """
     failed = [row for row in subject.rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
     ends = (
-        *reasons(failed)[:MOST_REASONS],
-        *sources(subject.rows)[:MOST_REASONS],
-        *ties(subject),
-        *too_noisy(subject.rows),
+        *notes.reasons(failed)[:MOST_REASONS],
+        *notes.sources(subject.rows)[:MOST_REASONS],
+        *notes.ties(subject),
+        *notes.too_noisy(subject.rows),
     )
-    said = [one for one in notes_of(subject) if one not in ends]
+    said = [one for one in notes.notes_of(subject) if one not in ends]
     headlines = {} if subject.sweep is None else subject.headlines
-    alerts = further_warnings(subject)
+    alerts = notes.further_warnings(subject)
     lines = [
         *subject.unfinished,
         *headline_sentences(headlines),
@@ -61,8 +53,8 @@ def report_answer(
         parts.append(f"Next: dpbench explain {to_explain}")
     details: list[str] = []
     if verbose:
-        above = {*ends, *unavailable(subject.rows)}
-        others = [reason for reason in reasons(subject.rows) if reason not in above]
+        above = {*ends, *notes.unavailable(subject.rows)}
+        others = [reason for reason in notes.reasons(subject.rows) if reason not in above]
         details = [*dict.fromkeys((*alerts[1:], *said, *others))]
     else:
         counts = {"more warning": alerts[1:], "note": said}
