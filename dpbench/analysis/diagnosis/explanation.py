@@ -106,9 +106,8 @@ class Explanation:
     @property
     def too_noisy(self) -> tuple[Estimate, ...]:
         """Its speed, speedup and efficiency, if they are too noisy to state, and so to explain."""
-        found = self.breakdown.efficiency
-        is_noisy = found is not None and found.is_too_noisy
-        return (*self.row.too_noisy, *([found] if found is not None and is_noisy else []))
+        found = (*self.row.too_noisy, self.breakdown.efficiency)
+        return tuple(one for one in found if one is not None and one.is_too_noisy)
 
     @property
     def is_disturbed(self) -> bool:
