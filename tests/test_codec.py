@@ -9,7 +9,7 @@ import pytest
 from dpbench import store
 from dpbench.codec import canonical_json, content_hash, decode, encode, from_json
 from dpbench.errors import StoreError
-from dpbench.records.trial import Status, TrialRecord, Window
+from dpbench.records.trial import Status, Timing, TrialRecord, Window
 from dpbench.shipped import RESULTS
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import record, trial
@@ -48,6 +48,7 @@ def test_losses_that_json_has_no_number_for_survive_as_text(value: float) -> Non
 
 
 RECORD = encode(record(trial()))
+TIMING = RECORD["timing"]
 TRIAL = encode(trial_spec())
 WINDOW = {"start_seconds": 0, "seconds": 1, "samples": 1}
 
@@ -56,7 +57,7 @@ WINDOW = {"start_seconds": 0, "seconds": 1, "samples": 1}
     ("kind", "content", "message"),
     [
         (TrialRecord, {**RECORD, "status": "fine"}, r"TrialRecord\.status: .*, got 'fine'"),
-        (TrialRecord, {**RECORD, "duration_seconds": "inf"}, r"\.duration_seconds: .* number"),
+        (Timing, {**TIMING, "duration_seconds": "inf"}, r"\.duration_seconds: .* number"),
         (TrialRecord, {**RECORD, "ranks": [{}]}, r"TrialRecord\.ranks\[0\]\.rank: missing"),
         (TrialRecord, {**RECORD, "color": 1}, r"TrialRecord\.color: unexpected"),
         (TrialRecord, {**RECORD, "reason": ["x" * 900_000]}, r"\.reason: .*…"),

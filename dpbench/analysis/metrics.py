@@ -206,7 +206,7 @@ METRICS: tuple[Metric, ...] = (
         key="started_utc",
         kind="text",
         meaning="Start of the trial, ISO 8601.",
-        source=Reading(attrgetter("started_utc")),
+        source=Reading(attrgetter("timing.started_utc")),
     ),
     Metric(
         key="item",
@@ -230,7 +230,7 @@ METRICS: tuple[Metric, ...] = (
         key="duration_seconds",
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
-        source=Derived(only_published, attrgetter("duration_seconds")),
+        source=Derived(only_published, attrgetter("timing.duration_seconds")),
         unit="s",
         header="Time",
         style="duration",

@@ -135,7 +135,7 @@ def cure(needed: int | None, noisy: Sequence[TrialRecord], sweep: Sequence[Trial
     if needed is None:
         return f"more than {MOST_ADVISED} repetitions (now {now})"
     passes = 1 + max(one.trial.repetition for one in sweep)
-    took = needed * sum(one.duration_seconds for one in sweep) / passes
+    took = needed * sum(one.timing.duration_seconds for one in sweep) / passes
     return f"about {needed} repetitions (now {now}), {units.seconds(took)}: --repetitions {needed}"
 
 

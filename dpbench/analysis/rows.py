@@ -218,7 +218,7 @@ def summarize(
             if bad := sum(bool(losses(one)) and not finite_losses(one) for one in own):
                 which = units.counted(bad, "completed repetition")
                 notes.append(f"losses of {which} are not finite and left out")
-        again = Counter(r.tried_again_after for r in group if r.tried_again_after)
+        again = Counter(filter(None, (r.timing.tried_again_after for r in group)))
         for reason, count in again.items():
             trials = units.counted(count, "trial")
             notes.append(f"{trials} tried again, as the first try was ended: {reason}")

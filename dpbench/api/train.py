@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from dpbench.training.events import Finished
-    from dpbench.training.run_folder import RunHeader
+    from dpbench.training.run_folder import RunManifest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,11 +45,11 @@ class Trained:
         return cls(folder=Path(folder), finished=ended[-1])
 
     @property
-    def header(self) -> RunHeader:
+    def manifest(self) -> RunManifest:
         """The specification, the command and the environment of each start."""
         from dpbench.training.run_folder import RunFolder
 
-        return RunFolder.open(self.folder).header
+        return RunFolder.open(self.folder).manifest
 
     def load_model(
         self, which: Literal["last", "best"] = "last", *, arch: str | None = None
@@ -68,7 +68,7 @@ class Trained:
 
         if which not in ("last", "best"):
             raise UsageError(f"which: got {which!r}; expected 'last' or 'best'")
-        name = self.header.spec.workload.architecture
+        name = self.manifest.spec.workload.architecture
         if arch is not None and arch != name:
             raise UsageError(f"arch: got {arch!r}, but the run uses {name!r}")
         if architecture.is_user_code(name) and arch is None:

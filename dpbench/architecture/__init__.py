@@ -15,6 +15,6 @@ from dpbench.architecture.naming import folder_name as folder_name
 from dpbench.architecture.naming import is_user_code as is_user_code
 from dpbench.architecture.naming import make_importable as make_importable
 from dpbench.architecture.protocol import Architecture as Architecture
-from dpbench.architecture.protocol import CountsCorrect as CountsCorrect
+from dpbench.architecture.protocol import SupportsAccuracy as SupportsAccuracy
 from dpbench.architecture.protocol import architecture_notes as architecture_notes
 from dpbench.architecture.protocol import items_per_sample as items_per_sample

@@ -22,7 +22,7 @@ EXPECTED_PARTS = (
 )
 
 
-class GivenParts:
+class UserArchitecture:
     """An architecture of a user's model, batch and loss."""
 
     item = "samples"

@@ -15,7 +15,7 @@ from typing import Any
 
 from dpbench import shipped
 from dpbench.architecture.naming import TORCHVISION, Name, parse_name
-from dpbench.architecture.options import Option, convert, factory_options
+from dpbench.architecture.options import FactoryOption, convert, factory_options
 from dpbench.architecture.protocol import Architecture
 from dpbench.architecture.user_errors import described, user_errors_in
 from dpbench.errors import UnknownName, UsageError
@@ -54,7 +54,7 @@ def load_architecture(text: str) -> Architecture:
         return architecture
     import torch
 
-    from dpbench.architecture.built import EXPECTED_PARTS, GivenParts
+    from dpbench.architecture.built import EXPECTED_PARTS, UserArchitecture
 
     if isinstance(factory, torch.nn.Module):
         raise UsageError(
@@ -65,7 +65,7 @@ def load_architecture(text: str) -> Architecture:
     if type(made) in (tuple, list) and len(made) == 3:
         model, batch, loss = made
         if isinstance(model, torch.nn.Module) and callable(batch) and callable(loss):
-            return GivenParts(name.text, make, batch, loss)
+            return UserArchitecture(name.text, make, batch, loss)
     returned = f"{name.title}: {name.factory}() returned {described(made)}"
     if not (hasattr(made, "build_model") or hasattr(made, "synthetic_batch")):
         raise UsageError(f"{returned}{EXPECTED_PARTS}")
@@ -79,7 +79,7 @@ def load_architecture(text: str) -> Architecture:
     return theirs
 
 
-def options(text: str) -> tuple[Option, ...]:
+def options(text: str) -> tuple[FactoryOption, ...]:
     """The options of the architecture; imports its module. Raises UsageError if it cannot be
     loaded."""
     return factory_options(_function_of(parse_name(text)))

@@ -18,7 +18,7 @@ _UNTYPED = bool | int | float | str
 type."""
 
 
-class Option(NamedTuple):
+class FactoryOption(NamedTuple):
     """One option, in words."""
 
     name: str
@@ -31,14 +31,14 @@ class Option(NamedTuple):
         return f"{self.name}={self.default} ({self.type})"
 
 
-def factory_options(factory: Callable[..., Any]) -> tuple[Option, ...]:
+def factory_options(factory: Callable[..., Any]) -> tuple[FactoryOption, ...]:
     """The named options of a factory."""
     options = []
     for name, parameter in _parameters(factory)[0].items():
         default = parameter.default
         text = REQUIRED if default is inspect.Parameter.empty else str(default)
         as_typed = text.lower() if default is None or isinstance(default, bool) else text
-        options.append(Option(name, _words(_type(parameter)), as_typed))
+        options.append(FactoryOption(name, _words(_type(parameter)), as_typed))
     return tuple(options)
 
 

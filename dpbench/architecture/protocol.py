@@ -12,8 +12,9 @@ class Architecture(Protocol):
     """A model to train, with its data and loss.
 
     Inputs and targets are a tensor, or a tree of tensors, see `dpbench.data.batch`; the first
-    dimension of each tensor is the sample. Optional members: `count_correct` (see `CountsCorrect`);
-    `items_per_sample`, if a sample holds several items; `notes`, which users should read.
+    dimension of each tensor is the sample. Optional members: `count_correct` (see
+    `SupportsAccuracy`); `items_per_sample`, if a sample holds several items; `notes`, which users
+    should read.
     """
 
     name: str
@@ -32,8 +33,8 @@ class Architecture(Protocol):
 
 
 @runtime_checkable
-class CountsCorrect(Protocol):
-    """Optional members of an architecture that counts right predictions."""
+class SupportsAccuracy(Protocol):
+    """An architecture whose accuracy can be measured, as it counts right predictions."""
 
     def count_correct(self, outputs: Any, targets: Any) -> torch.Tensor:
         """The number of targets that are predicted right; int64, 0-dimensional.

@@ -21,8 +21,8 @@ from torch.utils.data import Dataset as TorchDataset
 from dpbench.architecture.user_errors import user_errors_in
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
-from dpbench.data.items import Source
-from dpbench.data.sharding import EpochPlan
+from dpbench.data.sharding import DistributedBatchSampler
+from dpbench.data.user_dataset import SampleSource
 from dpbench.errors import DataError, UsageError
 from dpbench.parallel.devices import current_stream, on_stream, side_stream
 from dpbench.parallel.tree import map_tensors, tensors
@@ -135,31 +135,31 @@ class Batch:
 
 def load_epoch(
     dataset: Dataset,
-    plan: EpochPlan,
+    sampler: DistributedBatchSampler,
     *,
     epoch: int,
-    first_window: int,
+    first_step: int,
     process: int,
     device: torch.device,
     prefetch: int,
 ) -> Prefetcher[list[Batch]]:
-    """The micro-batches of one process in each window of `epoch` from `first_window` on, both from
-    0; close it after use. A thread loads `prefetch` windows ahead."""
+    """The micro-batches of one process in each step of `epoch` from `first_step` on, both from 0;
+    close it after use. A thread loads those of `prefetch` steps ahead."""
 
-    def windows() -> Iterator[list[Batch]]:
-        for number in range(first_window, plan.steps):
+    def steps() -> Iterator[list[Batch]]:
+        for number in range(first_step, sampler.steps_per_epoch):
             yield [
                 Batch(*dataset.select(part.indices), part.weight, len(part.indices))
-                for part in plan.window(epoch, number, process)
+                for part in sampler.step(epoch, number, process)
             ]
 
-    return Prefetcher(windows(), prefetch, device)
+    return Prefetcher(steps(), prefetch, device)
 
 
 class _Batches(TorchDataset[Any]):
     """The dataset of a worker: loads the samples for the indices of a batch."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SampleSource) -> None:
         self._source = source
 
     def __getitems__(self, indices: list[int]) -> tuple[Samples, Samples] | str:
@@ -173,7 +173,7 @@ class _Batches(TorchDataset[Any]):
 
 @contextmanager
 def loaded_by_workers(
-    source: Source, batches: Iterable[torch.Tensor], *, workers: int, prefetch: int, seed: int
+    source: SampleSource, batches: Iterable[torch.Tensor], *, workers: int, prefetch: int, seed: int
 ) -> Iterator[Iterator[tuple[Samples, Samples]]]:
     """Start `workers` processes that load the samples of `batches`, which may be endless.
 

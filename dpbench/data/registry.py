@@ -69,9 +69,9 @@ def prepare_dataset(
         UsageError: the user's dataset cannot be loaded.
     """
     if is_function(name):
-        from dpbench.data.items import load_items
+        from dpbench.data.user_dataset import load_user_dataset
 
-        return len(load_items(name, seed=0))
+        return len(load_user_dataset(name, seed=0))
     if name not in DATASETS:
         raise UnknownName("dataset", name, DATASETS)
     if name == SYNTHETIC:

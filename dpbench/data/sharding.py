@@ -1,7 +1,7 @@
 """The samples that each process trains on.
 
-All samplers deal in the same way: a seed and an epoch give an order of all samples, a step is a
-stretch of that order, and `part` divides a stretch among the processes.
+All samplers deal in the same way: a seed and an epoch give an order of all samples, a micro-step is
+a stretch of that order, and `part` divides a stretch among the processes.
 """
 
 from __future__ import annotations
@@ -158,29 +158,30 @@ class BalancedSampler(Sampler[int]):
         return end - begin
 
 
-class MicroBatch(NamedTuple):
-    """The part of one micro-step that one process trains on."""
+class BatchIndices(NamedTuple):
+    """The samples that one process takes in one micro-step."""
 
     indices: torch.Tensor
     """Indices of the samples, int64 (samples,), on the CPU."""
     weight: float
-    """Weight n·P/N: n samples here, N in the window over all processes, P processes. The mean over
-    processes of Σ weight × mean loss is the mean loss of the window, and likewise for the
+    """Weight n·P/N: n samples here, N in the step over all processes, P processes. The mean over
+    processes of Σ weight × mean loss is the mean loss of the step, and likewise for the
     gradients."""
 
 
-class EpochPlan:
-    """The micro-batches of all epochs; a pure function of the spec, the samples and the shares.
+class DistributedBatchSampler:
+    """The samples of every process in every step of a training; a pure function of the spec, the
+    number of samples and the shares.
 
-    An epoch is divided into micro-steps of the global batch size, and those into windows of
-    `accumulation_steps`. A rest with fewer samples than replicas joins the last micro-step.
+    An epoch is divided into micro-steps of the global batch size; `accumulation_steps` of them make
+    one optimizer step. A rest with fewer samples than replicas joins the last micro-step.
     """
 
     def __init__(self, spec: TrainingSpec, samples: int, *, shares: Sequence[float] = ()) -> None:
         """`shares` are the relative shares of the processes in every micro-step; () means equal.
 
         Raises DataError: there are too few samples for one micro-step, or "drop" would leave no
-        window.
+        step.
         """
         if samples < spec.group_size:
             raise DataError(
@@ -195,20 +196,19 @@ class EpochPlan:
         firsts = [step * spec.global_batch_size for step in range(count)]
         self._micro_steps = [*zip(firsts, [*firsts[1:], samples], strict=True)]
         """The positions begin..end of each micro-step in the order of the epoch."""
-        dropped = count % self._accumulation if spec.last_window == "drop" else 0
-        self.steps = -(-(count - dropped) // self._accumulation)
-        """Number of windows, and so of optimizer steps, in an epoch."""
-        if not self.steps:
+        dropped = count % self._accumulation if spec.last_batch == "drop" else 0
+        self.steps_per_epoch = -(-(count - dropped) // self._accumulation)
+        if not self.steps_per_epoch:
             raise DataError(
-                f"got {count} micro-steps an epoch for {self._accumulation} in a window; to drop "
-                "the last window would leave none; take fewer accumulation steps, a smaller batch, "
-                "more samples, or step the last window"
+                f"got {count} micro-steps an epoch for {self._accumulation} in a step; to drop the "
+                "last step would leave none; take fewer accumulation steps, a smaller batch, more "
+                "samples, or keep the last step"
             )
 
-    def samples_before(self, window: int, process: int | None = None) -> int:
-        """Number of samples in the windows of an epoch before this one, over all processes or in
-        one; before window `steps`: in the whole epoch."""
-        count = min(window * self._accumulation, len(self._micro_steps))
+    def samples_before(self, step: int, process: int | None = None) -> int:
+        """Number of samples in the steps of an epoch before this one, over all processes or in one;
+        before step `steps_per_epoch`: in the whole epoch."""
+        count = min(step * self._accumulation, len(self._micro_steps))
         if count == 0:
             return 0
         begin, end = self._micro_steps[count - 1]
@@ -222,8 +222,8 @@ class EpochPlan:
         # All micro-steps are equal except for the last.
         return (count - 1) * size_of(*self._micro_steps[0]) + size_of(begin, end)
 
-    def window(self, epoch: int, number: int, process: int) -> tuple[MicroBatch, ...]:
-        """The micro-batches of `process` in window `number` of `epoch`, all counted from 0."""
+    def step(self, epoch: int, number: int, process: int) -> tuple[BatchIndices, ...]:
+        """The micro-batches of `process` in step `number` of `epoch`, all counted from 0."""
         first = number * self._accumulation
         micro_steps = self._micro_steps[first : first + self._accumulation]
         samples = micro_steps[-1][1] - micro_steps[0][0]
@@ -231,5 +231,5 @@ class EpochPlan:
         for begin, end in micro_steps:
             indices = self._order.positions(*part(begin, end, self._shares, process), epoch=epoch)
             weight = len(indices) * len(self._shares) / samples
-            batches.append(MicroBatch(indices=indices, weight=weight))
+            batches.append(BatchIndices(indices=indices, weight=weight))
         return tuple(batches)

@@ -29,12 +29,12 @@ from dpbench.launch.failures import RankFailure, outcome_of_failures
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.launchers import interface_towards
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import Outcome, outcome_of_reports
+from dpbench.launch.outcome import Outcome, outcome_of_ranks
 from dpbench.launch.ranks import POLL_SECONDS, RanksFailed, run_node_ranks, scratch_folder
 from dpbench.launch.signed_store import JOIN_SECONDS, SignedStore
-from dpbench.measure.trial import RankReport
 from dpbench.messages import say
 from dpbench.records.environment import Environment
+from dpbench.records.trial import RankMeasurement
 from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement
 from dpbench.rendezvous.store import STORE_PREFIX, tcp_store
@@ -82,8 +82,8 @@ class NodeState:
     """The last trial that it has ordered, by its number in the plan; None if ranks are to end."""
     done: int = 0
     """Number of the last order that it has carried out, as another node."""
-    reports: tuple[RankReport, ...] = ()
-    """Reports of its ranks in that trial; () if they did not complete."""
+    ranks: tuple[RankMeasurement, ...] = ()
+    """What its ranks measured in that trial; () if they did not complete."""
     failures: tuple[RankFailure, ...] = ()
     end: str | None = None
     """Reason why it leaves: empty if it had nothing more to do, None while it stays."""
@@ -261,12 +261,12 @@ class Cluster:
         )
         try:
             with scratch_folder(here.logs, plain_label(trial)) as scratch:
-                reports = run_node_ranks(
+                ranks = run_node_ranks(
                     here.work(trial), first, variables, scratch, time_limit_seconds, stop=stop
                 )
         except RanksFailed as failed:
             return NodeState(done=order, failures=failed.failures)
-        return NodeState(done=order, reports=tuple(reports))
+        return NodeState(done=order, ranks=tuple(ranks))
 
 
 class ClusterLauncher(Launcher):
@@ -315,7 +315,7 @@ class ClusterLauncher(Launcher):
             """Look for results of other nodes; the first failure stops all ranks."""
             states = {node.number: cluster.state(node.number) for node in nodes[1:]}
             ended.update({n: one for n, one in states.items() if one.done == order})
-            return any(not one.reports for one in ended.values())
+            return any(not one.ranks for one in ended.values())
 
         def all_ended() -> bool:
             if some_failed():
@@ -327,8 +327,8 @@ class ClusterLauncher(Launcher):
         if not wait_until(all_ended, STOP_SECONDS):
             raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
         states = [ended[node.number] for node in nodes]
-        if all(one.reports for one in states):
-            return outcome_of_reports(trial, [report for one in states for report in one.reports])
+        if all(one.ranks for one in states):
+            return outcome_of_ranks(trial, [rank for one in states for rank in one.ranks])
         return outcome_of_failures(
             [failure for one in states for failure in one.failures],
             time_limit_seconds,
@@ -353,7 +353,7 @@ def follow_orders(
         last, ended = ordered.order, NodeState()
         trial = None if ordered.trial is None else plan[ordered.trial]
         if trial is not None and trial.node_count > cluster.me.number:  # it has not failed already
-            cluster.set_state(reports=(), failures=())  # so that the state is small meanwhile
+            cluster.set_state(ranks=(), failures=())  # so that the state is small meanwhile
 
             def is_over(ordered: NodeState = ordered) -> bool:
                 """Whether node 0 has stopped the trial, or has gone on without it."""
@@ -363,5 +363,5 @@ def follow_orders(
             if ended.failures:
                 label = plain_label(trial)
                 say(f"{label} failed; what the ranks here have written is in {here.logs}")
-        cluster.set_state(done=last, reports=ended.reports, failures=ended.failures)
+        cluster.set_state(done=last, ranks=ended.ranks, failures=ended.failures)
     say(f"{cluster.nodes[0].name} has no more to run")

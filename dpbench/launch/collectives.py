@@ -51,7 +51,7 @@ def collective_record(
         status=outcome.status,
         reason=outcome.reason,
         ranks=outcome.ranks,
-        **timing,
+        timing=timing,
     )
 
 

@@ -12,11 +12,11 @@ from time import monotonic
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.load_meter import host_load, read_cores
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import Outcome, outcome_of_reports
+from dpbench.launch.outcome import Outcome, outcome_of_ranks
 from dpbench.launch.ranks import RanksFailed, run_in_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
-from dpbench.measure.trial import RankReport, measure_trial
-from dpbench.records.trial import HostLoad
+from dpbench.measure.trial import measure_trial
+from dpbench.records.trial import HostLoad, RankMeasurement
 from dpbench.specs import Configuration, TrialSpec, plain_label
 
 START_SECONDS = 180.0
@@ -45,7 +45,7 @@ class Launcher:
             return f"needs {configuration.node_count} nodes, and this one is alone: --nnodes"
         return self._machine.unusable_reason(configuration)
 
-    def work(self, trial: TrialSpec) -> Callable[[int], RankReport]:
+    def work(self, trial: TrialSpec) -> Callable[[int], RankMeasurement]:
         """The function that each rank of the trial on this node runs."""
         return partial(measure_trial, trial, self._prepared)
 
@@ -58,19 +58,19 @@ class Launcher:
             with scratch_folder(self.logs, plain_label(trial)) as scratch:
                 if trial.workload.script:
                     environ = dict(os.environ)  # the server of ranks has others
-                    work: Callable[[int], RankReport] = partial(
+                    work: Callable[[int], RankMeasurement] = partial(
                         measure_script, trial, scratch.absolute(), environ, deadline
                     )
                 else:
                     work = self.work(trial)
-                reports = run_ranks(
+                ranks = run_ranks(
                     work,
                     trial.process_count,
                     scratch,
                     time_limit_seconds,
                     over_tcp=bool(trial.workload.script),
                 )
-            outcome = outcome_of_reports(trial, reports)
+            outcome = outcome_of_ranks(trial, ranks)
         except RanksFailed as failed:
             outcome = failed.outcome
         load = host_load(start, read_cores(server))

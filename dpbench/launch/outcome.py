@@ -10,13 +10,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dpbench.messages import say
-from dpbench.records.trial import HostLoad, Status, Verification
+from dpbench.records.trial import HostLoad, RankMeasurement, Status, Timing, worst_proof
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
     from dpbench.launch.failures import RankFailure
-    from dpbench.measure.trial import RankReport
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,16 +30,12 @@ class Outcome:
     cause: RankFailure | None = None
     """The first failure of a rank, if ranks failed."""
     ranks: tuple[Any, ...] = ()
-    """Measurements of each rank."""
-    item: str = "samples"
-    items_per_sample: int = 1
-    verification: Verification | None = None
-    flops_per_item: float | None = None
+    """The RankMeasurement, or the RankCollectives, of each rank."""
     host_load: HostLoad | None = None
 
 
-def attempt(label: str, run: Callable[[], Outcome]) -> tuple[Outcome, dict[str, Any]]:
-    """The outcome of `run`, and the fields of its record on when and how often it ran.
+def attempt(label: str, run: Callable[[], Outcome]) -> tuple[Outcome, Timing]:
+    """The outcome of `run`, and when and how often it ran.
 
     It runs once more, and the user reads why, if something outside killed it, such as the kernel's
     out-of-memory killer.
@@ -53,19 +48,18 @@ def attempt(label: str, run: Callable[[], Outcome]) -> tuple[Outcome, dict[str, 
         first_reason = outcome.reason or "it was ended from outside"
         say(f"{label}: {first_reason}; it is tried once more")
         outcome = run()
-    return outcome, {
-        "started_utc": started_utc,
-        "duration_seconds": monotonic() - started,
-        "tried_again_after": first_reason,
-    }
+    timing = Timing(
+        started_utc=started_utc,
+        duration_seconds=monotonic() - started,
+        tried_again_after=first_reason,
+    )
+    return outcome, timing
 
 
-def outcome_of_reports(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
+def outcome_of_ranks(trial: TrialSpec, ranks: Sequence[RankMeasurement]) -> Outcome:
     """The outcome: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
-    proofs = [report.verification for report in reports if report.verification is not None]
-    worst = max(proofs, key=lambda proof: proof.max_relative_error, default=None)
-    ranks = tuple(report.measurement for report in reports if report.measurement is not None)
+    worst = worst_proof(ranks)
     one_process = IMPLEMENTATIONS[trial.implementation].one_process
     checksums = {rank.final_checksum for rank in ranks}
     losses = ((step, loss) for rank in ranks for step, loss in enumerate(rank.timed.losses, 1))
@@ -84,12 +78,4 @@ def outcome_of_reports(trial: TrialSpec, reports: Sequence[RankReport]) -> Outco
     elif diverged:
         status = Status.DIVERGED
         reason = f"the loss is not finite at timed step {min(diverged)}"
-    return Outcome(
-        status=status,
-        reason=reason,
-        item=reports[0].item,
-        items_per_sample=reports[0].items_per_sample,
-        ranks=ranks,
-        verification=worst,
-        flops_per_item=reports[0].flops_per_item,
-    )
+    return Outcome(status=status, reason=reason, ranks=tuple(ranks))

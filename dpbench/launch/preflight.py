@@ -13,7 +13,7 @@ from dpbench.data.registry import is_function
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.launch.rank_process import is_rank
 from dpbench.launch.ranks import RanksFailed, run_in_rank
-from dpbench.measure.try_out import Tried, try_out
+from dpbench.measure.try_out import TryOutResult, try_out
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ _taking_step = Event()
 """Set in the rank that takes the first step."""
 
 
-def preflight(arch: str, *, dataset: str | None, seed: int) -> Tried:
+def preflight(arch: str, *, dataset: str | None, seed: int) -> TryOutResult:
     """Do what `measure.try_out.try_out` does, in a rank if any of it is the user's code.
 
     Raises UsageError, also if the user's code ends the rank or hangs, or calls dpbench.

@@ -12,36 +12,27 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from dpbench.codec import decode
+from dpbench.codec import decode, encode, json_bytes
 from dpbench.launch.failures import ScriptFailed
 from dpbench.launch.rank_process import output_path, stack_path
 from dpbench.measure.script import inside
 from dpbench.measure.script.task import ScriptTask
-from dpbench.measure.trial import RankReport
 from dpbench.messages import one_line
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
 from dpbench.rendezvous.placement import GLOO_INTERFACE, LOOPBACK, OF_WORKERS, Placement
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
-MOST_ROUND_MODES = 3
-WITHOUT_WORKERS = {
-    "persistent_workers": False,
-    **dict.fromkeys(("prefetch_factor", "multiprocessing_context")),
-    "timeout": 0,
-}
-"""Arguments that a DataLoader without workers must have."""
 
 
 def measure_script(
     trial: TrialSpec, scratch: Path, environ: Mapping[str, str], deadline: float, rank: int
-) -> RankReport:
+) -> RankMeasurement:
     """Run the trial's script as `rank`, in a process that ends with this one.
 
     Args:
@@ -52,22 +43,15 @@ def measure_script(
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     result = scratch / f"rank{rank}.json"
     task = ScriptTask(
+        trial=trial,
         rank=rank,
-        size=trial.group_size,
-        address=os.environ["MASTER_ADDR"],
         port=int(os.environ["MASTER_PORT"]),
-        communicates=IMPLEMENTATIONS[trial.implementation].communicates,
-        warmup_steps=trial.warmup_steps,
-        timed_steps=trial.timed_steps,
-        window_seconds=trial.window_seconds or 0.0,
-        needed_steps=trial.warmup_steps + MOST_ROUND_MODES * trial.timed_steps,
-        replaced=replaced_arguments(trial),
-        takes_ours=trial.implementation == "ddp",
         result=str(result),
         stack=str(stack_path(scratch, rank)),
         deadline=deadline,
     )
-    python = [sys.executable, "-u", inside.__file__, task.json(), *trial.script_command]
+    told = json_bytes(encode(task)).decode()
+    python = [sys.executable, "-u", inside.__file__, told, *trial.script_command]
     process = subprocess.Popen(
         tied_to_this_process(python),
         env=variables(trial, rank, environ, task.port),
@@ -91,11 +75,7 @@ def measure_script(
     if failure := found.get("failure"):
         words = failure["text"] + _last_line(scratch, rank) * failure["has_written"]
         raise ScriptFailed(words, raised=failure["kind"])
-    return RankReport(
-        item=found["item"],
-        items_per_sample=1,
-        measurement=decode(RankMeasurement, found["measurement"]),
-    )
+    return decode(RankMeasurement, found["measurement"])
 
 
 def _last_line(scratch: Path, rank: int) -> str:
@@ -104,20 +84,6 @@ def _last_line(scratch: Path, rank: int) -> str:
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     lines = [one_line(line) for line in text.splitlines() if line.strip()]
     return f": {lines[-1]}" if lines else ""
-
-
-def replaced_arguments(trial: TrialSpec) -> dict[str, dict[str, Any]]:
-    """The values of a row in the place of the script's own, by call and argument."""
-    found: dict[str, dict[str, Any]] = {}
-    if trial.data_workers is not None:
-        found["DataLoader"] = {"num_workers": trial.data_workers}
-        found["DataLoader"] |= {} if trial.data_workers else WITHOUT_WORKERS
-    if BACKENDS[trial.backend].process_group:
-        found["init_process_group"] = {"backend": trial.backend}
-    finds = None if trial.find_unused is None else trial.find_unused == "on"
-    wrapper = {"bucket_cap_mb": trial.bucket_cap_mb, "find_unused_parameters": finds}
-    chosen = {name: value for name, value in wrapper.items() if value is not None}
-    return found | ({"DistributedDataParallel": chosen} if chosen else {})
 
 
 def variables(trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int) -> dict[str, str]:

@@ -15,9 +15,9 @@ import torch
 
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
-from dpbench.data.items import Source
 from dpbench.data.loading import DeviceCopy, Prefetcher, loaded_by_workers
 from dpbench.data.sharding import global_batches
+from dpbench.data.user_dataset import SampleSource
 from dpbench.measure.step import LoadBatch
 from dpbench.measure.window import segment_sizes
 from dpbench.specs import TrialSpec
@@ -53,7 +53,7 @@ class BatchSampler:
         return [indices.to(self._device) for indices in islice(self._batches, count)]
 
 
-def batches_in_use(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
+def batches_in_step_order(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
     """The indices in the order of the steps: where a segment of the timed window has a twin without
     synchronization, both take the same samples."""
     batches = rank_batches(trial, rank, dataset_size)
@@ -72,10 +72,11 @@ SEEDS_PER_RANK = 2**32
 
 @contextmanager
 def loading_batches(
-    trial: TrialSpec, rank: int, source: Source, device: torch.device
+    trial: TrialSpec, rank: int, source: SampleSource, device: torch.device
 ) -> Iterator[LoadBatch]:
     """The samples of one rank, from `source` in host memory; nothing of it keeps running after the
-    context. Steps have to keep the order of `batches_in_use`, in which samples are loaded ahead.
+    context. Steps have to keep the order of `batches_in_step_order`, in which samples are loaded
+    ahead.
 
     Worker processes are forked here, so enter it before joining the process group.
     """
@@ -87,7 +88,7 @@ def loading_batches(
         copy = DeviceCopy(device)
         yield lambda indices: copy.finish(*copy.start(source.select(indices)))
         return
-    stream, depth = batches_in_use(trial, rank, len(source)), trial.prefetch
+    stream, depth = batches_in_step_order(trial, rank, len(source)), trial.prefetch
     with ExitStack() as stack:
         loaded: Iterator[tuple[Samples, Samples]] = map(source.select, stream)
         if trial.data_workers:

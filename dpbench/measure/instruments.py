@@ -31,7 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from dpbench.architecture import Architecture, items_per_sample
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
-from dpbench.data.items import Source
+from dpbench.data.user_dataset import SampleSource
 from dpbench.measure.batches import StepBatches
 from dpbench.measure.device import clock_of, seconds_between, synchronize
 from dpbench.measure.rank_group import RankGroup
@@ -59,7 +59,10 @@ def time_phases(
         synchronize(*devices)
         marks.append((phase, perf_counter()))
 
-    with between_barriers(devices, ranks), trainer.model.replica_clock() as replica_seconds:
+    with (
+        between_barriers(devices, ranks),
+        trainer.rank_model.model.replica_clock() as replica_seconds,
+    ):
         totals = [replica_seconds()]
         for step in batches:
             marks: list[tuple[StepPhase | None, float]] = []
@@ -86,18 +89,13 @@ def time_phases(
 
 
 def trace_gradients(
-    trainer: Trainer,
-    module: torch.nn.Module,
-    batches: Sequence[StepBatches],
-    device: torch.device,
-    ranks: RankGroup,
+    trainer: Trainer, batches: Sequence[StepBatches], device: torch.device, ranks: RankGroup
 ) -> GradientTrace | None:
     """Train on `batches`, one step each, and note when each gradient is ready.
 
-    `module` is the module that the implementation wraps. Returns None if no parameter gets a
-    gradient in every step.
+    Returns None if no parameter gets a gradient in every step.
     """
-    now = clock_of(device)
+    now, module = clock_of(device), trainer.rank_model.module
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     ready: list[dict[str, Any]] = []
     marks: list[list[tuple[StepPhase | None, Any]]] = []
@@ -145,7 +143,7 @@ def trace_gradients(
 
 
 def flops_per_item(
-    architecture: Architecture, source: Source, device: torch.device
+    architecture: Architecture, source: SampleSource, device: torch.device
 ) -> float | None:
     """Count the operations of forward and backward of the plain model for one item, 2 per
     multiply-add; None, with a message on stderr, for a model that cannot run as the count needs.

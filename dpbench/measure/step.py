@@ -8,69 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from dpbench.architecture import Architecture
 from dpbench.data.batch import Samples
 from dpbench.data.loading import Batch
-from dpbench.measure.device import FLOAT32, AmpState
-from dpbench.measure.implementations import ParallelModel
-from dpbench.parallel import ShardedOptimizer
-from dpbench.specs import ParallelSpec, WorkloadSpec
-from dpbench.specs.workload import GRAPHED_MODES
+from dpbench.measure.rank_model import RankModel
 
 StepPhase = Literal["data", "forward", "backward", "optimizer"]
-Enter = Callable[[StepPhase | None], None]
+EnterPhase = Callable[[StepPhase | None], None]
 """Called at every change of phase within a step, and with None at its end."""
-
-LossFunction = Callable[[Any, Any], torch.Tensor]
-"""The mean loss of outputs and targets."""
 
 LoadBatch = Callable[[torch.Tensor], tuple[Samples, Samples]]
 """Gives inputs and targets of the samples at some indices, on the device, in the model's layout."""
-
-_KERNELS = {"fused": {"fused": True}, "foreach": {"foreach": True}, "": {}}
-_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "adamw": torch.optim.AdamW,
-    "adam": torch.optim.Adam,
-    "adadelta": torch.optim.Adadelta,
-}
-
-
-def compile_module(module: torch.nn.Module, workload: WorkloadSpec) -> torch.nn.Module:
-    """Compile `module` as the workload says, before it is wrapped, and return it.
-
-    It is compiled in place, so that names of parameters, hooks and copies stay the module's.
-    """
-    if workload.compile != "none":
-        module.compile(mode=None if workload.compile == "default" else workload.compile)
-    return module
-
-
-def loss_of(architecture: Architecture, workload: WorkloadSpec) -> LossFunction:
-    """The architecture's loss; a copy of it where the model runs in CUDA graphs, as the loss may be
-    an output of the model, which the next step overwrites."""
-    if workload.compile not in GRAPHED_MODES:
-        return architecture.loss
-    return lambda outputs, targets: architecture.loss(outputs, targets).clone()
-
-
-def build_optimizer(module: torch.nn.Module, settings: ParallelSpec) -> torch.optim.Optimizer:
-    """Build the workload's optimizer over all parameters, at torch's defaults."""
-    name, _, kernels = settings.workload.optimizer.partition("-")
-    parameters = list(module.parameters())
-    return _OPTIMIZERS[name](parameters, lr=settings.learning_rate, **_KERNELS[kernels])
-
-
-def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float) -> torch.Tensor:
-    """Scale the reduced gradients down to this norm; returns the norm before."""
-    if isinstance(optimizer, ShardedOptimizer):
-        return optimizer.clip_grad_norm_(max_norm)
-    parameters = [one for group in optimizer.param_groups for one in group["params"]]
-    return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
 
 
 def _unobserved(phase: StepPhase | None) -> None:
@@ -78,21 +29,19 @@ def _unobserved(phase: StepPhase | None) -> None:
 
 
 def accumulate_gradients(
-    model: ParallelModel,
-    loss_function: LossFunction,
+    rank_model: RankModel,
     batches: Iterable[Batch],
     count: int,
-    amp: AmpState,
     *,
     sync: bool = True,
-    enter: Enter = _unobserved,
+    enter: EnterPhase = _unobserved,
 ) -> list[torch.Tensor]:
     """Add up the gradients of `count` micro-batches, and reduce them with the last one.
 
     Returns the mean loss of each, on its device, without waiting for it. Without `sync` nothing is
     reduced.
     """
-    losses = []
+    model, amp, losses = rank_model.model, rank_model.amp, []
     for number, batch in enumerate(batches, start=1):
         if not sync:
             reduction = model.without_sync()
@@ -101,7 +50,7 @@ def accumulate_gradients(
         with reduction:
             enter("forward")
             with amp.autocast:
-                loss = loss_function(model.forward(batch.inputs), batch.targets)
+                loss = rank_model.loss(model.forward(batch.inputs), batch.targets)
             weighted = loss if batch.weight == 1.0 else loss * batch.weight
             enter("backward")
             model.backward(amp.scaler.scale(weighted))
@@ -112,50 +61,34 @@ def accumulate_gradients(
 class Trainer:
     """Makes steps on prepared batches; keeps the losses on the device until they are read."""
 
-    def __init__(
-        self,
-        model: ParallelModel,
-        optimizer: torch.optim.Optimizer,
-        loss_function: LossFunction,
-        load: LoadBatch,
-        amp: AmpState = FLOAT32,
-    ) -> None:
-        self.model = model
-        self.optimizer = optimizer
+    def __init__(self, rank_model: RankModel, load: LoadBatch) -> None:
+        self.rank_model = rank_model
         self._load = load
-        self.amp = amp
         self.losses: list[torch.Tensor] = []
         self.steps = 0
         """Number of steps so far, without those that left out synchronization."""
-        self._loss = loss_function
 
     def step(
-        self, batches: Sequence[torch.Tensor], *, sync: bool = True, enter: Enter = _unobserved
+        self, batches: Sequence[torch.Tensor], *, sync: bool = True, enter: EnterPhase = _unobserved
     ) -> None:
         """Make one optimizer step over `batches`, the sample indices of each of its micro-steps."""
+        own = self.rank_model
         enter("optimizer")
-        self.optimizer.zero_grad()
-        losses = accumulate_gradients(
-            self.model,
-            self._loss,
-            self._loaded(batches, enter),
-            len(batches),
-            self.amp,
-            sync=sync,
-            enter=enter,
-        )
+        own.optimizer.zero_grad()
+        loaded = self._loaded(batches, enter)
+        losses = accumulate_gradients(own, loaded, len(batches), sync=sync, enter=enter)
         enter("optimizer")
-        self.amp.step(self.optimizer)
+        own.amp.step(own.optimizer)
         # torch.stack().mean() would add kernels to every timed step of one micro-step.
         self.losses.append(losses[0] if len(losses) == 1 else torch.stack(losses).mean())
         if sync:
             self.steps += 1
             enter("backward")  # where communication is counted, see measure.instruments
-            self.model.after_step(self.steps)
+            own.model.after_step(self.steps)
         enter(None)
 
-    def _loaded(self, batches: Sequence[torch.Tensor], enter: Enter) -> Iterator[Batch]:
-        weight = self.model.loss_weight / len(batches)
+    def _loaded(self, batches: Sequence[torch.Tensor], enter: EnterPhase) -> Iterator[Batch]:
+        weight = self.rank_model.model.loss_weight / len(batches)
         for indices in batches:
             enter("data")
             yield Batch(*self._load(indices), weight, len(indices))

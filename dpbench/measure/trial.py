@@ -11,21 +11,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 import torch
-import torch.distributed as dist
 
 from dpbench.architecture import Architecture, items_per_sample, load_architecture
 from dpbench.data import datasets
-from dpbench.data.items import CollatedDataset, Source, load_items
 from dpbench.data.registry import SYNTHETIC, is_function
+from dpbench.data.user_dataset import SampleSource, UserDataset, load_user_dataset
 from dpbench.measure.batches import BatchSampler, StepBatches, loading_batches
 from dpbench.measure.device import (
-    AmpState,
     forked_random,
     peak_device_memory,
     peak_host_memory_bytes,
@@ -33,39 +31,24 @@ from dpbench.measure.device import (
     set_devices_and_threads,
     set_tf32,
 )
-from dpbench.measure.implementations import wrap
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.nccl_log import nccl_transports
 from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.measure.step import LoadBatch, Trainer, build_optimizer, compile_module, loss_of
+from dpbench.measure.rank_model import RankModel, build_module, build_rank_model
+from dpbench.measure.step import LoadBatch, Trainer
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
 from dpbench.measure.window import joined, segment_sizes, time_steps
 from dpbench.parallel import ShardedOptimizer
 from dpbench.parallel.agreement import tensors_sha256
-from dpbench.records.trial import RankMeasurement, Verification, Window
+from dpbench.records.trial import RankMeasurement, Window
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 HOST = torch.device("cpu")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankReport:
-    """The report of a rank; without a measurement if its gradients were wrong."""
-
-    item: str
-    items_per_sample: int
-    measurement: RankMeasurement | None
-    verification: Verification | None = None
-    """The proof of gradients, in the first repetition."""
-    flops_per_item: float | None = None
-    """Operations per item, counted by rank 0 in the first repetition: all have the same number, and
-    counting takes 20 ms."""
-
-
-def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankReport:
+def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMeasurement:
     """Run `trial` as `rank`.
 
     The first repetition of a configuration also traces and proves its gradients and counts
@@ -95,30 +78,29 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankRep
         with unused_parameters_named(run.module):
             run.warm_up(warmup)
             measurement = run.time_windows(setup_seconds)
-        measurement = replace(measurement, transports=transports())
         measurement = run.add_phases_and_gradients(measurement)
+        measurement = replace(measurement, transports=transports())
         del run
         if trial.repetition == 0:
             # After the windows, so that the float64 tensors neither add to their peak memory nor
             # warm anything up for them.
             verification = verify(trial, architecture, source, rank, ranks)
-    wrong = verification is not None and not verification.passed
     counts_flops = (rank, trial.repetition) == (0, 0)
-    return RankReport(
+    return replace(
+        measurement,
         item=architecture.item,
         items_per_sample=items_per_sample(architecture),
-        measurement=None if wrong else measurement,
         verification=verification,
         # Counted last; a failure must not lose the measurement, and is reported.
         flops_per_item=flops_per_item(architecture, source, device) if counts_flops else None,
     )
 
 
-def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None) -> Source:
+def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None) -> SampleSource:
     """The samples in host memory."""
     workload = trial.workload
     if is_function(workload.dataset):
-        return CollatedDataset(load_items(workload.dataset, seed=workload.seed))
+        return UserDataset(load_user_dataset(workload.dataset, seed=workload.seed))
     samples = trial.global_batch_size
     if workload.dataset == SYNTHETIC:
         samples = max(samples, datasets.synthetic_samples(architecture))
@@ -140,26 +122,12 @@ class _Run:
         devices: Sequence[torch.device],
         ranks: RankGroup,
     ) -> None:
-        """Build the model from the trial's seed, wrap it, and seed this rank's own random
-        numbers."""
         self.trial, self.rank, self.devices, self.ranks = trial, rank, devices, ranks
         self.batches, self.timed_steps = batches, trial.timed_steps
-        seed = trial.workload.seed
-        torch.manual_seed(seed)
-        self.module = compile_module(architecture.build_model().to(devices[0]), trial.workload)
+        self.module = build_module(architecture, trial.workload, devices[0])
         self.initial_checksum = checksum(self.module)
-        self.model = wrap(self.module, trial, rank)
-        traits = IMPLEMENTATIONS[trial.implementation]
-        # Ranks with gradients of their own must skip a step of float16 together.
-        local = traits.averages_parameters or traits.shards_parameters
-        self.trainer = Trainer(
-            self.model,
-            self.model.optimizer(build_optimizer(self.module, trial)),
-            loss_of(architecture, trial.workload),
-            load,
-            AmpState(devices[0], trial.workload.dtype, dist.group.WORLD if local else None),
-        )
-        torch.manual_seed(seed + 1 + rank)  # dropout masks differ between ranks
+        own = build_rank_model(self.module, architecture, trial, rank, devices[0])
+        self.model, self.trainer = own.model, Trainer(own, load)
 
     def warm_up(self, warmup: Sequence[StepBatches]) -> None:
         """Take the warm-up steps. If the window fills a time, their second half is timed and sets
@@ -235,7 +203,7 @@ class _Run:
         def step(indices: StepBatches) -> None:
             self.trainer.step(indices, sync=sync)
 
-        with nullcontext() if sync else undone(self.trainer, self.module, self.devices):
+        with nullcontext() if sync else undone(self.trainer.rank_model, self.devices):
             window = time_steps(step, batches, self.devices, self.ranks)
             losses = self.trainer.take_losses()
         samples = sum(len(indices) for step_batches in batches for indices in step_batches)
@@ -252,7 +220,7 @@ class _Run:
             # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
             # micro-steps itself.
             steps = [[batch] for batch in self.batches.micro_steps(trial.gradient_steps)]
-            trace = trace_gradients(trainer, self.module, steps, devices[0], ranks)
+            trace = trace_gradients(trainer, steps, devices[0], ranks)
             measurement = replace(measurement, gradient_trace=trace)
         if trial.phase_steps == 0:
             return measurement
@@ -268,9 +236,7 @@ class _Run:
 
 
 @contextmanager
-def undone(
-    trainer: Trainer, module: torch.nn.Module, devices: Sequence[torch.device]
-) -> Iterator[None]:
+def undone(own: RankModel, devices: Sequence[torch.device]) -> Iterator[None]:
     """A context whose steps leave no trace in parameters, buffers, optimizer, loss scale and random
     state.
 
@@ -278,10 +244,10 @@ def undone(
     second state of the optimizer.
     """
     # Its state is elsewhere; steps of ddp-sharded always synchronize.
-    assert not isinstance(trainer.optimizer, ShardedOptimizer)
-    states, scaler = trainer.optimizer.state, trainer.amp.scaler
+    assert not isinstance(own.optimizer, ShardedOptimizer)
+    states, scaler = own.optimizer.state, own.amp.scaler
     stepped = set(states)
-    tensors = [*module.parameters(), *module.buffers()]
+    tensors = [*own.module.parameters(), *own.module.buffers()]
     for state in states.values():  # torch's optimizers keep nothing but tensors there
         tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
     saved = [tensor.detach().to("cpu", copy=True) for tensor in tensors]

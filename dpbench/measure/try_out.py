@@ -18,12 +18,12 @@ import torch
 
 from dpbench import units
 from dpbench.architecture import Architecture, architecture_notes, is_user_code, load_architecture
-from dpbench.architecture.built import GivenParts, TorchvisionClassifier
+from dpbench.architecture.built import TorchvisionClassifier, UserArchitecture
 from dpbench.architecture.user_errors import code_place, described, seeded, user_errors_in
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
-from dpbench.data.items import collated, load_items
 from dpbench.data.registry import DATASETS, check_fits, is_function
+from dpbench.data.user_dataset import collated, load_user_dataset
 from dpbench.errors import UnknownName, UsageError
 from dpbench.measure.unused import without_gradient
 from dpbench.parallel.tree import tensors
@@ -32,7 +32,7 @@ SAMPLES = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
+class TryOutResult:
     """A workload whose first step has succeeded."""
 
     dataset: str
@@ -41,7 +41,7 @@ class Tried:
     """Messages that the user must see."""
 
 
-def try_out(arch: str, *, dataset: str | None, seed: int) -> Tried:
+def try_out(arch: str, *, dataset: str | None, seed: int) -> TryOutResult:
     """Load the architecture and the user's dataset, and take a step with each of them.
 
     Args:
@@ -64,7 +64,7 @@ def try_out(arch: str, *, dataset: str | None, seed: int) -> Tried:
         try_dataset(dataset, loaded, seed=seed)
     else:
         check_fits(dataset, loaded, named=arch)
-    return Tried(dataset=dataset, notes=notes)
+    return TryOutResult(dataset=dataset, notes=notes)
 
 
 def try_architecture(text: str) -> Architecture:
@@ -75,7 +75,7 @@ def try_architecture(text: str) -> Architecture:
     Raises UsageError.
     """
     architecture = load_architecture(text)
-    if isinstance(architecture, GivenParts | TorchvisionClassifier):
+    if isinstance(architecture, UserArchitecture | TorchvisionClassifier):
         title = f"architecture {text!r}"
         code = getattr(architecture, "batch", architecture.synthetic_batch)
         with torch.random.fork_rng(devices=[]):
@@ -128,7 +128,7 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
     model or a loss that does not accept them.
     """
     title = f"dataset {name!r}"
-    items = load_items(name, seed=seed)
+    items = load_user_dataset(name, seed=seed)
     last, pairs = len(items) - 1, []
     with seeded(0):
         for index in (0, last):

@@ -32,11 +32,12 @@ from dpbench.architecture import Architecture
 from dpbench.architecture.user_errors import seeded
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
-from dpbench.data.items import Source
+from dpbench.data.user_dataset import SampleSource
 from dpbench.measure.device import full_float32
 from dpbench.measure.implementations import averaging_weight, wrap
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import Trainer, compile_module
+from dpbench.measure.rank_model import RankModel, compile_module
+from dpbench.measure.step import Trainer
 from dpbench.parallel import ShardedOptimizer
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.torch_private import broadcast_coalesced
@@ -61,7 +62,7 @@ GradientList = list[torch.Tensor | None]
 
 
 def verify(
-    trial: TrialSpec, architecture: Architecture, dataset: Source, rank: int, ranks: RankGroup
+    trial: TrialSpec, architecture: Architecture, dataset: SampleSource, rank: int, ranks: RankGroup
 ) -> Verification:
     """Compare this rank's gradients with one process; `passed` is the result of all ranks."""
     small = _shrunk(trial)
@@ -81,13 +82,14 @@ def verify(
     with seeded(trial.workload.seed):  # items may draw random numbers
         inputs, targets = dataset.select(first_samples)
     samples = Dataset(inputs=inputs, targets=targets).to(device, dtype)
-    reference = Reference(module, small, rank, architecture, samples)
+    reference = OneProcessReference(module, small, rank, architecture, samples)
     is_sample_mean = None
     if IMPLEMENTATIONS[trial.implementation].communicates:
         is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small)
     model = wrap(compile_module(module, trial.workload), small, rank)
     optimizer = model.optimizer(_sgd(module, small))
-    trainer = Trainer(model, optimizer, architecture.loss, samples.select)
+    checked = RankModel(module=module, model=model, optimizer=optimizer, loss=architecture.loss)
+    trainer = Trainer(checked, samples.select)
     worst, worst_parameter = 0.0, None
     for indices in torch.arange(steps * per_step, device=device).chunk(steps):
         batches = indices.chunk(small.accumulation_steps)  # global, one for each micro-step
@@ -124,7 +126,7 @@ def _shrunk(trial: TrialSpec) -> TrialSpec:
     return replace(trial, batch_size=shard * trial.group_size + larger)
 
 
-class Reference:
+class OneProcessReference:
     """One process that takes the steps of the whole group with plain modules.
 
     Where ranks average gradients, one module takes the shards of all of them. Where they average

@@ -22,7 +22,7 @@ from dpbench.options.types import (
     OutputFile,
     Positive,
 )
-from dpbench.specs.training import Balance, Evaluation, LastWindow, TrainingRun
+from dpbench.specs.training import Balance, Evaluation, LastBatch, TrainingRun
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 training_option = partial(option, panel="Training")
@@ -82,8 +82,8 @@ class TrainOptions(Options):
         usual="0.85 on digits, else 0.7",
     )
     max_norm: Positive | None = training_option(None, "Clip the gradient norm to this value.", "X")
-    last_window: LastWindow = training_option(
-        "step", "Incomplete window at the end of an epoch: step or drop.", "step|drop"
+    last_batch: LastBatch = training_option(
+        "step", "Incomplete batch at the end of an epoch: step or drop.", "step|drop"
     )
     balance: Balance = training_option(
         "equal", "Split batches equally or by each rank's speed.", "equal|speed"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from dpbench.codec import Float
-from dpbench.records.trial import Status
+from dpbench.records.trial import Status, Timing
 from dpbench.specs.nodes import Replicas
 
 Collective = Literal["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
@@ -83,10 +83,7 @@ class CollectiveRecord:
     environment_ids: tuple[str, ...]
     """Id of the environment that it ran in, under the name that trials have for those of their
     hosts."""
-    started_utc: str
-    duration_seconds: float
+    timing: Timing
     status: Status
     reason: str | None = None
     ranks: tuple[RankCollectives, ...] = ()
-    tried_again_after: str | None = None
-    """Why a first try ended that something outside of it had ended, as kill -9 does."""

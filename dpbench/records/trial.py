@@ -7,6 +7,7 @@ measured. All times are seconds, all sizes bytes, as the names say.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench.codec import Float
@@ -73,7 +74,8 @@ class GpuState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
-    """A run of consecutive steps on one rank."""
+    """Timed steps of one kind on one rank: those of a segment, which are consecutive and start on
+    all ranks together, or of several segments, joined."""
 
     start_seconds: float
     """The rank's monotonic clock right after the opening barrier."""
@@ -85,8 +87,7 @@ class Window:
     samples: int
     """Samples that this rank's replicas consumed."""
     segment_steps: tuple[int, ...] = ()
-    """Steps of each segment; the segments of the windows with and without synchronization
-    alternate."""
+    """Steps of each of several segments; those of the windows of a rank take turns."""
     losses: tuple[Float, ...] = ()
     """Mean loss of this rank's samples of every step, read after the window."""
     cpu_seconds: float | None = None
@@ -171,7 +172,8 @@ class ScriptFacts:
     differing_parameter: str | None = None
     """The first parameter that differs between ranks after the warm-up."""
     same_samples: bool = False
-    """Whether all ranks had the same batch after the warm-up."""
+    """Whether all ranks had the same batch after the warm-up, and not the one in the middle of it:
+    they train on the same samples."""
     gpu: str | None = None
     """The UUID of the GPU with its parameters."""
 
@@ -221,6 +223,15 @@ class RankMeasurement:
     them."""
     sync_batch_norms: int = 0
     """Number of SyncBatchNorm layers, which communicate in the forward pass."""
+    item: str = "samples"
+    """Unit that the architecture counts: images, tokens, rows."""
+    items_per_sample: int = 1
+    """More where a sample holds several, as a sequence does tokens."""
+    verification: Verification | None = None
+    """The proof of this rank's gradients, in the first repetition of a configuration."""
+    flops_per_item: float | None = None
+    """Floating-point operations of forward and backward for one item, counted by torch on rank 0
+    in the first repetition: all have the same number, and counting takes 20 ms."""
     phases: Phases | None = None
     phases_without_sync: Phases | None = None
     """Phases of steps without gradient synchronization."""
@@ -242,29 +253,54 @@ class HostLoad:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """When, for how long and how often the processes of a record ran."""
+
+    started_utc: str
+    """ISO 8601, to the millisecond."""
+    duration_seconds: float
+    """Wall time as the sweep saw it, launch and a first try included."""
+    tried_again_after: str | None = None
+    """Why a first try ended that something outside had ended, as kill -9 does."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrialRecord:
     """The outcome of one trial: a line of trials.jsonl."""
 
     trial: TrialSpec
     environment_ids: tuple[str, ...]
     """Ids of the environments of all hosts that it ran on, in order."""
-    started_utc: str
-    """ISO 8601, to the millisecond."""
-    duration_seconds: float
-    """Wall time of the whole trial as the sweep saw it, launch included."""
+    timing: Timing
     status: Status
-    item: str = "samples"
-    """Unit that the architecture counts: images, tokens, rows."""
-    items_per_sample: int = 1
-    """More where a sample holds several, as a sequence does tokens."""
     reason: str | None = None
     ranks: tuple[RankMeasurement, ...] = ()
-    verification: Verification | None = None
-    """The proof of gradients, which the first repetition of a configuration has."""
-    flops_per_item: float | None = None
-    """Floating-point operations of forward and backward for one item, counted by torch in
-    repetition 0."""
-    tried_again_after: str | None = None
-    """Why a first try ended that something outside of the trial had ended, as kill -9 does."""
+    """What each rank measured, whatever was wrong with it; () if a rank did not end well."""
     host_load: HostLoad | None = None
     """Other load on the first host; None if nothing was run, or it is unknown."""
+
+    @property
+    def item(self) -> str:
+        """See RankMeasurement."""
+        return self.ranks[0].item if self.ranks else "samples"
+
+    @property
+    def items_per_sample(self) -> int:
+        """See RankMeasurement."""
+        return self.ranks[0].items_per_sample if self.ranks else 1
+
+    @property
+    def flops_per_item(self) -> float | None:
+        """See RankMeasurement."""
+        return self.ranks[0].flops_per_item if self.ranks else None
+
+    @property
+    def verification(self) -> Verification | None:
+        """The proof of the rank with the largest error."""
+        return worst_proof(self.ranks)
+
+
+def worst_proof(ranks: Sequence[RankMeasurement]) -> Verification | None:
+    """The verification with the largest error; None if no rank has one."""
+    proofs = [rank.verification for rank in ranks if rank.verification is not None]
+    return max(proofs, key=lambda proof: proof.max_relative_error, default=None)

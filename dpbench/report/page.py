@@ -231,7 +231,7 @@ def _about(subject: Subject) -> Iterator[str]:
             )
         )
     yield environment_line(stored.environments, {*stored.environments})
-    first = min((record.started_utc for record in stored.records), default="")
+    first = min((record.timing.started_utc for record in stored.records), default="")
     if first:
         yield f"{first[:10]} {first[11:16]} UTC"
     if subject.sweep is None:

@@ -104,7 +104,7 @@ def describe_results(folder: Path) -> ListedFolder:
     else:
         status = "collectives"
         rows = len({record.collective.first_repetition for record in stored.records})
-    started = min((record.started_utc for record in stored.records), default="")
+    started = min((record.timing.started_utc for record in stored.records), default="")
     used = {name for record in stored.records for name in record.environment_ids}
     return folder, started, rows, status, environment_line(stored.environments, used)
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from dpbench.specs.parallel import ParallelSpec
 
-LastWindow = Literal["step", "drop"]
+LastBatch = Literal["step", "drop"]
 Balance = Literal["equal", "speed"]
 Evaluation = Literal["sharded", "rank0", "off"]
 RESUME_LATEST = "auto"
@@ -32,9 +32,9 @@ class TrainingSpec(ParallelSpec):
     """Factor of the learning rate after each epoch, as torch's StepLR has it."""
     warmup_steps: int = 0
     """Optimizer steps over which the learning rate rises from the workload's to the scaled one."""
-    last_window: LastWindow = "step"
-    """Whether an epoch's last window of fewer micro-steps is stepped, weighted by its samples, or
-    dropped."""
+    last_batch: LastBatch = "step"
+    """Whether an epoch's last step, if it has fewer micro-steps, is taken, weighted by its samples,
+    or dropped."""
     max_norm: float | None = None
     """The gradient of all parameters is scaled down to this norm; None leaves it as it is."""
     balance: Balance = "equal"
@@ -67,8 +67,7 @@ class TrainingRun:
     max_checkpoints: int = 10
     """The latest so many are kept, and the best."""
     prefetch: int = 0
-    """Windows (the batches of one optimizer step) made ahead by a thread; 0 makes each when it is
-    needed."""
+    """Optimizer steps whose batches a thread loads ahead; 0: each step loads its own."""
     check_sync_every: int | None = None
     """Optimizer steps between two comparisons of the parameters of all ranks."""
     timeout_seconds: float = 120.0

@@ -22,7 +22,7 @@ from dpbench.files import write_inside, write_named
 from dpbench.messages import printable
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 
-HEADER = {"kind": "dpbench training checkpoint", "format_version": 3}
+HEADER = {"kind": "dpbench training checkpoint", "format_version": 4}
 LONGEST_REASON = 160
 BEST = "best.pt"
 
@@ -33,8 +33,8 @@ class Progress:
 
     epoch: int = 0
     """Epoch to continue with, from 0."""
-    window: int = 0
-    """Window of that epoch to continue with, from 0."""
+    epoch_step: int = 0
+    """Optimizer step of that epoch to continue with, from 0."""
     step: int = 0
     """Number of optimizer steps done, including skipped ones."""
     skipped_steps: int = 0
@@ -43,7 +43,7 @@ class Progress:
     final_loss: Float | None = None
     """Mean loss over the last whole epoch."""
     best_metric: float | None = None
-    """`Score.metric` of the best epoch so far."""
+    """`EvaluationResult.metric` of the best epoch so far."""
     shares: tuple[float, ...] = ()
     """Shares of the processes in this epoch's batches; () if they are equal."""
 

@@ -142,12 +142,9 @@ def dp_train(
     require_steps(data, len(chosen) * batch_per_replica)
     parts = {"backward": on_backward, "reduce": on_reduce, "step": on_step}
     callbacks = {name: one for name, one in {**parts, "broadcast": on_broadcast}.items() if one}
-    if mode == "processes" and callbacks:
-        got = ", ".join(f"on_{part}" for part in callbacks)
-        raise ValueError(f"got {got} with mode='processes'; use mode='threads'")
     root = torch.Generator().manual_seed(seed)
     order_seed, *seeds = torch.randint(2**62, (1 + len(chosen),), generator=root).tolist()
-    task = Task(
+    task = ReplicaTask(
         data=data,
         indices=deal(len(data), len(chosen), batch_per_replica, n_iter, seed=order_seed),
         seeds=seeds,
@@ -160,27 +157,11 @@ def dp_train(
         callbacks=callbacks,
     )
     log_every = max(1, n_iter // 10) if verbose is True else int(verbose or 0)
-    steps: list[Step] = []
-    with torch.inference_mode(False), torch.enable_grad():
-        models = make_models(make_model, chosen)
-        start = time.perf_counter()
-        for iteration, step in enumerate(steps_in_mode(mode, models, task), start=1):
-            steps.append(step)
-            if log_every and (iteration in (1, n_iter) or iteration % log_every == 0):
-                log.info("iteration %d/%d  loss %.6f", iteration, n_iter, step[0])
-        seconds = time.perf_counter() - start
-    return TrainingResult(
-        model=models[0],
-        params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
-        loss_history=tuple(loss for loss, _ in steps),
-        norm_history=tuple(norm for _, norm in steps),
-        indices=task.indices,
-        elapsed_seconds=seconds,
-    )
+    return train_replicas(make_model, chosen, mode, task, log_every)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class ReplicaTask:
     """The work of all replicas, which can be sent to processes; for the rest see `dp_train`."""
 
     data: Any
@@ -195,6 +176,37 @@ class Task:
     max_norm: float
     callbacks: Mapping[str, Callback]
     """The user's, by the part of the step that they follow."""
+
+
+def train_replicas(
+    make_model: Callable[[], nn.Module],
+    devices: Sequence[torch.device],
+    mode: str,
+    task: ReplicaTask,
+    log_every: int,
+) -> TrainingResult:
+    """Make a replica on each device, and train them; see `dp_train`. 0 for `log_every` logs
+    nothing."""
+    if mode == "processes" and task.callbacks:
+        got = ", ".join(f"on_{part}" for part in task.callbacks)
+        raise ValueError(f"got {got} with mode='processes'; use mode='threads'")
+    steps: list[Step] = []
+    with torch.inference_mode(False), torch.enable_grad():
+        models = make_models(make_model, devices)
+        start, last = time.perf_counter(), len(task.indices)
+        for iteration, step in enumerate(steps_in_mode(mode, models, task), start=1):
+            steps.append(step)
+            if log_every and (iteration in (1, last) or iteration % log_every == 0):
+                log.info("iteration %d/%d  loss %.6f", iteration, last, step[0])
+        seconds = time.perf_counter() - start
+    return TrainingResult(
+        model=models[0],
+        params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
+        loss_history=tuple(loss for loss, _ in steps),
+        norm_history=tuple(norm for _, norm in steps),
+        indices=task.indices,
+        elapsed_seconds=seconds,
+    )
 
 
 def replica_devices(n_gpu: int | None, devices: Sequence[Any] | None) -> list[torch.device]:
@@ -272,7 +284,7 @@ def copy_state(values: Sequence[Tensor], model: nn.Module) -> None:
         target.copy_(value)
 
 
-def steps_in_mode(mode: str, models: Sequence[nn.Module], task: Task) -> Iterator[Step]:
+def steps_in_mode(mode: str, models: Sequence[nn.Module], task: ReplicaTask) -> Iterator[Step]:
     """Train the models: the steps as they are made; with processes all of them at the end, when
     the weights are in the first model."""
     devices = [next(model.parameters()).device for model in models]
@@ -306,7 +318,7 @@ def train_replica(content: bytes, rank: int) -> tuple[list[Step], list[Tensor]] 
 
 def all_steps(
     models: Sequence[nn.Module],
-    task: Task,
+    task: ReplicaTask,
     *,
     pool: WorkerPool | None = None,
     rank: int | None = None,
@@ -363,7 +375,7 @@ def all_steps(
 
 
 def backward(
-    task: Task,
+    task: ReplicaTask,
     iteration: int,
     replica: int,
     model: nn.Module,

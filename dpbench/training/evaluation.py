@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.architecture import Architecture, CountsCorrect
+from dpbench.architecture import Architecture, SupportsAccuracy
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.measure.device import autocast, forked_random
@@ -27,7 +27,7 @@ BLOCK_SAMPLES = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Score:
+class EvaluationResult:
     """Result of a model on the test samples."""
 
     loss: float
@@ -62,7 +62,7 @@ def evaluate(
     ranks: RankGroup,
     how: Literal["sharded", "rank0"],
     dtype: str,
-) -> Score:
+) -> EvaluationResult:
     """The score of the module on all test samples, the same on every rank; a collective.
 
     It changes nothing that training uses: no parameter, no mode, no random number.
@@ -90,7 +90,7 @@ def evaluate(
                 outputs = call(module, samples.inputs)
                 loss = architecture.loss(outputs, samples.targets)
                 sums[block, 0] = loss.double() * len(samples)
-                if isinstance(architecture, CountsCorrect):
+                if isinstance(architecture, SupportsAccuracy):
                     sums[block, 1] = architecture.count_correct(outputs, samples.targets)
         return sums.cpu()
 
@@ -101,9 +101,9 @@ def evaluate(
         if ranks.control is not None:
             dist.all_reduce(sums, group=ranks.control)  # all but one add zero to a block
     losses, correct = sums.t().tolist()
-    counted = int(sum(correct)) if isinstance(architecture, CountsCorrect) else None
+    counted = int(sum(correct)) if isinstance(architecture, SupportsAccuracy) else None
     total = test.targets.numel() if isinstance(test.targets, Tensor) else len(test)
-    return Score(loss=sum(losses) / len(test), correct=counted, total=total)
+    return EvaluationResult(loss=sum(losses) / len(test), correct=counted, total=total)
 
 
 @contextmanager

@@ -19,16 +19,16 @@ import torch
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Splits
 from dpbench.data.loading import load_epoch
-from dpbench.data.sharding import EpochPlan
+from dpbench.data.sharding import DistributedBatchSampler
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.training.checkpoint import Checkpoint, Progress, save_checkpoint
-from dpbench.training.evaluation import Score, evaluate
+from dpbench.training.evaluation import EvaluationResult, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
-from dpbench.training.state import StepOutcome, TrainState, time_forward
+from dpbench.training.state import StepResult, TrainState, time_forward
 
 
 class OutOfSync(DpbenchError):
@@ -81,16 +81,18 @@ class TrainingLoop:
         self.at = Progress()
         self.pace = Pace()
         """Pace since the loop began."""
-        self.score: Score | None = None
+        self.score: EvaluationResult | None = None
         """Score of the last evaluation."""
         self.began = perf_counter()
         self._line_pace = Pace()
         """Pace since the last line of the log."""
         self._gradient_norm: float | None = None
-        self._unread: list[StepOutcome] = []
-        """Outcomes of the steps since the last reading, on the device."""
+        self._unread: list[StepResult] = []
+        """Results of the steps since the last reading, on the device."""
         self._divide(())
-        self.state = TrainState(job.spec, ranks, architecture, devices, self.plan.steps)
+        self.state = TrainState(
+            job.spec, ranks, architecture, devices, self.sampler.steps_per_epoch
+        )
         self._speeds: list[float] | None = None
         """Samples per second of this rank's forward passes in the epoch, for `--balance speed`."""
         if job.spec.balance == "speed":
@@ -99,7 +101,8 @@ class TrainingLoop:
     def _divide(self, shares: Sequence[float]) -> None:
         """Set each process's share of every batch; () means equal shares."""
         self.at.shares = tuple(shares)
-        self.plan = EpochPlan(self.job.spec, len(self.splits.train), shares=shares)
+        samples = len(self.splits.train)
+        self.sampler = DistributedBatchSampler(self.job.spec, samples, shares=shares)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from `checkpoint`, which has the same spec; raises UsageError if it does not
@@ -123,49 +126,49 @@ class TrainingLoop:
         """Train the remaining epochs, or up to the last step, and evaluate at that point."""
         while self.at.epoch < self.job.spec.epochs and not self._is_stopped:
             seconds_before = self.pace.seconds
-            self._train_windows()
+            self._train_steps()
             self.state.sync_parameters()
             # The score of a part of an epoch is not compared with those of whole ones, so that a
             # resumption finds the best of them as if there had been no stop.
             self.score = None
-            if self.at.window == self.plan.steps:
+            if self.at.epoch_step == self.sampler.steps_per_epoch:
                 self._end_epoch(self.pace.seconds - seconds_before)
         if self.score is None:
             self.score = self._evaluate()
 
-    def _train_windows(self) -> None:
+    def _train_steps(self) -> None:
         """Make the steps of the rest of an epoch, up to the last step of the training."""
         at, run = self.at, self.job.run
         loader = load_epoch(
             self.splits.train,
-            self.plan,
+            self.sampler,
             epoch=at.epoch,
-            first_window=at.window,
+            first_step=at.epoch_step,
             process=self.ranks.rank,
             device=self.devices[0],
             prefetch=run.prefetch,
         )
-        with closing(loader) as windows:
+        with closing(loader) as steps:
             begun, waited = perf_counter(), 0.0
-            for window in windows:
-                outcome = self.state.step(window, at.step)
-                self._unread.append(outcome)
-                samples = self.plan.samples_before(at.window + 1)
-                samples -= self.plan.samples_before(at.window)
+            for batches in steps:
+                result = self.state.step(batches, at.step)
+                self._unread.append(result)
+                samples = self.sampler.samples_before(at.epoch_step + 1)
+                samples -= self.sampler.samples_before(at.epoch_step)
                 at.step += 1
-                at.window += 1
-                at.skipped_steps += outcome.skipped
-                is_over = at.window == self.plan.steps
+                at.epoch_step += 1
+                at.skipped_steps += result.skipped
+                is_over = at.epoch_step == self.sampler.steps_per_epoch
                 line_is_due = at.step % run.log_interval == 0
                 is_saved = self._is_stopped or is_due(run.checkpoint_every, at.step)
                 if line_is_due or is_saved or is_over:
-                    self._read_outcomes()
+                    self._read_results()
                 ended = perf_counter()
                 for pace in (self.pace, self._line_pace):
                     pace.seconds += ended - begun
-                    pace.waited_seconds += windows.waited_seconds - waited
+                    pace.waited_seconds += steps.waited_seconds - waited
                     pace.samples += samples
-                begun, waited = ended, windows.waited_seconds
+                begun, waited = ended, steps.waited_seconds
                 if line_is_due:
                     self._log_line()
                 if is_due(run.check_sync_every, at.step) and self.ranks.size > 1:
@@ -180,22 +183,22 @@ class TrainingLoop:
                 if self._is_stopped:
                     break
 
-    def _read_outcomes(self) -> None:
+    def _read_results(self) -> None:
         """Read what the steps since the last reading have left on the device, with one wait for it;
         a collective.
 
         Raises Diverged, the same on all ranks, with the first step and rank. Under float16 a loss
         may be infinite, as its step is skipped.
         """
-        outcomes, self._unread = self._unread, []
+        results, self._unread = self._unread, []
         largest = torch.nn.utils.get_total_norm(self.state.module.parameters(), math.inf)
-        norm = outcomes[-1].gradient_norm
-        values = [*(one.loss_sum for one in outcomes), largest, largest if norm is None else norm]
+        norm = results[-1].gradient_norm
+        values = [*(one.loss_sum for one in results), largest, largest if norm is None else norm]
         rows = self.ranks.gather(torch.stack([one.double() for one in values]).tolist())
         *losses, parameters, norms = zip(*rows, strict=True)
         at = self.at
-        for step, loss_sums in enumerate(losses, start=at.step - len(outcomes) + 1):
-            if not self.state.amp.scaler.is_enabled():
+        for step, loss_sums in enumerate(losses, start=at.step - len(results) + 1):
+            if not self.state.rank_model.amp.scaler.is_enabled():
                 require_finite("the loss", loss_sums, at.epoch, step)
             at.epoch_loss_sum += sum(loss_sums)
             self._line_pace.loss_sum += sum(loss_sums)
@@ -204,15 +207,15 @@ class TrainingLoop:
         self._gradient_norm = None if norm is None or not math.isfinite(norms[0]) else norms[0]
 
     def _log_line(self) -> None:
-        at, plan = self.at, self.plan
+        at, sampler = self.at, self.sampler
         pace, self._line_pace = self._line_pace, Pace()
         line = StepLine(
             epoch=at.epoch + 1,
             step=at.step,
-            processed=plan.samples_before(at.window),
-            total=plan.samples_before(plan.steps),
-            rank_processed=plan.samples_before(at.window, process=0),
-            rank_total=plan.samples_before(plan.steps, process=0),
+            processed=sampler.samples_before(at.epoch_step),
+            total=sampler.samples_before(sampler.steps_per_epoch),
+            rank_processed=sampler.samples_before(at.epoch_step, process=0),
+            rank_total=sampler.samples_before(sampler.steps_per_epoch, process=0),
             loss=pace.loss_sum / pace.samples,
             learning_rate=self.state.learning_rate,
             samples_per_second=pace.samples / pace.seconds,
@@ -231,13 +234,13 @@ class TrainingLoop:
         best = score is not None and score.improves(at.best_metric)
         if score is not None and best:
             at.best_metric = score.metric
-        loss = at.epoch_loss_sum / self.plan.samples_before(self.plan.steps)
+        loss = at.epoch_loss_sum / self.sampler.samples_before(self.sampler.steps_per_epoch)
         if self._speeds is not None:
             # The median leaves out the first passes, which include set-up.
             speeds = self.ranks.gather(median(self._speeds))
             self._speeds.clear()
             self._divide([speed / sum(speeds) for speed in speeds])
-        at.epoch, at.window = at.epoch + 1, 0
+        at.epoch, at.epoch_step = at.epoch + 1, 0
         at.final_loss, at.epoch_loss_sum = loss, 0.0
         checkpoint = self._save(best=best)
         line = EpochLine(
@@ -256,7 +259,7 @@ class TrainingLoop:
         )
         self.log(line)
 
-    def _evaluate(self) -> Score | None:
+    def _evaluate(self) -> EvaluationResult | None:
         """The score of the model; None without evaluation."""
         if self.job.run.evaluation == "off":
             return None

@@ -149,8 +149,9 @@ def _resumption(job: TrainingJob, checkpoint: Checkpoint | None) -> str:
 
 def _started(loop: TrainingLoop) -> Started:
     """The Started event of a training; a collective."""
-    spec, plan, ranks = loop.job.spec, loop.plan, loop.ranks
-    own = [socket.gethostname(), os.getpid(), plan.samples_before(plan.steps, ranks.rank)]
+    spec, sampler, ranks = loop.job.spec, loop.sampler, loop.ranks
+    steps = sampler.steps_per_epoch
+    own = [socket.gethostname(), os.getpid(), sampler.samples_before(steps, ranks.rank)]
     hosts, pids, samples = zip(*ranks.gather(own), strict=True)
     trained = (p.numel() for p in loop.state.module.parameters() if p.requires_grad)
     return Started(
@@ -160,9 +161,9 @@ def _started(loop: TrainingLoop) -> Started:
         pids=pids,
         devices=spec.devices,
         samples_per_rank=samples,
-        train_samples=plan.samples_before(plan.steps),
+        train_samples=sampler.samples_before(steps),
         effective_batch_size=spec.effective_batch_size,
-        steps_per_epoch=plan.steps,
+        steps_per_epoch=steps,
         parameters=sum(trained),
         epoch=loop.at.epoch + 1,
         step=loop.at.step,
@@ -189,8 +190,8 @@ def _finished(loop: TrainingLoop) -> Finished:
                 "rank 0's; --check-sync-every finds the step"
             )
     loss = at.final_loss
-    if loss is None or at.window:  # stopped within an epoch
-        loss = at.epoch_loss_sum / loop.plan.samples_before(at.window)
+    if loss is None or at.epoch_step:  # stopped within an epoch
+        loss = at.epoch_loss_sum / loop.sampler.samples_before(at.epoch_step)
     mine = Finished(
         final_loss=loss,
         epochs=at.epoch,

@@ -37,7 +37,7 @@ RunStatus = Literal["running", "completed", "failed", "interrupted"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
+class RunStart:
     """The beginning or a resumption of a training."""
 
     command: tuple[str, ...]
@@ -48,12 +48,12 @@ class Start:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunHeader:
+class RunManifest:
     """The content of run.json."""
 
     spec: TrainingSpec
     run: TrainingRun
-    starts: tuple[Start, ...]
+    starts: tuple[RunStart, ...]
     """The first one, and each resumption."""
     status: RunStatus
     reason: str | None = None
@@ -63,9 +63,9 @@ class RunHeader:
 class RunFolder:
     """A run folder that exists. One process at a time appends to its log."""
 
-    def __init__(self, path: Path, header: RunHeader) -> None:
+    def __init__(self, path: Path, manifest: RunManifest) -> None:
         self.path = path
-        self.header = header
+        self.manifest = manifest
         self.checkpoints = path / CHECKPOINTS
         self._log: LineWriter | None = None
 
@@ -75,7 +75,7 @@ class RunFolder:
         made."""
         require_new_run(path)
         make_folder(path, LOG_FILE)
-        return cls(path, RunHeader(spec=spec, run=run, starts=(), status="running"))
+        return cls(path, RunManifest(spec=spec, run=run, starts=(), status="running"))
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -85,9 +85,9 @@ class RunFolder:
         if not os.path.lexists(file):
             missing = "does not exist" if not path.exists() else f"has no {RUN_FILE}"
             raise StoreError(f"{path} {missing}; expected a run folder of dpbench train")
-        header = read_versioned(file, RunHeader)
+        manifest = read_versioned(file, RunManifest)
         folder_inside(path, CHECKPOINTS)
-        return cls(path, header)
+        return cls(path, manifest)
 
     def begin(
         self,
@@ -106,20 +106,22 @@ class RunFolder:
             raise StoreError(f"cannot write into {self.path}: {error.strerror}") from None
         finally:
             self.close()  # rank 0 opens it again, which may be another process
-        start = Start(
+        start = RunStart(
             command=tuple(command),
             environment=environment,
             started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
-        self.header = replace(self.header, spec=spec, run=run, starts=(*self.header.starts, start))
+        self.manifest = replace(
+            self.manifest, spec=spec, run=run, starts=(*self.manifest.starts, start)
+        )
         self.set_status("running")
 
     def set_status(self, status: RunStatus, reason: str | None = None) -> None:
         """Write run.json again, atomically; raises StoreError if it cannot be written."""
-        self.header = replace(self.header, status=status, reason=reason)
+        self.manifest = replace(self.manifest, status=status, reason=reason)
         file = self.path / RUN_FILE
         try:
-            write_versioned(file, self.header)
+            write_versioned(file, self.manifest)
         except OSError as error:
             raise StoreError(f"cannot write {file}: {error.strerror}") from None
 

@@ -14,27 +14,21 @@ from dpbench.architecture import Architecture
 from dpbench.data.batch import sample_count
 from dpbench.data.loading import Batch
 from dpbench.errors import UsageError
-from dpbench.measure.device import AmpState, random_states, set_random_states, synchronize
-from dpbench.measure.implementations import wrap
+from dpbench.measure.device import random_states, set_random_states, synchronize
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import (
-    accumulate_gradients,
-    build_optimizer,
-    clip_gradients,
-    compile_module,
-    loss_of,
-)
+from dpbench.measure.rank_model import build_module, build_rank_model, clip_gradients
+from dpbench.measure.step import accumulate_gradients
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.checkpoint import Checkpoint
 
 
-class StepOutcome(NamedTuple):
+class StepResult(NamedTuple):
     """Results of a step; tensors stay on the device, to be read later."""
 
     loss_sum: Tensor
-    """Sum of the loss over this rank's samples of the window; float64, 0-dimensional."""
+    """Sum of the loss over this rank's samples of the step; float64, 0-dimensional."""
     gradient_norm: Tensor | None
     """Gradient norm before clipping; None without clipping."""
     skipped: bool = False
@@ -63,49 +57,43 @@ class TrainState:
         self._steps_per_epoch = steps_per_epoch
         self.learning_rate = spec.learning_rate
         """Learning rate of the last step."""
-        self._loss = loss_of(architecture, spec.workload)
         self._local = IMPLEMENTATIONS[spec.implementation].averages_parameters
-        torch.manual_seed(spec.workload.seed)
-        self.module = compile_module(architecture.build_model().to(devices[0]), spec.workload)
-        self.model = wrap(self.module, spec, ranks.rank)
-        torch.manual_seed(spec.workload.seed + 1 + ranks.rank)
-        self.optimizer = self.model.optimizer(build_optimizer(self.module, spec))
-        group = dist.group.WORLD if self._local else None
-        self.amp = AmpState(devices[0], spec.workload.dtype, group)
+        self.module = build_module(architecture, spec.workload, devices[0])
+        self.rank_model = build_rank_model(self.module, architecture, spec, ranks.rank, devices[0])
 
-    def step(self, batches: Sequence[Batch], number: int) -> StepOutcome:
-        """Make optimizer step `number`, counted from 0, on the micro-batches of a window, with one
-        reduction in the last."""
+    def step(self, batches: Sequence[Batch], number: int) -> StepResult:
+        """Make optimizer step `number`, counted from 0, on its micro-batches, with one reduction in
+        the last."""
         self.learning_rate = learning_rate(self.spec, number, self._steps_per_epoch)
-        for group in self.optimizer.param_groups:
+        optimizer, scaler = self.rank_model.optimizer, self.rank_model.amp.scaler
+        for group in optimizer.param_groups:
             group["lr"] = self.learning_rate
-        self.optimizer.zero_grad()
+        optimizer.zero_grad()
         loss_sum = torch.zeros((), dtype=torch.float64, device=self._devices[0])
-        losses = accumulate_gradients(self.model, self._loss, batches, len(batches), self.amp)
+        losses = accumulate_gradients(self.rank_model, batches, len(batches))
         for batch, loss in zip(batches, losses, strict=True):
             loss_sum += loss.double() * batch.samples
-        scaler = self.amp.scaler
-        scaler.unscale_(self.optimizer)
+        scaler.unscale_(optimizer)
         norm = None
         if self.spec.max_norm is not None:  # after the reduction, once per step
-            norm = clip_gradients(self.optimizer, self.spec.max_norm)
+            norm = clip_gradients(optimizer, self.spec.max_norm)
         scale = scaler.get_scale()
-        self.amp.step(self.optimizer)
-        self.model.after_step(number + 1)
+        self.rank_model.amp.step(optimizer)
+        self.rank_model.model.after_step(number + 1)
         # The scale falls if a gradient overflowed and the step was skipped.
-        return StepOutcome(loss_sum, norm, skipped=scaler.get_scale() < scale)
+        return StepResult(loss_sum, norm, skipped=scaler.get_scale() < scale)
 
     def sync_parameters(self) -> None:
         """Make all ranks one model: average parameters that each rank trained alone, and take rank
         0's buffers, which ranks that average gradients have each filled from their own samples."""
-        self.model.sync_parameters()
+        self.rank_model.model.sync_parameters()
         if not self._local and self._ranks.size > 1:
             assert dist.group.WORLD is not None
             broadcast_coalesced(self.module.buffers(), dist.group.WORLD)
 
     def to_checkpoint(self) -> dict[str, Any] | None:
         """This object's fields of a Checkpoint, with live tensors; None on ranks other than 0."""
-        optimizer = self.optimizer.state_dict()
+        optimizer = self.rank_model.optimizer.state_dict()
         optimizers = self._ranks.gather_on_first(optimizer) if self._local else [optimizer]
         states = self._ranks.gather_on_first(random_states(*self._devices))
         if optimizers is None or states is None:
@@ -113,7 +101,7 @@ class TrainState:
         return {
             "model": dict(self.module.state_dict()),
             "optimizers": optimizers,
-            "scaler": self.amp.scaler.state_dict() or None,
+            "scaler": self.rank_model.amp.scaler.state_dict() or None,
             "random_states": states,
         }
 
@@ -125,11 +113,12 @@ class TrainState:
         try:
             self.module.load_state_dict(checkpoint.model)
             saved = checkpoint.optimizers[self._ranks.rank if self._local else 0]
-            pairs = zip(self.optimizer.param_groups, saved["param_groups"], strict=True)
+            optimizer = self.rank_model.optimizer
+            pairs = zip(optimizer.param_groups, saved["param_groups"], strict=True)
             options = [{**now, "params": before["params"]} for now, before in pairs]
-            self.optimizer.load_state_dict({"state": saved["state"], "param_groups": options})
+            optimizer.load_state_dict({"state": saved["state"], "param_groups": options})
             if checkpoint.scaler is not None:
-                self.amp.scaler.load_state_dict(checkpoint.scaler)
+                self.rank_model.amp.scaler.load_state_dict(checkpoint.scaler)
             set_random_states(checkpoint.random_states[self._ranks.rank])
         except Exception as error:  # an unexpected part of a file may raise any
             reason = " ".join(str(error).split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from dpbench.analysis.comparisons.matching import Matched, Side, match
@@ -14,6 +14,7 @@ from dpbench.records.trial import (
     Phases,
     RankMeasurement,
     Status,
+    Timing,
     TrialRecord,
     Verification,
     Window,
@@ -76,18 +77,28 @@ def rank(number: int, timed: Window, **changes: Any) -> RankMeasurement:
 
 
 def record(spec: TrialSpec, ranks: Sequence[RankMeasurement] = (), **changes: Any) -> TrialRecord:
+    """`changes` are fields of the record, of its timing, or of all its ranks."""
     values: dict[str, Any] = {
         "trial": spec,
         "environment_ids": ("e0",),
-        "started_utc": "2025-01-01T00:00:00.000Z",
-        "duration_seconds": 1.0,
         "status": Status.COMPLETED if ranks else Status.FAILED,
-        "item": "images",
-        "ranks": tuple(ranks),
     }
     if changes.get("verification") is WRONG:
         values["status"] = Status.WRONG_GRADIENTS
-    return TrialRecord(**{**values, **changes})
+    changes = {
+        "started_utc": "2025-01-01T00:00:00.000Z",
+        "duration_seconds": 1.0,
+        "item": "images",
+        **changes,
+    }
+
+    def changed(kind: Any) -> dict[str, Any]:
+        names = {field.name for field in fields(kind)}
+        return {name: changes.pop(name) for name in [*changes] if name in names}
+
+    timing, of_ranks = Timing(**changed(Timing)), changed(RankMeasurement)
+    values["ranks"] = tuple(replace(one, **of_ranks) for one in ranks)
+    return TrialRecord(**{**values, "timing": timing, **changes})
 
 
 def two_ranks(**changes: Any) -> TrialRecord:

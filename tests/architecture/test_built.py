@@ -133,7 +133,7 @@ def test_a_classifier_has_the_size_that_its_options_say(
     logits = made.build_model()(images)
     assert (images.shape, logits.shape) == ((3, 3, side, side), (3, classes))
     assert (made.name, made.item) == ("torchvision:small", "images")
-    assert isinstance(made, architecture.CountsCorrect)
+    assert isinstance(made, architecture.SupportsAccuracy)
     assert 0 <= made.count_correct(logits, targets) <= 3
 
 

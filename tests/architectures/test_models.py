@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from dpbench import architecture
-from dpbench.architecture import Architecture, CountsCorrect
+from dpbench.architecture import Architecture, SupportsAccuracy
 from dpbench.data import datasets
 from dpbench.data.batch import call
 from dpbench.measure.rank_group import RankGroup
@@ -144,9 +144,9 @@ def test_right_predictions_are_counted(
     name: str, outputs: list[Any], targets: list[Any], right: int
 ) -> None:
     made = architecture.load_architecture(name)
-    assert isinstance(made, CountsCorrect)
+    assert isinstance(made, SupportsAccuracy)
     assert made.count_correct(torch.tensor(outputs), torch.tensor(targets)) == right
-    assert not isinstance(small("tabular-numbers"), CountsCorrect)
+    assert not isinstance(small("tabular-numbers"), SupportsAccuracy)
 
 
 @pytest.mark.parametrize("name", SMALL)

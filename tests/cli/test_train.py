@@ -42,8 +42,8 @@ def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
     assert kinds == ["started", *("step", "step", "epoch") * 2, "finished", None]
     assert "host memory, largest ÷ mean of ranks" in err
     folder = RunFolder.open(Path("runs/one"))
-    assert folder.header.status == "completed"
-    assert folder.header.spec.epochs == 2
+    assert folder.manifest.status == "completed"
+    assert folder.manifest.spec.epochs == 2
     started, *_, finished = (e for e in folder.events() if isinstance(e, Started | Finished))
     assert isinstance(started, Started)
     assert isinstance(finished, Finished)
@@ -65,7 +65,7 @@ def test_a_training_that_stopped_or_was_killed_goes_on_to_the_same_model(
     options += ["--evaluate", "off"]
     whole = result(capsys, *options)
     assert result(capsys, *options, "--name", "part", "--max-steps", "4")["steps"] == 4
-    header = RunFolder.open(Path("runs/part")).header
+    header = RunFolder.open(Path("runs/part")).manifest
     assert (header.status, header.reason) == ("interrupted", "--max-steps 4")
 
     often = ("--checkpoint-every", "1")
@@ -77,7 +77,7 @@ def test_a_training_that_stopped_or_was_killed_goes_on_to_the_same_model(
         killed.communicate()
     (started,) = (e for e in RunFolder.open(folder).events() if isinstance(e, Started))
     wait_until(lambda: not any(map(is_alive, started.pids)))
-    assert RunFolder.open(folder).header.status == "running"
+    assert RunFolder.open(folder).manifest.status == "running"
 
     capsys.readouterr()
     stopped = result(capsys, *options, "--resume", "part")
@@ -107,7 +107,7 @@ def test_a_signal_ends_the_ranks_and_says_how_to_go_on(
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("dpbench: interrupted; to go on from step-0")
     folder = RunFolder.open(Path("runs/cut"))
-    assert folder.header.status == "interrupted"
+    assert folder.manifest.status == "interrupted"
     (started,) = (e for e in folder.events() if isinstance(e, Started))
     assert not any(map(is_alive, started.pids))
 
@@ -122,6 +122,6 @@ def test_a_rank_that_fails_is_one_line_with_the_cause_and_the_next_step(
     assert "what the ranks printed is in runs/broken/ranks/1; there is no checkpoint yet" in line
     _, _, again = line.partition("to begin again: dpbench train ")
     assert {"--arch", arch, "--resume", "runs/broken"} <= {*again.split()}
-    kept = RunFolder.open(Path("runs/broken")).header
+    kept = RunFolder.open(Path("runs/broken")).manifest
     assert (kept.status, (kept.reason or "").startswith(cause)) == ("failed", True)
     assert Path("runs/broken/ranks/1").is_dir()

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from dpbench.data.datasets import Dataset
-from dpbench.data.items import CollatedDataset
 from dpbench.data.loading import Batch, DeviceCopy, Prefetcher, load_epoch, loaded_by_workers
-from dpbench.data.sharding import EpochPlan
+from dpbench.data.sharding import DistributedBatchSampler
+from dpbench.data.user_dataset import UserDataset
 from dpbench.errors import DataError
 from tests.recording_cuda import GPU, GpuTensor, HostTensor, RecordingCuda, put_into_parallel
 from tests.training.jobs import training_spec
@@ -114,7 +114,7 @@ class Theirs:
 
 def taken(batches: list[torch.Tensor], workers: int, seed: int = 0) -> list[Any]:
     with loaded_by_workers(
-        CollatedDataset(Theirs()), batches, workers=workers, prefetch=2, seed=seed
+        UserDataset(Theirs()), batches, workers=workers, prefetch=2, seed=seed
     ) as answers:
         return list(answers)
 
@@ -133,7 +133,7 @@ def test_batches_come_in_their_order_with_their_samples_from_other_processes() -
 def test_an_error_comes_in_its_place_with_the_line_and_leaves_no_process() -> None:
     batches = [torch.tensor([1]), torch.tensor([12, 13]), torch.tensor([2])]
     with loaded_by_workers(
-        CollatedDataset(Theirs()), batches, workers=2, prefetch=1, seed=0
+        UserDataset(Theirs()), batches, workers=2, prefetch=1, seed=0
     ) as answers:
         next(answers)
         with pytest.raises(DataError, match=r"KeyError: 'no label for 13'.*test_loading"):
@@ -143,7 +143,7 @@ def test_an_error_comes_in_its_place_with_the_line_and_leaves_no_process() -> No
 
 def start_and_tell(answer: Connection) -> None:
     hanging = [torch.tensor([14])]
-    with loaded_by_workers(CollatedDataset(Theirs()), hanging, workers=1, prefetch=1, seed=0):
+    with loaded_by_workers(UserDataset(Theirs()), hanging, workers=1, prefetch=1, seed=0):
         answer.send(multiprocessing.active_children()[0].pid)
         time.sleep(3600)
 
@@ -164,21 +164,21 @@ DATASET = Dataset(
     inputs=torch.arange(2.0 * SAMPLES).reshape(SAMPLES, 2), targets=torch.arange(SAMPLES)
 )
 SPEC = training_spec(accumulation_steps=2)
-PLAN = EpochPlan(SPEC, SAMPLES)
+SAMPLER = DistributedBatchSampler(SPEC, SAMPLES)
 
 
 def load(epoch: int, process: int = 0, prefetch: int = 0, device: torch.device = CPU) -> Any:
     where = {"process": process, "device": device}
     return closing(
-        load_epoch(DATASET, PLAN, epoch=epoch, first_window=0, prefetch=prefetch, **where)
+        load_epoch(DATASET, SAMPLER, epoch=epoch, first_step=0, prefetch=prefetch, **where)
     )
 
 
-def values(windows: Iterable[list[Batch]]) -> list[object]:
+def values(steps: Iterable[list[Batch]]) -> list[object]:
     return [
         (batch.inputs.tolist(), batch.targets.tolist(), batch.weight, batch.samples)
-        for window in windows
-        for batch in window
+        for step in steps
+        for batch in step
     ]
 
 
@@ -188,9 +188,13 @@ def test_all_processes_together_load_every_sample_once_with_the_weights_of_the_p
 ) -> None:
     found: list[int] = []
     for process in (0, 1):
-        with load(2, process, prefetch) as windows:
-            batches = [batch for window in windows for batch in window]
-        plan = [part for number in range(PLAN.steps) for part in PLAN.window(2, number, process)]
+        with load(2, process, prefetch) as steps:
+            batches = [batch for step in steps for batch in step]
+        plan = [
+            part
+            for number in range(SAMPLER.steps_per_epoch)
+            for part in SAMPLER.step(2, number, process)
+        ]
         assert [(batch.weight, batch.samples) for batch in batches] == [
             (part.weight, len(part.indices)) for part in plan
         ]
@@ -205,6 +209,6 @@ def test_all_processes_together_load_every_sample_once_with_the_weights_of_the_p
 def test_on_a_gpu_the_batches_are_the_same(prefetch: int) -> None:
     device = torch.device("cuda", 0)
     with load(0) as plain, load(0, prefetch=prefetch, device=device) as copied:
-        windows = list(copied)
-        assert all(batch.inputs.device == device for w in windows for batch in w)
-        assert values(windows) == values(plain)
+        steps = list(copied)
+        assert all(batch.inputs.device == device for step in steps for batch in step)
+        assert values(steps) == values(plain)

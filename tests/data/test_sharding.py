@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dpbench.data.sharding import (
     BalancedSampler,
-    EpochPlan,
-    MicroBatch,
+    BatchIndices,
+    DistributedBatchSampler,
     SampleOrder,
     global_batches,
 )
@@ -120,73 +120,76 @@ def test_arguments_that_cannot_be_are_refused() -> None:
         BalancedSampler(10, rank=0, world_size=2).set_epoch(-1)
 
 
-Window = list[tuple[MicroBatch, ...]]
+Step = list[tuple[BatchIndices, ...]]
 """The micro-batches of each process."""
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[TrainingSpec, EpochPlan, int]:
+def plans(draw: st.DrawFn) -> tuple[TrainingSpec, DistributedBatchSampler, int]:
     spec = training_spec(
         seed=draw(st.integers(0, 99)),
         group_size=draw(st.integers(1, 5)),
         batch_size=draw(st.integers(1, 4)),
         accumulation_steps=draw(st.integers(1, 4)),
-        last_window=draw(st.sampled_from(["step", "drop"])),
+        last_batch=draw(st.sampled_from(["step", "drop"])),
         implementation=draw(st.sampled_from(["ddp", "ddp", "dp"])),
     )
-    least = spec.group_size if spec.last_window == "step" else spec.effective_batch_size
+    least = spec.group_size if spec.last_batch == "step" else spec.effective_batch_size
     samples = draw(st.integers(least, least + 60))
     count = spec.process_count
     shares = draw(st.just(()) | st.lists(st.floats(0.1, 10), min_size=count, max_size=count))
-    return spec, EpochPlan(spec, samples, shares=shares), samples
+    return spec, DistributedBatchSampler(spec, samples, shares=shares), samples
 
 
-def windows(spec: TrainingSpec, plan: EpochPlan, epoch: int = 0) -> list[Window]:
+def steps(spec: TrainingSpec, sampler: DistributedBatchSampler, epoch: int = 0) -> list[Step]:
     processes = range(spec.process_count)
-    return [[plan.window(epoch, n, process) for process in processes] for n in range(plan.steps)]
+    return [
+        [sampler.step(epoch, n, process) for process in processes]
+        for n in range(sampler.steps_per_epoch)
+    ]
 
 
-def micro_steps(window: Window) -> list[list[int]]:
+def micro_steps(step: Step) -> list[list[int]]:
     """The samples of all processes, micro-step by micro-step."""
-    steps = zip(*window, strict=True)
-    return [[i for part in parts for i in part.indices.tolist()] for parts in steps]
+    found = zip(*step, strict=True)
+    return [[i for part in parts for i in part.indices.tolist()] for parts in found]
 
 
 @quick
 @given(plans(), st.integers(0, 3))
-def test_an_epoch_is_its_permutation_but_for_a_dropped_window(
-    drawn: tuple[TrainingSpec, EpochPlan, int], epoch: int
+def test_an_epoch_is_its_permutation_but_for_a_dropped_step(
+    drawn: tuple[TrainingSpec, DistributedBatchSampler, int], epoch: int
 ) -> None:
-    spec, plan, samples = drawn
-    found = windows(spec, plan, epoch)
-    trained = [index for window in found for step in micro_steps(window) for index in step]
-    count = plan.samples_before(plan.steps)
+    spec, sampler, samples = drawn
+    found = steps(spec, sampler, epoch)
+    trained = [index for step in found for micro_step in micro_steps(step) for index in micro_step]
+    count = sampler.samples_before(sampler.steps_per_epoch)
     assert trained == order(samples, seed=spec.workload.seed, epoch=epoch)[:count]
-    # What is missing makes less than a window, in micro-steps.
-    most = spec.effective_batch_size + spec.group_size if spec.last_window == "drop" else 1
+    # What is missing makes less than a step, in micro-steps.
+    most = spec.effective_batch_size + spec.group_size if spec.last_batch == "drop" else 1
     assert 0 <= samples - count < most
-    for process, number in ((0, 1), (spec.process_count - 1, plan.steps)):
-        dealt = sum(len(part.indices) for window in found[:number] for part in window[process])
-        assert plan.samples_before(number, process) == dealt
+    for process, number in ((0, 1), (spec.process_count - 1, sampler.steps_per_epoch)):
+        dealt = sum(len(part.indices) for step in found[:number] for part in step[process])
+        assert sampler.samples_before(number, process) == dealt
 
 
 @quick
 @given(plans())
 def test_every_process_has_samples_in_every_micro_step_weighted_by_their_number(
-    drawn: tuple[TrainingSpec, EpochPlan, int],
+    drawn: tuple[TrainingSpec, DistributedBatchSampler, int],
 ) -> None:
-    spec, plan, _ = drawn
-    found = windows(spec, plan)
-    for number, window in enumerate(found):
-        parts = [part for process in window for part in process]
+    spec, sampler, _ = drawn
+    found = steps(spec, sampler)
+    for number, step in enumerate(found):
+        parts = [part for process in step for part in process]
         assert all(len(part.indices) >= 1 for part in parts)
-        assert len({len(process) for process in window}) == 1
-        is_full = len(window[0]) == spec.accumulation_steps
-        assert is_full or (number == plan.steps - 1 and spec.last_window == "step")
+        assert len({len(process) for process in step}) == 1
+        is_full = len(step[0]) == spec.accumulation_steps
+        assert is_full or (number == sampler.steps_per_epoch - 1 and spec.last_batch == "step")
         assert sum(part.weight for part in parts) == pytest.approx(spec.process_count, rel=1e-12)
         per_sample = [part.weight / len(part.indices) for part in parts]
         assert per_sample == pytest.approx([per_sample[0]] * len(parts), rel=1e-12)
-    sizes = [len(step) for window in found for step in micro_steps(window)]
+    sizes = [len(micro_step) for step in found for micro_step in micro_steps(step)]
     batch = spec.global_batch_size
     assert set(sizes[:-1]) <= {batch}
     assert spec.group_size <= sizes[-1] < batch + spec.group_size
@@ -195,26 +198,26 @@ def test_every_process_has_samples_in_every_micro_step_weighted_by_their_number(
 def test_seven_replicas_with_batches_of_three_make_equally_many_steps() -> None:
     # Shards of 8571 and 8572 samples would make 2857 and 2858 batches of 3.
     spec = training_spec(group_size=7, batch_size=3)
-    plan = EpochPlan(spec, 60_000)
-    assert plan.steps == 2857
-    last = [plan.window(0, 2856, process)[0] for process in range(7)]
+    sampler = DistributedBatchSampler(spec, 60_000)
+    assert sampler.steps_per_epoch == 2857
+    last = [sampler.step(0, 2856, process)[0] for process in range(7)]
     # 60,000 are 2857 × 21 and 3 more: too few for 7 replicas, so they join the last 21.
     assert [len(part.indices) for part in last] == [4, 4, 4, 3, 3, 3, 3]
-    assert plan.samples_before(plan.steps) == 60_000
+    assert sampler.samples_before(sampler.steps_per_epoch) == 60_000
 
 
-def test_dropping_leaves_out_the_window_of_fewer_micro_steps_only() -> None:
-    # Micro-steps of 8, 8, 8, 8, 3: two windows of two, and one of one.
-    spec = training_spec(accumulation_steps=2, last_window="drop")
-    plan = EpochPlan(spec, 35)
-    assert (plan.steps, plan.samples_before(plan.steps)) == (2, 32)
-    # 8, 8, 8, 3 are two whole windows, the last with fewer samples.
-    plan = EpochPlan(spec, 27)
-    assert (plan.steps, plan.samples_before(plan.steps)) == (2, 27)
+def test_dropping_leaves_out_the_step_of_fewer_micro_steps_only() -> None:
+    # Micro-steps of 8, 8, 8, 8, 3: two steps of two, and one of one.
+    spec = training_spec(accumulation_steps=2, last_batch="drop")
+    sampler = DistributedBatchSampler(spec, 35)
+    assert (sampler.steps_per_epoch, sampler.samples_before(sampler.steps_per_epoch)) == (2, 32)
+    # 8, 8, 8, 3 are two whole steps, the last with fewer samples.
+    sampler = DistributedBatchSampler(spec, 27)
+    assert (sampler.steps_per_epoch, sampler.samples_before(sampler.steps_per_epoch)) == (2, 27)
 
 
 def test_too_few_samples_are_data_errors_with_the_numbers() -> None:
     with pytest.raises(DataError, match="got 3 training samples for 4 replicas; expected at"):
-        EpochPlan(training_spec(group_size=4), 3)
-    with pytest.raises(DataError, match="got 2 micro-steps an epoch for 3 in a window; to drop"):
-        EpochPlan(training_spec(accumulation_steps=3, last_window="drop"), 16)
+        DistributedBatchSampler(training_spec(group_size=4), 3)
+    with pytest.raises(DataError, match="got 2 micro-steps an epoch for 3 in a step; to drop"):
+        DistributedBatchSampler(training_spec(accumulation_steps=3, last_batch="drop"), 16)

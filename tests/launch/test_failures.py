@@ -21,11 +21,10 @@ from dpbench.launch.failures import (
     failure_of_hang,
     outcome_of_failures,
 )
-from dpbench.launch.outcome import outcome_of_reports
+from dpbench.launch.outcome import outcome_of_ranks
 from dpbench.launch.rank_process import main_thread_stack, stack_path
 from dpbench.measure import device
-from dpbench.measure.trial import RankReport
-from dpbench.records.trial import Status, Verification
+from dpbench.records.trial import RankMeasurement, Status, Verification, worst_proof
 from tests.analysis.builders import PASSED, WRONG, rank, window
 from tests.builders import trial_spec
 from tests.recording_cuda import GPU, RecordingCuda
@@ -164,23 +163,20 @@ def test_lack_of_memory_on_a_gpu_gives_the_peak_there(monkeypatch: pytest.Monkey
     assert re.search(r"its peak was 3 GiB on cuda:1 and \d[\d.]* [MG]iB on the host; take", words)
 
 
-def report(
+def measured(
     number: int = 0,
     losses: Sequence[float] = (2.0, 1.5, 1.0),
     checksum: str = "same",
     proof: Verification = PASSED,
-) -> RankReport:
+) -> RankMeasurement:
     timed = window((0.1,) * len(losses), 12, losses)
-    measured = rank(number, timed, final_checksum=checksum) if proof.passed else None
-    return RankReport(item="images", items_per_sample=1, verification=proof, measurement=measured)
+    return rank(number, timed, final_checksum=checksum, verification=proof)
 
 
 def test_ranks_that_agree_are_a_completed_trial_with_all_they_measured() -> None:
-    outcome = outcome_of_reports(trial_spec(), [report(0), report(1)])
+    outcome = outcome_of_ranks(trial_spec(), [measured(0), measured(1)])
     assert (outcome.status, outcome.reason) == (Status.COMPLETED, None)
     assert [rank.rank for rank in outcome.ranks] == [0, 1]
-    assert (outcome.item, outcome.items_per_sample) == ("images", 1)
-    assert outcome.verification == PASSED
 
 
 @pytest.mark.parametrize(
@@ -191,7 +187,7 @@ def test_a_loss_that_is_not_finite_is_a_divergence_from_that_step_on(
 ) -> None:
     losses = [2.0, 1.5, 1.0]
     losses[position] = bad
-    outcome = outcome_of_reports(trial_spec(), [report(0), report(1, losses)])
+    outcome = outcome_of_ranks(trial_spec(), [measured(0), measured(1, losses)])
     assert outcome.status is Status.DIVERGED
     assert outcome.reason == f"the loss is not finite at timed step {named}"
     assert len(outcome.ranks) == 2  # what was measured is kept
@@ -211,14 +207,14 @@ def test_replicas_that_ended_apart_had_wrong_gradients_unless_they_are_independe
     implementation: str, backend: str, status: Status, reason: str | None
 ) -> None:
     trial = trial_spec(implementation=implementation, backend=backend)
-    outcome = outcome_of_reports(trial, [report(0, checksum="a"), report(1, checksum="b")])
+    outcome = outcome_of_ranks(trial, [measured(0, checksum="a"), measured(1, checksum="b")])
     assert (outcome.status, outcome.reason) == (status, reason)
 
 
 def test_the_worst_proof_of_all_ranks_is_that_of_the_trial() -> None:
-    reports = [report(number, proof=proof) for number, proof in enumerate((PASSED, WRONG, PASSED))]
-    outcome = outcome_of_reports(trial_spec(group_size=3), reports)
-    assert outcome.verification == WRONG
+    ranks = [measured(number, proof=proof) for number, proof in enumerate((PASSED, WRONG, PASSED))]
+    outcome = outcome_of_ranks(trial_spec(group_size=3), ranks)
+    assert worst_proof(outcome.ranks) == WRONG
     assert outcome.status is Status.WRONG_GRADIENTS
     words = "gradients differ from one process by 0.25 relative (tolerance 1e-06), worst in conv1.w"
     assert (outcome.reason or "").startswith(words)

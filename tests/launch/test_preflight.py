@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
-from dpbench.measure.try_out import Tried
+from dpbench.measure.try_out import TryOutResult
 
 MODELS = """
 import os, threading, time, torch
@@ -37,7 +37,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def tried(arch: str, dataset: str | None = None) -> Tried:
+def tried(arch: str, dataset: str | None = None) -> TryOutResult:
     return preflight(arch, dataset=dataset, seed=0)
 
 

@@ -16,7 +16,8 @@ from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import Outcome
-from dpbench.launch.script import replaced_arguments, variables
+from dpbench.launch.script import variables
+from dpbench.measure.script.watching import replaced_arguments
 from dpbench.records.trial import HostLoad, Status
 from tests.analysis.builders import record
 from tests.builders import script_trial
@@ -48,8 +49,8 @@ def test_a_script_is_measured_as_it_is_without_averaging_and_on_a_kept_batch(
 ) -> None:
     outcome = run("--workers", "1", "--micro-steps", "2", "--samples", "6400")
     assert outcome.status is Status.COMPLETED, outcome.reason
-    assert outcome.item == "samples"
     for rank in outcome.ranks:
+        assert rank.item == "samples"
         assert rank.without_sync is not None
         assert rank.cached is not None
         assert rank.script is not None

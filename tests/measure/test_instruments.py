@@ -15,6 +15,7 @@ from dpbench.measure import device, instruments, window
 from dpbench.measure.implementations import Plain
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.rank_model import RankModel
 from dpbench.measure.step import LoadBatch, Trainer
 from dpbench.records.trial import GradientTrace
 from tests.launch.faulty import Healthy
@@ -73,18 +74,20 @@ SAMPLES = Dataset(inputs=torch.ones(8, 4), targets=torch.ones(8, 2))
 
 def trainer(module: nn.Module, load: LoadBatch = SAMPLES.select) -> Trainer:
     sgd = torch.optim.SGD(module.parameters(), lr=0.1)
-    return Trainer(Plain(module), sgd, Healthy().loss, load)
+    own = RankModel(module=module, model=Plain(module), optimizer=sgd, loss=Healthy().loss)
+    return Trainer(own, load)
 
 
 def slow_trainer(clock: Clock) -> Trainer:
     """256 s for data, 1 s to zero gradients, 32 s more of waiting in backward, 64 s to change
     parameters, and 128 s after a step with synchronization."""
     slow = trainer(TwoLayers(clock), clock.taking(256, SAMPLES.select))
+    optimizer, model = slow.rank_model.optimizer, slow.rank_model.model
     for owner, name, seconds in (
-        (slow.optimizer, "zero_grad", 1),
-        (slow.model, "backward", 32),
-        (slow.optimizer, "step", 64),
-        (slow.model, "after_step", 128),
+        (optimizer, "zero_grad", 1),
+        (model, "backward", 32),
+        (optimizer, "step", 64),
+        (model, "after_step", 128),
     ):
         setattr(owner, name, clock.taking(seconds, getattr(owner, name)))
     return slow
@@ -106,8 +109,7 @@ def test_every_gradient_is_noted_when_it_is_ready(clock: Clock) -> None:
     """1 s of zeroing, 256 s of data, 4 s forward; 8 s; 16 s; 32 s until backward ends; 64 s of
     optimizer and 128 s after it."""
     training = slow_trainer(clock)
-    module = training.model.module
-    assert trace_gradients(training, module, [[torch.arange(4)]] * 2, CPU, ALONE) == GradientTrace(
+    assert trace_gradients(training, [[torch.arange(4)]] * 2, CPU, ALONE) == GradientTrace(
         parameters=("first.weight", "first.bias", "second.weight"),
         gradient_bytes=(48, 12, 24),
         ready_seconds=((285.0, 285.0, 269.0),) * 2,
@@ -141,7 +143,7 @@ class Odd(nn.Module):
 def test_parameters_count_once_and_only_if_every_step_gives_them_a_gradient() -> None:
     """The sparse gradient of one row counts as the whole table: 10 × 2 × 4 bytes."""
     module = Odd()
-    found = trace_gradients(trainer(module), module, [[torch.arange(4)]] * 2, CPU, ALONE)
+    found = trace_gradients(trainer(module), [[torch.arange(4)]] * 2, CPU, ALONE)
     assert found is not None
     assert dict(zip(found.parameters, found.gradient_bytes, strict=True)) == {
         "table.weight": 80,

@@ -11,7 +11,8 @@ import torch
 
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import Plain
-from dpbench.measure.step import Trainer, build_optimizer, compile_module, loss_of
+from dpbench.measure.rank_model import RankModel, build_optimizer, compile_module, loss_of
+from dpbench.measure.step import Trainer
 from dpbench.specs.workload import OPTIMIZERS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
@@ -33,8 +34,13 @@ def samples() -> Dataset:
 
 
 def trainer(module: torch.nn.Module, dataset: Dataset, weight: float = 1.0) -> Trainer:
-    sgd = torch.optim.SGD(module.parameters(), lr=RATE)
-    return Trainer(Plain(module, weight), sgd, Healthy().loss, dataset.select)
+    return trainer_of(Plain(module, weight), dataset)
+
+
+def trainer_of(model: Any, dataset: Dataset) -> Trainer:
+    sgd = torch.optim.SGD(model.module.parameters(), lr=RATE)
+    own = RankModel(module=model.module, model=model, optimizer=sgd, loss=Healthy().loss)
+    return Trainer(own, dataset.select)
 
 
 def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
@@ -93,8 +99,7 @@ def test_gradients_are_reduced_in_the_last_micro_step_or_not_at_all(
 ) -> None:
     plain = Plain(model())
     recorded = Mock(wraps=plain, module=plain.module, loss_weight=1.0)
-    sgd = torch.optim.SGD(plain.module.parameters(), lr=RATE)
-    Trainer(recorded, sgd, Healthy().loss, samples().select).step([torch.arange(2)] * 3, sync=sync)
+    trainer_of(recorded, samples()).step([torch.arange(2)] * 3, sync=sync)
     parts = ("no_sync", "without_sync", "forward", "backward", "after_step")
     assert [name for name, _, _ in recorded.method_calls if name in parts] == expected
 

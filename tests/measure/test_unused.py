@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from dpbench.measure.implementations import wrap
-from dpbench.measure.step import Trainer, build_optimizer
+from dpbench.measure.rank_model import RankModel, build_optimizer
+from dpbench.measure.step import Trainer
 from dpbench.measure.unused import UnusedParameters, unused_parameters_named
 from tests.builders import trial_spec
 from tests.measure.implementations.architectures import Frozen
@@ -31,7 +32,8 @@ def message(rank: int, implementation: str) -> str:
     module = architecture.build_model()
     model = wrap(module, trial, rank)
     optimizer = model.optimizer(build_optimizer(module, trial))
-    trainer = Trainer(model, optimizer, architecture.loss, samples(architecture).select)
+    own = RankModel(module=module, model=model, optimizer=optimizer, loss=architecture.loss)
+    trainer = Trainer(own, samples(architecture).select)
 
     def train() -> None:
         for _ in range(3):

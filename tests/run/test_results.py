@@ -138,7 +138,7 @@ def test_list_results_has_a_row_for_each_folder_the_latest_first(
     assert rows[0]["status"] == "collectives"
     assert (rows[1]["folder"], rows[1]["rows"], rows[1]["status"]) == ("results/one", 3, "finished")
     first = (folders / "one" / "trials.jsonl").read_text().splitlines()[0]
-    assert rows[1]["started_utc"] == json.loads(first)["started_utc"], "not a file's time"
+    assert rows[1]["started_utc"] == json.loads(first)["timing"]["started_utc"], "not a file's time"
     os.utime(folders / "zero" / "trials.jsonl")  # as --resume does
     assert run(["list", "results", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["folder"] == "results/zero"

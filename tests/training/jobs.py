@@ -81,7 +81,7 @@ def checkpoint(step: int = 7, **changes: Any) -> Checkpoint:
     module, optimizer = trained()
     made = Checkpoint(
         spec=training_spec(),
-        progress=Progress(epoch=1, window=2, step=step, best_metric=0.75, epoch_loss_sum=1.5),
+        progress=Progress(epoch=1, epoch_step=2, step=step, best_metric=0.75, epoch_loss_sum=1.5),
         model=module.state_dict(),
         optimizers=[optimizer.state_dict()],
         scaler=None,
@@ -169,7 +169,7 @@ class Counting(Single):
 
 
 class NanOnRankOne(Counting):
-    """In the second epoch's second window."""
+    """In the second epoch's second step."""
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         loss = super().loss(outputs, targets)

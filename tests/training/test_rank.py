@@ -13,7 +13,7 @@ import torch
 
 from dpbench.architecture import load_architecture
 from dpbench.data import datasets
-from dpbench.data.sharding import EpochPlan
+from dpbench.data.sharding import DistributedBatchSampler
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, from_bytes, save_checkpoint, to_bytes
@@ -106,7 +106,7 @@ def train_all(
 
 
 def exact(**changes: Any) -> Case:
-    """Float64 and SGD, in windows of 4 and of 2 micro-steps, the last of 6 samples."""
+    """Float64 and SGD, in steps of 4 and of 2 micro-steps, the last of 6 samples."""
     values = {"accumulation_steps": 4, "epochs": 3, "gamma": 0.5, **changes}
     return Case(training_spec(**values))
 
@@ -123,7 +123,7 @@ CASES = {
     "exact local-sgd": exact(implementation="local-sgd", accumulation_steps=1),
     "exact ddp-sharded": exact(implementation="ddp-sharded", max_norm=0.05),
     "exact clipped": exact(max_norm=0.05),
-    "exact dropped": exact(last_window="drop"),
+    "exact dropped": exact(last_batch="drop"),
     "ddp": resumed(4, optimizer="adadelta", learning_rate=1.0),
     "ddp accumulated": resumed(
         8,
@@ -162,7 +162,7 @@ def gloo(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 def loop_by_hand(spec: TrainingSpec) -> dict[str, torch.Tensor]:
-    """One process on the union of the samples of every window, without a line of ours but for
+    """One process on the union of the samples of every step, without a line of ours but for
     which they are."""
     architecture = load_architecture(spec.workload.architecture)
     samples = datasets.load_splits(
@@ -172,10 +172,10 @@ def loop_by_hand(spec: TrainingSpec) -> dict[str, torch.Tensor]:
     module = architecture.build_model()
     optimizer = torch.optim.SGD(module.parameters(), lr=spec.learning_rate)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=spec.gamma)
-    plan = EpochPlan(spec, len(samples))
+    sampler = DistributedBatchSampler(spec, len(samples))
     for epoch in range(spec.epochs):
-        for number in range(plan.steps):
-            parts = [part for p in range(2) for part in plan.window(epoch, number, p)]
+        for number in range(sampler.steps_per_epoch):
+            parts = [part for p in range(2) for part in sampler.step(epoch, number, p)]
             union = torch.cat([part.indices for part in parts])
             optimizer.zero_grad()
             architecture.loss(module(samples.inputs[union]), samples.targets[union]).backward()

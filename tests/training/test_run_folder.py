@@ -26,12 +26,12 @@ def made(path: Path) -> RunFolder:
 def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:
     folder = made(tmp_path / "runs" / "one")
     again = RunFolder.open(folder.path)
-    assert again.header == folder.header
-    assert again.header.spec == SPEC
-    assert again.header.run == RUN
-    (start,) = again.header.starts
+    assert again.manifest == folder.manifest
+    assert again.manifest.spec == SPEC
+    assert again.manifest.run == RUN
+    (start,) = again.manifest.starts
     assert (start.command, start.environment) == (("train", "--epochs", "2"), HERE)
-    assert again.header.status == "running"
+    assert again.manifest.status == "running"
     assert again.checkpoints.is_dir()
     assert again.events() == ()
 
@@ -45,14 +45,14 @@ def test_a_folder_that_is_there_is_not_made_again(tmp_path: Path) -> None:
 def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) -> None:
     folder = made(tmp_path / "one")
     folder.set_status("failed", "rank 1 was killed")
-    header = RunFolder.open(folder.path).header
+    header = RunFolder.open(folder.path).manifest
     assert (header.status, header.reason) == ("failed", "rank 1 was killed")
     longer = replace(SPEC, epochs=9)
     there = replace(HERE, hostname="there")
     for place in (folder.path, folder.checkpoints):
         (place / "file.01234567.tmp").touch()  # of one that was killed
     folder.begin(longer, RUN, ["train", "--resume", "one"], there)
-    header = RunFolder.open(folder.path).header
+    header = RunFolder.open(folder.path).manifest
     assert (header.status, header.reason, header.spec) == ("running", None, longer)
     first, second = header.starts
     assert (first.environment, second.environment) == (HERE, there)
@@ -73,4 +73,4 @@ def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
     assert (first.path / RUN_FILE).read_bytes() == before
     first.close()
     second.begin(SPEC, RUN, ["train"], HERE)
-    assert len(RunFolder.open(first.path).header.starts) == 2
+    assert len(RunFolder.open(first.path).manifest.starts) == 2

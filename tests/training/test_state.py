@@ -1,4 +1,4 @@
-"""One optimizer step: one reduction a window, one cut of reduced gradients, no step on overflow."""
+"""One optimizer step: one reduction a step, one cut of reduced gradients, no step on overflow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def alone(architecture: str = "Plain", **changes: Any) -> TrainState:
     return TrainState(spec, ALONE, made, [CPU], steps_per_epoch=6)
 
 
-def window(*sizes: int) -> tuple[Batch, ...]:
+def batches_of(*sizes: int) -> tuple[Batch, ...]:
     """Micro-batches of so many samples, weighted as those of one process."""
     generator = torch.Generator().manual_seed(1)
     whole = sum(sizes)
@@ -42,21 +42,21 @@ def gradient(state: TrainState) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("sizes", [(12,), (6, 6), (5, 4, 2, 1)])
-def test_uneven_micro_batches_give_the_gradient_of_the_whole_window(sizes: tuple[int, ...]) -> None:
+def test_uneven_micro_batches_give_the_gradient_of_the_whole_step(sizes: tuple[int, ...]) -> None:
     whole, parts = alone(), alone()
-    one = whole.step(window(12), 0)
-    other = parts.step(window(*sizes), 0)
+    one = whole.step(batches_of(12), 0)
+    other = parts.step(batches_of(*sizes), 0)
     torch.testing.assert_close(gradient(parts), gradient(whole), rtol=0, atol=1e-14)
     assert float(other.loss_sum) == pytest.approx(float(one.loss_sum), rel=1e-12)
 
 
 def test_a_gradient_below_the_norm_is_left_alone_to_the_bit_and_one_above_is_cut() -> None:
     free = alone()
-    free.step(window(12), 0)
+    free.step(batches_of(12), 0)
     norm = float(gradient(free).norm())
     for limit, cut in ((norm * 1.01, False), (norm * 0.5, True)):
         clipped = alone(max_norm=limit)
-        outcome = clipped.step(window(7, 5) if cut else window(12), 0)
+        outcome = clipped.step(batches_of(7, 5) if cut else batches_of(12), 0)
         assert outcome.gradient_norm is not None
         assert float(outcome.gradient_norm) == pytest.approx(norm, rel=1e-12)  # before the cut
         if cut:
@@ -86,14 +86,14 @@ def parameters(state: TrainState) -> torch.Tensor:
 
 def test_the_forward_pass_has_the_dtype_and_the_gradients_stay_float32() -> None:
     reference = alone("Single")
-    reference.step(window(12), 0)
+    reference.step(batches_of(12), 0)
     for dtype, expected in (("bf16", torch.bfloat16), ("f16", torch.float16)):
         state = alone("Single", dtype=dtype)
         seen: list[torch.dtype] = []
         state.module.register_forward_hook(
             lambda _, __, output, seen=seen: seen.append(output.dtype)
         )
-        state.step(window(12), 0)
+        state.step(batches_of(12), 0)
         assert (seen.pop(), gradient(state).dtype) == (expected, torch.float32)
         torch.testing.assert_close(gradient(state), gradient(reference), rtol=0.05, atol=0.01)
 
@@ -105,8 +105,8 @@ def overflowing(batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
 
 def test_gradients_are_cut_in_their_true_size_under_a_loss_scale() -> None:
     state, reference = alone("Single", dtype="f16", max_norm=0.01), alone("Single")
-    reference.step(window(12), 0)
-    norm = state.step(window(12), 0).gradient_norm
+    reference.step(batches_of(12), 0)
+    norm = state.step(batches_of(12), 0).gradient_norm
     assert norm is not None
     assert float(norm) == pytest.approx(float(gradient(reference).norm()), rel=0.05)
     assert float(gradient(state).norm()) == pytest.approx(0.01, rel=1e-3)
@@ -155,11 +155,11 @@ def an_overflow_on_one_rank_leaves_the_step_out_on_all(rank: int) -> None:
         state = state_of(implementation, sync_every=sync_every, dtype="f16", max_norm=1.0)
         skipped, scales = [], []
         for number in range(4):
-            batches = window(3, 2)
+            batches = batches_of(3, 2)
             overflows = (number, rank) == (1, 1)
             outcome = state.step(overflowing(batches) if overflows else batches, number)
             skipped.append(outcome.skipped)
-            scales.append(state.amp.scaler.get_scale())
+            scales.append(state.rank_model.amp.scaler.get_scale())
         state.sync_parameters()
         assert skipped == [False, True, False, False]
         assert scales == [65536.0, 32768.0, 32768.0, 32768.0]
@@ -168,18 +168,18 @@ def an_overflow_on_one_rank_leaves_the_step_out_on_all(rank: int) -> None:
         assert all(map(math.isfinite, first))
 
 
-def a_window_is_reduced_once_however_many_micro_steps_it_has(rank: int) -> None:
-    """Each rank has other samples; local-sgd averages every second window."""
+def a_step_is_reduced_once_however_many_micro_steps_it_has(rank: int) -> None:
+    """Each rank has other samples; local-sgd averages every second step."""
     for implementation, sync_every, expected in (
         ("ddp", 1, [1, 2, 3, 4]),
         ("local-sgd", 2, [0, 1, 1, 2]),
     ):
         state, collectives, equal = state_of(implementation, sync_every=sync_every), [], []
         for number in range(4):
-            batches = window(3, 2, 1)
+            batches = batches_of(3, 2, 1)
             theirs = [replace(batch, inputs=batch.inputs + rank) for batch in batches]
             state.step(theirs, number)
-            communication = state.model.communication()
+            communication = state.rank_model.model.communication()
             assert communication is not None
             collectives.append(communication.collectives)
             first, second = everyone(parameters(state).tolist())
@@ -190,6 +190,6 @@ def a_window_is_reduced_once_however_many_micro_steps_it_has(rank: int) -> None:
 
 ON_TWO_RANKS = [
     an_overflow_on_one_rank_leaves_the_step_out_on_all,
-    a_window_is_reduced_once_however_many_micro_steps_it_has,
+    a_step_is_reduced_once_however_many_micro_steps_it_has,
 ]
 """Tests that run in the world of test_rank.py."""

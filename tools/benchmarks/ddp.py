@@ -22,6 +22,7 @@ from dpbench import architecture
 from dpbench.analysis.estimate import Estimate
 from dpbench.data import datasets
 from dpbench.measure.implementations import Plain
+from dpbench.measure.rank_model import RankModel
 from dpbench.measure.step import Trainer
 from tools.benchmarks.paired import (
     Figure,
@@ -153,6 +154,7 @@ def training_step(
     data = datasets.load_dataset("synthetic", None, loaded, seed=dist.get_rank(), samples=samples)
     model = wrap(loaded.build_model())
     optimizer = make_optimizer(model)
-    trainer = Trainer(Plain(model), optimizer, loaded.loss, data.select)
+    own = RankModel(module=model, model=Plain(model), optimizer=optimizer, loss=loaded.loss)
+    trainer = Trainer(own, data.select)
     indices = [torch.arange(samples)]
     return lambda: trainer.step(indices)

@@ -6,7 +6,7 @@ import torch
 
 from dpbench import parallel
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.model import Communication, Wrapped, device_ids
+from dpbench.measure.implementations.model import CommunicationTotals, Wrapped, device_ids
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -25,10 +25,10 @@ class OurDistributedDataParallel(Wrapped):
     counts_bytes = True
     """False with a communication hook, which does not report the bytes it sends."""
 
-    def communication(self) -> Communication | None:
+    def communication(self) -> CommunicationTotals | None:
         if not self.counts_bytes:
             return None
-        return Communication(self.module.reduced_bytes, self.module.collectives)
+        return CommunicationTotals(self.module.reduced_bytes, self.module.collectives)
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDistributedDataParallel:

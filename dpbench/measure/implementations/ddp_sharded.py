@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import Communication, Wrapped, device_ids
+from dpbench.measure.implementations.model import CommunicationTotals, Wrapped, device_ids
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -25,9 +25,9 @@ class ShardedDdp(Wrapped):
     def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
         return parallel.ShardedOptimizer(self.module, plain)
 
-    def communication(self) -> Communication | None:
+    def communication(self) -> CommunicationTotals | None:
         # An average in shares and a gathering of them move what one all-reduce moves.
-        return Communication(self.module.reduced_bytes, 2 * self.module.collectives)
+        return CommunicationTotals(self.module.reduced_bytes, 2 * self.module.collectives)
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ShardedDdp:

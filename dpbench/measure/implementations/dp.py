@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import Communication, ParallelModel, ReplicaClock
+from dpbench.measure.implementations.model import CommunicationTotals, ParallelModel, ReplicaClock
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -29,8 +29,10 @@ class OurDataParallel(ParallelModel):
     def without_sync(self) -> AbstractContextManager[None]:
         return self.module.without_reduction()
 
-    def communication(self) -> Communication | None:
-        return Communication(self.module.meter.reduced_bytes, self.module.meter.summed_backwards)
+    def communication(self) -> CommunicationTotals | None:
+        return CommunicationTotals(
+            self.module.meter.reduced_bytes, self.module.meter.summed_backwards
+        )
 
     @contextmanager
     def replica_clock(self) -> Iterator[ReplicaClock]:

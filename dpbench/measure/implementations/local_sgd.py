@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from dpbench.measure.implementations.model import Communication, ParallelModel
+from dpbench.measure.implementations.model import CommunicationTotals, ParallelModel
 from dpbench.parallel.agreement import make_equal
 from dpbench.parallel.groups import member_group
 from dpbench.parallel.synchronization import average
@@ -59,8 +59,8 @@ class LocalSGD(ParallelModel):
         self._averaged_bytes += average(averaged, self._group)
         self._averaged_bytes += broadcast_coalesced(others, self._group)
 
-    def communication(self) -> Communication | None:
-        return Communication(self._averaged_bytes, self._averages)
+    def communication(self) -> CommunicationTotals | None:
+        return CommunicationTotals(self._averaged_bytes, self._averages)
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> LocalSGD:

@@ -21,7 +21,7 @@ ReplicaClock = Callable[[], Mapping[Phase, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Communication:
+class CommunicationTotals:
     """Running totals of the reduced bytes and of the collectives."""
 
     bytes: int
@@ -67,7 +67,7 @@ class ParallelModel:
     def sync_parameters(self) -> None:
         """Make the parameters equal on all ranks, after the last step."""
 
-    def communication(self) -> Communication | None:
+    def communication(self) -> CommunicationTotals | None:
         """Bytes and collectives so far; None if the implementation does not report them."""
         return None
 
@@ -89,8 +89,8 @@ class Wrapped(ParallelModel):
 class Plain(ParallelModel):
     """The module itself, which communicates nothing: `single`, and every copy of `independent`."""
 
-    def communication(self) -> Communication | None:
-        return Communication(bytes=0, collectives=0)
+    def communication(self) -> CommunicationTotals | None:
+        return CommunicationTotals(bytes=0, collectives=0)
 
 
 @contextmanager

@@ -28,9 +28,11 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from dpbench.measure.device import clock_of, seconds_between, synchronize
 from dpbench.measure.nvml import gpu_states
-from dpbench.measure.script.task import ScriptTask
-from dpbench.records.trial import GpuState
+from dpbench.records.trial import GpuState, Window
+from dpbench.rendezvous.placement import LOOPBACK
+from dpbench.specs import TrialSpec
 from dpbench.specs.configuration import MOST_FILLING_STEPS, SHORTEST_SEGMENT
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 Mode = Literal["as-is", "no-sync", "cached"]
 SEGMENT_SECONDS = 0.1
@@ -51,8 +53,8 @@ class StepCounts:
 
 
 @dataclass
-class Segment:
-    """Steps of one mode."""
+class ScriptSegment:
+    """Consecutive steps of one mode, from before the first until `window` says what they took."""
 
     mode: Mode
     steps: int
@@ -72,19 +74,38 @@ class Segment:
     def step_seconds(self) -> list[float]:
         return [seconds_between(before, after) for before, after in pairwise(self.readings)]
 
+    def window(self, *, counts_samples: bool) -> Window:
+        """The steps that were not interrupted, or all if there are no others; each counts as one
+        sample unless it `counts_samples`."""
+        step_seconds = self.step_seconds
+        kept = [k for k, one in enumerate(self.counts) if not one.interrupted]
+        kept = kept or [*range(len(step_seconds))]
+        seconds = [step_seconds[k] for k in kept]
+        # On CUDA the host times the segment and the device its steps.
+        share = sum(seconds) / sum(step_seconds)
+        return Window(
+            start_seconds=self.start,
+            seconds=self.seconds * share,
+            step_seconds=tuple(seconds),
+            samples=sum(self.counts[k].samples for k in kept) if counts_samples else len(kept),
+            cpu_seconds=self.cpu_seconds * share,
+            gpu=self.gpu,
+        )
+
 
 class ScriptOver(Exception):
     """The script of some rank has ended."""
 
 
-class Peers:
-    """The other ranks of the trial, by way of the launcher's store: the script's own process group
-    is not touched, and it need not have one. Copies that train alone start together, too."""
+class RankStore:
+    """The launcher's store, by which the ranks of the trial exchange values: the script's own
+    process group is not touched, and it need not have one. Copies that train alone start together,
+    too."""
 
-    def __init__(self, rank: int, size: int, address: str, port: int) -> None:
+    def __init__(self, rank: int, size: int, port: int) -> None:
         self.rank, self.size, self._count = rank, size, 0
         self._store = (
-            TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=FOREVER)
+            TCPStore(LOOPBACK, port, is_master=False, wait_for_workers=False, timeout=FOREVER)
             if size > 1
             else None
         )
@@ -110,17 +131,17 @@ class StepClock:
 
     def __init__(
         self,
-        task: ScriptTask,
-        peers: Peers,
+        trial: TrialSpec,
+        store: RankStore,
         inspect: Callable[[], dict[str, Any]],
-        finish: Callable[[list[Segment]], None],
+        finish: Callable[[list[ScriptSegment]], None],
     ) -> None:
-        self.task, self.peers = task, peers
+        self.trial, self.store = trial, store
         self._inspect, self._finish = inspect, finish
         self.differing: str | None = None
         """The first parameter that differs between ranks after the warm-up."""
         self.same_samples = False
-        """Whether all ranks had the same batch then, and another one before."""
+        """See ScriptFacts."""
         self.taken = 0
         """Optimizer steps so far."""
         self.first_step: float | None = None
@@ -134,11 +155,11 @@ class StepClock:
         """Whether a DataLoader feeds the steps of some rank."""
         self.counts = StepCounts()
         """Counts since the last step."""
-        self.measured: list[Segment] = []
+        self.measured: list[ScriptSegment] = []
         """The segments of whole rounds."""
         self.queued = 0
         """Batches that the loader's workers may have ready."""
-        self._course: Iterator[Segment] = self._plan_course()
+        self._course: Iterator[ScriptSegment] = self._plan_course()
         self.segment = next(self._course)
 
     def step_ended(self, optimizer: torch.optim.Optimizer) -> None:
@@ -182,28 +203,29 @@ class StepClock:
     def script_ended(self) -> None:
         """Hand over the whole rounds, as the script takes no more steps; the other ranks, whose
         scripts end as well, do the same."""
-        self.peers.exchange(over=True)
+        self.store.exchange(over=True)
         self._finish(self.measured)
 
     def _exchange(self, **values: Any) -> list[dict[str, Any]]:
-        found = self.peers.exchange(**values)
+        found = self.store.exchange(**values)
         if any("over" in one for one in found):
             raise ScriptOver
         return found
 
-    def _plan_course(self) -> Iterator[Segment]:
+    def _plan_course(self) -> Iterator[ScriptSegment]:
         """The segments, from the first step on; a round is measured when it is whole."""
-        warmup, steps = self.task.warmup_steps, self.task.timed_steps
+        warmup, steps = self.trial.warmup_steps, self.trial.timed_steps
+        together = IMPLEMENTATIONS[self.trial.implementation].communicates
         untimed = warmup - warmup // 2
-        yield Segment("as-is", max(untimed, 1))
-        earlier = self._inspect().get("batch") if self.task.communicates else None
-        pace = Segment("as-is", max(warmup // 2, 1))
+        yield ScriptSegment("as-is", max(untimed, 1))
+        earlier = self._inspect().get("batch") if together else None
+        pace = ScriptSegment("as-is", max(warmup // 2, 1))
         yield pace
         found = self._exchange(
             pace=median(pace.step_seconds),
             syncs=self.synchronizes,
             loads=self.loads,
-            **(self._inspect() if self.task.communicates else {}),
+            **(self._inspect() if together else {}),
         )
         first = found[0].get("digests", {})
         self.differing = next(
@@ -217,17 +239,17 @@ class StepClock:
         size = math.ceil(SEGMENT_SECONDS / max(one["pace"] for one in found))
         size = min(max(size, SHORTEST_SEGMENT), steps // 2)
         modes: list[Mode] = ["as-is"]
-        if self.task.communicates:
-            modes += ["no-sync"] * (self.peers.size > 1 and all(one["syncs"] for one in found))
+        if together:
+            modes += ["no-sync"] * (self.store.size > 1 and all(one["syncs"] for one in found))
             modes += ["cached"] * all(one["loads"] for one in found)
-        done, seconds = 0, 0.0
-        while done < steps or (seconds < self.task.window_seconds and done < MOST_FILLING_STEPS):
-            ahead: list[Segment] = []
+        done, seconds, filled = 0, 0.0, self.trial.window_seconds or 0.0
+        while done < steps or (seconds < filled and done < MOST_FILLING_STEPS):
+            ahead: list[ScriptSegment] = []
             for mode in (*modes, *reversed(modes)):
                 if ahead and ahead[-1].mode == "cached" != mode and self.queued:
                     # Workers have filled their queue meanwhile: its batches would cost nothing.
-                    yield Segment("as-is", self.queued)
-                ahead.append(Segment(mode, size))
+                    yield ScriptSegment("as-is", self.queued)
+                ahead.append(ScriptSegment(mode, size))
                 yield ahead[-1]
             self.measured += ahead
             done += 2 * size

@@ -17,30 +17,31 @@ import sys
 import traceback
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 if __name__ == "__main__":  # in place of this folder, whose modules have common names
     sys.path[0] = str(Path(__file__).parents[3])
 
-from dpbench.measure.script.clock import Peers, Segment, StepClock
-from dpbench.measure.script.task import ScriptTask, read_task
-from dpbench.measure.script.watching import ScriptFault, Watched, watch
+from dpbench.codec import encode, from_json
+from dpbench.measure.script.clock import Mode, RankStore, ScriptSegment, StepClock
+from dpbench.measure.script.task import ScriptTask
+from dpbench.measure.script.watching import ScriptFault, ScriptWatcher
 
 SHORTEST_TIME_SECONDS = 0.01
 
 
-class Program:
-    """One run of the script, from its first line to the last measured step."""
+class ScriptRun:
+    """The run of the script, from its first line to the last measured step."""
 
     def __init__(self, task: ScriptTask) -> None:
         self.task, self.started = task, perf_counter()
-        self.watched = Watched(task)
-        peers = Peers(task.rank, task.size, task.address, task.port)
-        self.clock = StepClock(task, peers, self.inspect, self.finish)
+        self.watcher = ScriptWatcher(task.trial)
+        store = RankStore(task.rank, task.trial.group_size, task.port)
+        self.clock = StepClock(task.trial, store, self.inspect, self.finish)
 
     def run(self, script: list[str]) -> NoReturn:
         """Run the script up to its last measured step, or until it fails or takes too few."""
-        watch(self.clock, self.watched)
+        self.watcher.watch(self.clock)
         status: object = 0
         try:
             if script[0] == "-m":
@@ -68,11 +69,13 @@ class Program:
 
     def inspect(self) -> dict[str, Any]:
         """What ranks are compared by; see `StepClock`."""
-        seen = self.watched
-        return {"digests": seen.digests(self.clock.optimizer), "batch": seen.batch_digest()}
+        digests = self.watcher.digests(self.clock.optimizer)
+        return {"digests": digests, "batch": self.watcher.batch_digest()}
 
     def too_short(self, status: object) -> str:
         """Why a script that has ended was not measured."""
+        trial = self.task.trial
+        needed = trial.warmup_steps + len(get_args(Mode)) * trial.timed_steps
         how = "ended" if status in (0, None) else f"called sys.exit({status!r})"
         if self.clock.taken == 0:
             return (
@@ -81,25 +84,23 @@ class Program:
             )
         return (
             f"the script {how} after {self.clock.taken} optimizer steps; it needs about "
-            f"{self.task.needed_steps}: let it train longer, or lower --warmup and --steps"
+            f"{needed}: let it train longer, or lower --warmup and --steps"
         )
 
-    def finish(self, segments: list[Segment]) -> NoReturn:
+    def finish(self, segments: list[ScriptSegment]) -> NoReturn:
         """Hand over what was measured, and end the process."""
-        from dpbench.codec import encode
         from dpbench.measure.script.report import measurement
 
         if not segments:  # the script of another rank has ended
             self.fail(self.too_short(0))
-        if call := self.watched.missing_call():
+        if call := self.watcher.missing_call():
             self.fail(
                 f"the script makes no {call} before its first steps, and this row replaces it or "
                 "its arguments"
             )
-        found = measurement(self.task, self.clock, self.watched, segments, self.started)
-        self.clock.peers.exchange(over=True)  # others may still need this rank's connections
-        item = "samples" if self.clock.counts_samples else "steps"
-        self.leave(item=item, measurement=encode(found))
+        found = measurement(self.clock, self.watcher, segments, self.started)
+        self.clock.store.exchange(over=True)  # others may still need this rank's connections
+        self.leave(measurement=encode(found))
 
     def fail(self, text: str, *, kind: str = "", has_written: bool = False) -> NoReturn:
         """Say why the script was not measured: the type of an exception that it raised and the
@@ -117,8 +118,8 @@ class Program:
 
 
 if __name__ == "__main__":
-    task = read_task(sys.argv[1])
+    task = from_json(ScriptTask, sys.argv[1])
     with Path(task.stack).open("a") as stack:
         left = max(task.deadline - monotonic(), SHORTEST_TIME_SECONDS)
         faulthandler.dump_traceback_later(left, file=stack)
-        Program(task).run(sys.argv[2:])
+        ScriptRun(task).run(sys.argv[2:])

@@ -9,39 +9,37 @@ import torch
 import torch.distributed as dist
 
 from dpbench.measure.device import gpu_uuid, peak_device_memory, peak_host_memory_bytes
-from dpbench.measure.script.clock import Mode, Segment, StepClock
-from dpbench.measure.script.task import ScriptTask
-from dpbench.measure.script.watching import Watched
+from dpbench.measure.script.clock import Mode, ScriptSegment, StepClock
+from dpbench.measure.script.watching import ScriptWatcher
 from dpbench.measure.window import joined
-from dpbench.records.trial import RankMeasurement, ScriptFacts, Window
+from dpbench.records.trial import RankMeasurement, ScriptFacts
 from dpbench.rendezvous.process_group import group_class
 
 
 def measurement(
-    task: ScriptTask,
     clock: StepClock,
-    watched: Watched,
-    segments: Sequence[Segment],
+    watcher: ScriptWatcher,
+    segments: Sequence[ScriptSegment],
     started: float,
 ) -> RankMeasurement:
     """The measurement as records have it; `started` is when the rank began."""
     modes: list[Mode] = ["as-is", "no-sync", "cached"]
     by_mode = [[one for one in segments if one.mode == mode] for mode in modes]
     timed, without, cached = (
-        joined([_window(one, counts_samples=clock.counts_samples) for one in own]) if own else None
+        joined([one.window(counts_samples=clock.counts_samples) for one in own]) if own else None
         for own in by_mode
     )
     assert timed is not None
     device_bytes, reserved_bytes = peak_device_memory(clock.device)
-    modules = [] if watched.wrapper is None else watched.wrapper.modules()
+    modules = [] if watcher.wrapper is None else watcher.wrapper.modules()
     return RankMeasurement(
-        rank=task.rank,
+        rank=clock.store.rank,
         pid=os.getpid(),
         device=str(clock.device),
         timed=timed,
         without_sync=without,
         cached=cached if any(one.repeated for one in segments) else None,
-        script=_facts(clock, watched, by_mode[0]),
+        script=_facts(clock, watcher, by_mode[0]),
         threads=torch.get_num_threads(),
         sync_batch_norms=sum(isinstance(one, torch.nn.SyncBatchNorm) for one in modules),
         setup_seconds=(clock.first_step or started) - started,
@@ -49,31 +47,14 @@ def measurement(
         peak_device_memory_bytes=device_bytes,
         peak_reserved_memory_bytes=reserved_bytes,
         group_class=group_class(clock.device) if dist.is_initialized() else None,
-        warmup_steps=task.warmup_steps,
+        item="samples" if clock.counts_samples else "steps",
+        warmup_steps=clock.trial.warmup_steps,
         timed_steps=len(timed.step_seconds),
     )
 
 
-def _window(segment: Segment, *, counts_samples: bool) -> Window:
-    """The steps of a segment that were not interrupted, or all if there are no others."""
-    step_seconds = segment.step_seconds
-    kept = [k for k, one in enumerate(segment.counts) if not one.interrupted]
-    kept = kept or [*range(len(step_seconds))]
-    seconds = [step_seconds[k] for k in kept]
-    # On CUDA the host times the segment and the device its steps.
-    share = sum(seconds) / sum(step_seconds)
-    return Window(
-        start_seconds=segment.start,
-        seconds=segment.seconds * share,
-        step_seconds=tuple(seconds),
-        samples=sum(segment.counts[k].samples for k in kept) if counts_samples else len(kept),
-        cpu_seconds=segment.cpu_seconds * share,
-        gpu=segment.gpu,
-    )
-
-
-def _facts(clock: StepClock, watched: Watched, as_is: Sequence[Segment]) -> ScriptFacts:
-    wrapper, loader = watched.wrapper, watched.feeding_loader
+def _facts(clock: StepClock, watcher: ScriptWatcher, as_is: Sequence[ScriptSegment]) -> ScriptFacts:
+    wrapper, loader = watcher.wrapper, watcher.feeding_loader
     steps = [counts for segment in as_is for counts in segment.counts]
     return ScriptFacts(
         steps=len(steps),
@@ -84,7 +65,7 @@ def _facts(clock: StepClock, watched: Watched, as_is: Sequence[Segment]) -> Scri
         keeps_workers=bool(loader and loader.persistent_workers),
         is_wrapped=wrapper is not None,
         finds_unused=bool(wrapper and wrapper.find_unused_parameters),
-        has_unused=watched.unused,
+        has_unused=watcher.unused,
         differing_parameter=clock.differing,
         same_samples=clock.same_samples,
         gpu=gpu_uuid(clock.device),

@@ -21,20 +21,41 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from dpbench import parallel
 from dpbench.measure.script.clock import StepClock
-from dpbench.measure.script.task import ScriptTask
+from dpbench.specs import TrialSpec
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integers of as many bytes as the numbers of a parameter."""
 QUEUE_LIMIT = 64
 """Most steps in which a queue of batches is emptied."""
+WITHOUT_WORKERS = {
+    "persistent_workers": False,
+    **dict.fromkeys(("prefetch_factor", "multiprocessing_context")),
+    "timeout": 0,
+}
+"""Arguments that a DataLoader without workers must have."""
 
 
 class ScriptFault(Exception):
     """What the script does cannot be measured; the message says what it should do."""
 
 
+def replaced_arguments(trial: TrialSpec) -> dict[str, dict[str, Any]]:
+    """The values of a row in the place of the script's own, by call and argument."""
+    found: dict[str, dict[str, Any]] = {}
+    if trial.data_workers is not None:
+        found["DataLoader"] = {"num_workers": trial.data_workers}
+        found["DataLoader"] |= {} if trial.data_workers else WITHOUT_WORKERS
+    if BACKENDS[trial.backend].process_group:
+        found["init_process_group"] = {"backend": trial.backend}
+    finds = None if trial.find_unused is None else trial.find_unused == "on"
+    wrapper = {"bucket_cap_mb": trial.bucket_cap_mb, "find_unused_parameters": finds}
+    chosen = {name: value for name, value in wrapper.items() if value is not None}
+    return found | ({"DistributedDataParallel": chosen} if chosen else {})
+
+
 @dataclass
-class Feed:
+class LoaderState:
     """What is known of a DataLoader's batches, and whether they feed training steps."""
 
     batch: Any = None
@@ -45,37 +66,181 @@ class Feed:
     """Whether it gave batches to two consecutive steps, as a loader for evaluation does not."""
 
 
-class Batches:
+class ScriptWatcher:
+    """Tells the clock of the script's steps, batches and forward passes, and keeps what else is
+    seen; replaces what the trial sets."""
+
+    def __init__(self, trial: TrialSpec) -> None:
+        self._replaced = replaced_arguments(trial)
+        self._takes_ours = trial.implementation == "ddp"
+        self._has_peers = IMPLEMENTATIONS[trial.implementation].communicates
+        self._has_peers = self._has_peers and trial.group_size > 1
+        self._called: set[str] = set()
+        """Those of the calls that the script has made."""
+        self.loaders: WeakKeyDictionary[Any, LoaderState] = WeakKeyDictionary()
+        self.feeding: tuple[DataLoader[Any], LoaderState] | None = None
+        """The loader that fed the steps last, which may be gone from the script."""
+        self.wrapper: DistributedDataParallel | None = None
+        """The wrapper that computed last."""
+        self.unused = False
+        """Whether some parameter had no gradient after the warm-up."""
+
+    def watch(self, clock: StepClock) -> None:
+        """Change torch's functions for the rest of the process."""
+        for module in (dist, dist.distributed_c10d):
+            self._replace(module, "init_process_group", "init_process_group")
+        for wrapper in (DistributedDataParallel, parallel.DistributedDataParallel):
+            self._replace(wrapper, "__init__", "DistributedDataParallel")
+            self._watch_forward(wrapper, clock)
+        self._replace(DataLoader, "__init__", "DataLoader")
+        self._watch_batches(clock)
+        if self._takes_ours:
+            for module in (torch.nn.parallel, torch.nn.parallel.distributed):
+                vars(module)["DistributedDataParallel"] = parallel.DistributedDataParallel
+        for name in ("spawn", "start_processes"):
+            vars(torch.multiprocessing)[name] = _refuse_to_spawn
+        register_optimizer_step_post_hook(lambda optimizer, _, __: clock.step_ended(optimizer))
+
+    def _replace(self, owner: Any, name: str, call: str) -> None:
+        """Let the calls of a function have the arguments that the trial has for them."""
+        values = self._replaced.get(call)
+        if not values:
+            return
+        function = getattr(owner, name)
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def called(*given: Any, **named: Any) -> Any:
+            self._called.add(call)
+            bound = signature.bind(*given, **named)
+            bound.arguments.update(values)
+            return function(*bound.args, **bound.kwargs)
+
+        setattr(owner, name, called)
+
+    def _watch_forward(self, wrapper: type[DistributedDataParallel], clock: StepClock) -> None:
+        """Count the forward passes that prepare a reduction, and let none do so without
+        averaging."""
+        forward: Any = wrapper.forward
+        watcher = self
+
+        @functools.wraps(forward)
+        def watched_forward(self: Any, *inputs: Any, **options: Any) -> Any:
+            watcher.wrapper = self
+            wanted = self.require_backward_grad_sync
+            if torch.is_grad_enabled():
+                clock.counts.forwards += 1
+            if not wanted or not torch.is_grad_enabled():
+                return forward(self, *inputs, **options)
+            clock.synchronizes = True
+            clock.counts.reducing_forwards += 1
+            if clock.segment.mode != "no-sync":
+                return forward(self, *inputs, **options)
+            self.require_backward_grad_sync = False  # exactly what its no_sync() does
+            try:
+                return forward(self, *inputs, **options)
+            finally:
+                self.require_backward_grad_sync = wanted
+
+        wrapper.forward = watched_forward  # type: ignore[method-assign]
+
+    def _watch_batches(self, clock: StepClock) -> None:
+        iterate: Any = DataLoader.__iter__
+        watcher = self
+
+        @functools.wraps(iterate)
+        def watched_iter(self: Any) -> Iterator[Any]:
+            state = watcher.loaders.setdefault(self, LoaderState())
+            if clock.segment.mode == "cached" and state.trains:
+                return WatchedIterator(self, iter(()), watcher, clock)
+            batches = iterate(self)
+            if self.num_workers:
+                queue = self.num_workers * (self.prefetch_factor or 2)
+                clock.queued = min(max(clock.queued, queue), QUEUE_LIMIT)
+            return WatchedIterator(self, batches, watcher, clock)
+
+        DataLoader.__iter__ = watched_iter  # type: ignore[method-assign,assignment]
+
+    def missing_call(self) -> str | None:
+        """A call that should have been replaced, and that a group of several ranks has not made.
+
+        For one rank many scripts make neither a group nor a wrapper.
+        """
+        if not self._has_peers:
+            return None
+        missing = [call for call in self._replaced if call not in self._called]
+        if self._takes_ours and not isinstance(self.wrapper, parallel.DistributedDataParallel):
+            missing.append("DistributedDataParallel")
+        return next(iter(missing), None)
+
+    def digests(self, optimizer: torch.optim.Optimizer | None) -> dict[str, int]:
+        """A number for each whole parameter that the script trains, equal where all its bits are.
+        Shards of parameters, which differ between ranks, are left out."""
+        named: Any = []
+        if self.wrapper is not None:
+            named = self.wrapper.module.named_parameters()
+            named = [(name, one) for name, one in named if one.requires_grad]
+            self.unused = any(one.grad is None for _, one in named)
+        elif optimizer is not None:
+            parameters = [one for group in optimizer.param_groups for one in group["params"]]
+            named = ((f"parameter {number}", one) for number, one in enumerate(parameters))
+        found = ((name, digest(one)) for name, one in named)
+        return {name: number for name, number in found if number is not None}
+
+    def batch_digest(self) -> list[int | None] | None:
+        """A number for each tensor of the last batch that fed a step, equal where all its bits are.
+
+        None with a DistributedSampler, which gives each rank samples of its own: if their tensors
+        are equal, the script makes them up from one seed.
+        """
+        if self.feeding is None:
+            return None
+        loader, state = self.feeding
+        if isinstance(loader.sampler, DistributedSampler):
+            return None
+        return [digest(one) for one in tensors_of(state.batch)] or None
+
+    @property
+    def feeding_loader(self) -> DataLoader[Any] | None:
+        """The DataLoader that feeds the steps; None if there is none."""
+        return self.feeding and self.feeding[0]
+
+
+class WatchedIterator:
     """An iterator of a DataLoader that the clock hears of. It keeps the loader, which many scripts
     make in the line of their loop."""
 
     def __init__(
-        self, loader: DataLoader[Any], batches: Iterator[Any], watched: Watched, clock: StepClock
+        self,
+        loader: DataLoader[Any],
+        batches: Iterator[Any],
+        watcher: ScriptWatcher,
+        clock: StepClock,
     ) -> None:
         self._loader, self._batches, self._clock = loader, batches, clock
-        self._watched, self._feed = watched, watched.feeds[loader]
+        self._watcher, self._state = watcher, watcher.loaders[loader]
 
-    def __iter__(self) -> Batches:
+    def __iter__(self) -> WatchedIterator:
         return self
 
     def __next__(self) -> Any:
-        feed, clock = self._feed, self._clock
-        if clock.segment.mode == "cached" and feed.trains:
+        state, clock = self._state, self._clock
+        if clock.segment.mode == "cached" and state.trains:
             clock.segment.repeated += 1
-            return refreshed(feed.batch)
+            return refreshed(state.batch)
         try:
             batch = next(self._batches)
         except StopIteration:
             clock.counts.interrupted = True
             raise
-        if feed.trains:
+        if state.trains:
             clock.counts.samples += samples_in(batch)
-        elif feed.batch is not None and clock.taken == feed.at_step + 1:
-            feed.trains = clock.loads = True
-            self._watched.feeding = self._loader, feed
+        elif state.batch is not None and clock.taken == state.at_step + 1:
+            state.trains = clock.loads = True
+            self._watcher.feeding = self._loader, state
         else:
             clock.counts.interrupted = True
-        feed.batch, feed.at_step = batch, clock.taken
+        state.batch, state.at_step = batch, clock.taken
         return batch
 
     def __len__(self) -> int:
@@ -115,147 +280,6 @@ def digest(values: torch.Tensor) -> int | None:
     if type(values) not in (torch.Tensor, torch.nn.Parameter) or not kind or not values.ndim:
         return None
     return int(values.detach().contiguous().view(kind).sum(dtype=torch.int64))
-
-
-class Watched:
-    """What is seen of the script beside its steps, and which arguments were replaced."""
-
-    def __init__(self, task: ScriptTask) -> None:
-        self.replaced, self.takes_ours = task.replaced, task.takes_ours
-        self.has_peers = task.communicates and task.size > 1
-        self.called: set[str] = set()
-        """Those of the calls that the script has made."""
-        self.feeds: WeakKeyDictionary[Any, Feed] = WeakKeyDictionary()
-        self.feeding: tuple[DataLoader[Any], Feed] | None = None
-        """The loader that fed the steps last, which may be gone from the script."""
-        self.wrapper: DistributedDataParallel | None = None
-        """The wrapper that computed last."""
-        self.unused = False
-        """Whether some parameter had no gradient after the warm-up."""
-
-    def missing_call(self) -> str | None:
-        """A call that should have been replaced, and that a group of several ranks has not made.
-
-        For one rank many scripts make neither a group nor a wrapper.
-        """
-        if not self.has_peers:
-            return None
-        missing = [call for call in self.replaced if call not in self.called]
-        if self.takes_ours and not isinstance(self.wrapper, parallel.DistributedDataParallel):
-            missing.append("DistributedDataParallel")
-        return next(iter(missing), None)
-
-    def digests(self, optimizer: torch.optim.Optimizer | None) -> dict[str, int]:
-        """A number for each whole parameter that the script trains, equal where all its bits are.
-        Shards of parameters, which differ between ranks, are left out."""
-        named: Any = []
-        if self.wrapper is not None:
-            named = self.wrapper.module.named_parameters()
-            named = [(name, one) for name, one in named if one.requires_grad]
-            self.unused = any(one.grad is None for _, one in named)
-        elif optimizer is not None:
-            parameters = [one for group in optimizer.param_groups for one in group["params"]]
-            named = ((f"parameter {number}", one) for number, one in enumerate(parameters))
-        found = ((name, digest(one)) for name, one in named)
-        return {name: number for name, number in found if number is not None}
-
-    def batch_digest(self) -> list[int | None] | None:
-        """A number for each tensor of the last batch that fed a step, equal where all its bits are.
-
-        None with a DistributedSampler, which gives each rank samples of its own: if their tensors
-        are equal, the script makes them up from one seed.
-        """
-        if self.feeding is None:
-            return None
-        loader, feed = self.feeding
-        if isinstance(loader.sampler, DistributedSampler):
-            return None
-        return [digest(one) for one in tensors_of(feed.batch)] or None
-
-    @property
-    def feeding_loader(self) -> DataLoader[Any] | None:
-        """The DataLoader that feeds the steps; None if there is none."""
-        return self.feeding and self.feeding[0]
-
-
-def watch(clock: StepClock, watched: Watched) -> None:
-    """Let the clock hear of the script's batches, forward passes and steps, and replace what the
-    task says."""
-    for module in (dist, dist.distributed_c10d):
-        _replace(module, "init_process_group", "init_process_group", watched)
-    for wrapper in (DistributedDataParallel, parallel.DistributedDataParallel):
-        _replace(wrapper, "__init__", "DistributedDataParallel", watched)
-        _watch_forward(wrapper, clock, watched)
-    _replace(DataLoader, "__init__", "DataLoader", watched)
-    _watch_batches(clock, watched)
-    if watched.takes_ours:
-        for module in (torch.nn.parallel, torch.nn.parallel.distributed):
-            vars(module)["DistributedDataParallel"] = parallel.DistributedDataParallel
-    for name in ("spawn", "start_processes"):
-        vars(torch.multiprocessing)[name] = _refuse_to_spawn
-    register_optimizer_step_post_hook(lambda optimizer, _, __: clock.step_ended(optimizer))
-
-
-def _replace(owner: Any, name: str, call: str, watched: Watched) -> None:
-    """Let the calls of a function have the arguments that the task has for them."""
-    values = watched.replaced.get(call)
-    if not values:
-        return
-    function = getattr(owner, name)
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def called(*given: Any, **named: Any) -> Any:
-        watched.called.add(call)
-        bound = signature.bind(*given, **named)
-        bound.arguments.update(values)
-        return function(*bound.args, **bound.kwargs)
-
-    setattr(owner, name, called)
-
-
-def _watch_forward(
-    wrapper: type[DistributedDataParallel], clock: StepClock, watched: Watched
-) -> None:
-    """Count the forward passes that prepare a reduction, and let none do so without averaging."""
-    forward: Any = wrapper.forward
-
-    @functools.wraps(forward)
-    def watched_forward(self: Any, *inputs: Any, **options: Any) -> Any:
-        watched.wrapper = self
-        wanted = self.require_backward_grad_sync
-        if torch.is_grad_enabled():
-            clock.counts.forwards += 1
-        if not wanted or not torch.is_grad_enabled():
-            return forward(self, *inputs, **options)
-        clock.synchronizes = True
-        clock.counts.reducing_forwards += 1
-        if clock.segment.mode != "no-sync":
-            return forward(self, *inputs, **options)
-        self.require_backward_grad_sync = False  # exactly what its no_sync() does
-        try:
-            return forward(self, *inputs, **options)
-        finally:
-            self.require_backward_grad_sync = wanted
-
-    wrapper.forward = watched_forward  # type: ignore[method-assign]
-
-
-def _watch_batches(clock: StepClock, watched: Watched) -> None:
-    iterate: Any = DataLoader.__iter__
-
-    @functools.wraps(iterate)
-    def watched_iter(self: Any) -> Iterator[Any]:
-        feed = watched.feeds.setdefault(self, Feed())
-        if clock.segment.mode == "cached" and feed.trains:
-            return Batches(self, iter(()), watched, clock)
-        batches = iterate(self)
-        if self.num_workers:
-            queue = self.num_workers * (self.prefetch_factor or 2)
-            clock.queued = min(max(clock.queued, queue), QUEUE_LIMIT)
-        return Batches(self, batches, watched, clock)
-
-    DataLoader.__iter__ = watched_iter  # type: ignore[method-assign,assignment]
 
 
 def _refuse_to_spawn(*_: Any, **__: Any) -> NoReturn:

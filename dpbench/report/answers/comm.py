@@ -65,7 +65,7 @@ def collective_notes(stored: StoredCollectives) -> Iterator[str]:
     for (label, status, reason), count in failed.items():
         why = f": {one_line(reason)}" if reason else ""
         yield f"{label}: {status.words} ({units.counted(count, 'repetition')}){why}"
-    again = ((one.collective.label, one.tried_again_after) for one in stored.records)
+    again = ((one.collective.label, one.timing.tried_again_after) for one in stored.records)
     for label, reason in dict.fromkeys(again):
         if reason:
             yield f"{label}: retried after {one_line(reason)}"

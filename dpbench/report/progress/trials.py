@@ -32,7 +32,7 @@ def describe(record: Record, label: Callable[[Any], str]) -> str:
     """Writes "ddp/gloo ×2, batch 32, repetition 1: 3,936 images/s (1.2 s)"; `label` names the
     configuration."""
     spec = record.trial if isinstance(record, TrialRecord) else record.collective
-    took = units.seconds(record.duration_seconds)
+    took = units.seconds(record.timing.duration_seconds)
     return f"{label(spec)}, repetition {spec.repetition + 1}: {_result(record)} ({took})"
 
 
@@ -110,8 +110,8 @@ class TrialProgress:
 
     def finished(self, record: Record) -> None:
         self._done += 1
-        if record.duration_seconds > 0:  # a skipped trial tells nothing about others
-            self._took.append(record.duration_seconds)
+        if record.timing.duration_seconds > 0:  # a skipped trial tells nothing about others
+            self._took.append(record.timing.duration_seconds)
         waiting = self._total - self._done
         left = units.seconds(ceil(fmean(self._took) * waiting)) if self._took and waiting else ""
         rest = f", {left} left" if left else ""

@@ -148,15 +148,11 @@ def run_trial(
     return TrialRecord(
         trial=trial,
         environment_ids=tuple(environment_ids[: trial.node_count]),
+        timing=timing,
         status=outcome.status,
-        item=outcome.item,
-        items_per_sample=outcome.items_per_sample,
         reason=outcome.reason,
         ranks=outcome.ranks,
-        verification=outcome.verification,
-        flops_per_item=outcome.flops_per_item,
         host_load=outcome.host_load,
-        **timing,
     )
 
 

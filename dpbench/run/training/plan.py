@@ -17,7 +17,7 @@ from dpbench.codec import differing_fields
 from dpbench.data import mnist
 from dpbench.data.datasets import synthetic_samples
 from dpbench.data.registry import prepare_dataset, unread_notes
-from dpbench.data.sharding import EpochPlan
+from dpbench.data.sharding import DistributedBatchSampler
 from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine, missing_package_reason
@@ -117,7 +117,7 @@ def build_spec(
         gamma=options.gamma or gamma,
         warmup_steps=options.lr_warmup,
         accumulation_steps=options.accumulate,
-        last_window=options.last_window,
+        last_batch=options.last_batch,
         max_norm=options.max_norm,
         **{name: value for name, value in own_settings.items() if value is not None},
         balance=options.balance,
@@ -182,13 +182,13 @@ def _going_on(options: TrainOptions, spec: TrainingSpec, path: Path) -> TrainPla
     """The run at a path; raises UsageError for another training: only the number of epochs may
     have grown."""
     run = RunFolder.open(path)
-    theirs = run.header.spec
+    theirs = run.manifest.spec
     theirs = replace(theirs, epochs=max(spec.epochs, theirs.epochs)).with_files_of(spec)
     if differences := differing_fields(spec, theirs):
         raise UsageError(
             f"{option_words('resume')}: {run.path} holds another training "
             f"({'; '.join(differences)}); it was started with: "
-            f"{shlex.join(['dpbench', *run.header.starts[0].command])}"
+            f"{shlex.join(['dpbench', *run.manifest.starts[0].command])}"
         )
     return TrainPlan(options=options, spec=spec, folder=path, existing=run, resume=RESUME_LATEST)
 
@@ -232,4 +232,4 @@ def prepared_samples(
                 f"{spec.global_batch_size:,} samples a micro-step, more than the {count:,} "
                 f"training samples of {dataset}; take a smaller batch or fewer replicas"
             )
-        yield cache, EpochPlan(spec, count).steps
+        yield cache, DistributedBatchSampler(spec, count).steps_per_epoch

@@ -9,9 +9,10 @@ import torch
 import torch.distributed as dist
 
 from dpbench.data.datasets import Dataset
-from dpbench.measure.implementations import Communication, wrap
+from dpbench.measure.implementations import CommunicationTotals, wrap
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import Trainer, build_optimizer
+from dpbench.measure.rank_model import RankModel, build_optimizer
+from dpbench.measure.step import Trainer
 from dpbench.measure.verification import checksum, verify
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
@@ -51,7 +52,7 @@ def proof(
 
 def trained(
     trial: TrialSpec, architecture: Rows, rank: int, steps: int
-) -> tuple[list[str], Communication | None]:
+) -> tuple[list[str], CommunicationTotals | None]:
     """Checksums of the parameters, before the model is wrapped and after that, and at the end; and
     what the steps have sent."""
     torch.manual_seed(0)
@@ -60,7 +61,8 @@ def trained(
     model = wrap(module, trial, rank)
     checksums.append(checksum(module))
     optimizer = model.optimizer(build_optimizer(module, trial))
-    trainer = Trainer(model, optimizer, architecture.loss, samples(architecture).select)
+    own = RankModel(module=module, model=model, optimizer=optimizer, loss=architecture.loss)
+    trainer = Trainer(own, samples(architecture).select)
     for step in range(steps):
         batches = torch.arange(16 * step, 16 * step + 16).remainder(64).chunk(2)
         trainer.step([batch[rank::WORLD] for batch in batches])

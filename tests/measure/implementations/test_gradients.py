@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.measure.implementations import Communication
+from dpbench.measure.implementations import CommunicationTotals
 from dpbench.records.trial import Verification
 from dpbench.specs.traits import BUILT_IN
 from tests.measure.implementations.architectures import (
@@ -45,7 +45,7 @@ Answers = dict[tuple[str, str], Verification | str]
 
 def all_answers(
     implementations: tuple[str, ...], backend: str, rank: int
-) -> tuple[Answers, dict[str, tuple[list[str], Communication | None]]]:
+) -> tuple[Answers, dict[str, tuple[list[str], CommunicationTotals | None]]]:
     as_torchrun(rank)
     ranks = ranks_of(backend)
     answers: Answers = {
@@ -77,7 +77,7 @@ def check(implementations: tuple[str, ...], backend: str, store: Path) -> None:
         assert before == wrapped != after, f"{name}: checksums are of whole parameters"
         # 47 parameters in three steps, by one all-reduce or by a reduce-scatter and an all-gather.
         collectives = {"ddp": 3, "ddp-sharded": 6}.get(name)
-        assert collectives is None or sent == Communication(3 * 4 * 47, collectives)
+        assert collectives is None or sent == CommunicationTotals(3 * 4 * 47, collectives)
 
 
 @pytest.mark.parametrize("backend", ["gloo", "shm"])

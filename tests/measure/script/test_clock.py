@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,14 +12,15 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from dpbench.measure.script.clock import Peers, Segment, StepClock, StepCounts
-from dpbench.measure.script.watching import Batches, Feed, Watched
-from tests.measure.script.tasks import task
+from dpbench.measure.script.clock import RankStore, ScriptSegment, StepClock, StepCounts
+from dpbench.measure.script.watching import LoaderState, ScriptWatcher, WatchedIterator
+from tests.builders import script_trial
 
+SCRIPT = Path("train.py")
 FIRST, SECOND = (torch.optim.SGD([torch.zeros(1)]) for _ in range(2))
 
 
-class OfTwo(Peers):
+class OfTwo(RankStore):
     """The first of two ranks, whose peer does as it does."""
 
     is_over = False
@@ -27,14 +29,15 @@ class OfTwo(Peers):
         return [values, {"over": True} if self.is_over else values]
 
 
-def clock_of(inspect: Any = dict, **changes: Any) -> tuple[StepClock, list[list[Segment]]]:
-    finished: list[list[Segment]] = []
-    peers = OfTwo(0, 1, "", 0)
-    peers.size = 2
-    return StepClock(task(**changes), peers, inspect, finished.append), finished
+def clock_of(inspect: Any = dict, **changes: Any) -> tuple[StepClock, list[list[ScriptSegment]]]:
+    finished: list[list[ScriptSegment]] = []
+    store = OfTwo(0, 1, 0)
+    store.size = 2
+    trial = script_trial(SCRIPT, warmup_steps=4, timed_steps=10, **changes)
+    return StepClock(trial, store, inspect, finished.append), finished
 
 
-def train(clock: StepClock, finished: list[list[Segment]], steps: int = 1000) -> list[str]:
+def train(clock: StepClock, finished: list[list[ScriptSegment]], steps: int = 1000) -> list[str]:
     """The mode of every step until the clock has enough."""
     modes: list[str] = []
     for _ in range(steps):
@@ -72,7 +75,7 @@ def test_a_queue_that_filled_up_is_emptied_before_the_next_segment_counts() -> N
 
 
 def test_alone_a_script_is_measured_as_it_is_only() -> None:
-    clock, finished = clock_of(communicates=False)
+    clock, finished = clock_of(implementation="independent")
     assert {*train(clock, finished)} == {"as-is"}
 
 
@@ -105,8 +108,8 @@ def test_whole_rounds_count_if_a_script_ends_too_soon() -> None:
 def test_a_rank_stops_where_the_script_of_another_has_ended() -> None:
     clock, finished = clock_of()
     train(clock, finished, 8)
-    assert isinstance(clock.peers, OfTwo)
-    clock.peers.is_over = True
+    assert isinstance(clock.store, OfTwo)
+    clock.store.is_over = True
     train(clock, finished, 4)
     assert finished == [[]]
 
@@ -119,16 +122,16 @@ def test_interrupted_steps_are_marked() -> None:
     assert [counts.interrupted for counts in clock.segment.counts] == [False, True, False, True]
 
 
-def fed(labels: torch.Tensor, **loading: Any) -> Watched:
+def fed(labels: torch.Tensor, **loading: Any) -> ScriptWatcher:
     """What was watched of two steps whose loader is made in the line of their loop."""
-    watched = Watched(task())
+    watcher = ScriptWatcher(script_trial(SCRIPT))
     clock: Any = SimpleNamespace(
-        segment=Segment("as-is", 9), taken=0, counts=StepCounts(), loads=False
+        segment=ScriptSegment("as-is", 9), taken=0, counts=StepCounts(), loads=False
     )
 
     def batches(loader: DataLoader[Any]) -> Iterator[Any]:
-        watched.feeds[loader] = Feed()
-        return Batches(loader, DataLoader.__iter__(loader), watched, clock)
+        watcher.loaders[loader] = LoaderState()
+        return WatchedIterator(loader, DataLoader.__iter__(loader), watcher, clock)
 
     data = TensorDataset(torch.ones(8, 3), labels)
     for _, clock.taken in zip(
@@ -136,7 +139,7 @@ def fed(labels: torch.Tensor, **loading: Any) -> Watched:
     ):
         pass
     gc.collect()
-    return watched
+    return watcher
 
 
 def test_a_loader_that_the_script_has_dropped_is_known_afterwards() -> None:

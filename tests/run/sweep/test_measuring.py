@@ -156,7 +156,7 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
     trials = plan_trials(sweep_spec())[:3]
     with said_to(said.append):
         records = run_trials(trials, Answering(lambda _: answers.pop(0)))
-    assert [(r.status, r.reason, r.tried_again_after) for r in records] == [
+    assert [(r.status, r.reason, r.timing.tried_again_after) for r in records] == [
         (Status.COMPLETED, None, "killed"),
         (Status.FAILED, "crashed", None),
         (Status.FAILED, "killed again", "killed"),

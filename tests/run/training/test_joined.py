@@ -70,7 +70,7 @@ def test_the_ranks_of_a_launcher_make_one_training(tmp_path: Path) -> None:
     assert started.samples_per_rank == (24, 24)
     assert "resuming from" in resumed_err
     assert json.loads(resumed_out)["steps"] == 18
-    assert (folder.header.spec.group_size, folder.header.spec.epochs) == (2, 3)
+    assert (folder.manifest.spec.group_size, folder.manifest.spec.epochs) == (2, 3)
 
 
 def test_every_rank_of_a_python_program_gets_the_result_of_each_training(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_run_is_named_by_its_folder_or_path(runs: Path, named: str) -> None:
     found = place(runs, resume=named)
     assert (found.folder, found.resume) == (runs / "one", "auto")
     assert found.existing is not None
-    assert found.existing.header == run.header
+    assert found.existing.manifest == run.manifest
 
 
 def test_a_checkpoint_begins_another_run(runs: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from dpbench.data.items import collated, load_items
+from dpbench.data.user_dataset import collated, load_user_dataset
 from dpbench.errors import UsageError
 
 Pair = namedtuple("Pair", ("left", "right"))
@@ -58,7 +58,7 @@ def test_a_batch_is_that_of_default_collate_but_tuples_stay_tuples() -> None:
 
 def test_every_process_gets_the_same_and_keeps_its_random_state(file: str) -> None:
     before = torch.get_rng_state()
-    first, again, other = (load_items(f"{file}:drawn", seed=seed) for seed in (3, 3, 4))
+    first, again, other = (load_user_dataset(f"{file}:drawn", seed=seed) for seed in (3, 3, 4))
     assert torch.get_rng_state().equal(before)
     assert first[0][0].equal(again[0][0])
     assert not first[0][0].equal(other[0][0])
@@ -74,4 +74,4 @@ def test_what_is_no_dataset_is_named_in_a_line(file: str) -> None:
         ("drwan", r"theirs.py has no drwan"),
     ):
         with pytest.raises(UsageError, match=rf"^dataset 'theirs.py:{function}': .*{words}"):
-            load_items(f"{file}:{function}", seed=0)
+            load_user_dataset(f"{file}:{function}", seed=0)

@@ -23,7 +23,7 @@ MapDataset = Any
 """A map-style dataset, as torch's DataLoader takes it: with __len__ and __getitem__."""
 
 
-class CollatedDataset:
+class UserDataset:
     """Batches of items, in host memory."""
 
     device = torch.device("cpu")
@@ -46,11 +46,11 @@ class CollatedDataset:
         return inputs, targets
 
 
-Source = Dataset | CollatedDataset
+SampleSource = Dataset | UserDataset
 """Samples that batches can be taken from."""
 
 
-def load_items(name: str, *, seed: int) -> MapDataset:
+def load_user_dataset(name: str, *, seed: int) -> MapDataset:
     """The dataset that the user's function `name` returns.
 
     Global random numbers are seeded for it, so that every rank gets the same dataset. Raises

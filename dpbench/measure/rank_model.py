@@ -1,0 +1,115 @@
+"""One rank's model, with all that its steps need.
+
+A sweep and a training make it alike, so that what is measured is what trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dpbench.architecture import Architecture
+from dpbench.measure.device import FLOAT32, AmpState
+from dpbench.measure.implementations import ParallelModel, wrap
+from dpbench.parallel import ShardedOptimizer
+from dpbench.specs import ParallelSpec, WorkloadSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.workload import GRAPHED_MODES
+
+LossFunction = Callable[[Any, Any], torch.Tensor]
+"""The mean loss of outputs and targets."""
+
+_KERNELS = {"fused": {"fused": True}, "foreach": {"foreach": True}, "": {}}
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adamw": torch.optim.AdamW,
+    "adam": torch.optim.Adam,
+    "adadelta": torch.optim.Adadelta,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RankModel:
+    """The model that one process trains, which may have several replicas (dp)."""
+
+    module: torch.nn.Module
+    """The bare module, which has the parameters."""
+    model: ParallelModel
+    """The module in the implementation's wrapper."""
+    optimizer: torch.optim.Optimizer
+    loss: LossFunction
+    amp: AmpState = FLOAT32
+
+
+def build_module(
+    architecture: Architecture, workload: WorkloadSpec, device: torch.device
+) -> torch.nn.Module:
+    """Make a module from the workload's seed, alike on all ranks unless the user's code ignores the
+    seed, and compile it as the workload says.
+
+    It is compiled in place, so that names of parameters, hooks and copies stay the module's.
+    """
+    torch.manual_seed(workload.seed)
+    return compile_module(architecture.build_model().to(device), workload)
+
+
+def build_rank_model(
+    module: torch.nn.Module,
+    architecture: Architecture,
+    settings: ParallelSpec,
+    rank: int,
+    device: torch.device,
+) -> RankModel:
+    """Wrap a module of `build_module`, whose parameters are then those of rank 0; a collective.
+
+    From here on random numbers, such as dropout masks, differ between ranks.
+    """
+    workload, traits = settings.workload, IMPLEMENTATIONS[settings.implementation]
+    model = wrap(module, settings, rank)
+    # Ranks with gradients of their own must skip a step of float16 together.
+    local = traits.averages_parameters or traits.shards_parameters
+    torch.manual_seed(workload.seed + 1 + rank)
+    return RankModel(
+        module=module,
+        model=model,
+        optimizer=model.optimizer(build_optimizer(module, settings)),
+        loss=loss_of(architecture, workload),
+        amp=AmpState(device, workload.dtype, dist.group.WORLD if local else None),
+    )
+
+
+def compile_module(module: torch.nn.Module, workload: WorkloadSpec) -> torch.nn.Module:
+    """Compile `module` as the workload says, before it is wrapped, and return it.
+
+    It is compiled in place, so that names of parameters, hooks and copies stay the module's.
+    """
+    if workload.compile != "none":
+        module.compile(mode=None if workload.compile == "default" else workload.compile)
+    return module
+
+
+def loss_of(architecture: Architecture, workload: WorkloadSpec) -> LossFunction:
+    """The architecture's loss; a copy of it where the model runs in CUDA graphs, as the loss may be
+    an output of the model, which the next step overwrites."""
+    if workload.compile not in GRAPHED_MODES:
+        return architecture.loss
+    return lambda outputs, targets: architecture.loss(outputs, targets).clone()
+
+
+def build_optimizer(module: torch.nn.Module, settings: ParallelSpec) -> torch.optim.Optimizer:
+    """Build the workload's optimizer over all parameters, at torch's defaults."""
+    name, _, kernels = settings.workload.optimizer.partition("-")
+    parameters = list(module.parameters())
+    return _OPTIMIZERS[name](parameters, lr=settings.learning_rate, **_KERNELS[kernels])
+
+
+def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float) -> torch.Tensor:
+    """Scale the reduced gradients down to this norm; returns the norm before."""
+    if isinstance(optimizer, ShardedOptimizer):
+        return optimizer.clip_grad_norm_(max_norm)
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
