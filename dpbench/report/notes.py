@@ -60,11 +60,11 @@ def warnings(subject: Subject) -> tuple[str, ...]:
         yield from subject.stored.warnings if subject.stored else ()
         if wrong := [row.label for row in subject.rows if row.verified is False]:
             yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"
-        measured = [row for row in subject.rows if row.configuration and row.throughput]
         unchecked = [
             row.label
-            for row in measured
-            if row.verified is None and row.configuration and not row.configuration.workload.script
+            for row in subject.rows
+            if row.throughput and row.verified is None
+            if row.configuration and not row.configuration.workload.script
         ]
         if unchecked:
             yield f"gradients were not compared with one process: {_some_of(unchecked)}"

@@ -178,15 +178,13 @@ def _advice(subject: Subject, *, counts_rows: bool = False) -> Iterator[str]:
 
 def _sections(subject: Subject, charts: Sequence[PageChart]) -> Iterator[Section]:
     """Throughput first, then the table; sections without content are left out."""
-    clear = not_too_noisy(subject.explanations)
-    factors = [factors_table(clear)] if clear else []
-    reading = [READING, *factor_notes(clear)] if clear else []
-    timings = subject.collectives
-    collectives = [collectives_table(collective_rows(timings.records))] if timings else []
-    beside: dict[str, tuple[list[Table], list[str]]] = {
-        "time": (factors, [*_advice(subject), *reading]),
-        "communication": (collectives, [*collective_notes(timings)] if timings else []),
-    }
+    beside: dict[str, tuple[list[Table], list[str]]] = {"time": ([], [*_advice(subject)])}
+    if clear := not_too_noisy(subject.explanations):
+        beside["time"][0].append(factors_table(clear))
+        beside["time"][1].extend([READING, *factor_notes(clear)])
+    if timings := subject.collectives:
+        table = collectives_table(collective_rows(timings.records))
+        beside["communication"] = ([table], [*collective_notes(timings)])
     for key, title in CHART_SECTIONS.items():
         tables, remarks = beside.get(key, ([], []))
         own = tuple(one for one in charts if one.kind.section == key)

@@ -137,17 +137,12 @@ class Table:
         text = _tabulated(kept.columns, headers if any(headers) else [], lines, "simple")
         keys = [one.key for one in kept.columns]
         absent = ", ".join(one_line(one.header) for one in self.columns if one.key not in keys)
-        below = [*kept.footnotes]
-        if absent:
-            remedy = f"(wider terminal, or {self.wider})"
-            below.append(f"Not shown at {width} columns: {absent} {remedy}")
-        return "\n".join(
-            [
-                *(filled(line, width) for line in self.above),
-                *(line.rstrip() for line in text.splitlines()),
-                *(filled(line, width) for line in below),
-            ]
+        remedy = f"(wider terminal, or {self.wider})"
+        left = [f"Not shown at {width} columns: {absent} {remedy}"] if absent else []
+        above, below = (
+            [filled(line, width) for line in part] for part in (self.above, kept.footnotes + left)
         )
+        return "\n".join([*above, *(line.rstrip() for line in text.splitlines()), *below])
 
     @property
     def markdown(self) -> str:
