@@ -74,8 +74,7 @@ def test_what_cannot_be_used_here_is_named(tmp_path: Path) -> None:
 
 def test_a_data_folder_that_no_dataset_reads_is_told() -> None:
     assert registry.unread_notes("data", ["digits", "synthetic", "digits"]) == (
-        "--data-dir data has no effect with --data digits, synthetic; only mnist is read "
-        "from there",
+        "--data-dir data has no effect with --data digits,synthetic; only mnist is read from there",
     )
     assert registry.unread_notes("data", ["digits", "mnist"]) == ()
     assert registry.unread_notes(None, ["digits"]) == ()
