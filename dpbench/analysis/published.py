@@ -192,7 +192,7 @@ def from_csv(path: Path) -> tuple[Row, ...]:
                 repetitions=1,
                 reference="" if speedup is None else SINGLE if singles else OWN,
                 notes=notes,
-                remarks=(f"columns not read: {', '.join(unread)}",) if unread else (),
+                shared_notes=(f"columns not read: {', '.join(unread)}",) if unread else (),
                 source=line.source,
                 claims=line.claims,
             )

@@ -65,9 +65,9 @@ class Row:
     records: tuple[TrialRecord, ...] = ()
     """The repetitions behind its values, see `repetitions.usable_repetitions`."""
     notes: tuple[str, ...] = ()
-    """Remarks on this row."""
-    remarks: tuple[str, ...] = ()
-    """Remarks on where its values come from, which hold for other rows as well."""
+    """What to know about this row."""
+    shared_notes: tuple[str, ...] = ()
+    """What to know about its values, and about those of other rows as well."""
     source: str = ""
     """Who measured it, on what hardware and data; only for published numbers."""
     claims: Mapping[str, str] = field(default_factory=dict)
@@ -200,7 +200,7 @@ def summarize(
     for configuration, group in final.items():
         own, reference = usable[configuration], reference_to(configuration)
         values: dict[str, Any] = {}
-        remarks: list[str] = []
+        shared_notes: list[str] = []
         notes: list[str] = []
         if run_again := counts[configuration] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
@@ -214,7 +214,7 @@ def summarize(
                 machines=tuple(map((environments or {}).get, own[-1].environment_ids)),
             )
             values = {one.key: one.of_repetitions(repetitions) for one in METRICS}
-            _, remarks = utilization(repetitions)
+            _, shared_notes = utilization(repetitions)
             if bad := sum(bool(losses(one)) and not finite_losses(one) for one in own):
                 which = units.counted(bad, "completed repetition")
                 notes.append(f"losses of {which} are not finite and left out")
@@ -247,7 +247,7 @@ def summarize(
                 labels=labels,
                 records=own,
                 notes=tuple(notes),
-                remarks=tuple(remarks),
+                shared_notes=tuple(shared_notes),
             )
         )
     return in_order(rows)

@@ -153,7 +153,7 @@ class Subject:
     warnings: tuple[str, ...] = ()
     """Warnings before a number is believed: about machines, or the model's loss."""
     disturbance: Disturbance = UNDISTURBED
-    """Other load on the machine, of which the warnings have the note."""
+    """Other load on the machine."""
     hints: tuple[str, ...] = ()
     explanations: tuple[Explanation, ...] = ()
     """Explanations of all rows that have a speed, also of those that are too noisy."""
@@ -199,7 +199,6 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
         rows=rows,
         warnings=(
             *([NOT_A_MEAN] if False in means else []),
-            *filter(None, [disturbance.note]),
             *environment_notes(records, environments),
         ),
         disturbance=disturbance,

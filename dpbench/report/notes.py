@@ -17,67 +17,86 @@ SHARED_SEED = "final losses have no interval, because repetitions share a seed"
 
 
 def row_notes(rows: Rows) -> tuple[str, ...]:
-    """How to read the numbers; then failures and the rows' own notes."""
-    has_final_loss = any(row.repetitions > 1 and row["final_loss"] for row in rows)
-    averaging = {
-        row.implementation_label: row.configuration.sync_every for row in rows if row.configuration
-    }
-    groups: dict[str, list[str]] = {one_line(remark): [] for row in rows for remark in row.remarks}
-    for row in rows:
-        for note in row.notes:
-            groups.setdefault(one_line(note), []).append(row.label)
+    """All notes on rows that no report stands beside: how to read their numbers, then failures,
+    sources and the rows' own notes."""
     return (
-        *intervals(rows),
-        *_scaling(rows),
-        *([SHARED_SEED] if has_final_loss else []),
-        *(
-            f"{name} averages parameters every {steps} steps, gradients never: a different "
-            "algorithm from ddp, so a higher speed may bring less progress per step"
-            for name, steps in averaging.items()
-            if steps > 1
-        ),
+        *reading_notes(rows),
         *warming_up(rows),
         *too_noisy(rows),
         *reasons(rows),
         *sources(rows),
-        *(f"{_some_of(labels)}: {text}" if labels else text for text, labels in groups.items()),
+        *own_notes(rows),
     )
 
 
 def notes_of(subject: Subject) -> tuple[str, ...]:
     """Other notes on the table, the same on a terminal and on the page: neither warnings nor
     reasons, which both show by themselves."""
-    elsewhere = {*warnings(subject), *reasons(subject.rows)}
-    every = dict.fromkeys((*ties(subject), *row_notes(subject.rows), *subject.hints))
-    return tuple(note for note in every if note not in elsewhere)
+    rows = subject.rows
+    return (
+        *ties(subject),
+        *reading_notes(rows),
+        *too_noisy(rows),
+        *sources(rows),
+        *own_notes(rows),
+        *subject.hints,
+    )
+
+
+def reading_notes(rows: Rows) -> Iterator[str]:
+    """How to read the numbers."""
+    yield from intervals(rows)
+    yield from _scaling(rows)
+    if any(row.repetitions > 1 and row["final_loss"] for row in rows):
+        yield SHARED_SEED
+    averaging = {
+        row.implementation_label: row.configuration.sync_every for row in rows if row.configuration
+    }
+    for name, steps in averaging.items():
+        if steps > 1:
+            yield (
+                f"{name} averages parameters every {steps} steps, gradients never: a different "
+                "algorithm from ddp, so a higher speed may bring less progress per step"
+            )
+
+
+def own_notes(rows: Rows) -> Iterator[str]:
+    """What the analysis noted about rows; equal notes share a line."""
+    yield from dict.fromkeys(one_line(note) for row in rows for note in row.shared_notes)
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        for note in row.notes:
+            groups.setdefault(one_line(note), []).append(row.label)
+    yield from (f"{_some_of(labels)}: {text}" for text, labels in groups.items())
 
 
 def warnings(subject: Subject) -> tuple[str, ...]:
     """Warnings to read before a number is believed, the same wherever results are shown."""
-
-    def found() -> Iterator[str]:
-        yield from subject.unfinished
-        yield from subject.stored.warnings if subject.stored else ()
-        if wrong := [row.label for row in subject.rows if row.verified is False]:
-            yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"
-        unchecked = [
-            row.label
-            for row in subject.rows
-            if row.throughput and row.verified is None
-            if row.configuration and not row.configuration.workload.script
-        ]
-        if unchecked:
-            yield f"gradients were not compared with one process: {_some_of(unchecked)}"
-        yield from subject.warnings
-        yield from warming_up(subject.rows)
-
-    return tuple(dict.fromkeys(found()))
+    return (*subject.unfinished, *_other_warnings(subject))
 
 
 def further_warnings(subject: Subject) -> tuple[str, ...]:
     """Those that neither the headline gives as its reason nor the line on missing trials."""
-    said = (*subject.unfinished, *(one.reason for one in subject.headlines.values()))
-    return tuple(one for one in warnings(subject) if one not in said)
+    withheld = {headline.reason for headline in subject.headlines.values()}
+    return tuple(text for text in _other_warnings(subject) if text not in withheld)
+
+
+def _other_warnings(subject: Subject) -> Iterator[str]:
+    """All but that on missing trials."""
+    yield from subject.stored.warnings if subject.stored else ()
+    if wrong := [row.label for row in subject.rows if row.verified is False]:
+        yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"
+    unchecked = [
+        row.label
+        for row in subject.rows
+        if row.throughput and row.verified is None
+        if row.configuration and not row.configuration.workload.script
+    ]
+    if unchecked:
+        yield f"gradients were not compared with one process: {_some_of(unchecked)}"
+    yield from filter(None, [subject.disturbance.note])
+    yield from subject.warnings
+    yield from warming_up(subject.rows)
 
 
 def unavailable(rows: Rows) -> dict[str, Rows]:

@@ -71,7 +71,7 @@ def explain(options: ExplainOptions) -> Answer:
         first=first,
         notes=(
             *noise_note(noisy, subject.rows, "explain"),
-            *(note for note in subject.warnings if note not in first),
+            *subject.warnings,
         ),
         verbose=options.verbose,
     )

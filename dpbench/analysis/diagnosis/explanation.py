@@ -93,7 +93,7 @@ class Explanation:
     warm_up: WarmUp | None
     """The first steps of its windows, if they are slow."""
     slow_steps: SlowSteps | None
-    notes: tuple[str, ...]
+    undetermined: tuple[str, ...]
     """Effects that could not be separated, and what to measure for that."""
     causes: tuple[Cause, ...] = ()
     """See `causes.causes_of`."""
@@ -165,7 +165,7 @@ def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
                 phases=step_phases(row.records),
                 warm_up=warming,
                 slow_steps=slow_steps(row.records, warming.steps if warming else 0),
-                notes=tuple(_notes(row, configuration, breakdown)),
+                undetermined=tuple(_undetermined(row, configuration, breakdown)),
             )
         )
     return found
@@ -196,7 +196,7 @@ def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
     )
 
 
-def _notes(row: Row, configuration: Configuration, breakdown: Breakdown) -> Iterator[str]:
+def _undetermined(row: Row, configuration: Configuration, breakdown: Breakdown) -> Iterator[str]:
     """Reasons why parts share a factor or have none, with the remedy; repetitions left out."""
     if IDEAL in breakdown.missing:
         batch = f" at batch {row.batch_size}" if row.batch_size else ""

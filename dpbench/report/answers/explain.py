@@ -179,7 +179,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 
 def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
     """Notes on parts that could not be separated."""
-    yield from dict.fromkeys(note for one in explanations for note in one.notes)
+    yield from dict.fromkeys(note for one in explanations for note in one.undetermined)
 
 
 def _costs(explained: Explanation) -> dict[Part, str]:
@@ -259,5 +259,5 @@ def _plain(one: Explanation) -> dict[str, Any]:
             }
             for cause in one.causes
         ],
-        "notes": list(one.notes),
+        "notes": list(one.undetermined),
     }

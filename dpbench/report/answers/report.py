@@ -40,7 +40,12 @@ def report_answer(
         *notes.ties(subject),
         *notes.too_noisy(subject.rows),
     )
-    said = [one for one in notes.notes_of(subject) if one not in ends]
+    others = (
+        *notes.reading_notes(subject.rows),
+        *notes.sources(subject.rows)[MOST_REASONS:],
+        *notes.own_notes(subject.rows),
+        *subject.hints,
+    )
     headlines = {} if subject.sweep is None else subject.headlines
     alerts = notes.further_warnings(subject)
     lines = [
@@ -54,10 +59,10 @@ def report_answer(
     details: list[str] = []
     if verbose:
         above = {*ends, *notes.unavailable(subject.rows)}
-        others = [reason for reason in notes.reasons(subject.rows) if reason not in above]
-        details = [*dict.fromkeys((*alerts[1:], *said, *others))]
+        skipped = [reason for reason in notes.reasons(subject.rows) if reason not in above]
+        details = [*alerts[1:], *others, *skipped]
     else:
-        counts = {"more warning": alerts[1:], "note": said}
+        counts = {"more warning": alerts[1:], "note": others}
         waiting = [units.counted(len(of), name) for name, of in counts.items() if of]
         if waiting:
             parts.append(f"({', '.join(waiting)}: --verbose)")

@@ -140,7 +140,7 @@ def test_a_script_that_does_not_run_alone_has_no_factors_of_one_rank() -> None:
 
 def test_without_distributed_data_parallel_communication_is_not_separated() -> None:
     found = of_group(sweep(without_sync=None))
-    assert any("has no DistributedDataParallel" in note for note in found.notes)
+    assert any("has no DistributedDataParallel" in note for note in found.undetermined)
 
 
 @pytest.mark.parametrize(("slow", "is_named"), [(0.056, False), (0.080, True)])
