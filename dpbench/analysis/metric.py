@@ -87,7 +87,12 @@ class Metric:
     header: str = ""
     """Column header; empty if no table has it; "{Item}" is replaced by the architecture's item."""
     style: Style = "plain"
-    shown: bool = False
+    words: Callable[[Any], str] | None = None
+    """What tables write for it in a row of a sweep that has a value, instead of that in its style;
+    None if they write the value."""
+    interval_of: str = ""
+    """Key of the metric that has the same relative interval; tables with both write it once."""
+    by_default: bool = False
     """Whether a table has the column without --columns, if a row has a value."""
     better: Literal["", "higher", "lower"] = ""
     """Which direction is better; "" if `compare` and `check` do not compare it."""

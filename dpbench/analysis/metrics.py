@@ -93,6 +93,18 @@ def only_published(_repetitions: Repetitions) -> None:
     """Rows of a sweep do not have it."""
 
 
+def size_words(row: Any) -> str:
+    """Writes the group size with the replicas of each node: "3 (2+1)"."""
+    nodes = f" ({node_counts(row.replicas_by_node)})" if row.replicas_by_node else ""
+    return f"{row.group_size}{nodes}"
+
+
+def learning_rate_words(row: Any) -> str:
+    """Writes the rate with the rule that scaled it: "0.02 (linear)"."""
+    rate, rule = row.configuration.learning_rate, row.configuration.workload.learning_rate_rule
+    return f"{rate:g}" if rule in (None, "none") else f"{rate:g} ({rule})"
+
+
 METRICS: tuple[Metric, ...] = (
     Metric(
         key="trial_id",
@@ -107,7 +119,8 @@ METRICS: tuple[Metric, ...] = (
         "their default follow in parentheses, and the backend after a slash.",
         source=Fact(attrgetter("implementation"), attrgetter("trial.implementation")),
         header="Implementation",
-        shown=True,
+        words=attrgetter("implementation_label"),
+        by_default=True,
     ),
     Metric(
         key="backend",
@@ -124,7 +137,8 @@ METRICS: tuple[Metric, ...] = (
         "replicas of each node in parentheses.",
         source=Fact(attrgetter("group_size"), attrgetter("trial.group_size")),
         header="Size",
-        shown=True,
+        words=size_words,
+        by_default=True,
     ),
     Metric(
         key="batch_size",
@@ -133,7 +147,7 @@ METRICS: tuple[Metric, ...] = (
         "together.",
         source=Fact(attrgetter("batch_size"), lambda record: record.trial.batch_size or None),
         header="Batch",
-        shown=True,
+        by_default=True,
     ),
     Metric(
         key="repetition",
@@ -160,6 +174,7 @@ METRICS: tuple[Metric, ...] = (
         "parentheses.",
         source=Setting(attrgetter("learning_rate")),
         header="Learning rate",
+        words=learning_rate_words,
     ),
     Metric(
         key="learning_rate_rule",
@@ -223,7 +238,7 @@ METRICS: tuple[Metric, ...] = (
         has_interval=True,
         header="{Item}/s",
         style="rate",
-        shown=True,
+        by_default=True,
         better="higher",
     ),
     Metric(
@@ -234,7 +249,7 @@ METRICS: tuple[Metric, ...] = (
         unit="s",
         header="Time",
         style="duration",
-        shown=True,
+        by_default=True,
     ),
     Metric(
         key="speedup",
@@ -245,7 +260,7 @@ METRICS: tuple[Metric, ...] = (
         has_interval=True,
         header="Speedup",
         style="ratio",
-        shown=True,
+        by_default=True,
     ),
     Metric(
         key="speedup_relative",
@@ -264,7 +279,8 @@ METRICS: tuple[Metric, ...] = (
         has_interval=True,
         header="Eff.",
         style="percent",
-        shown=True,
+        interval_of="speedup",
+        by_default=True,
     ),
     Metric(
         key="serial_fraction",
@@ -273,7 +289,7 @@ METRICS: tuple[Metric, ...] = (
         source=Derived(only_published),
         header="Serial",
         style="fraction",
-        shown=True,
+        by_default=True,
     ),
     Metric(
         key="exposed_communication_seconds",
@@ -290,7 +306,7 @@ METRICS: tuple[Metric, ...] = (
         has_interval=True,
         header="Exposed comm",
         style="time",
-        shown=True,
+        by_default=True,
     ),
     Metric(
         key="elapsed_seconds",
@@ -319,7 +335,7 @@ METRICS: tuple[Metric, ...] = (
         has_interval=True,
         header="Loss/s",
         style="significant",
-        shown=True,
+        by_default=True,
     ),
     Metric(
         key="loss_delta_per_step",
@@ -350,7 +366,7 @@ METRICS: tuple[Metric, ...] = (
         unit="loss",
         header="Final loss",
         style="significant",
-        shown=True,
+        by_default=True,
     ),
     Metric(
         key="flops_per_item",
@@ -365,7 +381,7 @@ METRICS: tuple[Metric, ...] = (
         source=Derived(lambda repetitions: resources.utilization(repetitions)[0]),
         header="MFU",
         style="percent",
-        shown=True,
+        by_default=True,
     ),
     Metric(
         key="peak_memory_bytes",
@@ -376,7 +392,7 @@ METRICS: tuple[Metric, ...] = (
         unit="B",
         header="Memory",
         style="memory",
-        shown=True,
+        by_default=True,
         better="lower",
         is_speed=False,
     ),
@@ -481,7 +497,8 @@ METRICS: tuple[Metric, ...] = (
         "completed trial has no speed.",
         source=Fact(attrgetter("status.value"), attrgetter("status.value")),
         header="Status",
-        shown=True,
+        words=attrgetter("status.words"),
+        by_default=True,
     ),
     Metric(
         key="reason",

@@ -122,9 +122,9 @@ class Results:
 
         Raises StoreError if it cannot be written.
         """
-        from dpbench.report.page import page_of, write_page
+        from dpbench.report.page import page_path, write_page
 
-        return write_page(page_of(self.folder), self._subject, charts=charts)
+        return write_page(page_path(self.folder), self._subject, charts=charts)
 
     @property
     def warnings(self) -> tuple[str, ...]:

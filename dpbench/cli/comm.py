@@ -24,7 +24,7 @@ def comm(typed: dict[str, Any]) -> int:
     from dpbench.analysis.subject import of_folder
     from dpbench.cli.show_results import show, show_rows
     from dpbench.records.trial import Status
-    from dpbench.report.page import page_of, write_page
+    from dpbench.report.page import page_path, write_page
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.collectives import measure_collectives
     from dpbench.run.interrupts import say_at_end
@@ -32,7 +32,7 @@ def comm(typed: dict[str, Any]) -> int:
     progress = TrialProgress(quiet=options.quiet, noun="measurement")
     stored = measure_collectives(options, progress)
     say_at_end(f"interrupted; the measurements are complete: dpbench report {stored.folder}")
-    subject, page = of_folder(stored), page_of(stored.folder)
+    subject, page = of_folder(stored), page_path(stored.folder)
     if options.as_json:
         show_rows(subject, "json")
         say(f"records are in {stored.folder}")

@@ -34,7 +34,7 @@ def plot(typed: dict[str, Any]) -> None:
     options = read_options(PlotOptions, typed)
     from dpbench.report.charts.files import stem_of, write_figure
     from dpbench.report.charts.style import house_style
-    from dpbench.report.page import charts_of
+    from dpbench.report.page import charts_folder
 
     sweeps_only = options.kinds != ("bandwidth",)
     path = options.path or latest_folders("plot", sweeps_only=sweeps_only)[0]
@@ -45,7 +45,7 @@ def plot(typed: dict[str, Any]) -> None:
     subject = read_subject(path)
     warn(*(subject.stored.warnings if subject.stored else ()))
     subject = select_rows(subject, options)
-    folder = options.output or charts_of(path)
+    folder = options.output or charts_folder(path)
     kinds = CHARTS if ALL in options.kinds else options.kinds
     drawn, empty = 0, []
     with house_style():

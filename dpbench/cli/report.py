@@ -41,13 +41,13 @@ def report(typed: dict[str, Any]) -> None:
         if options.file is not None:
             say(f"the table is in {options.file}")
         return
-    from dpbench.report.page import page_in, page_of, write_page
+    from dpbench.report.page import page_path, page_path_in, write_page
 
     page = options.file
     if page is None and options.output is not None:
-        page = page_in(options.output)
+        page = page_path_in(options.output)
     elif page is None and not is_table(path):
-        page = page_of(path)
+        page = page_path(path)
     show(
         chosen,
         page=page,

@@ -80,10 +80,10 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
         stored = measure(job, progress)
     from dpbench.analysis.subject import of_folder
     from dpbench.cli.show_results import show, show_rows
-    from dpbench.report.page import page_of, write_page
+    from dpbench.report.page import page_path, write_page
 
     say_at_end(f"interrupted; the sweep is complete: dpbench report {stored.folder}")
-    subject, page = of_folder(stored), page_of(stored.folder)
+    subject, page = of_folder(stored), page_path(stored.folder)
     if options.as_json:
         show_rows(subject, "json")
     else:

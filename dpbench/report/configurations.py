@@ -13,7 +13,7 @@ from dpbench.errors import UnknownName
 from dpbench.messages import one_line, option_words
 from dpbench.records.trial import Status
 from dpbench.report.export import DATA_FORMATS, frame_text, parse_keys
-from dpbench.report.formatting import NOISY, cell, metric_column, write
+from dpbench.report.formatting import NOISY, cell, metric_column
 from dpbench.report.notes import Rows, unavailable
 from dpbench.report.table import MISSING, Table, text_column
 from dpbench.specs.traits import INDEPENDENT
@@ -36,6 +36,8 @@ MOST_IMPORTANT = (
 NO_ROWS = "No rows: nothing has been measured.\n"
 UPPER_BOUND = "* copies without communication: an upper bound, not a way to train"
 """Explains why a row of `independent` is never the fastest."""
+ITEM = "{Item}"
+"""In a header, stands for what the rows count."""
 _UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
 
 
@@ -64,7 +66,7 @@ def rows_text(
     if columns == SEED:
         return f"{_seed_table(rows).markdown}\n"
     chosen = parse_metrics(columns) if columns else usual_metrics(rows)
-    return f"{configurations(rows, chosen, with_reasons=True).markdown}\n"
+    return f"{configurations_table(rows, chosen, with_reasons=True).markdown}\n"
 
 
 def terminal_table(rows: Rows, columns: str | None = None) -> Table:
@@ -76,11 +78,11 @@ def terminal_table(rows: Rows, columns: str | None = None) -> Table:
     if columns == SEED:
         return _seed_table(rows)
     if columns is not None:
-        return configurations(rows, parse_metrics(columns))
+        return configurations_table(rows, parse_metrics(columns))
     without = unavailable(rows)
-    skipped = [row for found in without.values() for row in found]
+    skipped = [row for group in without.values() for row in group]
     shown = [row for row in rows if row not in skipped]
-    table = configurations(shown, usual_metrics(shown))
+    table = configurations_table(shown, usual_metrics(shown))
     common = {
         column.key: f"{column.key.replace('_', ' ')} {column.cells[0]}"
         for column in table.columns
@@ -94,7 +96,7 @@ def terminal_table(rows: Rows, columns: str | None = None) -> Table:
     said = [f"All {len(shown):,} rows: {', '.join(common.values())}"] if common else []
     return replace(
         kept,
-        columns=tuple(replace(one, leaves=places.get(one.key, 0)) for one in kept.columns),
+        columns=tuple(replace(column, leaves=places.get(column.key, 0)) for column in kept.columns),
         above=(*without, *said),
         wider="--columns",
     )
@@ -114,7 +116,9 @@ def _seed_table(rows: Rows) -> Table:
     )
 
 
-def configurations(rows: Rows, metrics: Sequence[Metric], *, with_reasons: bool = False) -> Table:
+def configurations_table(
+    rows: Rows, metrics: Sequence[Metric], *, with_reasons: bool = False
+) -> Table:
     """A row for each configuration, a column for each metric. Headers name the items that the rows
     count; if they count several, such as images and tokens, each speed has its unit.
 
@@ -125,22 +129,24 @@ def configurations(rows: Rows, metrics: Sequence[Metric], *, with_reasons: bool 
     keys = {metric.key for metric in metrics}
 
     def text(metric: Metric, row: Row) -> str:
-        found = cell(metric, row)
         if metric.key == "implementation":
-            name = found if "backend" in keys else row.series
+            name = row.implementation_label if "backend" in keys else row.series
             return f"{name}*" if row.implementation == INDEPENDENT else name
-        if metric.key == "efficiency" and "speedup" in keys:
-            return write(row.efficiency, "share")
-        if metric.key == "images_per_second" and item == "items":
-            return f"{found} {row.throughput.unit}" if row.throughput and found != NOISY else found
+        words = cell(replace(metric, style="share") if metric.interval_of in keys else metric, row)
         if metric.key == "status" and with_reasons and row.reason:
-            return f"{row.status.words}: {row.reason}"
-        return found
+            return f"{words}: {row.reason}"
+        if item == "items" and ITEM in metric.header and words not in (NOISY, MISSING):
+            return f"{words} {row[metric.key].unit}"
+        return words
 
-    columns = [metric_column(one, rows, [text(one, row) for row in rows]) for one in metrics]
+    columns = [
+        metric_column(metric, rows, [text(metric, row) for row in rows]) for metric in metrics
+    ]
     name = item[:1].upper() + item[1:]
     return Table(
-        columns=tuple(replace(one, header=one.header.replace("{Item}", name)) for one in columns),
+        columns=tuple(
+            replace(column, header=column.header.replace(ITEM, name)) for column in columns
+        ),
         footnote=UPPER_BOUND if any(row.implementation == INDEPENDENT for row in rows) else "",
     )
 
@@ -155,7 +161,7 @@ def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
             key=name,
             header=f"{header} (claimed)",
             meaning="As the source of the numbers states it; not measured here.",
-            shown=True,
+            by_default=True,
             source=Fact(lambda row: row.claims.get(name)),
         )
 
@@ -171,7 +177,7 @@ def usual_metrics(rows: Rows) -> tuple[Metric, ...]:
         unsuited.add("status")
     if len({row["timed_steps"] for row in rows if row["final_loss"]}) > 1:
         unsuited.add("final_loss")
-    usual = (metric for metric in TABLE_METRICS.values() if metric.shown)
+    usual = (metric for metric in TABLE_METRICS.values() if metric.by_default)
     return tuple(
         metric
         for metric in (*usual, *claimed_metrics(rows))
@@ -183,6 +189,6 @@ def usual_metrics(rows: Rows) -> tuple[Metric, ...]:
 def parse_metrics(text: str) -> tuple[Metric, ...]:
     """Reads --columns a,b,c: these metrics, after those that identify a row unless one of them is
     among these. Raises UnknownName or UsageError. ("seed" is a layout of its own.)"""
-    asked = parse_keys(text, TABLE_METRICS, layouts=(SEED,))
-    identity = () if {*asked} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS
-    return tuple(TABLE_METRICS[name] for name in (*identity, *asked))
+    keys = parse_keys(text, TABLE_METRICS, layouts=(SEED,))
+    identity = () if {*keys} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS
+    return tuple(TABLE_METRICS[name] for name in (*identity, *keys))

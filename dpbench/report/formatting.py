@@ -19,7 +19,6 @@ from dpbench.analysis.metric import Metric, Style, Value
 from dpbench.analysis.rows import Row
 from dpbench.messages import one_line
 from dpbench.report.table import AT_MOST, MISSING, Column, column
-from dpbench.specs.nodes import node_counts
 from dpbench.units import CLOCK_SECONDS, GIGA
 
 MOST_DIGITS = 5
@@ -191,26 +190,6 @@ SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
 """Styles of values that are compared by ratio, of which some are too noisy to print."""
 
 
-def _learning_rate(row: Row) -> str:
-    """Writes the rate with the rule that scaled it: "0.02 (linear)"."""
-    assert row.configuration is not None, "published rows have no learning rate"
-    rule = row.configuration.workload.learning_rate_rule
-    rate = f"{row.configuration.learning_rate:g}"
-    return rate if rule in (None, "none") else f"{rate} ({rule})"
-
-
-WORDS: Mapping[str, Callable[[Row], str]] = {
-    "implementation": lambda row: row.implementation_label,
-    "group_size": lambda row: (
-        str(row.group_size)
-        + (f" ({node_counts(row.replicas_by_node)})" if row.replicas_by_node else "")
-    ),
-    "learning_rate": _learning_rate,
-    "status": lambda row: row.status.words,
-}
-"""What tables write for these values of a row."""
-
-
 def metric_column(metric: Metric, sources: Sequence[Any], cells: Iterable[str]) -> Column:
     """The column of a metric with these texts, sorted by its plain values."""
     return column(
@@ -230,8 +209,8 @@ def cell(metric: Metric, source: Any) -> str:
     """The text of the metric in a table."""
     value = metric.of_row(source)
     if isinstance(source, Row) and value is not None:
-        if metric.key in WORDS:
-            return WORDS[metric.key](source)
+        if metric.words is not None:
+            return metric.words(source)
         # A ratio without an interval would look the most exact of all beside a speed without one.
         is_bare = (
             isinstance(value, Estimate) and metric.style in SPEEDS and value.basis == "single value"

@@ -109,16 +109,16 @@ def unavailable(rows: Rows) -> dict[str, Rows]:
         if row.status is Status.SKIPPED and row.backend and row.reason:
             skipped.setdefault((row.backend, one_line(row.reason)), []).append(row)
     return {
-        f"{backend}: skipped, {reason} ({units.counted(len(found), 'row')})": found
-        for (backend, reason), found in skipped.items()
-        if len(found) == sum(row.backend == backend for row in rows) < len(rows)
+        f"{backend}: skipped, {reason} ({units.counted(len(group), 'row')})": group
+        for (backend, reason), group in skipped.items()
+        if len(group) == sum(row.backend == backend for row in rows) < len(rows)
     }
 
 
 def reasons(rows: Rows) -> tuple[str, ...]:
     """The full reason of every configuration that has one; equal reasons share a line."""
     lines = unavailable(rows)
-    told = [row for found in lines.values() for row in found]
+    told = [row for group in lines.values() for row in group]
     groups: dict[tuple[Status, str], list[str]] = {}
     for row in rows:
         if row not in told and (row.reason or row.status is Status.WRONG_GRADIENTS):
@@ -137,8 +137,8 @@ def intervals(rows: Rows) -> Iterator[str]:
     estimates = [
         [e for e in (row.throughput, row.duration, row.speedup) if e is not None] for row in rows
     ]
-    repeated = [e for own in estimates for e in own if e.basis == "repetitions"]
-    single = [own for own in estimates if any(e.basis == "single value" for e in own)]
+    repeated = [e for numbers in estimates for e in numbers if e.basis == "repetitions"]
+    single = [numbers for numbers in estimates if any(e.basis == "single value" for e in numbers)]
     if repeated:
         yield (
             f"± is the {units.percent(repeated[0].confidence)} interval over "
@@ -159,10 +159,10 @@ def warming_up(rows: Rows) -> Iterator[str]:
         (row, row.warm_up) for row in rows if row.warm_up is not None and not row.is_disturbed
     ]
     if warming:
-        worst = max(found.change for _, found in warming)
+        worst = max(slow.change for _, slow in warming)
         warmup = max(
-            (row.configuration.warmup_steps if row.configuration else 0) + found.steps
-            for row, found in warming
+            (row.configuration.warmup_steps if row.configuration else 0) + slow.steps
+            for row, slow in warming
         )
         yield (
             f"still warming up: {_some_of([row.label for row, _ in warming])}; the first steps of "
@@ -187,14 +187,14 @@ def ties(subject: Subject) -> Iterator[str]:
         reach = math.log(best.value.value / rival.throughput.value)
         needed = repetitions_needed([best.value, rival.throughput], reach)
         records = [record for row in subject.rows for record in row.records]
-        asked = cure(needed, (*best.row.records, *rival.records), records)
-        yield f"to tell {best.row.label} from {rival.label}: {asked}"
+        remedy = cure(needed, (*best.row.records, *rival.records), records)
+        yield f"to tell {best.row.label} from {rival.label}: {remedy}"
 
 
 def speedup_reference(rows: Rows) -> str:
     """Baseline of their speedups, in words; empty without speedups."""
-    found = dict.fromkeys(row.reference for row in rows if row.reference)
-    return f"relative to {' or '.join(found)}" if found else ""
+    references = dict.fromkeys(row.reference for row in rows if row.reference)
+    return f"relative to {' or '.join(references)}" if references else ""
 
 
 def _scaling(rows: Rows) -> Iterator[str]:
@@ -216,7 +216,9 @@ def _scaling(rows: Rows) -> Iterator[str]:
 
 def sources(rows: Rows) -> tuple[str, ...]:
     """Who measured published rows; rows of one source share a line."""
-    return tuple(f"source: {one_line(one)}" for one in dict.fromkeys(r.source for r in rows) if one)
+    return tuple(
+        f"source: {one_line(source)}" for source in dict.fromkeys(r.source for r in rows) if source
+    )
 
 
 def _some_of(labels: Sequence[str]) -> str:

@@ -20,12 +20,12 @@ from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
 from dpbench.report.answers.comm import collective_notes, collectives_table
-from dpbench.report.answers.doctor import machine_lines, machine_table
+from dpbench.report.answers.doctor import environment_lines, environment_table
 from dpbench.report.answers.explain import READING, cause_lines, factor_notes, factors_table
 from dpbench.report.charts.files import inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw
 from dpbench.report.charts.style import house_style
-from dpbench.report.configurations import claimed_metrics, configurations, usual_metrics
+from dpbench.report.configurations import claimed_metrics, configurations_table, usual_metrics
 from dpbench.report.headline import Tile, headline_sentences, tiles
 from dpbench.report.markup import render_template, visible
 from dpbench.report.notes import further_warnings, notes_of, reasons, unavailable
@@ -109,17 +109,17 @@ def write_page(path: Path, subject: Subject, *, charts: bool = True) -> Path:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
 
 
-def page_of(results: Path) -> Path:
+def page_path(results: Path) -> Path:
     """The path of the page in a results folder; raises StoreError if its folder is a link."""
     return folder_inside(results, REPORT_FOLDER) / PAGE
 
 
-def charts_of(results: Path) -> Path:
+def charts_folder(results: Path) -> Path:
     """The folder of charts in a results folder; raises StoreError if it is a link."""
     return folder_inside(results, REPORT_FOLDER, CHART_FOLDER)
 
 
-def page_in(folder: Path) -> Path:
+def page_path_in(folder: Path) -> Path:
     """The path of the page in a folder that the user names; raises StoreError if that holds files,
     but no report."""
     page = folder / PAGE
@@ -134,15 +134,15 @@ def page_in(folder: Path) -> Path:
 def build_page(subject: Subject, *, charts: bool = False) -> Page:
     """The page of a subject, with every chart that it has data for if `charts`."""
     headlines = subject.headlines if subject.sweep else {}
-    withheld = {work: one for work, one in headlines.items() if one.fastest is None}
+    withheld = {work: headline for work, headline in headlines.items() if headline.fastest is None}
     alerts = (*subject.unfinished, *headline_sentences(withheld), *further_warnings(subject))
     # How many configurations have the gradients of one process, if any was checked.
     verified: list[Tile] = []
     if subject.sweep is not None and any(row.verified is not None for row in subject.rows):
         right = sum(row.verified is True for row in subject.rows)
-        every = sum(bool(row.throughput) or row.verified is not None for row in subject.rows)
+        checked = sum(bool(row.throughput) or row.verified is not None for row in subject.rows)
         about = "configurations match a single process"
-        verified.append(("Gradients verified", f"{right:,} of {every:,}", about))
+        verified.append(("Gradients verified", f"{right:,} of {checked:,}", about))
     return Page(
         title=one_line(subject.name),
         about=" · ".join(map(one_line, _about(subject))),
@@ -155,24 +155,24 @@ def build_page(subject: Subject, *, charts: bool = False) -> Page:
 
 def _draw(subject: Subject) -> Iterator[PageChart]:
     """Every kind that the subject has data for; one for each work."""
-    charts = [(kind, of) for kind in CHARTS.values() for of in kind.subjects(subject)]
+    charts = [(kind, shown) for kind in CHARTS.values() for shown in kind.subjects(subject)]
     with house_style():
-        for kind, of in charts:
+        for kind, shown in charts:
             try:
-                figure = kind.draw(of)
+                figure = kind.draw(shown)
             except NothingToDraw:
                 continue  # dpbench plot says why
             yield PageChart(
                 kind=kind,
                 title=visible(figure.get_suptitle()),
-                svg=inline_svg(figure, salt=f"{kind.name} {of.work}"),
+                svg=inline_svg(figure, salt=f"{kind.name} {shown.work}"),
                 width=round(figure.get_figwidth() * POINTS_PER_INCH),
             )
 
 
 def _advice(subject: Subject, *, counts_rows: bool = False) -> Iterator[str]:
     """Advice, the largest loss first, as explain prints it."""
-    if any(one.causes for one in subject.explanations):
+    if any(explanation.causes for explanation in subject.explanations):
         yield from cause_lines(subject.explanations, counts_rows=counts_rows)
 
 
@@ -187,12 +187,12 @@ def _sections(subject: Subject, charts: Sequence[PageChart]) -> Iterator[Section
         beside["communication"] = ([table], [*collective_notes(timings)])
     for key, title in CHART_SECTIONS.items():
         tables, remarks = beside.get(key, ([], []))
-        own = tuple(one for one in charts if one.kind.section == key)
-        if own or tables or remarks:
+        drawn = tuple(chart for chart in charts if chart.kind.section == key)
+        if drawn or tables or remarks:
             yield Section(
                 key=key,
                 title=title,
-                charts=own,
+                charts=drawn,
                 tables=tuple(table for table in tables if table.lines),
                 notes=tuple(map(one_line, remarks)),
                 folded=key not in OPEN,
@@ -207,8 +207,8 @@ def _sections(subject: Subject, charts: Sequence[PageChart]) -> Iterator[Section
     if failed := reasons(subject.rows):
         yield Section(key="failures", title="Failed or skipped", notes=failed)
     # Warnings tell how other environments differ from the first.
-    for machine in islice(subject.stored.environments.values() if subject.stored else (), 1):
-        table = machine_table(machine_lines(machine))
+    for environment in islice(subject.stored.environments.values() if subject.stored else (), 1):
+        table = environment_table(environment_lines(environment))
         yield Section(key="environment", title="Environment", tables=(table,), folded=True)
     if words := _words(subject):
         command = escaped(shlex.join(["dpbench", *words]))
@@ -236,7 +236,7 @@ def _about(subject: Subject) -> Iterator[str]:
         yield f"{units.counted(len(stored.records), 'measurement')} of collectives"
         return
     records = subject.sweep.records
-    ran = len({one.trial.trial_id for one in records if one.status is not Status.SKIPPED})
+    ran = len({record.trial.trial_id for record in records if record.status is not Status.SKIPPED})
     yield units.counted(ran, "trial")
 
 
@@ -247,18 +247,18 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     only in the table of failures. With the `command` that measured, each row has the one that
     measures it alone.
     """
-    skipped = [row for found in unavailable(rows).values() for row in found]
+    skipped = [row for group in unavailable(rows).values() for row in group]
     rows = [row for row in rows if row not in skipped]
-    own = (metric for key, metric in TABLE_METRICS.items() if key != "backend")
+    metrics = (metric for key, metric in TABLE_METRICS.items() if key != "backend")
     usual = {metric.key for metric in usual_metrics(rows)}
-    table = configurations(rows, (*own, *claimed_metrics(rows)))
+    table = configurations_table(rows, (*metrics, *claimed_metrics(rows)))
     commands = [command_of_row(command, row.configuration) for row in rows]
     return replace(
         table,
         caption="Configurations",
         has_controls=True,
         columns=tuple(
-            replace(column, shown=column.key in usual)
+            replace(column, by_default=column.key in usual)
             for column in table.columns
             if {*column.cells} != {MISSING}
         ),

@@ -52,7 +52,7 @@ class Column:
     """Text is aligned left, numbers right."""
     sort: tuple[SortValue, ...] | None = None
     """Values that a page sorts it by, None last in either direction; None for the cells."""
-    shown: bool = True
+    by_default: bool = True
     """False: on the page the reader has to choose it."""
     folds: bool = False
     """Whether its cells may take several lines on a terminal."""
@@ -103,13 +103,15 @@ class Table:
     @property
     def footnotes(self) -> list[str]:
         """Lines below it that explain the marks in the cells that are shown."""
-        cells = (cell for column in self.columns if column.shown for cell in column.cells)
+        cells = (cell for column in self.columns if column.by_default for cell in column.cells)
         marks = [AT_MOST_MEANS] if any(cell.startswith(AT_MOST) for cell in cells) else []
         return [*filter(None, [self.footnote]), *marks]
 
     def without(self, keys: Collection[str]) -> Table:
         """The table without these columns."""
-        return replace(self, columns=tuple(one for one in self.columns if one.key not in keys))
+        return replace(
+            self, columns=tuple(column for column in self.columns if column.key not in keys)
+        )
 
     def text(self, width: int | None = None) -> str:
         """The table for a terminal, without a newline at its end; None has room for all columns.
@@ -120,23 +122,25 @@ class Table:
         """
         width = width or UNLIMITED
         kept = self
-        for order in sorted({one.leaves for one in self.columns} - {0}):
+        for order in sorted({column.leaves for column in self.columns} - {0}):
             if kept._room(width) >= 0:
                 break
-            kept = kept.without([one.key for one in self.columns if one.leaves == order])
+            kept = kept.without([column.key for column in self.columns if column.leaves == order])
         room, folded = max(0, kept._room(width)), []
-        for one in kept.columns:
-            more = min(room, one.width - one.least_width)
+        for column in kept.columns:
+            more = min(room, column.width - column.least_width)
             room -= more
-            folded.append([filled(cell, one.least_width + more) for cell in one.cells])
+            folded.append([filled(cell, column.least_width + more) for cell in column.cells])
         lines = [*zip(*folded, strict=True)]
         for place in range(len(lines) - 1, 0, -1):
             if lines[place][: self.groups] == lines[place - 1][: self.groups]:
                 lines[place] = ("",) * self.groups + lines[place][self.groups :]
-        headers = [one.header for one in kept.columns]
+        headers = [column.header for column in kept.columns]
         text = _tabulated(kept.columns, headers if any(headers) else [], lines, "simple")
-        keys = [one.key for one in kept.columns]
-        absent = ", ".join(one_line(one.header) for one in self.columns if one.key not in keys)
+        keys = [column.key for column in kept.columns]
+        absent = ", ".join(
+            one_line(column.header) for column in self.columns if column.key not in keys
+        )
         remedy = f"(wider terminal, or {self.wider})"
         left = [f"Not shown at {width} columns: {absent} {remedy}"] if absent else []
         above, below = (
@@ -149,13 +153,13 @@ class Table:
         """The whole table as Markdown, which is readable as plain text too, without a newline at
         its end."""
         lines = [[*map(escape, line)] for line in self.lines]
-        headers = [escape(one.header) for one in self.columns]
+        headers = [escape(column.header) for column in self.columns]
         text = _tabulated(self.columns, headers, lines, "pipe")
         return "\n\n".join([text, *map(escape, self.footnotes)])
 
     def _room(self, width: int) -> int:
         """Characters that are left of a line where all columns are as narrow as they can be."""
-        return width + GAP - sum(one.least_width + GAP for one in self.columns)
+        return width + GAP - sum(column.least_width + GAP for column in self.columns)
 
 
 def _tabulated(
@@ -169,7 +173,7 @@ def _tabulated(
         headers=headers,
         tablefmt=format if headers else "plain",
         disable_numparse=True,
-        colalign=["left" if one.is_text else "right" for one in columns],
+        colalign=["left" if column.is_text else "right" for column in columns],
     )
     return text
 

@@ -38,7 +38,7 @@ def _columns(which: str) -> str:
         (
             (column.header.replace("{Item}", "Images"), f"`{column.key}`", column.meaning)
             for column in TABLE_METRICS.values()
-            if column.shown is shown and not (shown and column.key in NAMES)
+            if column.by_default is shown and not (shown and column.key in NAMES)
         ),
     )
 

@@ -36,7 +36,7 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
         for reason in dict.fromkeys(row.reason for row in rows if row.reason):
             named = dict.fromkeys(row.pair.label for row in rows if row.reason == reason)
             reading.append(f"{reason}: {units.some_of([*named], LISTED)}")
-    candidates = ", ".join(dict.fromkeys(one.candidate for one in verdict.metrics))
+    candidates = ", ".join(dict.fromkeys(metric.candidate for metric in verdict.metrics))
     return Answer(
         paragraphs=(
             f"{first}\n{candidates} (candidate) against {verdict.baseline} (baseline)",
@@ -48,24 +48,24 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
             "summary": first,
             "metrics": [
                 {
-                    "metric": one.metric,
-                    "candidate": one.candidate,
-                    "outcome": one.outcome,
-                    "tolerance": one.tolerance,
-                    **with_ends("slowdown", one.slowdown),
-                    "repetitions": one.repetitions,
-                    "repetitions_needed": one.repetitions_needed,
+                    "metric": metric.metric,
+                    "candidate": metric.candidate,
+                    "outcome": metric.outcome,
+                    "tolerance": metric.tolerance,
+                    **with_ends("slowdown", metric.slowdown),
+                    "repetitions": metric.repetitions,
+                    "repetitions_needed": metric.repetitions_needed,
                 }
-                for one in verdict.metrics
+                for metric in verdict.metrics
             ],
             "rows": [
                 {
                     **plain_comparison(row),
-                    "candidate_name": one.candidate,
-                    "tolerance": one.tolerance,
+                    "candidate_name": metric.candidate,
+                    "tolerance": metric.tolerance,
                 }
-                for one in verdict.metrics
-                for row in one.rows
+                for metric in verdict.metrics
+                for row in metric.rows
             ],
             "environment_differences": list(verdict.differences),
             "notes": all_notes(verdict),
@@ -81,7 +81,10 @@ def summary_of(verdict: Verdict) -> str:
     """
     worst = max(
         verdict.metrics,
-        key=lambda one: (one.outcome == verdict.outcome, any(row.is_open for row in one.rows)),
+        key=lambda metric: (
+            metric.outcome == verdict.outcome,
+            any(row.is_open for row in metric.rows),
+        ),
     )
     rows, word = worst.rows, str(verdict.outcome)
     quantity = quantity_of(rows) + (f", mean of {len(rows)} rows" if len(rows) > 1 else "")
@@ -100,7 +103,9 @@ def summary_of(verdict: Verdict) -> str:
     elif word == "inconclusive":
         parts.append(_what_would_decide(worst))
     if verdict.differences:
-        changed = ", ".join(one.removeprefix("versions: ") for one in verdict.differences)
+        changed = ", ".join(
+            difference.removeprefix("versions: ") for difference in verdict.differences
+        )
         parts.append(f"differs: {changed.replace(' -> ', ' → ')}")
     if len(verdict.metrics) > 1:
         parts.append(f"{len(verdict.metrics)} verdicts in all: see below")
@@ -128,17 +133,17 @@ def _counted(some: Sequence[PairComparison], rows: Sequence[PairComparison]) -> 
     return f"{len(names)} of {len(rows)} rows ({units.some_of(names, LISTED)})" if names else ""
 
 
-def _what_would_decide(one: MetricVerdict) -> str:
+def _what_would_decide(metric: MetricVerdict) -> str:
     """How many repetitions would settle it, or what else would."""
-    reasons = [row.reason for row in one.rows if row.outcome == "inconclusive"]
+    reasons = [row.reason for row in metric.rows if row.outcome == "inconclusive"]
     if reasons and all(reasons):
         return str(reasons[0])
-    if one.slowdown is None or one.slowdown.interval is None:
+    if metric.slowdown is None or metric.slowdown.interval is None:
         return "measure at least 2 repetitions of both sides"
-    needed = one.repetitions_needed
+    needed = metric.repetitions_needed
     if needed is None:
         return "too noisy to decide here: raise the tolerance, or find a quieter machine"
-    if needed <= min(one.repetitions):
+    if needed <= min(metric.repetitions):
         return "the change is close to the tolerance: add repetitions, or change the tolerance"
     return f"--repetitions {needed} would probably settle it"
 
@@ -207,12 +212,18 @@ def junit(verdict: Verdict, *, strict: bool, started_utc: str) -> str:
             }
         )
 
-    for one in verdict.metrics:
-        if len(one.rows) > 1:
-            said = _change(quantity_of(one.rows), one.slowdown, one.tolerance)
-            add(one.metric, f"all rows of {one.candidate}", one.outcome, said, strict=strict)
-        for row in one.rows:
-            said = row.reason or _change(quantity_of([row]), row.slowdown, one.tolerance)
+    for metric in verdict.metrics:
+        if len(metric.rows) > 1:
+            said = _change(quantity_of(metric.rows), metric.slowdown, metric.tolerance)
+            add(
+                metric.metric,
+                f"all rows of {metric.candidate}",
+                metric.outcome,
+                said,
+                strict=strict,
+            )
+        for row in metric.rows:
+            said = row.reason or _change(quantity_of([row]), row.slowdown, metric.tolerance)
             name = row.pair.label
             add(row.metric, name, row.outcome, said, strict=strict and row.is_open)
     for label, how in verdict.failures:

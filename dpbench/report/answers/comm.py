@@ -40,17 +40,17 @@ def collectives_table(rows: Sequence[CollectiveRow]) -> Table:
         return NOISY if is_noisy else write(value, metric.style)
 
     columns = (
-        metric_column(one, measured, [text(one, row) for row in measured])
-        for one in COLLECTIVE_METRICS
-        if one.header
+        metric_column(metric, measured, [text(metric, row) for row in measured])
+        for metric in COLLECTIVE_METRICS
+        if metric.header
     )
     return Table(
         caption="Collectives by message size",
         has_controls=True,
         groups=3,
         columns=tuple(
-            replace(one, leaves=LEAVE.index(one.key) + 1) if one.key in LEAVE else one
-            for one in columns
+            replace(column, leaves=LEAVE.index(column.key) + 1) if column.key in LEAVE else column
+            for column in columns
         ),
     )
 
@@ -65,7 +65,9 @@ def collective_notes(stored: StoredCollectives) -> Iterator[str]:
     for (label, status, reason), count in failed.items():
         why = f": {one_line(reason)}" if reason else ""
         yield f"{label}: {status.words} ({units.counted(count, 'repetition')}){why}"
-    again = ((one.collective.label, one.timing.tried_again_after) for one in stored.records)
+    again = (
+        (record.collective.label, record.timing.tried_again_after) for record in stored.records
+    )
     for label, reason in dict.fromkeys(again):
         if reason:
             yield f"{label}: retried after {one_line(reason)}"
@@ -77,7 +79,7 @@ def collective_notes(stored: StoredCollectives) -> Iterator[str]:
     devices = dict.fromkeys(device.partition(":")[0] for spec in specs for device in spec.devices)
     threads = units.span([spec.threads_per_replica for spec in specs], "thread")
     yield f"{specs[0].dtype}, {threads} per rank, {'/'.join(devices)}"
-    repeated = units.span([one.sample_size for one in times], "repetition")
+    repeated = units.span([seconds.sample_size for seconds in times], "repetition")
     yield (
         "time: one call on the slowest rank, as the median over samples and the geometric mean "
         f"over n = {repeated} with its 95 % t interval"
@@ -86,7 +88,7 @@ def collective_notes(stored: StoredCollectives) -> Iterator[str]:
         "algbw: size ÷ time; busbw: algbw × the factor of nccl-tests, such as "
         "2 (ranks - 1) ÷ ranks for all_reduce; GB is 10⁹ bytes"
     )
-    if any(one.is_too_noisy for one in times):
+    if any(seconds.is_too_noisy for seconds in times):
         yield (
             f"too noisy: intervals wider than a factor of {TOO_NOISY:g} are not printed; add "
             "--repetitions, or free the machine"

@@ -21,7 +21,7 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     As data, an object with the labels of both sides, the rows, and what has no partner.
     """
     matched = compared.matched
-    different = [f"environments differ: {one}" for one in compared.differences]
+    different = [f"environments differ: {difference}" for difference in compared.differences]
     notes = [*compared.notes, *different]
     paragraphs: list[Paragraph] = []
     for name, rows in compared.rows.items():
@@ -140,17 +140,17 @@ def _summary(rows: Sequence[PairComparison], metric: Metric, within: float) -> s
         return f"{which} {verb} inconclusive.".capitalize()
     parts: list[str] = []
     for outcome in ("faster", "slower", "better", "worse", "same"):
-        found = outcomes.get(outcome, [])
-        ratios = [ratio for row in found if (ratio := _ratio(row, metric))]
+        changed = outcomes.get(outcome, [])
+        ratios = [ratio for row in changed if (ratio := _ratio(row, metric))]
         if not ratios:
             continue
-        what = _outcome_words(found[0], within)
+        what = _outcome_words(changed[0], within)
         if len(rows) == 1:
             is_changed = metric.is_speed and outcome != "same"
             return f"B is {f'{plus_minus(ratios[0])} × as fast as A' if is_changed else what}."
-        both = dict.fromkeys(f"{end(one.value for one in ratios):.2f}" for end in (min, max))
+        both = dict.fromkeys(f"{end(ratio.value for ratio in ratios):.2f}" for end in (min, max))
         ends = "" if outcome == "same" else f" ({'–'.join(both)} ×)"
-        parts.append(f"{what} in {len(found)}{'' if parts else f' of {total}'}{ends}")
+        parts.append(f"{what} in {len(changed)}{'' if parts else f' of {total}'}{ends}")
     first = f"{', '.join(parts[:-1])} and " if len(parts) > 1 else ""
     rest = f"; {undecided} {verb} inconclusive" if undecided else ""
     return f"B is {first}{parts[-1]}{rest}."
@@ -176,7 +176,7 @@ def _reading(rows: Sequence[PairComparison], metric: Metric) -> Iterable[str]:
         yield "A and B are means over repetitions; dpbench report shows the largest"
     tested = [row.tested for row in rows if row.tested]
     if tested:
-        paired = [one.is_paired for one in tested]
+        paired = [test.is_paired for test in tested]
         how = "t within each repetition" if all(paired) else "Welch's t"
         if any(paired) and not all(paired):
             how = f"t, within each repetition where {FEWEST_PAIRS} or more are on both sides"

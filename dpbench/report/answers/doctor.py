@@ -13,29 +13,29 @@ from dpbench.report.table import Table, text_column
 from dpbench.requirements import PYTHON, TORCH, untried_torch, version_words
 
 
-def machine_answer(here: Environment, backends: Mapping[str, Any]) -> Answer:
+def doctor_answer(environment: Environment, backends: Mapping[str, Any]) -> Answer:
     """The machine, the versions, and whether each backend works; `backends` are dataclasses with a
     `text`."""
     lines = (
-        *machine_lines(here),
+        *environment_lines(environment),
         ("needs", f"Python {version_words(PYTHON)}, torch {version_words(TORCH)}, or later"),
         *(
             ("warning", f"torch {version} is {warning}")
-            for name, version in here.versions
+            for name, version in environment.versions
             if name == "torch" and (warning := untried_torch(version))
         ),
-        *(("backend", f"{name}: {one.text}") for name, one in backends.items()),
+        *(("backend", f"{name}: {backend.text}") for name, backend in backends.items()),
     )
     return Answer(
-        paragraphs=(machine_table(lines),),
+        paragraphs=(environment_table(lines),),
         data={
-            "environment": asdict(here),
-            "backends": [asdict(one) for one in backends.values()],
+            "environment": asdict(environment),
+            "backends": [asdict(backend) for backend in backends.values()],
         },
     )
 
 
-def machine_table(lines: Iterable[tuple[str, str]]) -> Table:
+def environment_table(lines: Iterable[tuple[str, str]]) -> Table:
     """Labels and texts as a table without headers."""
     labels, texts = zip(*lines, strict=True)
     return Table(
@@ -47,27 +47,29 @@ def machine_table(lines: Iterable[tuple[str, str]]) -> Table:
     )
 
 
-def machine_lines(here: Environment) -> Iterator[tuple[str, str]]:
+def environment_lines(environment: Environment) -> Iterator[tuple[str, str]]:
     """Labels and texts: the system, its processors and GPUs, versions and variables."""
-    yield "system", f"{here.system} {here.kernel}, Python {here.python}, {here.hostname}"
-    memory = units.bytes_binary(here.memory_bytes)
-    cores = f"{units.counted(here.cores, 'usable core')} ({here.affinity})"
-    yield "cpu", f"{here.cpu}, {cores}, {memory}"
-    if here.quota_cores is not None:
-        yield "quota", f"{here.quota_cores:g} cores' worth of time (cgroup)"
-    yield "governor", here.governor or "unknown: this machine does not show it, as usual in a VM"
-    for gpu in here.accelerators:
+    system = f"{environment.system} {environment.kernel}"
+    yield "system", f"{system}, Python {environment.python}, {environment.hostname}"
+    memory = units.bytes_binary(environment.memory_bytes)
+    cores = f"{units.counted(environment.cores, 'usable core')} ({environment.affinity})"
+    yield "cpu", f"{environment.cpu}, {cores}, {memory}"
+    if environment.quota_cores is not None:
+        yield "quota", f"{environment.quota_cores:g} cores' worth of time (cgroup)"
+    unknown = "unknown: this machine does not show it, as usual in a VM"
+    yield "governor", environment.governor or unknown
+    for gpu in environment.accelerators:
         size = units.bytes_binary(gpu.memory_bytes)
         yield f"gpu {gpu.index}", f"{gpu.name}, {size}, {gpu.uuid or 'no uuid'}"
         if gpu.links:
             yield "", f"to each GPU: {' '.join(gpu.links)}"
-    if not here.accelerators:
-        build = f"CUDA {here.cuda}" if here.cuda else "a CPU build"
+    if not environment.accelerators:
+        build = f"CUDA {environment.cuda}" if environment.cuda else "a CPU build"
         yield "gpu", f"none visible (torch is {build})"
-    if here.gpu_driver:
-        yield "driver", f"NVIDIA {here.gpu_driver}"
-    yield "versions", ", ".join(f"{name} {version}" for name, version in here.versions)
-    for name, value in here.variables:
+    if environment.gpu_driver:
+        yield "driver", f"NVIDIA {environment.gpu_driver}"
+    yield "versions", ", ".join(f"{name} {version}" for name, version in environment.versions)
+    for name, value in environment.variables:
         yield "variable", f"{name}={value}"
-    if here.git_commit is not None:
-        yield "commit", here.git_commit
+    if environment.git_commit is not None:
+        yield "commit", environment.git_commit

@@ -48,21 +48,21 @@ def explanation_answer(
     reasons; `first` are warnings. The data has all explanations, and as its outcome "inconclusive"
     if everything shown is too noisy.
     """
-    own = [one for one in explanations if shown is None or one in shown]
-    is_script = bool(own and own[0].configuration.workload.script)
-    remarks = [*factor_notes(own), *reasons(rows), *notes]
-    others = sum(one not in own for one in not_too_noisy(explanations))
+    chosen = [explanation for explanation in explanations if shown is None or explanation in shown]
+    is_script = bool(chosen and chosen[0].configuration.workload.script)
+    remarks = [*factor_notes(chosen), *reasons(rows), *notes]
+    others = sum(explanation not in chosen for explanation in not_too_noisy(explanations))
     if verbose:
         phases = []
-        for one in own:
-            of_step = one.phases.seconds if one.phases else {}
+        for explanation in chosen:
+            of_step = explanation.phases.seconds if explanation.phases else {}
             listed = [", ".join(f"{name} {time_text(e)}" for name, e in of_step.items())]
-            if one.phases and (parts := one.phases.of_replicas):
+            if explanation.phases and (parts := explanation.phases.of_replicas):
                 within = ", ".join(f"{name} {time_text(e)}" for name, e in parts.items())
                 listed.append(f"within forward and backward: {within}")
             if of_step:
                 phases.append(
-                    f"phases of {one.row.label}, each timed until the device is idle: "
+                    f"phases of {explanation.row.label}, each timed until the device is idle: "
                     f"{'; '.join(listed)}"
                 )
         remarks = [READING, *phases, *remarks]
@@ -71,26 +71,30 @@ def explanation_answer(
             f"{units.counted(others, 'other configuration')}: choose with --implementations, "
             "--backends, --group-sizes and --batch-sizes"
         )
-    table = factors_table(own)
-    shorter = table.without(["Configuration"]) if len(own) == 1 else table
-    body: list[Paragraph] = [shorter, [*cause_lines(own)]]
+    table = factors_table(chosen)
+    shorter = table.without(["Configuration"]) if len(chosen) == 1 else table
+    body: list[Paragraph] = [shorter, [*cause_lines(chosen)]]
     return Answer(
-        paragraphs=(first, *map(main_cause, own[:1]), *body[:: -1 if is_script else 1], remarks),
+        paragraphs=(first, *map(main_cause, chosen[:1]), *body[:: -1 if is_script else 1], remarks),
         data={
-            "outcome": "explained" if not_too_noisy(own) else "inconclusive",
-            "configurations": [_plain(one) for one in explanations],
+            "outcome": "explained" if not_too_noisy(chosen) else "inconclusive",
+            "configurations": [_plain(explanation) for explanation in explanations],
             "notes": [*first, *notes],
         },
     )
 
 
-def main_cause(explained: Explanation) -> str:
+def main_cause(explanation: Explanation) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss; of a
     training script "train.py on 2 ranks: 1.5 × as fast as one rank, 76 % of linear scaling.". Or
     what varied too much to say so, how many repetitions would do, and what holds nevertheless."""
-    configuration, row, breakdown = explained.configuration, explained.row, explained.breakdown
-    if explained.too_noisy:
-        return " ".join(_noise(explained))
+    configuration, row, breakdown = (
+        explanation.configuration,
+        explanation.row,
+        explanation.breakdown,
+    )
+    if explanation.too_noisy:
+        return " ".join(_noise(explanation))
     step = f"{time_text(breakdown.step_seconds)} a step"
     if configuration.workload.script:
         subject = (
@@ -105,37 +109,37 @@ def main_cause(explained: Explanation) -> str:
     if row.efficiency is not None:
         efficiency = write(row.efficiency, "percent")
         reached = f"reaches {efficiency} of linear scaling from {row.reference}"
-    losses = [cause.text for cause in explained.causes if cause.share and not cause.is_bound]
+    losses = [cause.text for cause in explanation.causes if cause.share and not cause.is_bound]
     loss = f"the largest significant loss is {losses[0]}" if losses else NOTHING_LARGE
     return f"{row.label} {reached}; {loss}."
 
 
-def _noise(explained: Explanation) -> Iterator[str]:
+def _noise(explanation: Explanation) -> Iterator[str]:
     """Sentences on a configuration without an efficiency."""
-    rows = [row for row in (explained.row, explained.baseline) if row.records]
+    rows = [row for row in (explanation.row, explanation.baseline) if row.records]
     of_rows = [(row, sorted(map(items_per_second, row.records))) for row in rows]
-    wild, speeds = max(of_rows, key=lambda found: found[1][-1] / found[1][0])
+    wild, speeds = max(of_rows, key=lambda pair: pair[1][-1] / pair[1][0])
     yield (
         f"No efficiency: {wild.label} varied from {speed(speeds[0])} to {speed(speeds[-1])} "
         f"{wild.item}/s between {units.counted(len(speeds), 'repetition')}."
     )
-    needed = explained.repetitions_needed
-    if explained.is_disturbed:
+    needed = explanation.repetitions_needed
+    if explanation.is_disturbed:
         yield f"{WAS_BUSY.capitalize()}."
     elif needed is None:
         yield f"Not even {MOST_ADVISED} repetitions like these would give one."
     else:
         yield f"About {needed} repetitions like these would give one."
-    if explained.causes or factors_table([explained]).lines:
+    if explanation.causes or factors_table([explanation]).lines:
         yield "What follows compares steps within each repetition, and holds."
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
     """One row per configuration and factor, without those that are 1 by definition."""
     rows = [
-        (one, factor)
-        for one in explanations
-        for factor in one.breakdown.factors
+        (explanation, factor)
+        for explanation in explanations
+        for factor in explanation.breakdown.factors
         if factor.value.basis != "baseline"
     ]
     if all(factor.value.is_too_noisy for _, factor in rows):
@@ -145,7 +149,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
         caption="Factors of efficiency",
         groups=1,
         columns=(
-            text_column("Configuration", [one.row.label for one, _ in rows]),
+            text_column("Configuration", [explanation.row.label for explanation, _ in rows]),
             text_column(
                 "Factor",
                 [" and ".join(factor.parts) for _, factor in rows],
@@ -169,7 +173,10 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
             ),
             text_column(
                 "Cause",
-                ["; ".join(_costs(one)[part] for part in factor.parts) for one, factor in rows],
+                [
+                    "; ".join(_costs(explanation)[part] for part in factor.parts)
+                    for explanation, factor in rows
+                ],
                 folds=is_one,
                 leaves=0 if is_one else 1,
             ),
@@ -179,15 +186,17 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 
 def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
     """Notes on parts that could not be separated."""
-    yield from dict.fromkeys(note for one in explanations for note in one.undetermined)
+    yield from dict.fromkeys(
+        note for explanation in explanations for note in explanation.undetermined
+    )
 
 
-def _costs(explained: Explanation) -> dict[Part, str]:
+def _costs(explanation: Explanation) -> dict[Part, str]:
     """What each part costs in this configuration."""
     costs = dict(COSTS)
-    if not explained.communicates:
+    if not explanation.communicates:
         costs["waiting"] = "the slowest copy against the typical one"
-    if IMPLEMENTATIONS[explained.configuration.implementation].one_process:
+    if IMPLEMENTATIONS[explanation.configuration.implementation].one_process:
         costs["wrapper"] = "one process drives all replicas"
     return costs
 
@@ -199,7 +208,7 @@ def cause_lines(explanations: Sequence[Explanation], *, counts_rows: bool = Fals
     for explanation in explanations:
         for cause in explanation.causes:
             groups.setdefault((cause.text, cause.remedy), []).append((explanation.row, cause))
-    for group in sorted(groups.values(), key=lambda group: min(one.order for _, one in group)):
+    for group in sorted(groups.values(), key=lambda group: min(cause.order for _, cause in group)):
         rows, causes = zip(*group, strict=True)
         which = units.some_of([row.label for row in rows], MOST_LISTED)
         if counts_rows and len(rows) > 1:
@@ -207,7 +216,7 @@ def cause_lines(explanations: Sequence[Explanation], *, counts_rows: bool = Fals
         is_of_script = explanations[0].configuration.workload.script and len(explanations) == 1
         text = f"{_price(causes)} {causes[0].text}: {causes[0].remedy}"
         yield text if is_of_script else f"{text} ({which})"
-    if any(one.breakdown.step_seconds.sample_size == 1 for one in explanations):
+    if any(explanation.breakdown.step_seconds.sample_size == 1 for explanation in explanations):
         yield "no causes from single repetitions (n = 1), which show no noise; use --repetitions 4"
 
 
@@ -223,11 +232,11 @@ def _price(causes: Sequence[Cause]) -> str:
         return f"up to about {max(round(100 * most), 1)} % of the step is"
     if len(shares) == 1:
         return f"{percentage(shares[0])} of the step is"
-    return f"{units.span(round(100 * one.value) for one in shares)} % of the step is"
+    return f"{units.span(round(100 * share.value) for share in shares)} % of the step is"
 
 
-def _plain(one: Explanation) -> dict[str, Any]:
-    row, breakdown, slowest = one.row, one.breakdown, one.slowest_rank
+def _plain(explanation: Explanation) -> dict[str, Any]:
+    row, breakdown, slowest = explanation.row, explanation.breakdown, explanation.slowest_rank
     return {
         "label": row.label,
         "implementation": row.implementation,
@@ -236,7 +245,7 @@ def _plain(one: Explanation) -> dict[str, Any]:
         "nodes": list(row.replicas_by_node),
         "batch_size": row.batch_size,
         "repetitions": len(breakdown.repetitions),
-        "too_noisy": bool(one.too_noisy),
+        "too_noisy": bool(explanation.too_noisy),
         "efficiency": plain_estimate(row.efficiency),
         "step_seconds": plain_estimate(breakdown.step_seconds),
         "factors": [
@@ -247,7 +256,7 @@ def _plain(one: Explanation) -> dict[str, Any]:
             }
             for factor in breakdown.factors
         ],
-        "phases": one.phases and asdict(one.phases),
+        "phases": explanation.phases and asdict(explanation.phases),
         "slowest_rank": slowest and asdict(slowest),
         "advice": [
             {
@@ -257,7 +266,7 @@ def _plain(one: Explanation) -> dict[str, Any]:
                 "is_wrong": cause.is_wrong,
                 "text": f"{cause.text}: {cause.remedy}",
             }
-            for cause in one.causes
+            for cause in explanation.causes
         ],
-        "notes": list(one.undetermined),
+        "notes": list(explanation.undetermined),
     }

@@ -27,7 +27,9 @@ def projection_answer(
     projections: Sequence[Projection], *, notes: Sequence[str] = (), verbose: bool = False
 ) -> Answer:
     """A row for each series and group size; as data, every number with its unit and interval."""
-    references = " or ".join(dict.fromkeys(one.series.reference for one in projections))
+    references = " or ".join(
+        dict.fromkeys(projection.series.reference for projection in projections)
+    )
     lines = [
         *_refusals(projections),
         *notes,
@@ -36,25 +38,27 @@ def projection_answer(
         f"efficiency is speed per replica ÷ that of {references}; 100 % is linear scaling",
         *(_assumptions(projections) if verbose else [MORE]),
     ]
-    networks = dict.fromkeys(one.network for one in projections if one.network is not None)
+    networks = dict.fromkeys(
+        projection.network for projection in projections if projection.network is not None
+    )
     title = f"Simulated on {', '.join(networks)}" if networks else BY_LAW
     return Answer(
         paragraphs=(title, _table(projections), lines),
         data={
             "series": [
                 {
-                    "label": one.series.label,
-                    "implementation": one.series.rows[0].implementation,
-                    "implementation_label": one.series.rows[0].implementation_label,
-                    "backend": one.series.rows[0].backend,
-                    "batch_size": one.series.rows[0].batch_size,
-                    "item": one.series.rows[0].item,
-                    "reference": one.series.reference,
-                    "network": one.network,
-                    "rows": [asdict(row) for row in one.points],
-                    "assumptions": list(one.assumptions),
+                    "label": projection.series.label,
+                    "implementation": projection.series.rows[0].implementation,
+                    "implementation_label": projection.series.rows[0].implementation_label,
+                    "backend": projection.series.rows[0].backend,
+                    "batch_size": projection.series.rows[0].batch_size,
+                    "item": projection.series.rows[0].item,
+                    "reference": projection.series.reference,
+                    "network": projection.network,
+                    "rows": [asdict(row) for row in projection.points],
+                    "assumptions": list(projection.assumptions),
                 }
-                for one in projections
+                for projection in projections
             ],
             "interval": f"{INTERVALS}; {' '.join(_track_record(projections))}",
             "notes": list(notes),
@@ -64,16 +68,21 @@ def projection_answer(
 
 def _table(projections: Sequence[Projection]) -> Table:
     """Columns without a value are left out."""
-    items = {one.series.rows[0].item for one in projections}
+    items = {projection.series.rows[0].item for projection in projections}
     item = items.pop() if len(items) == 1 else SEVERAL_ITEMS
-    rows = [(one, row) for one in projections for row in one.points if row.kind != "refused"]
+    rows = [
+        (projection, row)
+        for projection in projections
+        for row in projection.points
+        if row.kind != "refused"
+    ]
 
     def speed(estimate: Estimate) -> str:
         unit = f" {estimate.unit}" if item == SEVERAL_ITEMS else ""
         return f"{plus_minus(estimate, plain_decimals=1)}{unit}"
 
     columns = (
-        text_column("Series", [one.series.label for one, _ in rows], folds=True),
+        text_column("Series", [projection.series.label for projection, _ in rows], folds=True),
         column("Replicas", [f"{row.group_size:,}" for _, row in rows]),
         column("Step", [or_missing(row.step_seconds, time_text) for _, row in rows], leaves=1),
         column(
@@ -83,14 +92,16 @@ def _table(projections: Sequence[Projection]) -> Table:
         column("Efficiency", [percentage(row.efficiency) for _, row in rows]),
         text_column("Kind", [row.kind for _, row in rows]),
     )
-    return Table(groups=1, columns=tuple(one for one in columns if {*one.cells} - {"", MISSING}))
+    return Table(
+        groups=1, columns=tuple(column for column in columns if {*column.cells} - {"", MISSING})
+    )
 
 
 def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
     """Each reason once, with the group sizes that it refuses."""
     reasons: dict[str, dict[int, None]] = {}
-    for one in projections:
-        for row in one.points:
+    for projection in projections:
+        for row in projection.points:
             if row.reason is not None:
                 reasons.setdefault(row.reason, {})[row.group_size] = None
     for reason, sizes in reasons.items():
@@ -99,7 +110,7 @@ def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
 
 def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
     """How often such bands held on published series, for each kind of prediction shown."""
-    kinds = {row.kind for one in projections for row in one.points}
+    kinds = {point.kind for projection in projections for point in projection.points}
     if "extrapolated" in kinds:
         yield (
             f"on published series within one node, {WITHIN_NODE.inside} of "
@@ -116,9 +127,9 @@ def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
 def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
     """Each sentence once, with the series that it is about unless it is about all."""
     concerned: dict[str, list[str]] = {}
-    for one in projections:
-        for line in one.assumptions:
-            concerned.setdefault(line, []).append(one.series.label)
+    for projection in projections:
+        for line in projection.assumptions:
+            concerned.setdefault(line, []).append(projection.series.label)
     for line, labels in concerned.items():
         whose = "" if len(labels) == len(projections) else f" ({'; '.join(labels)})"
         yield f"assumed: {line}{whose}"

@@ -35,11 +35,11 @@ def with_caption(
     records = subject.sweep.records if subject.sweep else ()
     used = {name for record in records for name in record.environment_ids} or {*environments}
     words = []
-    repeated = [one.sample_size for one in values if one.basis == "repetitions"]
+    repeated = [value.sample_size for value in values if value.basis == "repetitions"]
     if repeated:
         level, count = units.percent(CONFIDENCE), units.span(repeated)
         words.append(f"bars: {level} interval over n = {count} repetitions")
-    if single := sum(one.basis == "single value" for one in values):
+    if single := sum(value.basis == "single value" for value in values):
         words.append(f"{units.counted(single, 'point')} without a bar: n = 1")
     parts = (*words, *remarks, environment_line(environments, used), subject.name)
     text = textwrap.fill(

@@ -30,8 +30,8 @@ REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
 
 def implementations(subject: Subject) -> Drawn:
     """One panel per group size and batch size; the reference is torch's own where measured."""
-    sides = [one for one in subject.rows if one.throughput and one.implementation != INDEPENDENT]
-    compared = [found for case in cases(sides) if len(found := _ratios(case)) > 1]
+    sides = [row for row in subject.rows if row.throughput and row.implementation != INDEPENDENT]
+    compared = [relative for case in cases(sides) if len(relative := _ratios(case)) > 1]
     if not compared:
         raise NothingToDraw(
             "no two implementations have a throughput at the same sizes in one environment"
@@ -40,7 +40,7 @@ def implementations(subject: Subject) -> Drawn:
     ratios = {row: ratio for case in stated for row, ratio in case.items()}
     if not ratios:
         raise NothingToDraw("every ratio of two implementations is too noisy to state")
-    styles = series_styles([series_name_of(one) for one in sides])
+    styles = series_styles([series_name_of(row) for row in sides])
     figure, panels, left_out = case_panels(ratios)
     shown = [ratios[row] for _, case in panels for row in case]
     values = [ratio for ratio in shown if _is_stated(ratio)]
@@ -78,23 +78,23 @@ def implementations(subject: Subject) -> Drawn:
 def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
     """Speeds relative to the first row of torch's own implementation, or to the first of all; those
     that were measured in another environment are left out."""
-    names = [one.implementation for one in case]
+    names = [row.implementation for row in case]
     first = next((name for name in REFERENCES if name in names), names[0])
     reference = case[names.index(first)]
 
     def environments(row: Row) -> set[str]:
         return {comparable_part(name) for record in row.records for name in record.environment_ids}
 
-    def ratio(one: Row) -> Estimate:
-        if one is reference:
+    def ratio(row: Row) -> Estimate:
+        if row is reference:
             return UNITY
-        if one.records and reference.records:
-            return speedup_of(one.records, reference.records)
+        if row.records and reference.records:
+            return speedup_of(row.records, reference.records)
         # Of published rows the values are all there is.
-        speeds = [row.throughput for row in (one, reference) if row.throughput]
+        speeds = [side.throughput for side in (row, reference) if side.throughput]
         return single_value(speeds[0].value / speeds[1].value, "×")
 
-    return {one: ratio(one) for one in case if environments(one) == environments(reference)}
+    return {row: ratio(row) for row in case if environments(row) == environments(reference)}
 
 
 def _is_stated(ratio: Estimate) -> bool:

@@ -20,30 +20,30 @@ from dpbench.report.charts.style import (
 def loss(subject: Subject) -> Drawn:
     """One panel per batch size; each implementation at its largest group size, in the repetition
     of typical length, as repetitions with one seed follow the same curve."""
-    measured = [one for one in subject.rows if one.records]
-    largest = {(one.series, one.batch_size): one for one in measured}.values()
+    measured = [row for row in subject.rows if row.records]
+    largest = {(row.series, row.batch_size): row for row in measured}.values()
     lines = []
-    for one in largest:
-        curves = [curve for record in one.records if (curve := loss_curve(record)) is not None]
+    for row in largest:
+        curves = [curve for record in row.records if (curve := loss_curve(record)) is not None]
         if curves and all(len(losses) > 1 for _, losses in curves):
             by_length = sorted(curves, key=lambda curve: float(curve[0][-1]))
-            lines.append((one, by_length[(len(curves) - 1) // 2]))
+            lines.append((row, by_length[(len(curves) - 1) // 2]))
     if not lines:
         raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
-    series = list(dict.fromkeys(series_name_of(one) for one, _ in lines))
+    series = list(dict.fromkeys(series_name_of(row) for row, _ in lines))
     styles = series_styles(series)
-    batches = sorted({one.batch_size or 0 for one, _ in lines})
+    batches = sorted({row.batch_size or 0 for row, _ in lines})
     figure, shown, left_out = panels(batches, "batch sizes", share_y=True)
     for axis, batch_size in shown:
-        for one, (seconds, losses) in lines:
-            if one.batch_size == batch_size and series_name_of(one) in series[:MOST_SERIES]:
+        for row, (seconds, losses) in lines:
+            if row.batch_size == batch_size and series_name_of(row) in series[:MOST_SERIES]:
                 # The marker shows where the window ends: faster configurations end further left.
                 axis.plot(
                     seconds,
                     losses,
-                    label=f"{one_line(one.series)} ×{one.group_size}",
+                    label=f"{one_line(row.series)} ×{row.group_size}",
                     markevery=[len(seconds) - 1],
-                    **styles[series_name_of(one)],
+                    **styles[series_name_of(row)],
                 )
         axis.set_title(f"batch size {batch_size:,}")
         axis.set_ylabel("training loss (mean over ranks)")

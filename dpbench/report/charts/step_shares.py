@@ -25,7 +25,7 @@ LABELED = 0.1
 
 def step_shares(subject: Subject) -> Drawn:
     """One bar per configuration: the mean instrumented step over ranks and steps."""
-    phases = {one: found for one in subject.rows if (found := step_phases(one.records))}
+    phases = {row: step for row in subject.rows if (step := step_phases(row.records))}
     if not phases:
         raise NothingToDraw("no trial measured the phases of a step")
     figure, panels, left_out = case_panels(phases)
@@ -38,7 +38,7 @@ def step_shares(subject: Subject) -> Drawn:
             communicates = IMPLEMENTATIONS[row.implementation].communicates
             is_mixed = row.group_size > 1 and communicates and "communication" not in step.seconds
             # Communication that noise makes negative has no segment.
-            lengths = {name: max(found.value, 0.0) for name, found in step.seconds.items()}
+            lengths = {name: max(seconds.value, 0.0) for name, seconds in step.seconds.items()}
             left = 0.0
             for name, seconds in lengths.items():
                 width = 100 * seconds / sum(lengths.values())

@@ -38,7 +38,7 @@ def step_times(subject: Subject) -> Drawn:
     if not ranks:
         raise NothingToDraw("no completed trial has two timed steps or more")
     figure, panels, left_out = case_panels(ranks, lambda row: len(ranks[row]))
-    styles = series_styles([series_name_of(one) for one in ranks])
+    styles = series_styles([series_name_of(row) for row in ranks])
     for axis, rows in panels:
         windows = {
             (row, rank): [np.array(record.ranks[rank].timed.step_seconds) for record in row.records]
@@ -47,15 +47,15 @@ def step_times(subject: Subject) -> Drawn:
         }
         edge = FARTHEST * max(float(np.median(np.concatenate(w))) for w in windows.values())
         names: list[str] = []
-        for (row, rank), own in windows.items():
-            place, timed = len(names), np.concatenate(own)
+        for (row, rank), repetitions in windows.items():
+            place, timed = len(names), np.concatenate(repetitions)
             color = styles[series_name_of(row)]["color"]
             _draw_steps(axis, place - 0.14, timed, color)
             alone = [record.ranks[rank].without_sync for record in row.records]
             bare = [window.step_seconds for window in alone if window and window.step_seconds]
-            if len(bare) == len(own):
+            if len(bare) == len(repetitions):
                 _draw_steps(axis, place + 0.22, np.concatenate(bare), color, alpha=0.4)
-            outliers = np.concatenate([one[one > outlier_limit(one)] for one in own])
+            outliers = np.concatenate([w[w > outlier_limit(w)] for w in repetitions])
             late = outliers[outliers <= edge]
             axis.plot(late, [place - 0.14] * len(late), "o", color=color, mfc="white")
             slowest = slowest_of(row.records)

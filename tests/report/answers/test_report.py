@@ -91,7 +91,7 @@ def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
     text = report_answer(one).text_within(None)
     assert f"({len(results.notes)} notes: --verbose)" in " ".join(text.split())
     header = next(line for line in text.splitlines() if line.startswith("Implementation"))
-    shown = [column.header for column in table.columns if column.shown]
+    shown = [column.header for column in table.columns if column.by_default]
     assert header.split() == " ".join(shown).split()
     assert f"\n{table.footnote}\n" in text
     assert str(table.footnote) in to_html(build_page(one))
