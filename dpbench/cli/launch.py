@@ -69,7 +69,7 @@ def launch(context: typer.Context) -> int:
     try:
         torchrun.run_workers(chosen, threads)
     except RanksFailed as failed:
-        lines = failed.outcome.cause.details.splitlines() if failed.outcome.cause else []
+        lines = failed.cause.details.splitlines() if failed.cause else []
         say(f"first cause: {failed}{'; the last lines of its stderr:' if lines else ''}")
         for line in lines:
             print(f"    {line}", file=sys.stderr)

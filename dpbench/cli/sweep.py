@@ -29,7 +29,7 @@ def sweep(typed: dict[str, Any]) -> int:
     completed; 1 some row failed, or only the baseline completed; 2 usage;
     6 wrong gradients in some row; 130 interrupted.
     """
-    from dpbench.launch.launchers import find_placement, remove_torchrun_variables
+    from dpbench.launch.external_launchers import find_placement, remove_torchrun_variables
     from dpbench.run import presets
 
     placed = find_placement(os.environ)

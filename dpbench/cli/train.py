@@ -19,7 +19,7 @@ def train(typed: dict[str, Any]) -> int:
     Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
     torchrun, dpbench launch, srun or mpirun, it joins their ranks.
     """
-    from dpbench.launch.launchers import find_placement
+    from dpbench.launch.external_launchers import find_placement
     from dpbench.report.progress.training import TrainOutput
     from dpbench.run import presets
 

@@ -7,11 +7,12 @@ cores and backends.
     ranks          processes of this node, and the first cause when one of them fails
     rank_process   such a process from within; `script` has those that run the user's script
     failures       how a rank fails, and which failure is the first cause
-    outcome        how a trial ended
+    outcome        how a trial ended, from what its ranks measured
     launcher       trials on this node, `cluster` on several, `collectives` of `dpbench comm`
-    launchers      the place of this process, from the variables of a launcher
     signed_store   what nodes, or ranks of a launched training, say to each other
     torchrun       `dpbench launch`
+    external_launchers
+                   the place of this process among those that torchrun, srun or mpirun started
 
 Seconds that a trial may take are its `time_limit_seconds`; a `deadline` is a moment.
 """

@@ -25,16 +25,16 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from dpbench import units
 from dpbench.codec import decode, encode
 from dpbench.errors import Interrupted, LaunchError, StoreError, UsageError
+from dpbench.launch.external_launchers import interface_towards
 from dpbench.launch.failures import RankFailure, outcome_of_failures
 from dpbench.launch.launcher import Launcher
-from dpbench.launch.launchers import interface_towards
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import Outcome, outcome_of_ranks
+from dpbench.launch.outcome import outcome_of_ranks
 from dpbench.launch.ranks import POLL_SECONDS, RanksFailed, run_node_ranks, scratch_folder
 from dpbench.launch.signed_store import JOIN_SECONDS, SignedStore
 from dpbench.messages import say
 from dpbench.records.environment import Environment
-from dpbench.records.trial import RankMeasurement
+from dpbench.records.trial import Outcome, RankMeasurement
 from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement
 from dpbench.rendezvous.store import STORE_PREFIX, tcp_store
@@ -303,7 +303,7 @@ class ClusterLauncher(Launcher):
                 return f"{node.name}: {reason}"
         return None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
         """Raises NodeLost."""
         if trial.node_count == 1:
             return super().run(trial, time_limit_seconds)

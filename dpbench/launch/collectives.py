@@ -11,11 +11,11 @@ from statistics import median
 
 from dpbench import units
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import Outcome, attempt
+from dpbench.launch.outcome import attempt
 from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
 from dpbench.measure.collectives import measure_collective
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
-from dpbench.records.trial import Status
+from dpbench.records.trial import Outcome, Status
 from dpbench.specs.traits import BACKENDS
 from dpbench.temporary import temporary_folder
 
@@ -23,7 +23,9 @@ SELF_TEST_SECONDS = 60.0
 """Time limit of a self-test, which takes a second or two unless the machine is busy."""
 
 
-def run_collective(spec: CollectiveSpec, *, time_limit_seconds: float, logs: Path) -> Outcome:
+def run_collective(
+    spec: CollectiveSpec, *, time_limit_seconds: float, logs: Path
+) -> Outcome[RankCollectives]:
     """Run the measurement in separate processes, and leave none behind. A failure never raises; it
     leaves the ranks' output in `logs`."""
     work = partial(measure_collective, spec)
@@ -40,7 +42,7 @@ def run_collective(spec: CollectiveSpec, *, time_limit_seconds: float, logs: Pat
 
 
 def collective_record(
-    spec: CollectiveSpec, run: Callable[[], Outcome], environment_id: str
+    spec: CollectiveSpec, run: Callable[[], Outcome[RankCollectives]], environment_id: str
 ) -> CollectiveRecord:
     """The record of one measurement, which `run` makes; it is retried once if something outside
     ended it, such as the kernel's out-of-memory killer."""
@@ -48,10 +50,8 @@ def collective_record(
     return CollectiveRecord(
         collective=spec,
         environment_ids=(environment_id,),
-        status=outcome.status,
-        reason=outcome.reason,
-        ranks=outcome.ranks,
         timing=timing,
+        **outcome.fields(),
     )
 
 

@@ -17,16 +17,16 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from dpbench import units
 from dpbench.architecture.user_errors import raised_at
 from dpbench.errors import DpbenchError
-from dpbench.launch.outcome import Outcome
 from dpbench.launch.signals import ENDING, end_in_words
 from dpbench.measure.device import peak_memory_words
-from dpbench.records.trial import Status
+from dpbench.records.trial import Outcome, Status
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 _DPBENCH = Path(__file__).parents[1]
@@ -77,7 +77,7 @@ class RankFailure:
 
     rank: int
     kind: FailureKind
-    words: str
+    predicate: str
     """The rest of a sentence that begins with the rank: "raised ValueError: no samples"."""
     status: Status = Status.FAILED
     """Status of a trial of which this is the first cause."""
@@ -88,7 +88,7 @@ class RankFailure:
     if it was busy elsewhere."""
     at_seconds: float = 0.0
     """Seconds from the start of its node's ranks until it raised, as clocks of nodes differ."""
-    error: str = ""
+    exception_type: str = ""
     """Type of the exception that it raised, if it did."""
     message: str = ""
     """First line of that exception's message, up to LONGEST_TEXT characters."""
@@ -105,28 +105,35 @@ class ScriptFailed(DpbenchError):
         self.raised = raised
 
 
+def first_cause(failures: Sequence[RankFailure]) -> RankFailure | None:
+    """The failure that the others follow from, in the order of this module; None without any."""
+    return min(failures, key=lambda failure: (failure.kind, failure.at_seconds), default=None)
+
+
 def outcome_of_failures(
     failures: Sequence[RankFailure],
     time_limit_seconds: float = math.inf,
     *,
     name: Callable[[int], str] = "rank {}".format,
-) -> Outcome:
+) -> Outcome[Any]:
     """The outcome of a trial whose ranks failed; `name` gives the names of ranks in messages."""
-    if not failures:
+    cause = first_cause(failures)
+    if cause is None:
         return Outcome(status=Status.FAILED, reason="the ranks ended without a trace")
-    first = min(failures, key=lambda one: (one.kind, one.at_seconds))
-    reason = f"{name(first.rank)} {first.words}"
-    if first.kind is FailureKind.HUNG:
-        hung = [one for one in failures if one.kind is FailureKind.HUNG]
+    reason = f"{name(cause.rank)} {cause.predicate}"
+    if cause.kind is FailureKind.HUNG:
+        hung = [failure for failure in failures if failure.kind is FailureKind.HUNG]
         # The ranks that others waited for; all of them if every rank waited.
-        missing = [one for one in hung if one.waited_in is None]
-        where = [f"{name(one.rank)} {one.words}" for one in missing or hung]
+        missing = [failure for failure in hung if failure.waited_in is None]
+        where = [f"{name(failure.rank)} {failure.predicate}" for failure in missing or hung]
         if missing:
             where += [
-                f"{name(one.rank)} waited in {one.waited_in}" for one in hung if one.waited_in
+                f"{name(failure.rank)} waited in {failure.waited_in}"
+                for failure in hung
+                if failure.waited_in
             ]
         reason = f"no result after {units.seconds(time_limit_seconds)}: {'; '.join(where)}"
-    return Outcome(status=first.status, reason=reason, killed=first.killed, cause=first)
+    return Outcome(status=cause.status, reason=reason, killed=cause.killed)
 
 
 def failure_of_exception(rank: int, error: BaseException, started: float) -> RankFailure:
@@ -135,24 +142,24 @@ def failure_of_exception(rank: int, error: BaseException, started: float) -> Ran
     text = str(error).encode(errors="backslashreplace").decode()
     message = next(iter(text.splitlines()), "")[:LONGEST_TEXT]
     kind = error.raised if isinstance(error, ScriptFailed) else type(error).__name__
-    words = (f"{kind}: {message}" if kind and message else kind or message) + raised_at(error)
+    described = (f"{kind}: {message}" if kind and message else kind or message) + raised_at(error)
     out_of_memory = isinstance(error, MemoryError) or any(
         phrase in text.lower() for phrase in OUT_OF_MEMORY_WORDS
     )
     if out_of_memory:
-        words = (
-            f"ran out of memory: {words}; its peak was {peak_memory_words()}; take a smaller batch "
-            "or message, or end what else holds memory there"
+        predicate = (
+            f"ran out of memory: {described}; its peak was {peak_memory_words()}; take a smaller "
+            "batch or message, or end what else holds memory there"
         )
     else:
-        words = f"raised {words}" if kind else f"failed: {words}"
+        predicate = f"raised {described}" if kind else f"failed: {described}"
     return RankFailure(
         rank=rank,
         kind=FailureKind.LOST_PEER if speaks_of_lost_peer(text) else FailureKind.RAISED,
-        words=words,
+        predicate=predicate,
         status=Status.OUT_OF_MEMORY if out_of_memory else Status.FAILED,
         at_seconds=time.monotonic() - started,
-        error=kind,
+        exception_type=kind,
         message=message,
         details="".join(traceback.format_exception(error)),
     )
@@ -166,13 +173,13 @@ def speaks_of_lost_peer(text: str) -> bool:
 def failure_of_end(rank: int, exit_code: int) -> RankFailure:
     """The failure of a rank whose process ended without a result; a negative exit code is that of a
     signal."""
-    words = end_in_words(exit_code) if exit_code else "ended without a result"
+    predicate = end_in_words(exit_code) if exit_code else "ended without a result"
     if exit_code == SERVER_GONE:
-        words += ", or the server that ranks are forked from was killed"
+        predicate += ", or the server that ranks are forked from was killed"
     return RankFailure(
         rank=rank,
         kind=FailureKind.ABORTED if exit_code == -signal.SIGABRT else FailureKind.ENDED,
-        words=words,
+        predicate=predicate,
         killed=-exit_code in KILLING or exit_code == SERVER_GONE,
     )
 
@@ -180,16 +187,16 @@ def failure_of_end(rank: int, exit_code: int) -> RankFailure:
 def failure_of_hang(rank: int, stack: str) -> RankFailure:
     """The failure of a rank that the time limit ended, from the stack that it wrote then."""
     frame = _FRAME.search(stack)
-    words, waited_in = "did not respond", None
+    predicate, waited_in = "did not respond", None
     if frame is not None:
         file = Path(frame["file"])
-        words = f"was in {frame['function']} ({file.name}:{frame['line']})"
+        predicate = f"was in {frame['function']} ({file.name}:{frame['line']})"
         if any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS):
             waited_in = _collective(stack)
     return RankFailure(
         rank=rank,
         kind=FailureKind.HUNG,
-        words=words,
+        predicate=predicate,
         status=Status.TIMED_OUT,
         waited_in=waited_in,
     )

@@ -33,7 +33,7 @@ WORLD_TIMEOUT = timedelta(minutes=5)
 def world_report(failed: RanksFailed, scratch: Path, size: int) -> str:
     """The failure of a world in full: the first cause with its traceback, or the stacks of ranks at
     the time limit, and the ranks that failed after it. `scratch` is the folder of the ranks."""
-    cause = failed.outcome.cause
+    cause = failed.cause
     if not any(stack_path(scratch, rank).exists() for rank in range(size)):
         return (
             f"{failed}, before its function began; the call of fork_world must stand under "
@@ -45,8 +45,8 @@ def world_report(failed: RanksFailed, scratch: Path, size: int) -> str:
         if stack := main_thread_stack(scratch, rank).splitlines()[1:]:
             parts.append(f"rank {rank} was here (most recent call first):\n" + "\n".join(stack))
     for failure in failed.failures:
-        if failure.error and failure is not cause:
-            parts.append(f"after it, rank {failure.rank} {failure.words}")
+        if failure.exception_type and failure is not cause:
+            parts.append(f"after it, rank {failure.rank} {failure.predicate}")
     return "\n\n".join(parts)
 
 

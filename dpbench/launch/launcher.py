@@ -12,11 +12,11 @@ from time import monotonic
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.load_meter import host_load, read_cores
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import Outcome, outcome_of_ranks
+from dpbench.launch.outcome import outcome_of_ranks
 from dpbench.launch.ranks import RanksFailed, run_in_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import measure_trial
-from dpbench.records.trial import HostLoad, RankMeasurement
+from dpbench.records.trial import HostLoad, Outcome, RankMeasurement
 from dpbench.specs import Configuration, TrialSpec, plain_label
 
 START_SECONDS = 180.0
@@ -49,7 +49,7 @@ class Launcher:
         """The function that each rank of the trial on this node runs."""
         return partial(measure_trial, trial, self._prepared)
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
         """Run the trial in separate processes, and leave none behind."""
         deadline = monotonic() + time_limit_seconds
         server = fork_server_process()

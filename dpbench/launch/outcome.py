@@ -1,40 +1,22 @@
-"""The outcome of a trial or of a measured collective, and the second try of one that was killed."""
+"""The outcome of a trial from what its ranks measured, and another try of one that was killed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
 
 from dpbench.messages import say
-from dpbench.records.trial import HostLoad, RankMeasurement, Status, Timing, worst_proof
+from dpbench.records.trial import Outcome, RankMeasurement, Status, Timing, worst_proof
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-if TYPE_CHECKING:
-    from dpbench.launch.failures import RankFailure
+M = TypeVar("M")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """The end of the processes of a trial, or of a measured collective; `reason` says why it did
-    not complete."""
-
-    status: Status
-    reason: str | None = None
-    killed: bool = False
-    """True if something outside ended it, such as kill -9: another try may succeed."""
-    cause: RankFailure | None = None
-    """The first failure of a rank, if ranks failed."""
-    ranks: tuple[Any, ...] = ()
-    """The RankMeasurement, or the RankCollectives, of each rank."""
-    host_load: HostLoad | None = None
-
-
-def attempt(label: str, run: Callable[[], Outcome]) -> tuple[Outcome, Timing]:
+def attempt(label: str, run: Callable[[], Outcome[M]]) -> tuple[Outcome[M], Timing]:
     """The outcome of `run`, and when and how often it ran.
 
     It runs once more, and the user reads why, if something outside killed it, such as the kernel's
@@ -56,7 +38,9 @@ def attempt(label: str, run: Callable[[], Outcome]) -> tuple[Outcome, Timing]:
     return outcome, timing
 
 
-def outcome_of_ranks(trial: TrialSpec, ranks: Sequence[RankMeasurement]) -> Outcome:
+def outcome_of_ranks(
+    trial: TrialSpec, ranks: Sequence[RankMeasurement]
+) -> Outcome[RankMeasurement]:
     """The outcome: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
     worst = worst_proof(ranks)

@@ -31,11 +31,12 @@ from dpbench.launch.failures import (
     RankFailure,
     failure_of_end,
     failure_of_hang,
+    first_cause,
     outcome_of_failures,
 )
 from dpbench.launch.fork_server import end_fork_server, fork_server
 from dpbench.launch.rank_process import main_thread_stack, run_rank
-from dpbench.rendezvous.placement import LOOPBACK, OF_WORKERS, Placement
+from dpbench.rendezvous.placement import LOOPBACK, WORKER_VARIABLES, Placement
 from dpbench.rendezvous.store import STORE_FILE, file_variables, serve_store
 from dpbench.temporary import temporary_folder
 
@@ -57,12 +58,13 @@ T = TypeVar("T")
 
 class RanksFailed(LaunchError):
     """A rank did not return. `failures` are those of all ranks that were not ended because of
-    another; `outcome` has the first cause among them, which is also the message."""
+    another, `cause` is the first among them, and `outcome` says it in the message's words."""
 
     def __init__(
         self, failures: Sequence[RankFailure], time_limit_seconds: float = math.inf
     ) -> None:
         self.failures = tuple(failures)
+        self.cause = first_cause(failures)
         self.outcome = outcome_of_failures(failures, time_limit_seconds)
         super().__init__(self.outcome.reason)
 
@@ -132,38 +134,40 @@ def run_node_ranks(
     started = monotonic()
     arguments = (work, scratch, started, time_limit_seconds)
     deadline = started + time_limit_seconds + KILL_GRACE_SECONDS
-    ranks: list[_RankProcess] = []
+    processes: list[_RankProcess] = []
     results: dict[int, T] = {}
     failures: list[RankFailure] = []
     try:
         try:
             for number in range(first.local_size):
-                own = replace(first, rank=first.rank + number, local_rank=number)
-                environment = own.variables | OF_WORKERS | dict(variables)
-                ranks.append(_RankProcess.start(own.rank, (*arguments, environment), start_method))
+                placement = replace(first, rank=first.rank + number, local_rank=number)
+                environment = placement.variables | WORKER_VARIABLES | dict(variables)
+                processes.append(
+                    _RankProcess.start(placement.rank, (*arguments, environment), start_method)
+                )
         except (EOFError, ConnectionError):
             end_fork_server()
-            raise RanksFailed([failure_of_end(own.rank, SERVER_GONE)]) from None
-        except BaseException:  # Ctrl-C, after which a rank may come up that is not in `ranks`
+            raise RanksFailed([failure_of_end(placement.rank, SERVER_GONE)]) from None
+        except BaseException:  # Ctrl-C, after which a rank may come up that is not in `processes`
             end_fork_server()
             raise
-        waiting = [*ranks]
+        waiting = [*processes]
         while waiting and not (stop and stop()):
             left = deadline - monotonic()
             if left <= 0:
                 failures = failures or [
-                    failure_of_hang(one.rank, main_thread_stack(scratch, one.rank))
-                    for one in waiting
+                    failure_of_hang(busy.rank, main_thread_stack(scratch, busy.rank))
+                    for busy in waiting
                 ]
                 break
             handles = [
-                handle for one in waiting for handle in (one.connection, one.process.sentinel)
+                handle for busy in waiting for handle in (busy.connection, busy.child.sentinel)
             ]
             wait_for_any(handles, min(left, LONGEST_WAIT_SECONDS if stop is None else POLL_SECONDS))
-            for one in [*waiting]:
-                if answer := one.answer():
-                    waiting.remove(one)
-                    results[one.rank], failed = answer
+            for process in [*waiting]:
+                if answer := process.answer():
+                    waiting.remove(process)
+                    results[process.rank], failed = answer
                     if failed:
                         is_lost_peer = failed.kind is FailureKind.LOST_PEER
                         longest = CAUSE_SECONDS if is_lost_peer else AFTERMATH_SECONDS
@@ -171,17 +175,17 @@ def run_node_ranks(
                         failures.append(failed)
         if waiting or failures:
             raise RanksFailed(failures, time_limit_seconds)
-        for one in ranks:  # lets them exit, now that all have results
+        for process in processes:  # lets them exit, now that all have results
             with suppress(OSError):
-                one.connection.send(None)
-        for one in ranks:
-            one.process.join(EXIT_SECONDS)
-        return [results[one.rank] for one in ranks]
+                process.connection.send(None)
+        for process in processes:
+            process.child.join(EXIT_SECONDS)
+        return [results[process.rank] for process in processes]
     finally:
-        for one in ranks:  # all, before any is waited for
-            one.kill()
-        for one in ranks:
-            one.close()
+        for process in processes:  # all, before any is waited for
+            process.kill()
+        for process in processes:
+            process.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,24 +193,24 @@ class _RankProcess:
     """The process of a rank, and the pipe from it, which carries the result or the failure."""
 
     rank: int
-    process: BaseProcess
+    child: BaseProcess
     connection: Connection
 
     @classmethod
     def start(cls, rank: int, arguments: tuple[Any, ...], start_method: str) -> _RankProcess:
         forks = start_method == "forkserver"
         context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
-        ours, theirs = context.Pipe()
-        process = context.Process(target=run_rank, args=(*arguments, theirs))
+        connection, end_in_rank = context.Pipe()
+        child = context.Process(target=run_rank, args=(*arguments, end_in_rank))
         try:
-            process.start()
+            child.start()
         finally:
-            theirs.close()
-        return cls(rank=rank, process=process, connection=ours)
+            end_in_rank.close()
+        return cls(rank=rank, child=child, connection=connection)
 
     def answer(self) -> tuple[Any, RankFailure | None] | None:
         """The result, and how the rank failed if it did; None if it is busy."""
-        has_ended = bool(wait_for_any([self.process.sentinel], 0))
+        has_ended = bool(wait_for_any([self.child.sentinel], 0))
         try:
             if self.connection.poll():
                 result, failure = self.connection.recv()
@@ -215,23 +219,23 @@ class _RankProcess:
                 return None
         except (EOFError, OSError):
             pass  # it has ended
-        self.process.join(EXIT_SECONDS)
-        return None, failure_of_end(self.rank, self.process.exitcode or 0)
+        self.child.join(EXIT_SECONDS)
+        return None, failure_of_end(self.rank, self.child.exitcode or 0)
 
     def kill(self) -> None:
         """Kill it if it is still running, with what it has started."""
         with suppress(OSError):  # it leads no process group yet, or has ended
-            if self.process.pid and self.process.is_alive():
-                os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.kill()
+            if self.child.pid and self.child.is_alive():
+                os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.kill()
 
     def close(self) -> None:
-        self.process.join(EXIT_SECONDS)
+        self.child.join(EXIT_SECONDS)
         self.connection.close()
         with suppress(ValueError):  # not even SIGKILL has ended it yet
             # A rank whose server was killed cannot be killed by its number, which another process
             # may have by now; it ends by itself when the pipe from here is closed.
-            self.process.close()
+            self.child.close()
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from dpbench.measure.script.task import ScriptTask
 from dpbench.messages import one_line
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
-from dpbench.rendezvous.placement import GLOO_INTERFACE, LOOPBACK, OF_WORKERS, Placement
+from dpbench.rendezvous.placement import GLOO_INTERFACE, LOOPBACK, WORKER_VARIABLES, Placement
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -106,7 +106,7 @@ def variables(trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int
     found = {
         **environ,
         **own.variables,
-        **OF_WORKERS,
+        **WORKER_VARIABLES,
         "OMP_NUM_THREADS": str(trial.threads_per_replica),
         "DPBENCH": "1",
     }

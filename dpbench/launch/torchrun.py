@@ -27,8 +27,8 @@ from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
+from dpbench.launch.external_launchers import interface_towards
 from dpbench.launch.failures import FailureKind, failure_of_end, speaks_of_lost_peer
-from dpbench.launch.launchers import interface_towards
 from dpbench.launch.ranks import RanksFailed
 from dpbench.launch.signals import second_ends_at_once
 from dpbench.parent_death import tied_to_this_process

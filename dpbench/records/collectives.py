@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from dpbench.codec import Float
-from dpbench.records.trial import Status, Timing
+from dpbench.records.trial import Outcome, Timing
 from dpbench.specs.nodes import Replicas
 
 Collective = Literal["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
@@ -72,7 +72,7 @@ class RankCollectives:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CollectiveRecord:
+class CollectiveRecord(Outcome[RankCollectives]):
     """The outcome of one CollectiveSpec: a line of collectives.jsonl.
 
     Its results were compared with what they must be, for every size; a wrong one is `failed`, with
@@ -84,6 +84,5 @@ class CollectiveRecord:
     """Id of the environment that it ran in, under the name that trials have for those of their
     hosts."""
     timing: Timing
-    status: Status
-    reason: str | None = None
+    # Declared again, as pydantic does not see which type the base class has here.
     ranks: tuple[RankCollectives, ...] = ()

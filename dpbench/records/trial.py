@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
 
 from dpbench.codec import Float
 from dpbench.specs import TrialSpec
 
 SCHEMA_VERSION = 7
+
+M = TypeVar("M")
+"""The type of one rank's measurement."""
 
 
 class Status(enum.Enum):
@@ -265,19 +269,35 @@ class Timing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialRecord:
+class Outcome(Generic[M]):
+    """The end of the processes of a trial, or of a measured collective."""
+
+    status: Status
+    reason: str | None = None
+    """Why it did not complete."""
+    killed: bool = False
+    """True if something outside ended it, such as kill -9: another try may succeed."""
+    ranks: tuple[M, ...] = ()
+    """Measurements of each rank, whatever was wrong with them; () if a rank did not end well."""
+    host_load: HostLoad | None = None
+    """Other load on the first host; None if nothing was run, or it is unknown."""
+
+    def fields(self) -> dict[str, Any]:
+        """Its fields by name, as arguments for the record that is made from it."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialRecord(Outcome[RankMeasurement]):
     """The outcome of one trial: a line of trials.jsonl."""
 
     trial: TrialSpec
     environment_ids: tuple[str, ...]
     """Ids of the environments of all hosts that it ran on, in order."""
     timing: Timing
-    status: Status
-    reason: str | None = None
+    # Declared again, as pydantic does not see which type the base class has here.
     ranks: tuple[RankMeasurement, ...] = ()
-    """What each rank measured, whatever was wrong with it; () if a rank did not end well."""
-    host_load: HostLoad | None = None
-    """Other load on the first host; None if nothing was run, or it is unknown."""
+    """Measurements of each rank, whatever was wrong with them; () if a rank did not end well."""
 
     @property
     def item(self) -> str:

@@ -13,10 +13,10 @@ USUAL_PORT = 29500  # torch's own
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 """The variable with the network interface that gloo takes."""
 LAUNCH_REMEDY = "start it with torchrun or dpbench launch"
-OF_LAUNCHER = "TORCHELASTIC_USE_AGENT_STORE"
+AGENT_STORE_VARIABLE = "TORCHELASTIC_USE_AGENT_STORE"
 """The variable that is "True" if the launcher serves the store."""
 LARGEST_PORT = 65_535
-OF_WORKERS = {
+WORKER_VARIABLES = {
     "TORCHELASTIC_RESTART_COUNT": "0",
     "TORCHELASTIC_RUN_ID": "dpbench",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
@@ -60,7 +60,7 @@ class Placement:
             world_size=world_size,
             address=address,
             port=integer(environ, "MASTER_PORT", 1, LARGEST_PORT, USUAL_PORT),
-            has_store=environ.get(OF_LAUNCHER) == "True",
+            has_store=environ.get(AGENT_STORE_VARIABLE) == "True",
         )
 
     @property
@@ -71,7 +71,7 @@ class Placement:
     @property
     def variables(self) -> dict[str, str]:
         """The variables that torchrun would set for this process; without what is not known."""
-        known = {"MASTER_ADDR": self.address, OF_LAUNCHER: str(self.has_store or "")}
+        known = {"MASTER_ADDR": self.address, AGENT_STORE_VARIABLE: str(self.has_store or "")}
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),

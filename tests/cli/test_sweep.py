@@ -21,9 +21,8 @@ from dpbench import store
 from dpbench.cli.app import run
 from dpbench.cli.init import TEMPLATE
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import Outcome
 from dpbench.records.environment import Accelerator
-from dpbench.records.trial import Status
+from dpbench.records.trial import Outcome, RankMeasurement, Status
 from dpbench.specs import TrialSpec
 from tests.cli.command import dpbench, start
 from tests.launch import synthetic
@@ -145,7 +144,9 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
 ) -> None:
     original = SyntheticLauncher.run
 
-    def failing(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+    def failing(
+        self: SyntheticLauncher, trial: TrialSpec, limit: float
+    ) -> Outcome[RankMeasurement]:
         if trial.implementation == "dp":
             return Outcome(status=Status.FAILED, reason="rank 0 was killed by SIGKILL")
         return original(self, trial, limit)
@@ -177,7 +178,9 @@ def test_a_sweep_is_not_finished_with_other_files(
     model, original = here / "model.py", SyntheticLauncher.run
     model.write_text(TEMPLATE.read_text())
 
-    def run_and_edit(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+    def run_and_edit(
+        self: SyntheticLauncher, trial: TrialSpec, limit: float
+    ) -> Outcome[RankMeasurement]:
         if trial.repetition:
             model.write_text(f"{TEMPLATE.read_text()}# edited")
         return original(self, trial, limit)

@@ -6,8 +6,7 @@ import pytest
 
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import Outcome
-from dpbench.records.trial import Status
+from dpbench.records.trial import Outcome, RankMeasurement, Status
 from tests.builders import script_trial
 
 pytestmark = pytest.mark.full
@@ -17,7 +16,7 @@ MICRO_STEPS = {"accelerated": 2, "lightning_module": 1, "timm_classifier": 1, "t
 """Micro-steps of each script in an optimizer step; only the last of them averages gradients."""
 
 
-def run(folder: Path, implementation: str, name: str, *arguments: str) -> Outcome:
+def run(folder: Path, implementation: str, name: str, *arguments: str) -> Outcome[RankMeasurement]:
     size = 1 if implementation == "single" else 2
     script = SCRIPTS / f"{name}.py"
     trial = script_trial(script, *arguments, implementation=implementation, group_size=size)

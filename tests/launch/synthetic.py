@@ -16,7 +16,6 @@ from unittest.mock import patch
 from dpbench.codec import content_hash
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import Outcome
 from dpbench.records.collectives import (
     CollectiveSpec,
     RankCollectives,
@@ -25,6 +24,7 @@ from dpbench.records.collectives import (
 from dpbench.records.environment import usable_cores
 from dpbench.records.trial import (
     GradientTrace,
+    Outcome,
     Phases,
     RankMeasurement,
     Status,
@@ -86,7 +86,7 @@ class SyntheticLauncher(Launcher):
     def unusable_reason(self, configuration: Configuration) -> str | None:
         return None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
         trial = replace(trial, batch_size=trial.batch_size or OF_SCRIPTS)
         timed = trial.filling_steps(_compute_seconds(trial))
         ranks = tuple(_rank(trial, rank, timed) for rank in range(trial.process_count))
@@ -201,7 +201,7 @@ BYTES_PER_SECOND = {"gloo": 1.5e9, "shm": 1e10, **dict.fromkeys(NCCL, 1e11)}
 """Bandwidth B of the ring's 2 (n - 1) ÷ n parts."""
 
 
-def run_collective(spec: CollectiveSpec, **_: object) -> Outcome:
+def run_collective(spec: CollectiveSpec, **_: object) -> Outcome[RankCollectives]:
     """Answers from the cost model; every measurement completes."""
     ranks = tuple(_collective_rank(spec, rank) for rank in range(spec.group_size))
     return Outcome(status=Status.COMPLETED, ranks=ranks)

@@ -19,6 +19,7 @@ from dpbench.launch.failures import (
     failure_of_end,
     failure_of_exception,
     failure_of_hang,
+    first_cause,
     outcome_of_failures,
 )
 from dpbench.launch.outcome import outcome_of_ranks
@@ -53,11 +54,11 @@ def raised(rank: int, message: str = "words", at_seconds: float = 1.0) -> RankFa
     return replace(failure_of_exception(rank, ValueError(message), 0.0), at_seconds=at_seconds)
 
 
-LOST = replace(raised(0, "Broken pipe"), words="raised ValueError: Broken pipe")
+LOST = replace(raised(0, "Broken pipe"), predicate="raised ValueError: Broken pipe")
 WAITING = RankFailure(
     rank=0,
     kind=FailureKind.HUNG,
-    words="was in all_reduce (c10d.py:1)",
+    predicate="was in all_reduce (c10d.py:1)",
     status=Status.TIMED_OUT,
     waited_in="all_reduce",
 )
@@ -123,7 +124,7 @@ def test_a_rank_has_the_name_that_the_caller_gives_it() -> None:
         [near, far], 10, name=lambda rank: f"rank {rank} on host{rank // 2}"
     )
     assert named.reason == "rank 2 on host1 raised ValueError: broken"
-    assert named.cause == far
+    assert first_cause([near, far]) == far
 
 
 def test_a_lost_connection_is_known_by_its_words() -> None:
@@ -139,11 +140,11 @@ def test_the_place_of_an_error_is_the_users_line_that_called_torch(
 ) -> None:
     with pytest.raises(IndexError) as raised:
         torch.nn.functional.cross_entropy(torch.zeros(1, 4), torch.tensor([9]))
-    words = failure_of_exception(0, raised.value, 0.0).words
+    words = failure_of_exception(0, raised.value, 0.0).predicate
     assert re.search(r" \(tests/launch/test_failures.py, line \d+\)$", words)
     monkeypatch.chdir(tmp_path)
     tmp_path.rmdir()
-    assert "test_failures.py, line" in failure_of_exception(0, raised.value, 0.0).words
+    assert "test_failures.py, line" in failure_of_exception(0, raised.value, 0.0).predicate
 
 
 def test_lack_of_memory_is_a_status_of_its_own() -> None:
@@ -159,7 +160,7 @@ def test_lack_of_memory_is_a_status_of_its_own() -> None:
 def test_lack_of_memory_on_a_gpu_gives_the_peak_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "cuda", RecordingCuda(peak={GPU: 3 * 2**30}))
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
-    words = failure_of_exception(0, error, 0.0).words
+    words = failure_of_exception(0, error, 0.0).predicate
     assert re.search(r"its peak was 3 GiB on cuda:1 and \d[\d.]* [MG]iB on the host; take", words)
 
 

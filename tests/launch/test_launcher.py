@@ -11,8 +11,7 @@ import pytest
 from dpbench.data.registry import prepare_dataset
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import inspect_machine
-from dpbench.launch.outcome import Outcome
-from dpbench.records.trial import Status
+from dpbench.records.trial import Outcome, RankMeasurement, Status
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.slow
 # As narrow as still makes two buckets.
 MLP = replace(WORKLOAD, architecture="mlp:width=512")
 MLP_BYTES = 4 * 669_706
-Completed = Callable[[TrialSpec], Outcome]
+Completed = Callable[[TrialSpec], Outcome[RankMeasurement]]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,7 @@ def completed(launcher: Launcher) -> Completed:
     """Runs a trial, once for all tests that look at it."""
 
     @cache
-    def run(trial: TrialSpec) -> Outcome:
+    def run(trial: TrialSpec) -> Outcome[RankMeasurement]:
         outcome = launcher.run(trial, 60)
         assert outcome.reason is None
         assert outcome.status is Status.COMPLETED

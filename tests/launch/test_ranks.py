@@ -20,10 +20,9 @@ import torch.distributed as dist
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import Outcome
 from dpbench.launch.ranks import run_ranks
 from dpbench.measure.rank_group import rank_group
-from dpbench.records.trial import Status
+from dpbench.records.trial import Outcome, RankMeasurement, Status
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
 from tests.ports import listening
@@ -48,7 +47,7 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
     return launcher
 
 
-def ended(launcher: Launcher, trial: TrialSpec, limit: float = 60) -> Outcome:
+def ended(launcher: Launcher, trial: TrialSpec, limit: float = 60) -> Outcome[RankMeasurement]:
     outcome = launcher.run(trial, limit)
     assert ranks_alive() == []
     return outcome

@@ -15,16 +15,15 @@ from dpbench.analysis.diagnosis.causes import script_causes
 from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import Outcome
 from dpbench.launch.script import variables
 from dpbench.measure.script.watching import replaced_arguments
-from dpbench.records.trial import HostLoad, Status
+from dpbench.records.trial import HostLoad, Outcome, RankMeasurement, Status
 from tests.analysis.builders import record
 from tests.builders import script_trial
 
 SCRIPT = Path(__file__).with_name("training_script.py")
 MACHINE = Machine(cores=2, gpus=(), cuda=None)
-Run = Callable[..., Outcome]
+Run = Callable[..., Outcome[RankMeasurement]]
 
 
 def long(*values: Any) -> Any:
@@ -187,7 +186,7 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
     assert seen == ["4,6", "6"]
 
 
-def kinds(outcome: Outcome) -> list[str]:
+def kinds(outcome: Outcome[RankMeasurement]) -> list[str]:
     """The kinds of causes in one repetition, in which no time is blamed."""
     ran = record(trial_of(), outcome.ranks, host_load=HostLoad(cores=2, during=0.0, stolen=0.0))
     return [one.kind for one in script_causes([ran], break_down([ran], {}), is_warm=True)]

@@ -234,8 +234,8 @@ def test_the_rank_that_failed_first_is_named_with_its_last_lines_after_the_resta
     with pytest.raises(RanksFailed) as failed:
         run(read(["--nproc-per-node=2", "--max-restarts=1", "script.py", "fail"]), threads=1)
     assert str(failed.value) == "rank 1 exited with status 7"
-    assert failed.value.outcome.cause is not None
-    assert failed.value.outcome.cause.details == "about to go, ['fail']"
+    assert failed.value.cause is not None
+    assert failed.value.cause.details == "about to go, ['fail']"
     printed = capfd.readouterr().err.splitlines()
     assert {*printed} == {f"[rank {rank}] about to go, ['fail']" for rank in (0, 1)}
     attempts = [worker["TORCHELASTIC_RESTART_COUNT"] for worker in told(folder, 1)]

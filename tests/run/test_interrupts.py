@@ -10,7 +10,7 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.launch.outcome import Outcome
+from dpbench.records.trial import Outcome, RankMeasurement
 from dpbench.run.interrupts import end_at_once
 from dpbench.specs import TrialSpec
 from tests.launch.synthetic import SyntheticLauncher
@@ -29,7 +29,9 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     original = SyntheticLauncher.run
     end_at_once()
 
-    def interrupted(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+    def interrupted(
+        self: SyntheticLauncher, trial: TrialSpec, limit: float
+    ) -> Outcome[RankMeasurement]:
         if trial.implementation == "dp":
             os.kill(os.getpid(), number)
         return original(self, trial, limit)

@@ -19,11 +19,11 @@ from dpbench.errors import DataError, UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.cluster import ClusterLauncher, follow_orders
 from dpbench.launch.launcher import Launcher
-from dpbench.launch.outcome import Outcome, attempt
+from dpbench.launch.outcome import attempt
 from dpbench.launch.preflight import run_user_code
 from dpbench.messages import option_words
 from dpbench.options.sweep import SweepOptions
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import Outcome, RankMeasurement, Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
 from dpbench.run.sweep.job import Job, planned
@@ -138,7 +138,7 @@ def run_trial(
     in the same way, and after a failure in the largest group not at all with the same arguments.
     """
 
-    def run() -> Outcome:
+    def run() -> Outcome[RankMeasurement]:
         reason = _failed_before(trial, earlier, largest_group, stops=stop_after_failure)
         if reason := reason or launcher.unusable_reason(trial):
             return Outcome(status=Status.SKIPPED, reason=reason)
@@ -149,10 +149,7 @@ def run_trial(
         trial=trial,
         environment_ids=tuple(environment_ids[: trial.node_count]),
         timing=timing,
-        status=outcome.status,
-        reason=outcome.reason,
-        ranks=outcome.ranks,
-        host_load=outcome.host_load,
+        **outcome.fields(),
     )
 
 

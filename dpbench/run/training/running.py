@@ -69,8 +69,8 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
             work = partial(train_rank, job)
             finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
         except RanksFailed as failed:
-            cause, hint = failed.outcome.cause, f"; what the ranks printed is in {scratch}"
-            kind = SAID_BY_RANKS.get(cause.error) if cause else None
+            cause, hint = failed.cause, f"; what the ranks printed is in {scratch}"
+            kind = SAID_BY_RANKS.get(cause.exception_type) if cause else None
             if cause is None or kind is None:
                 raise TrainingFailed(f"{failed}{hint}") from None
             raise kind(cause.message + ("" if kind in REFUSALS else hint)) from None

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dpbench.launch.outcome import Outcome
-from dpbench.records.trial import RankMeasurement, Status, Window
+from dpbench.records.trial import Outcome, RankMeasurement, Status, Window
 from dpbench.run.sweep.dry_run import PROBE_STEPS, SECONDS_PER_TRIAL, estimate_in_words
 from dpbench.specs import TrialSpec
 from tests.builders import trial_spec
@@ -23,7 +22,7 @@ class EachSampleTakes:
     status: Status = Status.COMPLETED
     probes: list[TrialSpec] = field(default_factory=list)
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
         self.probes.append(trial)
         if self.status is not Status.COMPLETED:
             return Outcome(status=self.status, reason="broken")

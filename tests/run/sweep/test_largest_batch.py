@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from dpbench.errors import UsageError
 from dpbench.launch.cluster import Node
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import Outcome
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Accelerator
-from dpbench.records.trial import Status
+from dpbench.records.trial import Outcome, RankMeasurement, Status
 from dpbench.run.sweep import largest_batch
 from dpbench.run.sweep.largest_batch import NOISE_BYTES, by_predicting, with_largest
 from dpbench.specs import TrialSpec
@@ -36,7 +35,7 @@ class Filling(SyntheticLauncher):
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
         peak = (100 + trial.batch_size) * MIB
         if peak > 1000 * MIB:
             return Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
@@ -46,7 +45,7 @@ class Filling(SyntheticLauncher):
 
 
 class Failing(Filling):
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
         return Outcome(status=Status.FAILED, reason="no such layer")
 
 

@@ -13,10 +13,9 @@ import pytest
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.errors import DataError
-from dpbench.launch.outcome import Outcome
 from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
-from dpbench.records.trial import HostLoad, Status
+from dpbench.records.trial import HostLoad, Outcome, RankMeasurement, Status
 from dpbench.run.sweep.job import Job, host_here
 from dpbench.run.sweep.measuring import exit_status, launcher_for
 from dpbench.specs import Configuration, TrialSpec, WorkloadSpec, plain_label
@@ -56,7 +55,7 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
 ) -> None:
     original, ran = SyntheticLauncher.run, list[int | None]()
 
-    def noted(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+    def noted(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome[RankMeasurement]:
         ran.append(None if trial.window_seconds else trial.timed_steps)
         filling = trial if ran[-1] else replace(trial, window_seconds=2.0 * len(ran))
         return original(self, filling, limit)
@@ -89,13 +88,13 @@ def test_a_busy_machine_is_named_once_before_the_first_trial(
 class Answering(SyntheticLauncher):
     """Ends a trial as `answer` says, and completes it where that is None."""
 
-    def __init__(self, answer: Callable[[TrialSpec], Outcome | None]) -> None:
+    def __init__(self, answer: Callable[[TrialSpec], Outcome[RankMeasurement] | None]) -> None:
         self.answer, self.ran = answer, list[TrialSpec]()
 
     def unusable_reason(self, configuration: Configuration) -> str | None:
         return "no such thing here" if configuration.backend == "nccl" else None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
         self.ran.append(trial)
         return self.answer(trial) or super().run(trial, time_limit_seconds)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.launch import launchers
+from dpbench.launch import external_launchers
 
 TORCHRUN = {
     "RANK": "3",
@@ -59,7 +59,7 @@ PLACES: list[tuple[dict[str, str], dict[str, Any]]] = [
 def test_every_launcher_says_which_node_this_is(
     environ: dict[str, str], expected: dict[str, Any]
 ) -> None:
-    found = launchers.find_placement(environ)
+    found = external_launchers.find_placement(environ)
     assert found is not None
     assert {name: getattr(found, name) for name in expected} == expected
 
@@ -73,7 +73,7 @@ def test_every_launcher_says_which_node_this_is(
     ],
 )
 def test_a_process_alone_has_no_place(environ: dict[str, str]) -> None:
-    assert launchers.find_placement(environ) is None
+    assert external_launchers.find_placement(environ) is None
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_a_process_alone_has_no_place(environ: dict[str, str]) -> None:
 )
 def test_a_variable_that_cannot_be_is_refused(environ: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        launchers.find_placement(environ)
+        external_launchers.find_placement(environ)
 
 
 def test_the_variables_of_torchrun_are_forgotten_and_made() -> None:
     environ = dict(TORCHRUN, HOME="/root")
-    launchers.remove_torchrun_variables(environ)
+    external_launchers.remove_torchrun_variables(environ)
     assert environ == {"HOME": "/root"}
-    placed = launchers.find_placement(OPEN_MPI)
+    placed = external_launchers.find_placement(OPEN_MPI)
     assert placed is not None
-    assert launchers.find_placement(placed.variables) == placed
+    assert external_launchers.find_placement(placed.variables) == placed

@@ -14,8 +14,8 @@ import psutil
 
 from dpbench.errors import UsageError
 from dpbench.rendezvous.placement import (
+    AGENT_STORE_VARIABLE,
     LARGEST_PORT,
-    OF_LAUNCHER,
     USUAL_PORT,
     Placement,
     integer,
@@ -43,8 +43,8 @@ def find_placement(environ: Mapping[str, str]) -> Placement | None:
 
     Raises UsageError for a variable with an unusable value.
     """
-    every = [variables.split() for variables in LAUNCHERS]
-    names = next((n for n in every if n[0] in environ and environ.get(n[1], "1") != "1"), None)
+    known = [variables.split() for variables in LAUNCHERS]
+    names = next((n for n in known if n[0] in environ and environ.get(n[1], "1") != "1"), None)
     if names is None:
         return None
     try:
@@ -61,7 +61,7 @@ def find_placement(environ: Mapping[str, str]) -> Placement | None:
             node_count=nodes or -(-size // local_size),
             address=environ.get("MASTER_ADDR", ""),
             port=integer(environ, "MASTER_PORT", 1, LARGEST_PORT, USUAL_PORT),
-            has_store=environ.get(OF_LAUNCHER) == "True",
+            has_store=environ.get(AGENT_STORE_VARIABLE) == "True",
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -84,10 +84,10 @@ def interface_towards(host: str) -> str | None:
         family, _, _, _, (address, _, *rest) = socket.getaddrinfo(host, 0)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as packets:
             packets.connect((address, DISCARD_PORT, *rest))
-            own = packets.getsockname()[0]
-        if own.startswith("127.") and host != "localhost" and not host.startswith("127."):
+            source = packets.getsockname()[0]
+        if source.startswith("127.") and host != "localhost" and not host.startswith("127."):
             return None  # this host knows its own name as a loopback address
         for name, addresses in psutil.net_if_addrs().items():
-            if any(one.address.partition("%")[0] == own for one in addresses):
+            if any(each.address.partition("%")[0] == source for each in addresses):
                 return str(name)
     return None
