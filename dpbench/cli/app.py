@@ -18,8 +18,8 @@ from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
 from dpbench.cli.help import DESCRIBE_ALL, Command, CommandGroup, LongCommand
 from dpbench.cli.init import init
-from dpbench.cli.inventory import inventory
 from dpbench.cli.launch import Verbatim, launch
+from dpbench.cli.listing import listing
 from dpbench.cli.plot import plot
 from dpbench.cli.project import project
 from dpbench.cli.report import report
@@ -65,7 +65,7 @@ _add(USUAL, explain, cls=ScriptCommand)
 _add(USUAL, compare)
 _add(USUAL, check, **LONG_WITH_SCRIPT)
 _add(MORE, init)
-_add(MORE, inventory, "list")
+_add(MORE, listing, "list")
 _add(MORE, doctor)
 _add(MORE, train, **LONG)
 _add(MORE, plot)

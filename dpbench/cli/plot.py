@@ -36,7 +36,8 @@ def plot(typed: dict[str, Any]) -> None:
     from dpbench.report.charts.style import house_style
     from dpbench.report.page import charts_folder
 
-    sweeps_only = options.kinds != ("bandwidth",)
+    kinds = [*CHARTS.values()] if ALL in options.kinds else [CHARTS[k] for k in options.kinds]
+    sweeps_only = any(kind.source == "sweep" for kind in kinds)
     path = options.path or latest_folders("plot", sweeps_only=sweeps_only)[0]
     if options.output is None and is_table(path):
         raise UsageError(
@@ -46,13 +47,13 @@ def plot(typed: dict[str, Any]) -> None:
     warn(*(subject.stored.warnings if subject.stored else ()))
     subject = select_rows(subject, options)
     folder = options.output or charts_folder(path)
-    kinds = CHARTS if ALL in options.kinds else options.kinds
+    charts = [(kind, shown) for kind in kinds for shown in kind.subjects(subject)]
     drawn, empty = 0, []
     with house_style():
-        for kind, one in [(CHARTS[n], one) for n in kinds for one in CHARTS[n].subjects(subject)]:
-            stem = stem_of(kind.name, one.work)
+        for kind, shown in charts:
+            stem = stem_of(kind.name, shown.work)
             try:
-                figure = kind.draw(one)
+                figure = kind.draw(shown)
             except NothingToDraw as reason:
                 empty.append(f"no chart {stem}: {reason}")
                 continue

@@ -14,7 +14,7 @@ from dpbench.messages import one_line, option_words
 from dpbench.records.trial import Status
 from dpbench.report.export import DATA_FORMATS, frame_text, parse_keys
 from dpbench.report.formatting import NOISY, cell, metric_column
-from dpbench.report.notes import Rows, unavailable
+from dpbench.report.notes import Rows, available, unavailable
 from dpbench.report.table import MISSING, Table, text_column
 from dpbench.specs.traits import INDEPENDENT
 
@@ -79,9 +79,7 @@ def terminal_table(rows: Rows, columns: str | None = None) -> Table:
         return _seed_table(rows)
     if columns is not None:
         return configurations_table(rows, parse_metrics(columns))
-    without = unavailable(rows)
-    skipped = [row for group in without.values() for row in group]
-    shown = [row for row in rows if row not in skipped]
+    shown = available(rows)
     table = configurations_table(shown, usual_metrics(shown))
     common = {
         column.key: f"{column.key.replace('_', ' ')} {column.cells[0]}"
@@ -97,7 +95,7 @@ def terminal_table(rows: Rows, columns: str | None = None) -> Table:
     return replace(
         kept,
         columns=tuple(replace(column, leaves=places.get(column.key, 0)) for column in kept.columns),
-        above=(*without, *said),
+        above=(*unavailable(rows), *said),
         wider="--columns",
     )
 

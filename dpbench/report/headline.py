@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from dpbench.analysis.subject import Best, Headline
 from dpbench.messages import one_line
 from dpbench.report.formatting import percentage, plus_minus, quantity
 
-Tile = tuple[str, str, str]
-"""A title, a number with its unit and interval, and what it is about."""
 NO_WINNER = "No clear winner"
 """Said instead of "Fastest" where others tie with the best."""
+
+
+class Tile(NamedTuple):
+    """One of the numbers at the top of a page."""
+
+    title: str
+    number: str
+    """With its unit and interval."""
+    about: str
 
 
 def headline_sentences(headlines: Mapping[str, Headline]) -> Iterator[str]:
@@ -58,7 +66,7 @@ def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
     for work, headline in headlines.items():
         suffix = f": {one_line(work)}" if work else ""
         if (best := headline.fastest) is not None:
-            yield (
+            yield Tile(
                 f"{NO_WINNER if best.rivals else 'Fastest'}{suffix}",
                 quantity(best.value),
                 _who(best) + _lead(headline),
@@ -66,7 +74,7 @@ def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
         if (best := headline.scaling) is not None:
             title = f"Best efficiency at {best.row.group_size:,} replicas"
             about = f"{_who(best)}; 100 % is linear scaling from {best.row.reference}"
-            yield f"{title}{suffix}", percentage(best.value), about
+            yield Tile(f"{title}{suffix}", percentage(best.value), about)
 
 
 def _who(best: Best) -> str:

@@ -115,20 +115,26 @@ def unavailable(rows: Rows) -> dict[str, Rows]:
     }
 
 
+def available(rows: Rows) -> Rows:
+    """The rows that tables for people have: all but those of backends that are `unavailable`."""
+    absent = [row for group in unavailable(rows).values() for row in group]
+    return [row for row in rows if row not in absent]
+
+
 def reasons(rows: Rows) -> tuple[str, ...]:
-    """The full reason of every configuration that has one; equal reasons share a line."""
-    lines = unavailable(rows)
-    told = [row for group in lines.values() for row in group]
+    """A line for each unavailable backend, then the reasons of the other rows."""
+    return (*unavailable(rows), *row_reasons(available(rows)))
+
+
+def row_reasons(rows: Rows) -> tuple[str, ...]:
+    """The full reason of every row that has one; equal reasons share a line."""
     groups: dict[tuple[Status, str], list[str]] = {}
     for row in rows:
-        if row not in told and (row.reason or row.status is Status.WRONG_GRADIENTS):
+        if row.reason or row.status is Status.WRONG_GRADIENTS:
             groups.setdefault((row.status, one_line(row.reason or "")), []).append(row.label)
-    return (
-        *lines,
-        *(
-            f"{status.words}, {_some_of(labels)}{f': {reason}' if reason else ''}"
-            for (status, reason), labels in groups.items()
-        ),
+    return tuple(
+        f"{status.words}, {_some_of(labels)}{f': {reason}' if reason else ''}"
+        for (status, reason), labels in groups.items()
     )
 
 

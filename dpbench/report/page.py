@@ -23,12 +23,12 @@ from dpbench.report.answers.comm import collective_notes, collectives_table
 from dpbench.report.answers.doctor import environment_lines, environment_table
 from dpbench.report.answers.explain import READING, cause_lines, factor_notes, factors_table
 from dpbench.report.charts.files import inline_svg
-from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw
+from dpbench.report.charts.kinds import CHARTS, ChartKind, ChartSection, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.configurations import claimed_metrics, configurations_table, usual_metrics
 from dpbench.report.headline import Tile, headline_sentences, tiles
 from dpbench.report.markup import render_template, visible
-from dpbench.report.notes import further_warnings, notes_of, reasons, unavailable
+from dpbench.report.notes import available, further_warnings, notes_of, reasons
 from dpbench.report.table import MISSING, Table
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
@@ -40,15 +40,8 @@ GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpbench ', 2000
 """What the beginning of each page holds."""
 MOST_ADVICE = 3
 """Sentences of advice at the top; the section on time has all, each with its rows."""
-CHART_SECTIONS = {
-    "speed": "Throughput",
-    "scaling": "Scaling",
-    "time": "Where the time goes",
-    "learning": "Loss curves",
-    "communication": "Communication",
-}
-OPEN = ("speed", "scaling")
-"""Those of them that are not folded."""
+OPEN = (ChartSection.SPEED, ChartSection.SCALING)
+"""Sections of charts that are not folded."""
 POINTS_PER_INCH = 72
 
 
@@ -142,7 +135,7 @@ def build_page(subject: Subject, *, charts: bool = False) -> Page:
         right = sum(row.verified is True for row in subject.rows)
         checked = sum(bool(row.throughput) or row.verified is not None for row in subject.rows)
         about = "configurations match a single process"
-        verified.append(("Gradients verified", f"{right:,} of {checked:,}", about))
+        verified.append(Tile("Gradients verified", f"{right:,} of {checked:,}", about))
     return Page(
         title=one_line(subject.name),
         about=" · ".join(map(one_line, _about(subject))),
@@ -178,26 +171,27 @@ def _advice(subject: Subject, *, counts_rows: bool = False) -> Iterator[str]:
 
 def _sections(subject: Subject, charts: Sequence[PageChart]) -> Iterator[Section]:
     """Throughput first, then the table; sections without content are left out."""
-    beside: dict[str, tuple[list[Table], list[str]]] = {"time": ([], [*_advice(subject)])}
+    tables = dict[ChartSection, Table]()
+    notes = {ChartSection.TIME: [*_advice(subject)]}
     if clear := not_too_noisy(subject.explanations):
-        beside["time"][0].append(factors_table(clear))
-        beside["time"][1].extend([READING, *factor_notes(clear)])
+        tables[ChartSection.TIME] = factors_table(clear)
+        notes[ChartSection.TIME] += [READING, *factor_notes(clear)]
     if timings := subject.collectives:
-        table = collectives_table(collective_rows(timings.records))
-        beside["communication"] = ([table], [*collective_notes(timings)])
-    for key, title in CHART_SECTIONS.items():
-        tables, remarks = beside.get(key, ([], []))
-        drawn = tuple(chart for chart in charts if chart.kind.section == key)
-        if drawn or tables or remarks:
+        tables[ChartSection.COMMUNICATION] = collectives_table(collective_rows(timings.records))
+        notes[ChartSection.COMMUNICATION] = [*collective_notes(timings)]
+    for section in ChartSection:
+        drawn = tuple(chart for chart in charts if chart.kind.section is section)
+        table = tables.get(section)
+        if drawn or table or notes.get(section):
             yield Section(
-                key=key,
-                title=title,
+                key=section.name.lower(),
+                title=section.value,
                 charts=drawn,
-                tables=tuple(table for table in tables if table.lines),
-                notes=tuple(map(one_line, remarks)),
-                folded=key not in OPEN,
+                tables=(table,) if table and table.lines else (),
+                notes=tuple(map(one_line, notes.get(section, ()))),
+                folded=section not in OPEN,
             )
-        if key == "speed" and subject.rows:
+        if section is ChartSection.SPEED and subject.rows:
             yield Section(
                 key="results",
                 title="Results",
@@ -247,8 +241,7 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     only in the table of failures. With the `command` that measured, each row has the one that
     measures it alone.
     """
-    skipped = [row for group in unavailable(rows).values() for row in group]
-    rows = [row for row in rows if row not in skipped]
+    rows = available(rows)
     metrics = (metric for key, metric in TABLE_METRICS.items() if key != "backend")
     usual = {metric.key for metric in usual_metrics(rows)}
     table = configurations_table(rows, (*metrics, *claimed_metrics(rows)))

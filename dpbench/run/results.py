@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.rows import Row
     from dpbench.analysis.subject import Subject
-    from dpbench.report.answers.listing import ListedFolder
+    from dpbench.report.answers.listing import FolderEntry
     from dpbench.store import StoredCollectives, StoredSweep
 
 
@@ -89,14 +89,15 @@ def _has_completed(folder: Path) -> bool:
         return False
 
 
-def describe_results(folder: Path) -> ListedFolder:
+def describe_results(folder: Path) -> FolderEntry:
     """The content of a results folder in a few words, or why it cannot be read."""
+    from dpbench.report.answers.listing import FolderEntry
     from dpbench.store.unfinished import unfinished
 
     try:
         stored = load_stored(folder)
     except (DpbenchError, OSError) as error:
-        return folder, "", 0, f"unreadable: {error}", ""
+        return FolderEntry(str(folder), "", 0, f"unreadable: {error}", "")
     if isinstance(stored, store.StoredSweep):
         how_many = unfinished(stored.spec, stored.records)
         status = f"unfinished ({how_many})" if how_many else "finished"
@@ -106,7 +107,8 @@ def describe_results(folder: Path) -> ListedFolder:
         rows = len({record.collective.first_repetition for record in stored.records})
     started = min((record.timing.started_utc for record in stored.records), default="")
     used = {name for record in stored.records for name in record.environment_ids}
-    return folder, started, rows, status, environment_line(stored.environments, used)
+    hardware = environment_line(stored.environments, used)
+    return FolderEntry(str(folder), started, rows, status, hardware)
 
 
 def _written(folder: Path) -> float:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import patch
@@ -14,6 +15,7 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.run.results import (
     describe_results,
     latest_folders,
@@ -94,6 +96,14 @@ def test_too_few_folders_are_refused_with_a_remedy(
         latest_folders("report")
 
 
+def test_a_chart_takes_the_latest_folder_of_its_source_whatever_its_name(
+    folders: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CHARTS, "loss", replace(CHARTS["loss"], source="collectives"))
+    assert run(["plot", "bandwidth,loss", "--output", "x"]) == 2  # these have no losses
+    assert "using the latest: results/sizes" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "taken"),
     [
@@ -151,7 +161,7 @@ def test_a_sweep_that_ended_early_is_shown_as_such_and_a_broken_one_is_listed(
 ) -> None:
     trials = folders / "one" / "trials.jsonl"
     trials.write_text("".join(trials.read_text().splitlines(keepends=True)[:4]))
-    assert describe_results(folders / "one")[3] == "unfinished (4 of 6 trials)"
+    assert describe_results(folders / "one").status == "unfinished (4 of 6 trials)"
     for command in ("report --no-charts", "explain"):
         assert run([*command.split(), "results/one"]) == 0
         first = " ".join(capsys.readouterr().out.split("\n\n")[0].split()).removeprefix("· ")
@@ -160,9 +170,9 @@ def test_a_sweep_that_ended_early_is_shown_as_such_and_a_broken_one_is_listed(
         assert " --resume" in first
     assert "Unfinished: 4 of 6 trials" in (folders / "one/report/index.html").read_text()
     (folders / "one" / "sweep.json").write_text("{")
-    _, _, rows, status, hardware = describe_results(folders / "one")
-    assert status.startswith("unreadable: results/one/sweep.json")
-    assert (rows, hardware) == (0, "")
+    entry = describe_results(folders / "one")
+    assert entry.status.startswith("unreadable: results/one/sweep.json")
+    assert (entry.rows, entry.hardware) == (0, "")
 
 
 def test_of_what_was_run_again_the_last_run_is_listed(folders: Path) -> None:
@@ -170,4 +180,4 @@ def test_of_what_was_run_again_the_last_run_is_listed(folders: Path) -> None:
     lines = trials.read_text()
     failed = {**json.loads(lines.splitlines()[0]), "status": "failed"}
     trials.write_text(f"{json.dumps(failed)}\n{lines}")
-    assert describe_results(folders / "one")[3] == "finished"
+    assert describe_results(folders / "one").status == "finished"

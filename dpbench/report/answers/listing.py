@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from typing import NamedTuple
 
 from dpbench import units
 from dpbench.report.answer import Answer
@@ -18,23 +18,51 @@ ALONE = (
     "size 1 of each implementation shows what it costs one replica; --group-sizes without 1 leaves "
     "it out"
 )
-Listed = tuple[str, str, str | None, str]
-"""Kind and name that commands take; why it cannot be used here, None if it can; description."""
-ListedFolder = tuple[Path, str, int, str, str]
-"""Folder, start of its first trial in ISO 8601 ("" for none), rows, status, hardware."""
 
 
-def names_answer(rows: Sequence[Listed]) -> Answer:
+class NameEntry(NamedTuple):
+    """A name that commands take."""
+
+    kind: str
+    name: str
+    reason: str | None
+    """Why it cannot be used here; None if it can."""
+    description: str
+
+
+class FolderEntry(NamedTuple):
+    """A results folder."""
+
+    folder: str
+    started_utc: str
+    """Start of its first trial in ISO 8601; "" for none."""
+    rows: int
+    status: str
+    hardware: str
+
+
+class PlannedRow(NamedTuple):
+    """A configuration of a sweep."""
+
+    configuration: Configuration
+    runs: int
+    """Trials of it that are left."""
+    reason: str | None
+    """Why it is skipped; None if it is not."""
+
+
+def names_answer(entries: Sequence[NameEntry]) -> Answer:
     """A row for each name if all are of one kind; else one for each kind, in which names that
     cannot be used here are in parentheses."""
     names: dict[str, list[str]] = {}
-    for kind, name, reason, _ in rows:
-        names.setdefault(kind, []).append(name if reason is None else f"({name})")
+    for entry in entries:
+        name = entry.name if entry.reason is None else f"({entry.name})"
+        names.setdefault(entry.kind, []).append(name)
     if len(names) == 1:
         columns: tuple[Column, ...] = (
-            text_column("Name", [name for _, name, _, _ in rows]),
-            text_column("Usable", ["no" if reason else "yes" for _, _, reason, _ in rows]),
-            text_column("What", [reason or text for *_, reason, text in rows], folds=True),
+            text_column("Name", [entry.name for entry in entries]),
+            text_column("Usable", ["no" if entry.reason else "yes" for entry in entries]),
+            text_column("What", [e.reason or e.description for e in entries], folds=True),
         )
         more = ""
     else:
@@ -43,65 +71,45 @@ def names_answer(rows: Sequence[Listed]) -> Answer:
             text_column("Names", map(", ".join, names.values()), folds=True),
         )
         more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
-    keys = ("kind", "name", "reason", "description")
-    data = [dict(zip(keys, row, strict=True)) for row in rows]
+    data = [entry._asdict() for entry in entries]
     return Answer(paragraphs=(Table(columns=columns), more), data=data)
 
 
-def results_answer(found: Sequence[ListedFolder]) -> Answer:
+def results_answer(entries: Sequence[FolderEntry]) -> Answer:
     """A row for each results folder."""
-    keys = ("folder", "started_utc", "rows", "status", "hardware")
-    return Answer(
-        paragraphs=(
-            Table(
-                columns=(
-                    text_column("Folder", [str(folder) for folder, *_ in found]),
-                    text_column(
-                        "Date (UTC)",
-                        [started[:16].replace("T", " ") for _, started, *_ in found],
-                        folds=True,
-                    ),
-                    column("Rows", [f"{rows:,}" for _, _, rows, _, _ in found]),
-                    text_column("Status", [status for *_, status, _ in found], folds=True),
-                    text_column("Hardware", [hardware for *_, hardware in found], folds=True),
-                )
-            ),
-        ),
-        data=[dict(zip(keys, (str(row[0]), *row[1:]), strict=True)) for row in found],
+    dates = [entry.started_utc[:16].replace("T", " ") for entry in entries]
+    columns = (
+        text_column("Folder", [entry.folder for entry in entries]),
+        text_column("Date (UTC)", dates, folds=True),
+        column("Rows", [f"{entry.rows:,}" for entry in entries]),
+        text_column("Status", [entry.status for entry in entries], folds=True),
+        text_column("Hardware", [entry.hardware for entry in entries], folds=True),
     )
+    data = [entry._asdict() for entry in entries]
+    return Answer(paragraphs=(Table(columns=columns),), data=data)
 
 
-def plan_answer(planned: Sequence[tuple[Configuration, int, str | None]], summary: str) -> Answer:
-    """A row for each configuration of a sweep, how many trials of it are left, and why it is
-    skipped; people get reasons and the summary below it."""
-    specs = [spec for spec, _, _ in planned]
+def plan_answer(rows: Sequence[PlannedRow], summary: str) -> Answer:
+    """A row for each configuration of a sweep; people get reasons and the summary below it."""
+    specs = [row.configuration for row in rows]
     labels = Labels.among(specs)
-    reasons = Counter(reason for _, _, reason in planned if reason)
-    sizes = {one.group_size for one in specs if IMPLEMENTATIONS[one.implementation].communicates}
+    reasons = Counter(row.reason for row in rows if row.reason)
+    sizes = {spec.group_size for spec in specs if IMPLEMENTATIONS[spec.implementation].communicates}
+    batches = [str(spec.global_batch_size or MISSING) for spec in specs]
+    columns = (
+        text_column("Implementation", map(labels.implementation, specs)),
+        text_column("Backend", [spec.backend for spec in specs]),
+        column("Size", [f"{spec.group_size}{on_nodes(spec.replicas_by_node)}" for spec in specs]),
+        column("Batch", [str(spec.batch_size or MISSING) for spec in specs]),
+        column("Global batch", batches, leaves=2),
+        text_column("Devices", [", ".join(spec.devices) for spec in specs], leaves=1),
+        column("Runs", ["skip" if row.reason else str(row.runs) for row in rows]),
+    )
+    notes = [f"{units.counted(count, 'row')} skipped: {why}" for why, count in reasons.items()]
+    if 1 in sizes and len(sizes) > 1:
+        notes.append(ALONE)
     return Answer(
-        paragraphs=(
-            Table(
-                columns=(
-                    text_column("Implementation", map(labels.implementation, specs)),
-                    text_column("Backend", [spec.backend for spec in specs]),
-                    column(
-                        "Size",
-                        [f"{one.group_size}{on_nodes(one.replicas_by_node)}" for one in specs],
-                    ),
-                    column("Batch", [str(spec.batch_size or MISSING) for spec in specs]),
-                    column(
-                        "Global batch",
-                        [str(spec.global_batch_size or MISSING) for spec in specs],
-                        leaves=2,
-                    ),
-                    text_column("Devices", [", ".join(spec.devices) for spec in specs], leaves=1),
-                    column("Runs", ["skip" if why else str(runs) for _, runs, why in planned]),
-                )
-            ),
-            [f"{units.counted(count, 'row')} skipped: {why}" for why, count in reasons.items()]
-            + [ALONE] * (1 in sizes and len(sizes) > 1),
-            summary,
-        ),
+        paragraphs=(Table(columns=columns), notes, summary),
         data=[
             {
                 "label": labels.label(spec),
@@ -112,9 +120,9 @@ def plan_answer(planned: Sequence[tuple[Configuration, int, str | None]], summar
                 "global_batch_size": spec.global_batch_size or None,
                 "nodes": list(spec.replicas_by_node),
                 "devices": list(spec.devices),
-                "runs": runs,
-                "reason": reason,
+                "runs": row.runs,
+                "reason": row.reason,
             }
-            for spec, runs, reason in planned
+            for spec, row in zip(specs, rows, strict=True)
         ],
     )

@@ -33,17 +33,19 @@ def report_answer(
 
     Raises UnknownName or UsageError for unknown columns.
     """
-    failed = [row for row in subject.rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
+    rows = subject.rows
+    failed = [row for row in rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
+    failures, sources = notes.row_reasons(failed), notes.sources(rows)
     ends = (
-        *notes.reasons(failed)[:MOST_REASONS],
-        *notes.sources(subject.rows)[:MOST_REASONS],
+        *failures[:MOST_REASONS],
+        *sources[:MOST_REASONS],
         *notes.ties(subject),
-        *notes.too_noisy(subject.rows),
+        *notes.too_noisy(rows),
     )
     others = (
-        *notes.reading_notes(subject.rows),
-        *notes.sources(subject.rows)[MOST_REASONS:],
-        *notes.own_notes(subject.rows),
+        *notes.reading_notes(rows),
+        *sources[MOST_REASONS:],
+        *notes.own_notes(rows),
         *subject.hints,
     )
     headlines = {} if subject.sweep is None else subject.headlines
@@ -58,14 +60,13 @@ def report_answer(
         parts.append(f"Next: dpbench explain {to_explain}")
     details: list[str] = []
     if verbose:
-        above = {*ends, *notes.unavailable(subject.rows)}
-        skipped = [reason for reason in notes.reasons(subject.rows) if reason not in above]
-        details = [*alerts[1:], *others, *skipped]
+        skipped = notes.row_reasons([row for row in notes.available(rows) if row not in failed])
+        details = [*alerts[1:], *others, *failures[MOST_REASONS:], *skipped]
     else:
-        counts = {"more warning": alerts[1:], "note": others}
-        waiting = [units.counted(len(of), name) for name, of in counts.items() if of]
+        hidden = {"more warning": len(alerts[1:]), "note": len(others)}
+        waiting = [units.counted(count, name) for name, count in hidden.items() if count]
         if waiting:
             parts.append(f"({', '.join(waiting)}: --verbose)")
-    table = terminal_table(subject.rows, columns)
+    table = terminal_table(rows, columns)
     places = "   ".join(map(unbroken, parts))
     return Answer(paragraphs=("\n".join(lines), table, ends, details, places))

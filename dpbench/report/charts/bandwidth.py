@@ -13,11 +13,11 @@ from dpbench.report.charts.style import (
     BACKEND_COLORS,
     OTHER_COLORS,
     Drawn,
+    backend_marks,
     category_axis,
     draw_points,
     panels,
     scaled_axis,
-    series_styles,
 )
 from dpbench.report.formatting import gigabytes
 
@@ -38,7 +38,7 @@ def bandwidth(subject: Subject) -> Drawn:
         )
     figure, shown, remarks = panels([*groups.items()], "panels", share_y=True)
     drawn = [spec for group in groups.values() for spec in group]
-    styles = series_styles([("", "", spec.backend) for spec in drawn])
+    marks = backend_marks([spec.backend for spec in drawn])
     for axis, (title, group) in shown:
         sizes = sorted({size for spec in group for size in lines[spec]})
         names = [units.bytes_exact(size) for size in sizes]
@@ -50,10 +50,9 @@ def bandwidth(subject: Subject) -> Drawn:
                 tip = f"{backend}, {names[place]}: {gigabytes(speed)} GB/s"
                 points.append((place, speed, tip))
             color = BACKEND_COLORS.get(backend, OTHER_COLORS[0])
-            style = {**styles["", "", spec.backend], "color": color}
-            draw_points(axis, points, label=backend, **style)
+            draw_points(axis, points, label=backend, color=color, **marks[spec.backend])
         axis.set_yscale("log")
         axis.set_title(title)
         category_axis(axis, names, "message size")
         scaled_axis(axis, "B/s", "bus bandwidth")
-    return figure, [speed for spec in drawn for speed in lines[spec].values()], remarks
+    return Drawn(figure, [speed for spec in drawn for speed in lines[spec].values()], remarks)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from dpbench import units
-from dpbench.analysis.estimate import CONFIDENCE, Estimate
+from dpbench.analysis.estimate import CONFIDENCE
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
-from dpbench.report.charts.style import MUTED
+from dpbench.report.charts.style import MUTED, Drawn
 
 CHARACTERS_PER_INCH, LINE_INCHES, MARGIN_INCHES = 16.5, 0.15, 0.08
 """The width of a caption's characters, the height of its lines, and the margin around it."""
@@ -23,12 +22,10 @@ KEY_WIDTH_INCHES, KEY_HEIGHT_INCHES = 1.6, 0.19
 """Room of an entry of the legend."""
 
 
-def with_caption(
-    figure: Figure, title: str, subject: Subject, values: Sequence[Estimate], remarks: Sequence[str]
-) -> Figure:
+def with_caption(drawn: Drawn, title: str, subject: Subject) -> Figure:
     """Puts the title above, which names the work where there are several. Below are one legend for
-    all panels, how the intervals of the `values` came about, what is not shown, and the
-    environment."""
+    all panels, how the intervals came about, what is not shown, and the environment."""
+    figure, values, remarks = drawn
     whole = f"{title}: {one_line(subject.work)}" if subject.work else title
     figure.suptitle(whole, x=0.01, ha="left", fontsize=12, fontweight="bold")
     environments = subject.stored.environments if subject.stored else {}

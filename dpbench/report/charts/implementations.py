@@ -18,7 +18,6 @@ from dpbench.report.charts.style import (
     case_panels,
     cases,
     draw_points,
-    series_name_of,
     series_styles,
     write_beside,
 )
@@ -40,7 +39,7 @@ def implementations(subject: Subject) -> Drawn:
     ratios = {row: ratio for case in stated for row, ratio in case.items()}
     if not ratios:
         raise NothingToDraw("every ratio of two implementations is too noisy to state")
-    styles = series_styles([series_name_of(row) for row in sides])
+    styles = series_styles(sides)
     figure, panels, left_out = case_panels(ratios)
     shown = [ratios[row] for _, case in panels for row in case]
     values = [ratio for ratio in shown if _is_stated(ratio)]
@@ -52,7 +51,7 @@ def implementations(subject: Subject) -> Drawn:
         axis.set_xlabel("× as fast as the reference")
         axis.set_yticks(range(len(rows)), [one_line(row.series) for row in rows])
         for place, row in enumerate(rows):
-            ratio, style = ratios[row], styles[series_name_of(row)]
+            ratio, style = ratios[row], styles[row.series]
             words = "reference" if ratio is UNITY else f"{plus_minus(ratio)} ×"
             write_beside(axis, place, NOISY if ratio.is_too_noisy else words)
             if ratio.is_too_noisy:
@@ -72,7 +71,7 @@ def implementations(subject: Subject) -> Drawn:
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
     if noisy := len(compared) - len(stated):
         remarks.append(f"{units.counted(noisy, 'panel')} left out: too noisy")
-    return figure, values, [*remarks, *left_out]
+    return Drawn(figure, values, [*remarks, *left_out])
 
 
 def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:

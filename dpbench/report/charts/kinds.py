@@ -8,6 +8,7 @@ matplotlib, for help.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
@@ -17,8 +18,17 @@ if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
     from dpbench.report.charts.style import Drawn
 
-ChartSection = Literal["speed", "scaling", "time", "learning", "communication"]
 IMAGE_FORMATS = ("png", "svg", "pdf")
+
+
+class ChartSection(StrEnum):
+    """Sections of the page that charts are in, with their titles, in their order."""
+
+    SPEED = "Throughput"
+    SCALING = "Scaling"
+    TIME = "Where the time goes"
+    LEARNING = "Loss curves"
+    COMMUNICATION = "Communication"
 
 
 class NothingToDraw(Exception):
@@ -34,7 +44,6 @@ class ChartKind:
     shows: str
     """One sentence: what is read off it; also for those who do not see it."""
     section: ChartSection
-    """ChartSection of the page."""
     source: Literal["sweep", "collectives"] = "sweep"
     module: str | None = None
     """The module of its function, where that is not of its name."""
@@ -50,8 +59,7 @@ class ChartKind:
         function = self.name.replace("-", "_")
         module = import_module(f"dpbench.report.charts.{self.module or function}")
         drawn: Drawn = getattr(module, function)(subject)
-        figure, values, remarks = drawn
-        return with_caption(figure, self.title, subject, values, remarks)
+        return with_caption(drawn, self.title, subject)
 
 
 CHARTS = {
@@ -61,53 +69,53 @@ CHARTS = {
             name="throughput",
             title="Throughput by group size",
             shows="Throughput by group size, one panel per batch size; gray: linear scaling.",
-            section="speed",
+            section=ChartSection.SPEED,
             module="scaling",
         ),
         ChartKind(
             name="implementations",
             title="Implementations compared",
             shows="How many times as fast as a reference at the same sizes; left of 1 is slower.",
-            section="speed",
+            section=ChartSection.SPEED,
         ),
         ChartKind(
             name="speedup",
             title="Speedup by group size",
             shows="Speedup over the baseline, one panel per batch size; gray: linear scaling.",
-            section="scaling",
+            section=ChartSection.SCALING,
             module="scaling",
         ),
         ChartKind(
             name="efficiency",
             title="Efficiency by group size",
             shows="Share of linear scaling from the baseline, one panel per batch size.",
-            section="scaling",
+            section=ChartSection.SCALING,
             module="scaling",
         ),
         ChartKind(
             name="step-shares",
             title="Phases of a step",
             shows="Share of a step: data, forward, backward, communication and optimizer.",
-            section="time",
+            section=ChartSection.TIME,
         ),
         ChartKind(
             name="step-times",
             title="Step times by rank",
             shows="Distribution of step times by rank, with the slowest rank and outliers.",
-            section="time",
+            section=ChartSection.TIME,
         ),
         ChartKind(
             name="loss",
             title="Loss over time",
             shows="Training loss over time, one panel per batch size.",
-            section="learning",
+            section=ChartSection.LEARNING,
         ),
         ChartKind(
             name="bandwidth",
             title="Bandwidth by message size",
             shows="Bus bandwidth of collectives by message size, one panel per collective and "
             "group size.",
-            section="communication",
+            section=ChartSection.COMMUNICATION,
             source="collectives",
         ),
     )

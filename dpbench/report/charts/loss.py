@@ -12,7 +12,6 @@ from dpbench.report.charts.style import (
     first_of,
     panels,
     scaled_axis,
-    series_name_of,
     series_styles,
 )
 
@@ -30,20 +29,20 @@ def loss(subject: Subject) -> Drawn:
             lines.append((row, by_length[(len(curves) - 1) // 2]))
     if not lines:
         raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
-    series = list(dict.fromkeys(series_name_of(row) for row, _ in lines))
-    styles = series_styles(series)
+    styles = series_styles(row for row, _ in lines)
+    drawn = [*styles][:MOST_SERIES]
     batches = sorted({row.batch_size or 0 for row, _ in lines})
     figure, shown, left_out = panels(batches, "batch sizes", share_y=True)
     for axis, batch_size in shown:
         for row, (seconds, losses) in lines:
-            if row.batch_size == batch_size and series_name_of(row) in series[:MOST_SERIES]:
+            if row.batch_size == batch_size and row.series in drawn:
                 # The marker shows where the window ends: faster configurations end further left.
                 axis.plot(
                     seconds,
                     losses,
                     label=f"{one_line(row.series)} ×{row.group_size}",
                     markevery=[len(seconds) - 1],
-                    **styles[series_name_of(row)],
+                    **styles[row.series],
                 )
         axis.set_title(f"batch size {batch_size:,}")
         axis.set_ylabel("training loss (mean over ranks)")
@@ -51,4 +50,4 @@ def loss(subject: Subject) -> Drawn:
     remarks = ["smoothed loss of the repetition of median length"]
     if len(lines) < len(largest):
         remarks.append(f"{len(lines)} of {len(largest)} configurations recorded finite losses")
-    return figure, [], [*remarks, *first_of(MOST_SERIES, len(series), "series"), *left_out]
+    return Drawn(figure, [], [*remarks, *first_of(MOST_SERIES, len(styles), "series"), *left_out])

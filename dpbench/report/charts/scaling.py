@@ -15,13 +15,11 @@ from dpbench.report.charts.style import (
     MOST_SERIES,
     MUTED,
     Drawn,
-    SeriesName,
     category_axis,
     draw_points,
     first_of,
     panels,
     scaled_axis,
-    series_name_of,
     series_styles,
 )
 from dpbench.report.formatting import quantity
@@ -70,13 +68,13 @@ def _draw(
         for row in subject.rows
         if (value := getattr(row, name)) and not (is_relative and row.implementation == SINGLE)
     ]
-    every: dict[SeriesName, list[tuple[Row, Estimate]]] = {}
+    stated: dict[str, list[tuple[Row, Estimate]]] = {}
     for row, value in known:
         if not value.is_too_noisy:
-            every.setdefault(series_name_of(row), []).append((row, value))
-    noisy = len(known) - sum(map(len, every.values()))
+            stated.setdefault(row.series, []).append((row, value))
+    noisy = len(known) - sum(map(len, stated.values()))
     left_out = [f"{units.counted(noisy, 'value')} left out: too noisy"] if noisy else []
-    lines = dict(islice(every.items(), MOST_SERIES))
+    lines = dict(islice(stated.items(), MOST_SERIES))
     points = [point for line in lines.values() for point in line]
     sizes = sorted({row.group_size for row, _ in points})
     if len(sizes) < 2:
@@ -84,7 +82,7 @@ def _draw(
         raise NothingToDraw(f"no {name} at two group sizes or more{why}")
     batches = sorted({row.batch_size for row, _ in points}, key=lambda size: size or 0)
     figure, shown, remarks = panels(batches, "batch sizes", share_y=True)
-    styles = series_styles([*lines])
+    styles = series_styles(row for row, _ in points)
     for axis, batch_size in shown:
         for place, (series, line) in enumerate(lines.items()):
             label = one_line(line[0][0].series)
@@ -117,14 +115,14 @@ def _draw(
         axis.set_ylim(bottom=0)  # only now: a limit stops the common axis from growing
     drawn = {batch_size for _, batch_size in shown}
     reference_words = [speedup_reference([row for row, _ in points])] if is_relative else []
-    return (
+    return Drawn(
         figure,
         [value for row, value in points if row.batch_size in drawn],
         [
             *reference_words,
             *([BESIDE] if len(lines) > 1 else []),
             *left_out,
-            *first_of(len(lines), len(every), "series"),
+            *first_of(len(lines), len(stated), "series"),
             *remarks,
         ],
     )

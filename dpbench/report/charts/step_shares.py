@@ -63,4 +63,4 @@ def step_shares(subject: Subject) -> Drawn:
         f"means over {steps} per rank and repetition; instrumented steps wait for the "
         "device after each phase"
     )
-    return figure, [], [remark, *left_out]
+    return Drawn(figure, [], [remark, *left_out])

@@ -17,7 +17,6 @@ from dpbench.report.charts.style import (
     Drawn,
     case_panels,
     scaled_axis,
-    series_name_of,
     series_styles,
     write_beside,
 )
@@ -38,7 +37,7 @@ def step_times(subject: Subject) -> Drawn:
     if not ranks:
         raise NothingToDraw("no completed trial has two timed steps or more")
     figure, panels, left_out = case_panels(ranks, lambda row: len(ranks[row]))
-    styles = series_styles([series_name_of(row) for row in ranks])
+    styles = series_styles(ranks)
     for axis, rows in panels:
         windows = {
             (row, rank): [np.array(record.ranks[rank].timed.step_seconds) for record in row.records]
@@ -49,7 +48,7 @@ def step_times(subject: Subject) -> Drawn:
         names: list[str] = []
         for (row, rank), repetitions in windows.items():
             place, timed = len(names), np.concatenate(repetitions)
-            color = styles[series_name_of(row)]["color"]
+            color = styles[row.series]["color"]
             _draw_steps(axis, place - 0.14, timed, color)
             alone = [record.ranks[rank].without_sync for record in row.records]
             bare = [window.step_seconds for window in alone if window and window.step_seconds]
@@ -81,7 +80,7 @@ def step_times(subject: Subject) -> Drawn:
         "circles: outliers, more than 10 σ slow",
         "slowest 3/4: this rank was the slowest in 3 of 4 repetitions",
     )
-    return figure, [], [*remarks, *left_out]
+    return Drawn(figure, [], [*remarks, *left_out])
 
 
 def _shown_ranks(row: Row) -> list[int]:

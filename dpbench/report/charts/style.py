@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -47,8 +47,6 @@ BACKEND_COLORS = {
     "nccl2": "#DDCC77",
 }
 """Colors of backends in charts of collectives, which have no implementation."""
-SeriesName = tuple[str, str, str | None]
-"""Implementation, its label, and backend of a line."""
 SeriesStyle = dict[str, Any]
 """Color, linestyle and marker of a series, as arguments for matplotlib's line functions."""
 DASHES = ("-", "--", ":", "-.")
@@ -61,8 +59,16 @@ STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
 TIP = "tip:"
 """Begins the id of a point; the rest is what a page shows when the pointer is over it."""
 Group = TypeVar("Group")
-Drawn = tuple[Figure, Sequence[Estimate], Sequence[str]]
-"""A figure, the estimates whose intervals it shows, and remarks for its caption."""
+
+
+class Drawn(NamedTuple):
+    """A chart without its title and caption."""
+
+    figure: Figure
+    values: Sequence[Estimate]
+    """Estimates whose intervals it shows."""
+    remarks: Sequence[str]
+    """What its caption says about it."""
 
 
 @contextmanager
@@ -72,35 +78,37 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def series_name_of(row: Row) -> SeriesName:
-    """The line that a row is on."""
-    return row.implementation, row.implementation_label, row.backend
-
-
-def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]:
-    """One style for every series: the implementation has the color, the backend the rest.
+def series_styles(rows: Iterable[Row]) -> dict[str, SeriesStyle]:
+    """The style of every `Row.series`: the implementation has the color, the backend the rest.
 
     The first label of an implementation has its color; further ones, such as "ddp(bf16)" beside
     "ddp", and implementations without a color take those that are left.
     """
-    names = {name for name, _, _ in series}
+    series = {row.series: row for row in rows}
+    names = {row.implementation for row in series.values()}
     unused = (color for name, color in IMPLEMENTATION_COLORS.items() if name not in names)
     free = cycle([*OTHER_COLORS, *unused])
-    places = {
-        name: k for k, name in enumerate(dict.fromkeys([*BACKENDS, *(b for *_, b in series)]))
-    }
     colors: dict[str, str] = {}
-    for name, label, _ in series:
+    for row in series.values():
+        label, color = row.implementation_label, IMPLEMENTATION_COLORS.get(row.implementation)
         if label not in colors:
-            own = IMPLEMENTATION_COLORS.get(name)
-            colors[label] = next(free) if own is None or own in colors.values() else own
+            colors[label] = color if color and color not in colors.values() else next(free)
+    marks = backend_marks([row.backend for row in series.values()])
     return {
-        (name, label, backend): {
-            "color": colors[label],
-            "linestyle": DASHES[places[backend] % len(DASHES) if backend else 0],
-            "marker": MARKERS[places[backend] % len(MARKERS) if backend else 0],
+        name: {"color": colors[row.implementation_label], **marks[row.backend]}
+        for name, row in series.items()
+    }
+
+
+def backend_marks(backends: Iterable[str | None]) -> dict[str | None, SeriesStyle]:
+    """Dash and marker of each backend; those that dpbench knows have the same in every chart."""
+    places = enumerate(dict.fromkeys([*BACKENDS, *backends]))
+    return {
+        name: {
+            "linestyle": DASHES[place % len(DASHES) if name else 0],
+            "marker": MARKERS[place % len(MARKERS) if name else 0],
         }
-        for name, label, backend in series
+        for place, name in places
     }
 
 
@@ -125,9 +133,9 @@ def panels(
     return figure, [*zip(axes, shown, strict=False)], first_of(len(shown), len(groups), noun)
 
 
-def first_of(drawn: int, every: int, noun: str) -> list[str]:
+def first_of(drawn: int, total: int, noun: str) -> list[str]:
     """The remark that a chart has no room for all: "first 8 of 9 series"."""
-    return [f"first {drawn} of {every:,} {noun}"] if drawn < every else []
+    return [f"first {drawn} of {total:,} {noun}"] if drawn < total else []
 
 
 def cases(rows: Iterable[Row]) -> list[list[Row]]:

@@ -10,9 +10,10 @@ from time import monotonic
 from dpbench import units
 from dpbench.launch.launcher import Launcher
 from dpbench.records.trial import Status
+from dpbench.report.answers.listing import PlannedRow
 from dpbench.run.sweep.job import Job
 from dpbench.run.sweep.measuring import lasting, launcher_for, unusable_configurations
-from dpbench.specs import Configuration, TrialSpec, plain_label
+from dpbench.specs import TrialSpec, plain_label
 from dpbench.specs.configuration import MOST_FILLING_STEPS
 from dpbench.store.unfinished import missing
 from dpbench.temporary import temporary_folder
@@ -24,17 +25,14 @@ SECONDS_PER_TRIAL = 0.3
 where the probes took longer."""
 
 
-def describe_plan(
-    job: Job, *, oversubscribe: bool
-) -> tuple[list[tuple[Configuration, int, str | None]], str]:
+def describe_plan(job: Job, *, oversubscribe: bool) -> tuple[list[PlannedRow], str]:
     """The configurations that the job would measure, in the order of their first run, and a summary
     with an estimate of its time; nothing is stored. With --resume only what is left counts.
 
     A plan may have more replicas than this machine has devices; unless they may `oversubscribe`
     them, the summary says what a run needs.
 
-    With each come the number of trials of it that are left, and why it is skipped, None if it is
-    not. Raises what a run would raise before its first trial.
+    Raises what a run would raise before its first trial.
     """
     needs = "" if oversubscribe else _needs_in_words(job)
     if needs and job.here.machine.has_cuda:  # where it is to run, each replica has its own GPU
@@ -63,7 +61,7 @@ def describe_plan(
     )
     runs = Counter(trial.configuration for trial in left)
     every = dict.fromkeys(trial.configuration for trial in job.trials)
-    return [(one, runs[one], reasons.get(one)) for one in every], summary
+    return [PlannedRow(one, runs[one], reasons.get(one)) for one in every], summary
 
 
 def _needs_in_words(job: Job) -> str:

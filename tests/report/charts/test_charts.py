@@ -151,11 +151,11 @@ def test_charts_know_rows_by_their_names_whatever_their_labels_say() -> None:
 
 
 def test_every_label_of_a_chart_has_a_color_of_its_own() -> None:
-    series = [style.series_name_of(row) for row in with_settings().rows]
-    styles = style.series_styles(series)
-    labels = {label for _, label, _ in series}
-    assert len({styles[one]["color"] for one in series}) == len(labels) == 9
-    assert styles["ddp", "ddp(adamw)", "gloo"]["color"] == style.IMPLEMENTATION_COLORS["ddp"]
+    rows = with_settings().rows
+    styles = style.series_styles(rows)
+    labels = {row.implementation_label for row in rows}
+    assert len({look["color"] for look in styles.values()}) == len(labels) == 9
+    assert styles["ddp(adamw)/gloo"]["color"] == style.IMPLEMENTATION_COLORS["ddp"]
 
 
 def test_linear_scaling_starts_at_single_even_if_only_other_series_fit() -> None:

@@ -11,7 +11,7 @@ from dpbench.analysis.subject import Subject
 from dpbench.report.charts.caption import with_caption
 from dpbench.report.charts.files import stem_of, write_figure
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.style import house_style, panels
+from dpbench.report.charts.style import Drawn, house_style, panels
 from tests.analysis.builders import run, trial
 from tests.report.sample import subject
 
@@ -21,7 +21,7 @@ STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 def small(name: str = "demo") -> Figure:
     figure, [(axes, _)], _ = panels(["one"], "panels")
     axes.plot([1, 2], [1, 2])
-    return with_caption(figure, "Loss over time", Subject(name=name), [], [])
+    return with_caption(Drawn(figure, [], []), "Loss over time", Subject(name=name))
 
 
 def test_equal_data_gives_equal_files(tmp_path: Path) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import print_result, say
 
+if TYPE_CHECKING:
+    from dpbench.report.answers.listing import NameEntry
+
 KINDS = (
     *("architectures", "implementations", "backends", "datasets", "presets", "charts", "results"),
 )
 
 
-def inventory(
+def listing(
     kind: Annotated[
         str | None,
         typer.Argument(
@@ -46,8 +49,8 @@ def inventory(
         return
     from dpbench.report.answers.listing import names_answer
 
-    rows = [row for row in _names() if kind in (None, row[0])]
-    print_result(names_answer(rows).render(as_json=as_json))
+    entries = [entry for entry in _names() if kind in (None, entry.kind)]
+    print_result(names_answer(entries).render(as_json=as_json))
 
 
 def _list_results(directory: Path | None, *, as_json: bool) -> None:
@@ -57,45 +60,46 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
     place = Path("results") if directory is None else directory
     if directory is not None and not directory.is_dir():
         raise UsageError(f"--results-dir {directory}: expected a folder")
-    found = [describe_results(folder) for folder in reversed(results_folders(place))]
-    if not found and not as_json:
+    entries = [describe_results(folder) for folder in reversed(results_folders(place))]
+    if not entries and not as_json:
         say(f"{place}/ has no results folders; dpbench sweep creates one")
         return
     from dpbench.report.answers.listing import results_answer
 
-    print_result(results_answer(found).render(as_json=as_json))
+    print_result(results_answer(entries).render(as_json=as_json))
 
 
-def _names() -> Iterator[tuple[str, str, str | None, str]]:
-    """Kind, name, reason why it cannot be used here (None if it can), and description."""
+def _names() -> Iterator[NameEntry]:
+    """All names, kind by kind."""
     from dpbench import architecture
     from dpbench.data.mnist import MNIST_PLACE
     from dpbench.data.registry import DATASETS, MNIST
     from dpbench.launch.machine import inspect_machine, missing_package_reason
+    from dpbench.report.answers.listing import NameEntry
     from dpbench.report.charts.kinds import CHARTS
     from dpbench.run import presets
     from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
     machine = inspect_machine()
     for name in architecture.names():
-        yield "architectures", name, None, _architecture(name)
-    classifiers = "image classifiers of torchvision, random weights"
-    yield "architectures", "torchvision:NAME", architecture.torchvision_reason(), classifiers
+        yield NameEntry("architectures", name, None, _architecture(name))
+    reason, what = architecture.torchvision_reason(), "image classifiers of torchvision"
+    yield NameEntry("architectures", "torchvision:NAME", reason, f"{what}, random weights")
     for implementation in IMPLEMENTATIONS.values():
         reason = missing_package_reason(implementation.name)
         if implementation.needs_cuda and not machine.has_cuda:
             reason = f"needs CUDA: {implementation.needs_cuda}"
-        yield "implementations", implementation.name, reason, implementation.description
+        yield NameEntry("implementations", implementation.name, reason, implementation.description)
     for name, backend in BACKENDS.items():
-        yield "backends", name, machine.missing_backends.get(name), backend.description
+        yield NameEntry("backends", name, machine.missing_backends.get(name), backend.description)
     for dataset, description in DATASETS.items():
         reason = f"needs its files {MNIST_PLACE}" if dataset == MNIST else None
-        yield "datasets", dataset, reason, description
+        yield NameEntry("datasets", dataset, reason, description)
     files = presets.SWEEPS | presets.TRAININGS
     for name, path in files.items():
-        yield "presets", name, None, presets.purpose(path)
+        yield NameEntry("presets", name, None, presets.purpose(path))
     for chart in CHARTS.values():
-        yield "charts", chart.name, None, chart.title
+        yield NameEntry("charts", chart.name, None, chart.title)
 
 
 def _architecture(name: str) -> str:
