@@ -130,7 +130,7 @@ class Results:
     def warnings(self) -> tuple[str, ...]:
         """Warnings, as on the page of a report: unreadable data, speeds whose gradients were not
         verified, steps that were still warming up."""
-        return warnings(self._subject)
+        return (*self._subject.unfinished, *warnings(self._subject))
 
     @property
     def spec(self) -> SweepSpec | None:

@@ -26,7 +26,13 @@ def train(typed: dict[str, Any]) -> int:
     if "RANK" not in os.environ and (placed := find_placement(os.environ)):
         os.environ.update(placed.variables)
     options = read_options(TrainOptions, typed, presets.find_training)
-    output = TrainOutput.of(typed)
+    output = TrainOutput(
+        dry_run=options.dry_run,
+        memory=options.memory,
+        as_json=options.as_json,
+        json_lines=options.json_lines,
+        quiet=options.quiet,
+    )
     if "RANK" in os.environ:
         from dpbench.run.training.joined import join
 

@@ -15,7 +15,7 @@ from dpbench.records.trial import Status
 from dpbench.report.export import DATA_FORMATS, frame_text, parse_keys
 from dpbench.report.formatting import NOISY, cell, metric_column
 from dpbench.report.notes import Rows, available, unavailable
-from dpbench.report.table import MISSING, Table, text_column
+from dpbench.report.table import MISSING, Column, Table, text_column
 from dpbench.specs.traits import INDEPENDENT
 
 TEXT = "text"
@@ -36,8 +36,8 @@ MOST_IMPORTANT = (
 NO_ROWS = "No rows: nothing has been measured.\n"
 UPPER_BOUND = "* copies without communication: an upper bound, not a way to train"
 """Explains why a row of `independent` is never the fastest."""
-ITEM = "{Item}"
-"""In a header, stands for what the rows count."""
+ITEMS = "items"
+"""In units and headers, what rows count that do not all count the same."""
 _UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
 
 
@@ -123,30 +123,27 @@ def configurations_table(
     Without a column of their own, backends follow their implementation, "ddp/shm".
     """
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
-    item = one_line(items.pop()) if len(items) == 1 else "items"
+    item = one_line(items.pop()) if len(items) == 1 else ITEMS
     keys = {metric.key for metric in metrics}
 
     def text(metric: Metric, row: Row) -> str:
         if metric.key == "implementation":
             name = row.implementation_label if "backend" in keys else row.series
             return f"{name}*" if row.implementation == INDEPENDENT else name
-        words = cell(replace(metric, style="share") if metric.interval_of in keys else metric, row)
+        words = cell(metric, row)
         if metric.key == "status" and with_reasons and row.reason:
             return f"{words}: {row.reason}"
-        if item == "items" and ITEM in metric.header and words not in (NOISY, MISSING):
+        if item == ITEMS and metric.unit.startswith(ITEMS) and words not in (NOISY, MISSING):
             return f"{words} {row[metric.key].unit}"
         return words
 
-    columns = [
-        metric_column(metric, rows, [text(metric, row) for row in rows]) for metric in metrics
-    ]
-    name = item[:1].upper() + item[1:]
-    return Table(
-        columns=tuple(
-            replace(column, header=column.header.replace(ITEM, name)) for column in columns
-        ),
-        footnote=UPPER_BOUND if any(row.implementation == INDEPENDENT for row in rows) else "",
-    )
+    def column(metric: Metric) -> Column:
+        header = metric.header.replace("{Item}", item[:1].upper() + item[1:])
+        style = "share" if metric.interval_of in keys else metric.style
+        return metric_column(replace(metric, header=header, style=style), rows, text)
+
+    has_bound = any(row.implementation == INDEPENDENT for row in rows)
+    return Table(columns=(*map(column, metrics),), footnote=UPPER_BOUND if has_bound else "")
 
 
 def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:

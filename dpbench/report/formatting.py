@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpbench import units
@@ -190,18 +190,19 @@ SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
 """Styles of values that are compared by ratio, of which some are too noisy to print."""
 
 
-def metric_column(metric: Metric, sources: Sequence[Any], cells: Iterable[str]) -> Column:
-    """The column of a metric with these texts, sorted by its plain values."""
+def metric_column(
+    metric: Metric, rows: Sequence[Any], text: Callable[[Metric, Any], str], *, leaves: int = 0
+) -> Column:
+    """The column of a metric with its text in each row, sorted by its plain values."""
+    values = map(metric.of_row, rows)
     return column(
         metric.header,
-        cells,
+        [text(metric, row) for row in rows],
         key=metric.key,
         meaning=metric.meaning,
         is_text=metric.kind in ("text", "boolean"),
-        sort=tuple(
-            value.value if isinstance(value, Estimate) else value
-            for value in map(metric.of_row, sources)
-        ),
+        sort=tuple(value.value if isinstance(value, Estimate) else value for value in values),
+        leaves=leaves,
     )
 
 

@@ -13,7 +13,6 @@ from dpbench.messages import one_line
 from dpbench.records.trial import Status
 
 Rows = Sequence[Row]
-SHARED_SEED = "final losses have no interval, because repetitions share a seed"
 
 
 def row_notes(rows: Rows) -> tuple[str, ...]:
@@ -46,9 +45,9 @@ def notes_of(subject: Subject) -> tuple[str, ...]:
 def reading_notes(rows: Rows) -> Iterator[str]:
     """How to read the numbers."""
     yield from intervals(rows)
-    yield from _scaling(rows)
+    yield from scaling(rows)
     if any(row.repetitions > 1 and row["final_loss"] for row in rows):
-        yield SHARED_SEED
+        yield "final losses have no interval, because repetitions share a seed"
     averaging = {
         row.implementation_label: row.configuration.sync_every for row in rows if row.configuration
     }
@@ -70,19 +69,15 @@ def own_notes(rows: Rows) -> Iterator[str]:
     yield from (f"{_some_of(labels)}: {text}" for text, labels in groups.items())
 
 
-def warnings(subject: Subject) -> tuple[str, ...]:
-    """Warnings to read before a number is believed, the same wherever results are shown."""
-    return (*subject.unfinished, *_other_warnings(subject))
-
-
 def further_warnings(subject: Subject) -> tuple[str, ...]:
-    """Those that neither the headline gives as its reason nor the line on missing trials."""
-    withheld = {headline.reason for headline in subject.headlines.values()}
-    return tuple(text for text in _other_warnings(subject) if text not in withheld)
+    """All that no headline gives as its reason."""
+    given = {headline.reason for headline in subject.headlines.values()}
+    return tuple(warning for warning in warnings(subject) if warning not in given)
 
 
-def _other_warnings(subject: Subject) -> Iterator[str]:
-    """All but that on missing trials."""
+def warnings(subject: Subject) -> Iterator[str]:
+    """Warnings to read before a number is believed, the same wherever results are shown; that on
+    missing trials stands apart, in `Subject.unfinished`."""
     yield from subject.stored.warnings if subject.stored else ()
     if wrong := [row.label for row in subject.rows if row.verified is False]:
         yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"
@@ -203,7 +198,8 @@ def speedup_reference(rows: Rows) -> str:
     return f"relative to {' or '.join(references)}" if references else ""
 
 
-def _scaling(rows: Rows) -> Iterator[str]:
+def scaling(rows: Rows) -> Iterator[str]:
+    """What speedups and efficiencies are relative to, and which are beyond linear."""
     larger = [(row, row.speedup) for row in rows if row.speedup and row.group_size > 1]
     if not larger:
         return

@@ -53,8 +53,7 @@ class PageChart:
     title: str
     svg: str
     """Markup, safe to put into a page as it is."""
-    width: int
-    """Points."""
+    width_points: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,7 +158,7 @@ def _draw(subject: Subject) -> Iterator[PageChart]:
                 kind=kind,
                 title=visible(figure.get_suptitle()),
                 svg=inline_svg(figure, salt=f"{kind.name} {shown.work}"),
-                width=round(figure.get_figwidth() * POINTS_PER_INCH),
+                width_points=round(figure.get_figwidth() * POINTS_PER_INCH),
             )
 
 
@@ -291,16 +290,12 @@ def command_of_row(command: Sequence[str], configuration: Configuration | None) 
             options[axis.option] = axis.text(configuration.setting(field))
     options.pop("--name", None)
     options.pop("--backends", None)
-    options |= {
-        "--implementations": configuration.implementation,
-        **(
-            {"--backends": configuration.backend}
-            if BACKENDS[configuration.backend].process_group
-            else {}
-        ),
-        "--group-sizes": str(configuration.group_size),
-        **({"--batch-sizes": str(configuration.batch_size)} if configuration.batch_size else {}),
-        "--threads": str(configuration.threads_per_replica),
-    }
+    options["--implementations"] = configuration.implementation
+    if BACKENDS[configuration.backend].process_group:
+        options["--backends"] = configuration.backend
+    options["--group-sizes"] = str(configuration.group_size)
+    if configuration.batch_size:
+        options["--batch-sizes"] = str(configuration.batch_size)
+    options["--threads"] = str(configuration.threads_per_replica)
     words = [word for pair in options.items() for word in pair if word is not None]
     return escaped(shlex.join(["dpbench", "sweep", *words, *script]))

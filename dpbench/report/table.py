@@ -109,9 +109,8 @@ class Table:
 
     def without(self, keys: Collection[str]) -> Table:
         """The table without these columns."""
-        return replace(
-            self, columns=tuple(column for column in self.columns if column.key not in keys)
-        )
+        kept = (column for column in self.columns if column.key not in keys)
+        return replace(self, columns=tuple(kept))
 
     def text(self, width: int | None = None) -> str:
         """The table for a terminal, without a newline at its end; None has room for all columns.
@@ -137,12 +136,9 @@ class Table:
                 lines[place] = ("",) * self.groups + lines[place][self.groups :]
         headers = [column.header for column in kept.columns]
         text = _tabulated(kept.columns, headers if any(headers) else [], lines, "simple")
-        keys = [column.key for column in kept.columns]
-        absent = ", ".join(
-            one_line(column.header) for column in self.columns if column.key not in keys
-        )
-        remedy = f"(wider terminal, or {self.wider})"
-        left = [f"Not shown at {width} columns: {absent} {remedy}"] if absent else []
+        absent = [one_line(column.header) for column in self.columns if column not in kept.columns]
+        names, remedy = ", ".join(absent), f"(wider terminal, or {self.wider})"
+        left = [f"Not shown at {width} columns: {names} {remedy}"] if absent else []
         above, below = (
             [filled(line, width) for line in part] for part in (self.above, kept.footnotes + left)
         )

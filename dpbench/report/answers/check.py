@@ -36,6 +36,11 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
         for reason in dict.fromkeys(row.reason for row in rows if row.reason):
             named = dict.fromkeys(row.pair.label for row in rows if row.reason == reason)
             reading.append(f"{reason}: {units.some_of([*named], LISTED)}")
+    plain_rows = [
+        plain_comparison(row) | {"candidate_name": metric.candidate, "tolerance": metric.tolerance}
+        for metric in verdict.metrics
+        for row in metric.rows
+    ]
     candidates = ", ".join(dict.fromkeys(metric.candidate for metric in verdict.metrics))
     return Answer(
         paragraphs=(
@@ -58,15 +63,7 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
                 }
                 for metric in verdict.metrics
             ],
-            "rows": [
-                {
-                    **plain_comparison(row),
-                    "candidate_name": metric.candidate,
-                    "tolerance": metric.tolerance,
-                }
-                for metric in verdict.metrics
-                for row in metric.rows
-            ],
+            "rows": plain_rows,
             "environment_differences": list(verdict.differences),
             "notes": all_notes(verdict),
             "exit_status": exit_status,
@@ -79,13 +76,9 @@ def summary_of(verdict: Verdict) -> str:
 
     It is about the first metric with the worst outcome, preferably one with inconclusive rows.
     """
-    worst = max(
-        verdict.metrics,
-        key=lambda metric: (
-            metric.outcome == verdict.outcome,
-            any(row.is_open for row in metric.rows),
-        ),
-    )
+    deciding = [metric for metric in verdict.metrics if metric.outcome == verdict.outcome]
+    with_open_rows = [metric for metric in deciding if any(row.is_open for row in metric.rows)]
+    worst = [*with_open_rows, *deciding, *verdict.metrics][0]
     rows, word = worst.rows, str(verdict.outcome)
     quantity = quantity_of(rows) + (f", mean of {len(rows)} rows" if len(rows) > 1 else "")
     parts = [_change(quantity, worst.slowdown, worst.tolerance)]
@@ -103,9 +96,7 @@ def summary_of(verdict: Verdict) -> str:
     elif word == "inconclusive":
         parts.append(_what_would_decide(worst))
     if verdict.differences:
-        changed = ", ".join(
-            difference.removeprefix("versions: ") for difference in verdict.differences
-        )
+        changed = ", ".join(text.removeprefix("versions: ") for text in verdict.differences)
         parts.append(f"differs: {changed.replace(' -> ', ' → ')}")
     if len(verdict.metrics) > 1:
         parts.append(f"{len(verdict.metrics)} verdicts in all: see below")
@@ -215,13 +206,8 @@ def junit(verdict: Verdict, *, strict: bool, started_utc: str) -> str:
     for metric in verdict.metrics:
         if len(metric.rows) > 1:
             said = _change(quantity_of(metric.rows), metric.slowdown, metric.tolerance)
-            add(
-                metric.metric,
-                f"all rows of {metric.candidate}",
-                metric.outcome,
-                said,
-                strict=strict,
-            )
+            name = f"all rows of {metric.candidate}"
+            add(metric.metric, name, metric.outcome, said, strict=strict)
         for row in metric.rows:
             said = row.reason or _change(quantity_of([row]), row.slowdown, metric.tolerance)
             name = row.pair.label

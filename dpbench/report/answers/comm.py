@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from dpbench import units
@@ -39,39 +38,35 @@ def collectives_table(rows: Sequence[CollectiveRow]) -> Table:
         is_noisy = isinstance(value, Estimate) and value.is_too_noisy
         return NOISY if is_noisy else write(value, metric.style)
 
-    columns = (
-        metric_column(metric, measured, [text(metric, row) for row in measured])
-        for metric in COLLECTIVE_METRICS
-        if metric.header
-    )
+    places = {key: place for place, key in enumerate(LEAVE, 1)}
     return Table(
         caption="Collectives by message size",
         has_controls=True,
         groups=3,
         columns=tuple(
-            replace(column, leaves=LEAVE.index(column.key) + 1) if column.key in LEAVE else column
-            for column in columns
+            metric_column(metric, measured, text, leaves=places.get(metric.key, 0))
+            for metric in COLLECTIVE_METRICS
+            if metric.header
         ),
     )
 
 
 def collective_notes(stored: StoredCollectives) -> Iterator[str]:
     """What failed and why, on what the others ran, and how to read the table."""
+    records = stored.records
     failed = Counter(
         (record.collective.label, record.status, record.reason)
-        for record in stored.records
+        for record in records
         if record.status is not Status.COMPLETED
     )
     for (label, status, reason), count in failed.items():
         why = f": {one_line(reason)}" if reason else ""
         yield f"{label}: {status.words} ({units.counted(count, 'repetition')}){why}"
-    again = (
-        (record.collective.label, record.timing.tried_again_after) for record in stored.records
-    )
+    again = ((record.collective.label, record.timing.tried_again_after) for record in records)
     for label, reason in dict.fromkeys(again):
         if reason:
             yield f"{label}: retried after {one_line(reason)}"
-    rows = collective_rows(stored.records)
+    rows = collective_rows(records)
     times = [row.seconds for row in rows if row.seconds is not None]
     if not times:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 from dpbench import units
@@ -48,7 +49,7 @@ def explanation_answer(
     reasons; `first` are warnings. The data has all explanations, and as its outcome "inconclusive"
     if everything shown is too noisy.
     """
-    chosen = [explanation for explanation in explanations if shown is None or explanation in shown]
+    chosen = explanations if shown is None else shown
     is_script = bool(chosen and chosen[0].configuration.workload.script)
     remarks = [*factor_notes(chosen), *reasons(rows), *notes]
     others = sum(explanation not in chosen for explanation in not_too_noisy(explanations))
@@ -136,47 +137,49 @@ def _noise(explanation: Explanation) -> Iterator[str]:
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
     """One row per configuration and factor, without those that are 1 by definition."""
-    rows = [
-        (explanation, factor)
-        for explanation in explanations
-        for factor in explanation.breakdown.factors
-        if factor.value.basis != "baseline"
-    ]
-    if all(factor.value.is_too_noisy for _, factor in rows):
+    rows = []
+    for explanation in explanations:
+        costs = dict(COSTS)
+        if not explanation.communicates:
+            costs["waiting"] = "the slowest copy against the typical one"
+        if IMPLEMENTATIONS[explanation.configuration.implementation].one_process:
+            costs["wrapper"] = "one process drives all replicas"
+        for factor in explanation.breakdown.factors:
+            if factor.value.basis != "baseline":
+                causes = "; ".join(costs[part] for part in factor.parts)
+                rows.append((explanation.row.label, factor, causes))
+    if all(factor.value.is_too_noisy for _, factor, _ in rows):
         rows = []
     is_one = len(explanations) == 1
     return Table(
         caption="Factors of efficiency",
         groups=1,
         columns=(
-            text_column("Configuration", [explanation.row.label for explanation, _ in rows]),
+            text_column("Configuration", [label for label, _, _ in rows]),
             text_column(
                 "Factor",
-                [" and ".join(factor.parts) for _, factor in rows],
+                [" and ".join(factor.parts) for _, factor, _ in rows],
                 meaning="Part of the efficiency; a ratio above 1 is a gain.",
                 folds=is_one,
             ),
             column(
                 "Ratio",
-                [write(factor.value, "ratio") for _, factor in rows],
+                [write(factor.value, "ratio") for _, factor, _ in rows],
                 meaning="Step time without this loss ÷ with it.",
-                sort=tuple(factor.value.value for _, factor in rows),
+                sort=tuple(factor.value.value for _, factor, _ in rows),
             ),
             column(
                 "Share of step",
                 [
                     NOISY if factor.value.is_too_noisy else percentage(factor.share)
-                    for _, factor in rows
+                    for _, factor, _ in rows
                 ],
                 meaning="Seconds lost ÷ measured step; negative for a gain.",
-                sort=tuple(factor.share.value for _, factor in rows),
+                sort=tuple(factor.share.value for _, factor, _ in rows),
             ),
             text_column(
                 "Cause",
-                [
-                    "; ".join(_costs(explanation)[part] for part in factor.parts)
-                    for explanation, factor in rows
-                ],
+                [causes for _, _, causes in rows],
                 folds=is_one,
                 leaves=0 if is_one else 1,
             ),
@@ -186,19 +189,8 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 
 def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
     """Notes on parts that could not be separated."""
-    yield from dict.fromkeys(
-        note for explanation in explanations for note in explanation.undetermined
-    )
-
-
-def _costs(explanation: Explanation) -> dict[Part, str]:
-    """What each part costs in this configuration."""
-    costs = dict(COSTS)
-    if not explanation.communicates:
-        costs["waiting"] = "the slowest copy against the typical one"
-    if IMPLEMENTATIONS[explanation.configuration.implementation].one_process:
-        costs["wrapper"] = "one process drives all replicas"
-    return costs
+    notes = (explanation.undetermined for explanation in explanations)
+    yield from dict.fromkeys(chain.from_iterable(notes))
 
 
 def cause_lines(explanations: Sequence[Explanation], *, counts_rows: bool = False) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
@@ -27,83 +28,77 @@ def projection_answer(
     projections: Sequence[Projection], *, notes: Sequence[str] = (), verbose: bool = False
 ) -> Answer:
     """A row for each series and group size; as data, every number with its unit and interval."""
-    references = " or ".join(
-        dict.fromkeys(projection.series.reference for projection in projections)
-    )
+    references = dict.fromkeys(projection.series.reference for projection in projections)
     lines = [
         *_refusals(projections),
         *notes,
         INTERVALS,
         *_track_record(projections),
-        f"efficiency is speed per replica ÷ that of {references}; 100 % is linear scaling",
+        f"efficiency is speed per replica ÷ that of {' or '.join(references)}; 100 % is linear "
+        "scaling",
         *(_assumptions(projections) if verbose else [MORE]),
     ]
-    networks = dict.fromkeys(
-        projection.network for projection in projections if projection.network is not None
-    )
+    networks = dict.fromkeys(filter(None, (projection.network for projection in projections)))
     title = f"Simulated on {', '.join(networks)}" if networks else BY_LAW
     return Answer(
         paragraphs=(title, _table(projections), lines),
         data={
-            "series": [
-                {
-                    "label": projection.series.label,
-                    "implementation": projection.series.rows[0].implementation,
-                    "implementation_label": projection.series.rows[0].implementation_label,
-                    "backend": projection.series.rows[0].backend,
-                    "batch_size": projection.series.rows[0].batch_size,
-                    "item": projection.series.rows[0].item,
-                    "reference": projection.series.reference,
-                    "network": projection.network,
-                    "rows": [asdict(row) for row in projection.points],
-                    "assumptions": list(projection.assumptions),
-                }
-                for projection in projections
-            ],
+            "series": [*map(_plain, projections)],
             "interval": f"{INTERVALS}; {' '.join(_track_record(projections))}",
             "notes": list(notes),
         },
     )
 
 
+def _plain(projection: Projection) -> dict[str, Any]:
+    row = projection.series.rows[0]
+    return {
+        "label": projection.series.label,
+        "implementation": row.implementation,
+        "implementation_label": row.implementation_label,
+        "backend": row.backend,
+        "batch_size": row.batch_size,
+        "item": row.item,
+        "reference": projection.series.reference,
+        "network": projection.network,
+        "rows": [*map(asdict, projection.points)],
+        "assumptions": list(projection.assumptions),
+    }
+
+
 def _table(projections: Sequence[Projection]) -> Table:
     """Columns without a value are left out."""
     items = {projection.series.rows[0].item for projection in projections}
     item = items.pop() if len(items) == 1 else SEVERAL_ITEMS
-    rows = [
-        (projection, row)
-        for projection in projections
-        for row in projection.points
-        if row.kind != "refused"
-    ]
+    labels, points = [], []
+    for projection in projections:
+        shown = [point for point in projection.points if point.kind != "refused"]
+        labels += [projection.series.label] * len(shown)
+        points += shown
 
     def speed(estimate: Estimate) -> str:
         unit = f" {estimate.unit}" if item == SEVERAL_ITEMS else ""
         return f"{plus_minus(estimate, plain_decimals=1)}{unit}"
 
+    header, speeds = one_line(f"{item.capitalize()}/s"), [point.throughput for point in points]
     columns = (
-        text_column("Series", [projection.series.label for projection, _ in rows], folds=True),
-        column("Replicas", [f"{row.group_size:,}" for _, row in rows]),
-        column("Step", [or_missing(row.step_seconds, time_text) for _, row in rows], leaves=1),
-        column(
-            one_line(f"{item.capitalize()}/s"),
-            [or_missing(row.throughput, speed) for _, row in rows],
-        ),
-        column("Efficiency", [percentage(row.efficiency) for _, row in rows]),
-        text_column("Kind", [row.kind for _, row in rows]),
+        text_column("Series", labels, folds=True),
+        column("Replicas", [f"{point.group_size:,}" for point in points]),
+        column("Step", [or_missing(point.step_seconds, time_text) for point in points], leaves=1),
+        column(header, [or_missing(estimate, speed) for estimate in speeds]),
+        column("Efficiency", [percentage(point.efficiency) for point in points]),
+        text_column("Kind", [point.kind for point in points]),
     )
-    return Table(
-        groups=1, columns=tuple(column for column in columns if {*column.cells} - {"", MISSING})
-    )
+    return Table(groups=1, columns=tuple(c for c in columns if {*c.cells} - {"", MISSING}))
 
 
 def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
     """Each reason once, with the group sizes that it refuses."""
     reasons: dict[str, dict[int, None]] = {}
     for projection in projections:
-        for row in projection.points:
-            if row.reason is not None:
-                reasons.setdefault(row.reason, {})[row.group_size] = None
+        for point in projection.points:
+            if point.reason is not None:
+                reasons.setdefault(point.reason, {})[point.group_size] = None
     for reason, sizes in reasons.items():
         yield f"no prediction for {', '.join(f'{n:,}' for n in sizes)} replicas: {reason}"
 

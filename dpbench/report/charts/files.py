@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +34,7 @@ def write_figure(figure: Figure, path: Path) -> Path:
     """Writes it in the format that the suffix names; within `house_style`. Raises OSError."""
     image = path.suffix[1:].lower()
     content = io.BytesIO()
-    with _any_letters():
-        figure.savefig(content, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))
+    figure.savefig(content, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))
     return write_inside(path, content.getvalue())
 
 
@@ -49,14 +45,6 @@ def inline_svg(figure: Figure, *, salt: str) -> str:
     has another `salt`.
     """
     text, nothing = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with _any_letters(), mpl.rc_context({"svg.hashsalt": salt}):
+    with mpl.rc_context({"svg.hashsalt": salt}):
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     return visible(text.getvalue()[text.getvalue().index("<svg") :])
-
-
-@contextmanager
-def _any_letters() -> Iterator[None]:
-    """A name may have letters that the font lacks: they show as boxes, which says enough."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
-        yield

@@ -8,6 +8,7 @@ depends on color alone.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
@@ -74,7 +75,9 @@ class Drawn(NamedTuple):
 @contextmanager
 def house_style() -> Iterator[None]:
     """The style sheet, for everything that is drawn and saved inside; nothing outlives it."""
-    with mpl.rc_context(fname=STYLE_SHEET):
+    with mpl.rc_context(fname=STYLE_SHEET), warnings.catch_warnings():
+        # Letters of a name that the font lacks show as boxes, which says enough.
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         yield
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
 
 from dpbench import units
 from dpbench.messages import print_result, say
@@ -29,23 +28,13 @@ class TrainOutput:
     quiet: bool = False
     to_stderr: bool = False
 
-    @classmethod
-    def of(cls, typed: Mapping[str, Any]) -> TrainOutput:
-        """The output according to the options of these names."""
-        names = [field.name for field in fields(cls)]
-        return cls(**{name: typed[name] for name in names if name in typed})
-
-    @property
-    def stream(self) -> IO[str]:
-        """The stream for what people read."""
-        apart = self.as_json or self.json_lines or self.to_stderr
-        return sys.stderr if apart else sys.stdout
-
     note = staticmethod(say)
     """Prints a message, in any case."""
 
     def write(self, line: str) -> None:
-        print(line, file=self.stream, flush=True)
+        """Prints a line for people, who share stdout with no program."""
+        apart = self.as_json or self.json_lines or self.to_stderr
+        print(line, file=sys.stderr if apart else sys.stdout, flush=True)
 
     def introduce(
         self, spec: TrainingSpec, run: TrainingRun, steps_per_epoch: int, contents: str

@@ -31,30 +31,28 @@ def can_draw(console: Console) -> bool:
 def describe(record: Record, label: Callable[[Any], str]) -> str:
     """Writes "ddp/gloo ×2, batch 32, repetition 1: 3,936 images/s (1.2 s)"; `label` names the
     configuration."""
+    if record.status is not Status.COMPLETED:
+        result = f"{record.status.words}: {record.reason}"
+    elif isinstance(record, CollectiveRecord):
+        ends = {0, len(record.collective.sizes_bytes) - 1}
+        result = ", ".join(
+            f"{units.bytes_exact(record.collective.sizes_bytes[end])} in "
+            f"{units.seconds(max(median(rank.timings[end].seconds) for rank in record.ranks))}"
+            for end in sorted(ends)
+        )
+    else:
+        # Imported here, as a training reports its progress without the statistics and their numpy.
+        from dpbench.analysis.throughput import items_per_second
+
+        result = f"{speed(items_per_second(record))} {record.item}/s"
     spec = record.trial if isinstance(record, TrialRecord) else record.collective
     took = units.seconds(record.timing.duration_seconds)
-    return f"{label(spec)}, repetition {spec.repetition + 1}: {_result(record)} ({took})"
+    return f"{label(spec)}, repetition {spec.repetition + 1}: {result} ({took})"
 
 
 def speed(items_per_second: float) -> str:
     """Whole items, but three digits at least: "3,936", "0.412"."""
     return f"{items_per_second:,.0f}" if items_per_second >= 100 else f"{items_per_second:.3g}"
-
-
-def _result(record: Record) -> str:
-    if record.status is not Status.COMPLETED:
-        return f"{record.status.words}: {record.reason}"
-    if isinstance(record, CollectiveRecord):
-        ends = {0, len(record.collective.sizes_bytes) - 1}
-        return ", ".join(
-            f"{units.bytes_exact(record.collective.sizes_bytes[end])} in "
-            f"{units.seconds(max(median(rank.timings[end].seconds) for rank in record.ranks))}"
-            for end in sorted(ends)
-        )
-    # Imported here, as a training reports its progress without the statistics and their numpy.
-    from dpbench.analysis.throughput import items_per_second
-
-    return f"{speed(items_per_second(record))} {record.item}/s"
 
 
 class TrialProgress:
