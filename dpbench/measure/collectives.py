@@ -17,7 +17,7 @@ from torch import Tensor
 from dpbench.measure.device import set_device, synchronize
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.window import between_barriers
-from dpbench.parallel.shm import zeros
+from dpbench.parallel.shm import allocate_group_zeros
 from dpbench.records.collectives import Collective, CollectiveSpec, RankCollectives, SizeTiming
 
 SAMPLE_SECONDS = 1e-3
@@ -112,7 +112,7 @@ class CollectiveOperation:
         group = dist.group.WORLD
         assert group is not None  # a process group is there
         self.whole = (
-            zeros(group, share, dtype, device)
+            allocate_group_zeros(group, share, dtype, device)
             if collective == "all_reduce"
             else torch.zeros(share * parts, dtype=dtype, device=device)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from torch import Tensor
 from dpbench.parallel.devices import current_device
 
 CPU = torch.device("cpu")
+Wait = Callable[[], object]
+"""Waits for a collective that has been started; on CUDA only the current stream waits."""
 
 
 def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGroup:

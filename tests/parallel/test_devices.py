@@ -142,7 +142,7 @@ def test_sharded_steps_in_bfloat16_are_fused_on_a_gpu_only(
     def zeros(group: object, numel: int, dtype: torch.dtype, device: object) -> Tensor:
         return torch.zeros(numel, dtype=dtype).as_subclass(kind)
 
-    monkeypatch.setattr(shards, "zeros", zeros)
+    monkeypatch.setattr(shards, "allocate_group_zeros", zeros)
     weight = nn.Parameter(torch.ones(3, dtype=torch.bfloat16).as_subclass(kind))
     weight.grad = torch.full_like(weight, 2.0)
     alone: Any = SimpleNamespace(rank=0, size=1, group=None, all_gather=lambda values: values)

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from dpbench.parallel.shm import zeros
+from dpbench.parallel.shm import allocate_group_zeros
 from tools.benchmarks.paired import Figure, Seconds, on_ranks, ratio, take_turns
 
 ROUNDS = 20
@@ -32,7 +32,7 @@ def run(cases: str = "") -> Iterator[Figure]:
 def measure(size: str) -> Seconds:
     nbytes, calls, _ = SIZES[size]
     shm = dist.new_group(backend="shm")
-    inside = zeros(shm, nbytes // 4, torch.float32, torch.device("cpu"))
+    inside = allocate_group_zeros(shm, nbytes // 4, torch.float32, torch.device("cpu"))
     outside, copy = torch.zeros(nbytes // 4), torch.zeros(nbytes // 4)
     sides: dict[str, Callable[[], object]] = {
         "gloo": lambda: dist.all_reduce(outside),

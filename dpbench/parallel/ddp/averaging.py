@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.ddp.buckets import Bucket
+from dpbench.parallel.groups import Wait
 
 _ASYNC = dist.AllreduceOptions()
 _ASYNC.asyncOp = True
 
 
-class AllReduce:
-    """Averages buckets by one all-reduce each.
+class BucketAverager(ABC):
+    """Averages buckets over the ranks, one at a time."""
 
-    Attributes:
-        sends_flag: whether the flag of a rank that aborts reaches the others.
-    """
+    sends_flag: ClassVar[bool]
+    """Whether the flag of a rank that aborts reaches the others."""
+
+    @abstractmethod
+    def scale(self, divisor: int) -> float:
+        """What to multiply gradients by before `start`, so that the sum is divided by `divisor`."""
+
+    @abstractmethod
+    def start(self, bucket: Bucket) -> Wait:
+        """Start to average a bucket, whose gradients are scaled."""
+
+
+class AllReduceAverager(BucketAverager):
+    """Averages each bucket by one all-reduce."""
 
     sends_flag = True
 
@@ -28,39 +41,31 @@ class AllReduce:
         self._group = group
 
     def scale(self, divisor: int) -> float:
-        """What to multiply gradients by before `start`, so that the sum is divided by `divisor`."""
         return 1 / divisor
 
-    def start(self, bucket: Bucket) -> Callable[[], object]:
-        """Start to average a bucket, whose gradients are scaled; returns what waits for it, on CUDA
-        only with the current stream."""
+    def start(self, bucket: Bucket) -> Wait:
         # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
-        wait: Callable[[], object] = self._group.allreduce([bucket.wire], _ASYNC).wait
+        wait: Wait = self._group.allreduce([bucket.wire], _ASYNC).wait
         return wait
 
 
-class CommHook(AllReduce):
-    """Averages buckets by a function of the user, which gets those that have gradients."""
+class HookAverager(BucketAverager):
+    """Averages by a function of the user, which gets the buckets that have gradients."""
 
     sends_flag = False
 
-    def __init__(self, group: dist.ProcessGroup, hook: Hook) -> None:
-        super().__init__(group)
+    def __init__(self, hook: Hook) -> None:
         self._hook = hook
 
     def scale(self, divisor: int) -> float:
         return 1.0
 
-    def start(self, bucket: Bucket) -> Callable[[], object]:
-        """Call the hook.
-
-        Raises:
-            RuntimeError: it returns no future.
-        """
+    def start(self, bucket: Bucket) -> Wait:
+        """Call the hook; raises RuntimeError if it returns no future."""
         flat = bucket.flat
         if not bucket.parameters:
             return lambda: None
-        future = self._hook(GradientBucket(bucket))
+        future = self._hook(HookBucket(bucket))
         if not hasattr(future, "wait"):
             raise RuntimeError(
                 "callback must return a torch.futures.Future object, but got "
@@ -76,7 +81,7 @@ class CommHook(AllReduce):
         return wait
 
 
-class GradientBucket:
+class HookBucket:
     """The argument of a hook, in place of torch's GradBucket, which Python cannot construct."""
 
     def __init__(self, bucket: Bucket) -> None:
@@ -107,5 +112,5 @@ class GradientBucket:
         self._buffer, self._gradients = buffer, self._bucket.views_in(buffer)
 
 
-Hook = Callable[[GradientBucket], torch.futures.Future[Any]]
+Hook = Callable[[HookBucket], torch.futures.Future[Any]]
 """A hook with its state; its future holds the average, or a list of which that is the first."""

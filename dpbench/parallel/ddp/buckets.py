@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.shm import zeros
+from dpbench.parallel.shm import allocate_group_zeros
 from dpbench.parallel.torch_private import copy_all
 
 MEBIBYTE = 1024**2
@@ -36,7 +36,9 @@ class Bucket:
         number: 0 for the bucket that is sent first.
         is_last: whether no other bucket with gradients is sent after it.
         indices: the parameters' indices in the reducer.
-        parameters: the parameters.
+        parameters: the parameters; a place is a position in this list.
+        place_of: the place of each index.
+        as_view: whether `.grad` is to be a view of `flat`.
         nbytes: bytes of the gradients.
         copies_early: whether to copy each gradient as soon as it is ready.
         wire: what is reduced: the gradients and the flag, as real numbers.
@@ -61,8 +63,7 @@ class Bucket:
         Args:
             indices: in `parameters`, which are all of the reducer's.
             group: the ranks.
-            number, is_last: see the attributes.
-            as_view: make `.grad` a view of `flat`.
+            number, as_view, is_last: see the attributes.
             is_empty: leave the gradients out.
         """
         self.number, self.is_last, self.indices = number, is_last, list(indices)
@@ -74,7 +75,7 @@ class Bucket:
         self.copies_early = first.is_cpu and self.nbytes >= LARGE_BYTES * len(self.indices)
         sizes = [parameter.numel() for parameter in self.parameters]
         flag = -(-dist.get_world_size(group) // LINE_NUMEL) * LINE_NUMEL
-        wire = zeros(group, sum(sizes) + flag, first.dtype, first.device)
+        wire = allocate_group_zeros(group, sum(sizes) + flag, first.dtype, first.device)
         self.wire = torch.view_as_real(wire) if wire.is_complex() else wire
         self.flat, self.flag = wire[:-flag], wire[-flag:]
         self.views = [
@@ -86,8 +87,8 @@ class Bucket:
         self._strides = list(map(Tensor.stride, self.parameters))
         # What `.grad` becomes. Code outside may give such a tensor other memory, as `module.to`
         # does with a memory format, and must not change `views` by that.
-        self._grads = [view.detach() for view in self.views] if as_view else []
-        self._addresses = list(map(Tensor.data_ptr, self._grads))
+        self._grad_views = [view.detach() for view in self.views] if as_view else []
+        self._addresses = list(map(Tensor.data_ptr, self._grad_views))
 
     def views_in(self, flat: Tensor) -> list[Tensor]:
         """The part of each parameter in another flat tensor, as in `views`."""
@@ -97,29 +98,38 @@ class Bucket:
             for view in self.views
         ]
 
-    def grad(self, place: int) -> Tensor:
+    def grad_view(self, place: int) -> Tensor:
         """What `.grad` becomes, as a view."""
-        if self._grads[place].data_ptr() != self._addresses[place]:
-            self._grads[place] = self.views[place].detach()
-        return self._grads[place]
+        if self._grad_views[place].data_ptr() != self._addresses[place]:
+            self._grad_views[place] = self.views[place].detach()
+        return self._grad_views[place]
 
-    def grads(self) -> list[Tensor]:
-        """`grad` of all places, at a fraction of the time; empty without `as_view`."""
-        if list(map(Tensor.data_ptr, self._grads)) != self._addresses:
-            self._grads = [self.grad(place) for place in range(len(self._grads))]
-        return self._grads
+    def grad_views(self) -> list[Tensor]:
+        """`grad_view` of all places, at a fraction of the time; empty without `as_view`."""
+        if list(map(Tensor.data_ptr, self._grad_views)) != self._addresses:
+            self._grad_views = [self.grad_view(place) for place in range(len(self._grad_views))]
+        return self._grad_views
 
-    def fits(self, place: int) -> bool:
+    def may_be_view(self, place: int) -> bool:
         """Whether `.grad` may be a view: a gradient has the strides of its parameter."""
         return self.as_view and self.parameters[place].stride() == self._strides[place]
 
-    def all_fit(self) -> bool:
-        """`fits` of all places, at a fraction of the time."""
+    def may_all_be_views(self) -> bool:
+        """`may_be_view` of all places, at a fraction of the time."""
         return list(map(Tensor.stride, self.parameters)) == self._strides
 
 
 class Reduction:
     """The reduction of one bucket in one backward.
+
+    `pack`, or `copy_early` before it, copies each gradient into the flat tensor, where the average
+    replaces it. What `.grad` is until `finalize`, and what that does:
+
+    .grad                                   noted in       finalize
+    a view of the flat tensor               (nothing)      nothing: it has the average already
+    a tensor of its own                     `_copy_back`   copies the average to it
+    from before this backward, or None      `_unused`      sets the average, or the old gradient
+                                                           where no rank has used the parameter
 
     Attributes:
         bucket: what it reduces.
@@ -129,11 +139,10 @@ class Reduction:
     def __init__(self, bucket: Bucket, pending: int) -> None:
         self.bucket = bucket
         self.pending = pending
-        self._copied: set[int] = set()  # places that the flat tensor has already, scaled
-        # Gradients that stay in memory of their own, with the averages to copy back to them.
-        self._copy_back: list[tuple[Tensor, Tensor]] = []
-        # By place: gradients from before this backward, with their values.
-        self._saved: dict[int, tuple[Tensor | None, Tensor | None]] = {}
+        self._copied_early: set[int] = set()  # places, whose part of the flat tensor is scaled
+        self._copy_back: list[tuple[Tensor, Tensor]] = []  # gradients, with their averages
+        # By place: the old gradient, and its values.
+        self._unused: dict[int, tuple[Tensor | None, Tensor | None]] = {}
 
     def copy_early(self, index: int, scale: float) -> None:
         """Copy a gradient that is ready, ahead of the others; `pack` must get the same scale."""
@@ -141,10 +150,10 @@ class Reduction:
         gradient = bucket.parameters[place].grad
         if gradient is None or gradient.is_sparse:
             return  # `pack` raises torch's error for a sparse one
-        if bucket.as_view and gradient is bucket.grad(place):
+        if bucket.as_view and gradient is bucket.grad_view(place):
             return
         torch.mul(gradient.detach(), scale, out=bucket.views[place])
-        self._copied.add(place)
+        self._copied_early.add(place)
         self._replace(place, gradient)
 
     def pack(self, scale: float, unused: Collection[int]) -> None:
@@ -155,60 +164,63 @@ class Reduction:
             unused: indices without a gradient from this backward. Their older gradient counts, but
                 `finalize` restores it if no rank has used the parameter.
         """
-        bucket, views, grads = self.bucket, self.bucket.views, self.bucket.grads()
+        bucket, grad_views = self.bucket, self.bucket.grad_views()
         gradients: list[Any] = list(map(_GRADIENT, bucket.parameters))
         # Two passes over the list take a fraction of the time of one loop that asks each gradient.
-        are_new = not any(map(is_, gradients, repeat(None))) and not any(map(is_, gradients, grads))
-        all_fit = not bucket.as_view or bucket.all_fit()
-        if are_new and all_fit and not unused and not self._copied:
-            copy_all(views, gradients)
-            if scale != 1.0:
-                bucket.flat.mul_(scale)
-            if not bucket.as_view:
-                self._copy_back = list(zip(gradients, views, strict=True))
-                return
-            for parameter, grad in zip(bucket.parameters, grads, strict=True):
-                parameter.grad = grad
+        are_new = not any(map(is_, gradients, repeat(None)))
+        are_new = are_new and not any(map(is_, gradients, grad_views))
+        alike = not bucket.as_view or bucket.may_all_be_views()
+        if not are_new or not alike or unused or self._copied_early:
+            self._pack_each(gradients, scale, unused)
             return
-        targets, sources, rest = [], [], []
-        for place, (gradient, view) in enumerate(zip(gradients, views, strict=True)):
-            if place in self._copied:
+        copy_all(bucket.views, gradients)
+        if scale != 1.0:
+            bucket.flat.mul_(scale)
+        if bucket.as_view:
+            for parameter, grad_view in zip(bucket.parameters, grad_views, strict=True):
+                parameter.grad = grad_view
+        else:
+            self._copy_back = list(zip(gradients, bucket.views, strict=True))
+
+    def _pack_each(self, gradients: list[Any], scale: float, unused: Collection[int]) -> None:
+        """`pack` where gradients are of several kinds, or some have been copied early."""
+        bucket = self.bucket
+        targets, sources, unscaled = [], [], []
+        for place, (gradient, view) in enumerate(zip(gradients, bucket.views, strict=True)):
+            if place in self._copied_early:
                 continue
-            rest.append(view)
-            is_view = bucket.as_view and gradient is grads[place]
+            unscaled.append(view)
+            is_view = bucket.as_view and gradient is bucket.grad_view(place)
             if gradient is None:
                 view.zero_()
             elif not is_view:
                 targets.append(view)
                 sources.append(gradient)
             if gradient is None or bucket.indices[place] in unused:
-                self._saved[place] = (gradient, gradient.detach().clone() if is_view else gradient)
+                self._unused[place] = (gradient, gradient.detach().clone() if is_view else gradient)
             elif not is_view:
                 self._replace(place, gradient)
         copy_all(targets, sources)
-        if self._copied:
-            for view in rest:
-                view.mul_(scale)
-        else:
-            bucket.flat.mul_(scale)
+        for part in unscaled if self._copied_early else [bucket.flat]:
+            part.mul_(scale)
 
     def clear(self) -> None:
         """Pack zeros, for a rank that has no data."""
         self.bucket.flat.zero_()
-        self._saved = dict.fromkeys(range(len(self.bucket.parameters)), (None, None))
+        self._unused = dict.fromkeys(range(len(self.bucket.parameters)), (None, None))
 
-    def finalize(self, used: Collection[int] | None) -> None:
-        """Put the averages into `.grad` of the used parameters; None means all of them."""
+    def finalize(self, used: Collection[int]) -> None:
+        """Put the averages into `.grad` of the parameters with the indices `used`."""
         bucket = self.bucket
         copy_all([gradient for gradient, _ in self._copy_back], [v for _, v in self._copy_back])
-        for place, (gradient, values) in self._saved.items():
+        for place, (gradient, values) in self._unused.items():
             parameter, view = bucket.parameters[place], bucket.views[place]
-            if used is not None and bucket.indices[place] not in used:
+            if bucket.indices[place] not in used:
                 if values is not None and values is not gradient:
                     view.copy_(values)
                 parameter.grad = gradient
-            elif bucket.fits(place):
-                parameter.grad = bucket.grad(place)
+            elif bucket.may_be_view(place):
+                parameter.grad = bucket.grad_view(place)
             elif gradient is None:
                 parameter.grad = torch.empty_like(parameter).copy_(view)
             else:
@@ -230,9 +242,9 @@ class Reduction:
 
     def _replace(self, place: int, gradient: Tensor) -> None:
         """Make the gradient a view of the bucket, or note where to copy the average."""
-        if self.bucket.fits(place):
+        if self.bucket.may_be_view(place):
             # Now and not at the end, so that the memory of the gradient can be used again.
-            self.bucket.parameters[place].grad = self.bucket.grad(place)
+            self.bucket.parameters[place].grad = self.bucket.grad_view(place)
         else:
             self._copy_back.append((gradient, self.bucket.views[place]))
 

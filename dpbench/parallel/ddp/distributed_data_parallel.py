@@ -20,11 +20,11 @@ from torch.nn.parameter import is_lazy
 from dpbench.parallel.agreement import make_equal
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp import join
-from dpbench.parallel.ddp.averaging import CommHook, Hook
+from dpbench.parallel.ddp.averaging import Hook, HookAverager
 from dpbench.parallel.ddp.buckets import MEBIBYTE, Bucket, caps_in_bytes
 from dpbench.parallel.ddp.reducer import Reducer
 from dpbench.parallel.ddp.sparse import sparse_weights
-from dpbench.parallel.ddp.usage import AllUsed, FindUnused, StaticGraph
+from dpbench.parallel.ddp.usage import EveryParameter, FindUnused, StaticGraph
 from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.parallel.groups import member_group
 from dpbench.parallel.state_dicts import LoadsUnwrapped
@@ -161,14 +161,14 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
                         f"parameter {name!r} was frozen when the module was wrapped, and requires "
                         "a gradient now, which would not be averaged; wrap the module again"
                     )
-            self._reducer.require_finished()
+            self._reducer.close_last_backward()
         divisor = None
         if trains and self._may_join:
             active = join.notify(self, syncs=reduces)
             self._may_join = active is not None
             divisor = None if self._divides_by_all else active
         if reduces:
-            self._reducer.build(rebuild=self.training)
+            self._reducer.ensure_buckets(reorder=self.training)
         # Without gradients too, so that ranks which re-estimate statistics do not drift apart.
         if trains or not self._may_join:
             self._send_buffers()
@@ -190,7 +190,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
 
         Args:
             state: passed to the hook.
-            hook: gets a GradientBucket with this rank's gradients, not divided, and returns a
+            hook: gets a HookBucket with this rank's gradients, not divided, and returns a
                 future of the tensor that replaces them. Torch's own hooks work.
 
         Raises:
@@ -201,7 +201,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
                 "register_comm_hook or register_builtin_comm_hook can only be called once."
             )
         self._hook = partial(hook, state)
-        self._reducer.averaging = CommHook(self.process_group, self._hook)
+        self._reducer.averager = HookAverager(self._hook)
 
     def keep_buckets(self) -> Sequence[Bucket]:
         """Make the buckets before the first forward, and keep their order after it; a collective on
@@ -243,12 +243,12 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         make_equal("DDP", self.process_group, parameters, buffers, options, source=source)
 
     def _build_reducer(self) -> None:
-        leave_uncompiled(Reducer, "require_finished", "build", "arm", "reduce_zeros")
+        leave_uncompiled(Reducer, "close_last_backward", "ensure_buckets", "arm", "reduce_zeros")
         leave_uncompiled(DistributedDataParallel, "_send_buffers")
         parameters = list(self.module.named_parameters())
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
         trained = [(name, p) for name, p in parameters if p.requires_grad]
-        kind = FindUnused if self.find_unused_parameters else AllUsed
+        kind = FindUnused if self.find_unused_parameters else EveryParameter
         usage = StaticGraph if self.static_graph else kind
         self._reducer = Reducer(
             trained,
@@ -260,7 +260,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
             overlap=self.overlap,
         )
         if self._hook is not None:
-            self._reducer.averaging = CommHook(self.process_group, self._hook)
+            self._reducer.averager = HookAverager(self._hook)
 
     def _send_buffers(self, *, has_data: bool = True) -> None:
         """Send the buffers of the last rank that has data to all, where a forward has to.

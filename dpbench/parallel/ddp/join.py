@@ -62,7 +62,7 @@ class DdpJoinHook(JoinHook):
             self._without_gradient = [p for p in ddp.module.parameters() if p.grad is None]
         syncs = largest(0, ddp.process_group, device=ddp.device) == 1
         if syncs:
-            ddp._reducer.build(rebuild=ddp.training)
+            ddp._reducer.ensure_buckets(reorder=ddp.training)
         ddp._send_buffers(has_data=False)
         if ddp.training:
             ddp.require_forward_param_sync = syncs

@@ -1,10 +1,11 @@
 """The reducer: averages each bucket as soon as all its gradients are there.
 
-forward ─ require_finished, build         errors of the last backward; the buckets
-        └ arm                             a new Backward: hooks count from now on
-backward ─ a hook for each parameter      a gradient fewer is pending in its bucket
-         ├ nothing pending in a bucket    once all earlier ones are ready, pack it and send it
-         └ end of backward                wait for all buckets, finalize them
+forward ─ close_last_backward            errors of the last backward
+        ├ ensure_buckets                 the buckets, also in a new order
+        └ arm                            a new ArmedBackward: hooks count from now on
+backward ─ hook_fired, per parameter     a gradient fewer is pending in its bucket
+         ├ nothing pending in a bucket   once all earlier ones are ready, pack it and send it
+         └ _end_of_backward              wait for all buckets, finalize them
 
 A class in `usage` says how often each hook fires before its gradient is ready, and whether the end
 of backward sends what is still pending, with zeros for missing gradients. A class in `averaging`
@@ -12,16 +13,20 @@ averages a bucket. Gradients from `no_sync` are in `.grad` already, so the next 
 reduces averages them too. Sparse gradients are exchanged at the end. Without `overlap`, all buckets
 are sent once nothing is pending in any of them.
 
-A rank whose backward left parameters out notices it at its next forward. On a CPU and without a
-communication hook it sends its buckets with a flag in the last one, so that the ranks that wait for
-them raise an error too.
+Where the backward of rank A left parameters out and that of rank B did not, B waits for the buckets
+that A has not sent. On a CPU and without a communication hook they meet like this; elsewhere only A
+raises, and the wait of B ends by its timeout:
+
+A, in its next forward    sends the other buckets, as zeros, with the flag in the last one
+B, at its end             gets all buckets, and finds the flag
+both                      gather the names of missing parameters, and raise UnfinishedReduction
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -32,11 +37,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from dpbench.parallel.ddp.averaging import AllReduce
+from dpbench.parallel.ddp.averaging import AllReduceAverager, BucketAverager
 from dpbench.parallel.ddp.buckets import Bucket, Reduction, assign_buckets
 from dpbench.parallel.ddp.sparse import average_rows
-from dpbench.parallel.ddp.usage import AllUsed
-from dpbench.parallel.groups import gather_values
+from dpbench.parallel.ddp.usage import GradientUsage
+from dpbench.parallel.groups import Wait, gather_values
 from dpbench.parallel.torch_private import at_end_of_backward
 from dpbench.parallel.tree import map_tensors, tensors
 
@@ -54,7 +59,7 @@ class UnfinishedReduction(RuntimeError):
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
-class Backward:
+class ArmedBackward:
     """One backward that reduces, from the forward that arms it to its end."""
 
     reductions: Sequence[Reduction]
@@ -69,8 +74,8 @@ class Backward:
     """How often the hook of each parameter still has to fire."""
     fired: list[int] = field(default_factory=list)
     """Indices of the parameters whose hooks fired, in that order."""
-    waits: list[Callable[[], object]] = field(default_factory=list)
-    """What waits for each of the reductions that have been sent."""
+    waits: list[Wait] = field(default_factory=list)
+    """One for each of the reductions that have been sent."""
     end_is_queued: bool = False
 
     @property
@@ -88,7 +93,7 @@ class Reducer:
     """Averages the gradients of some parameters during backward.
 
     Attributes:
-        averaging: how buckets are averaged; to be set before the first forward.
+        averager: averages buckets; to be set before the first forward.
         reduced_bytes: bytes of dense gradients reduced since construction.
         collectives: that averaged dense gradients since construction.
     """
@@ -98,7 +103,7 @@ class Reducer:
         named: Sequence[tuple[str, nn.Parameter]],
         sparse: Collection[str],
         group: dist.ProcessGroup,
-        usage: AllUsed,
+        usage: GradientUsage,
         *,
         caps: Sequence[int],
         as_view: bool,
@@ -119,13 +124,15 @@ class Reducer:
         self._group, self._size, self._caps = group, dist.get_world_size(group), caps
         self._as_view, self._overlap = as_view, overlap
         self._usage = usage
-        self.averaging = AllReduce(group)
+        self.averager: BucketAverager = AllReduceAverager(group)
         # The buckets, made before the first forward, and again in the order of the first backward.
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[int, int] = {}
         self._order = list(range(len(named)))[::-1]
-        self._learns_order, self._new_order = usage.has_order, list[int]()
-        self._backward: Backward | None = None  # what hooks count for, and the end has to finish
+        self._learns_order, self._new_order = usage.keeps_order, list[int]()
+        self._backward: ArmedBackward | None = (
+            None  # what hooks count for, and the end has to finish
+        )
         self._lock = threading.RLock()  # autograd has a thread for each device
         # Parameters with a gradient since the last reduction: no_sync adds to them.
         self._used: set[int] = set()
@@ -133,7 +140,7 @@ class Reducer:
         self._nodes = [get_gradient_edge(parameter).node for parameter in self._parameters]
         alive = weakref.ref(self)
         handles = [
-            node.register_hook(partial(_on_gradient, alive, index))
+            node.register_hook(partial(_hook_fired, alive, index))
             for index, node in enumerate(self._nodes)
         ]
         # The parameters outlive the wrapper, and a module can be wrapped again.
@@ -141,23 +148,22 @@ class Reducer:
         # _StartOfBackward leads to it: a backward that accumulates gradients reaches it before the
         # parameters, and autograd.grad does not reach it.
         self._leaf = torch.zeros((), device=self._parameters[0].device, requires_grad=True)
-        self._leaf.register_post_accumulate_grad_hook(partial(_on_start, alive))  # type: ignore[no-untyped-call]
+        self._leaf.register_post_accumulate_grad_hook(partial(_backward_started, alive))  # type: ignore[no-untyped-call]
 
-    def require_finished(self) -> None:
-        """Check that the last backward reached all parameters; if not, let the other ranks know.
+    def close_last_backward(self) -> None:
+        """Store what the last backward has sent, if it failed after its last gradient.
 
         Raises:
-            RuntimeError: on every rank if `_others_hear`: on this one here, on the others in their
-                backward. Otherwise the others wait for their timeout, as with torch's class.
+            UnfinishedReduction: it has not reached all parameters; see the head of this file.
         """
         backward = self._backward
         if backward is None or not backward.fired:
             return
-        if backward.is_sent:  # the backward failed after its last gradient
-            self._finish(backward)
+        if backward.is_sent:
+            self._wait_and_store(backward)
             return
         self._backward, self._used = None, set()
-        if self._others_hear:
+        if self._abort_reaches_others:
             backward.has_data = False
             backward.last.abort()
             self._send_up_to(backward, len(backward.reductions))
@@ -166,13 +172,13 @@ class Reducer:
             backward.last.is_aborted()  # resets it
         self._raise_unfinished([i for i, count in enumerate(backward.fires_left) if count > 0])
 
-    def build(self, *, rebuild: bool) -> None:
-        """Make the buckets, and with `rebuild` once more in the order of rank 0's first backward.
+    def ensure_buckets(self, *, reorder: bool) -> None:
+        """Make the buckets; with `reorder` once more, in the order of rank 0's first backward.
 
-        Both are collectives: `shm` allocates memory, and a rebuild sends rank 0's order to all. In
-        eval mode `rebuild` is False, so that one rank can evaluate alone.
+        Both are collectives: `shm` allocates memory, and the order goes from rank 0 to all. In eval
+        mode `reorder` is False, so that one rank can evaluate alone.
         """
-        if rebuild and self._new_order:
+        if reorder and self._new_order:
             agreed = torch.tensor(self._new_order, device=self._parameters[0].device)
             dist.broadcast(agreed, group=self._group, group_src=0)
             self._order, self._new_order = agreed.tolist(), []
@@ -190,12 +196,12 @@ class Reducer:
         if self._sparse:
             # It has no gradients: it is ready when they are, and has the flag.
             self._buckets.append(make(sorted(self._sparse), number=len(assigned), is_empty=True))
-        self._bucket_of = {i: one.number for one in self._buckets for i in one.indices}
+        self._bucket_of = {i: bucket.number for bucket in self._buckets for i in bucket.indices}
 
     def keep_buckets(self) -> Sequence[Bucket]:
         """Make the buckets if there are none, and never in another order; a collective."""
         self._learns_order = False
-        self.build(rebuild=False)
+        self.ensure_buckets(reorder=False)
         return self._buckets
 
     def arm(self, output: Any, divisor: int | None = None) -> Any:
@@ -203,12 +209,12 @@ class Reducer:
 
         The sums over the ranks are divided by `divisor`; None means the number of ranks.
         """
-        expected = self._usage.expected()
+        expected = self._usage.expected_fires()
         reductions = []
         for bucket in self._buckets:
             fires = [expected[index] for index in bucket.indices]
             reductions.append(Reduction(bucket, len(fires) - fires.count(0)))
-        self._backward = Backward(
+        self._backward = ArmedBackward(
             reductions=reductions,
             divisor=divisor or self._size,
             waits_for_end=self._usage.waits_for_end,
@@ -217,24 +223,24 @@ class Reducer:
         return self._with_start(output) if self._usage.waits_for_end else output
 
     @property
-    def _others_hear(self) -> bool:
+    def _abort_reaches_others(self) -> bool:
         """Whether the flag of a rank that aborts reaches the others: a hook does not carry it,
         and to read it on CUDA would wait for the device."""
-        return self.averaging.sends_flag and self._parameters[0].is_cpu
+        return self.averager.sends_flag and self._parameters[0].is_cpu
 
     def _with_start(self, output: Any) -> Any:
         """The output with copies of its tensors behind a node that starts each backward.
 
         A tensor that the loss does not use passes on "no gradient", at which hooks fire too.
         """
-        found = [tensor for tensor in tensors(output) if tensor.requires_grad]
-        if not found:
+        with_graph = [tensor for tensor in tensors(output) if tensor.requires_grad]
+        if not with_graph:
             return output
-        passed = _StartOfBackward.apply(self._leaf, *found)  # type: ignore[no-untyped-call]
-        replaced = {id(old): new for old, new in zip(found, passed, strict=True)}
+        copies = _StartOfBackward.apply(self._leaf, *with_graph)  # type: ignore[no-untyped-call]
+        replaced = {id(old): new for old, new in zip(with_graph, copies, strict=True)}
         return map_tensors(lambda tensor: replaced.get(id(tensor), tensor), output)
 
-    def on_gradient(self, index: int, has_gradient: bool) -> None:
+    def hook_fired(self, index: int, has_gradient: bool) -> None:
         """Note that a parameter's hook has fired, after its gradient was accumulated if it has one.
 
         It runs once for each parameter: what it does is most of the time that the reducer takes.
@@ -250,7 +256,7 @@ class Reducer:
             return
         backward.fired.append(index)
         if backward.waits_for_end and not backward.end_is_queued:
-            self.start_of_backward()  # the loss is not of the output
+            self.queue_end()  # the loss is not of the output
         left = backward.fires_left
         left[index] -= 1
         if left[index] > 0:
@@ -266,26 +272,26 @@ class Reducer:
         reduction = backward.reductions[self._bucket_of[index]]
         reduction.pending -= 1
         if has_gradient and reduction.bucket.copies_early:
-            reduction.copy_early(index, self.averaging.scale(backward.divisor))
+            reduction.copy_early(index, self.averager.scale(backward.divisor))
         if not reduction.pending:
             with self._lock:
                 self._send_ready(backward)
 
-    def start_of_backward(self) -> None:
-        """Queue `_end` for the end of this backward."""
+    def queue_end(self) -> None:
+        """Have the running backward call `_end_of_backward`, at a node or hook of it."""
         if self._backward is not None:
             self._backward.end_is_queued = True
-            at_end_of_backward(self._end)
+            at_end_of_backward(self._end_of_backward)
 
     def reduce_zeros(self) -> None:
         """Take part in a reduction for a rank that has no data left."""
         reductions = [Reduction(bucket, 0) for bucket in self._buckets]
-        backward = Backward(reductions=reductions, divisor=self._size, has_data=False)
+        backward = ArmedBackward(reductions=reductions, divisor=self._size, has_data=False)
         self._used = set()
         self._send_up_to(backward, len(reductions))
-        self._finish(backward)
+        self._wait_and_store(backward)
 
-    def _send_ready(self, backward: Backward) -> None:
+    def _send_ready(self, backward: ArmedBackward) -> None:
         """Send buckets that are ready in their order, which is the same on all ranks."""
         reductions, ready = backward.reductions, len(backward.waits)
         while ready < len(reductions) and not reductions[ready].pending:
@@ -294,26 +300,26 @@ class Reducer:
             return
         self._send_up_to(backward, ready)
         if backward.is_sent and not backward.waits_for_end:
-            at_end_of_backward(self._end)
+            at_end_of_backward(self._end_of_backward)
 
-    def _send_up_to(self, backward: Backward, end: int) -> None:
+    def _send_up_to(self, backward: ArmedBackward, end: int) -> None:
         """Send all reductions before the one with the number `end`."""
         for reduction in backward.reductions[len(backward.waits) : end]:
             bucket = reduction.bucket
             if backward.has_data:
                 unused = set(bucket.indices).difference(self._used)
-                reduction.pack(self.averaging.scale(backward.divisor), unused)
+                reduction.pack(self.averager.scale(backward.divisor), unused)
             else:
                 reduction.clear()
             try:
-                backward.waits.append(self.averaging.start(bucket))
+                backward.waits.append(self.averager.start(bucket))
             except BaseException:
                 self._backward = None  # no error of this backward concerns the next forward
                 raise
             self.collectives += bool(bucket.parameters)
             self.reduced_bytes += bucket.nbytes
 
-    def _end(self) -> None:
+    def _end_of_backward(self) -> None:
         """Send the buckets that are not ready, with zeros for missing gradients, and finish."""
         with self._lock:
             backward = self._backward
@@ -321,9 +327,9 @@ class Reducer:
                 return
             self._usage.observe(backward.fired)
             self._send_up_to(backward, len(backward.reductions))
-            self._finish(backward)
+            self._wait_and_store(backward)
 
-    def _finish(self, backward: Backward) -> None:
+    def _wait_and_store(self, backward: ArmedBackward) -> None:
         """Wait for all buckets, and put the averages into the gradients.
 
         Raises:
@@ -334,7 +340,7 @@ class Reducer:
             wait()
         if backward.last.is_aborted():
             self._raise_unfinished([])
-        used = self._usage.used(self._used)
+        used = self._usage.used_anywhere(self._used)
         for reduction in backward.reductions:
             reduction.finalize(used)
         if tables := {index: self._parameters[index] for index in sorted(self._sparse)}:
@@ -342,7 +348,7 @@ class Reducer:
                 tables, backward.divisor, self._group, has_data=backward.has_data
             )
             for index, average in averages.items():
-                if used is None or index in used:
+                if index in used:
                     tables[index].grad = average
         self._used = set()
         if self._learns_order:
@@ -353,21 +359,19 @@ class Reducer:
             self._new_order = [*reversed(last_first), *missing]
 
     def _raise_unfinished(self, missing: Sequence[int]) -> NoReturn:
-        """Raise for the parameters that are missing on any rank; a collective if the others know.
+        """Raise UnfinishedReduction for the parameters that are missing on any rank.
 
-        Raises:
-            UnfinishedReduction: always.
+        A collective if `_abort_reaches_others`: a rank whose own `missing` are none takes part.
         """
         by_rank = {dist.get_rank(self._group): list(missing)}
-        if self._others_hear:
+        if self._abort_reaches_others:
             by_rank = dict(enumerate(gather_values(list(missing), self._group)))
-        words = {
-            rank: ", ".join(f"{index} ({self._names[index]})" for index in indices)
+        where = "; ".join(
+            f"rank {rank}: " + ", ".join(f"{index} ({self._names[index]})" for index in indices)
             for rank, indices in by_rank.items()
             if indices
-        }
-        where = "; ".join(f"rank {rank}: {names}" for rank, names in words.items())
-        # The words of torch's class, which users search for.
+        )
+        # In the words of torch's class, which users search for.
         raise UnfinishedReduction(
             "Expected to have finished reduction in the prior iteration before starting a new one. "
             "This error indicates that your module has parameters that were not used in producing "
@@ -380,17 +384,17 @@ class Reducer:
         )
 
 
-def _on_gradient(
+def _hook_fired(
     alive: weakref.ref[Reducer], index: int, _: object, accumulated: tuple[Tensor | None, ...]
 ) -> None:
     if (reducer := alive()) is not None:
-        reducer.on_gradient(index, accumulated[0] is not None)
+        reducer.hook_fired(index, accumulated[0] is not None)
 
 
-def _on_start(alive: weakref.ref[Reducer], leaf: Tensor) -> None:
+def _backward_started(alive: weakref.ref[Reducer], leaf: Tensor) -> None:
     leaf.grad = None
     if (reducer := alive()) is not None:
-        reducer.start_of_backward()
+        reducer.queue_end()
 
 
 def _remove(handles: list[Any]) -> None:

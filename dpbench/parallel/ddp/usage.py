@@ -1,69 +1,77 @@
 """Which gradients a backward gives: a class for each promise that the user makes about it.
 
-AllUsed      every backward gives each parameter one gradient; anything else is an error
-FindUnused   any backward may leave out any parameter
-StaticGraph  all backwards are like the first, in which parameters may be unused, or used often
+                 gradients of a backward           known before its end   in the first one's order
+EveryParameter   one of each parameter             always                 yes
+FindUnused       of any of the parameters          never                  no
+StaticGraph      as in the first backward, where   from the second        yes
+                 parameters may be unused, or      backward on
+                 used several times
 """
 
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
 
 
 @dataclass
-class AllUsed:
-    """Expects one gradient of each parameter in every backward (the default)."""
+class GradientUsage(ABC):
+    """A promise about the gradients of every backward; see the head of this file."""
 
-    parameters: int
-    """Their number."""
+    parameter_count: int
     group: dist.ProcessGroup
     device: torch.device
     """A device whose tensors the group takes."""
-    waits_for_end = False
-    """Whether only the end of the next backward tells which gradients it gives."""
-    needs_gradient = False
+    needs_gradient: ClassVar[bool] = False
     """Whether a hook that fires without a gradient has not fired."""
-    has_order = True
+    keeps_order: ClassVar[bool] = True
     """Whether gradients become ready in the order of the first backward."""
 
-    def expected(self) -> list[int]:
-        """How often the hook of each parameter fires in the next backward."""
-        return [1] * self.parameters
+    @property
+    @abstractmethod
+    def waits_for_end(self) -> bool:
+        """Whether only the end of the next backward tells which gradients it gives."""
 
-    def observe(self, fired: Sequence[int]) -> None:
+    def expected_fires(self) -> list[int]:
+        """How often the hook of each parameter fires in the next backward."""
+        return [1] * self.parameter_count
+
+    def observe(self, fired: Sequence[int]) -> None:  # noqa: B027 - most have nothing to learn
         """Learn from the indices of the hooks that have fired, at the end of a backward."""
 
-    def used(self, here: Collection[int]) -> Collection[int] | None:
-        """The parameters that some rank has used since the last reduction; None means all.
+    def used_anywhere(self, used_here: Collection[int]) -> Collection[int]:
+        """The parameters that some rank has used since the last reduction.
 
-        A collective, unless the answer is known. `here` are those that this rank has used.
+        A collective, unless the answer is known. `used_here` are those that this rank has used.
         """
-        return None
+        return range(self.parameter_count)
 
 
-class FindUnused(AllUsed):
+class EveryParameter(GradientUsage):
+    """Expects one gradient of each parameter in every backward (the default)."""
+
+    waits_for_end = False
+
+
+class FindUnused(GradientUsage):
     """Finds out at the end of each backward which parameters no rank has used."""
 
     waits_for_end = True
-    has_order = False
+    keeps_order = False
 
-    def used(self, here: Collection[int]) -> Collection[int] | None:
-        flags = torch.ones(self.parameters, dtype=torch.int32, device=self.device)
-        if unused := sorted(set(range(self.parameters)).difference(here)):
-            flags[unused] = 0
-        dist.all_reduce(flags, group=self.group)
-        # The host waits for a GPU when it reads the flags, so only where they tell something.
-        return set(flags.nonzero().flatten().tolist()) if unused else None
+    def used_anywhere(self, used_here: Collection[int]) -> Collection[int]:
+        return _used_on_any_rank(self, used_here)
 
 
 @dataclass
-class StaticGraph(FindUnused):
+class StaticGraph(GradientUsage):
     """Counts in the first backward how often each hook fires, and expects the same of all others.
 
     Later ones have no node at their start, behind which hooks also fire for outputs that the loss
@@ -71,22 +79,36 @@ class StaticGraph(FindUnused):
     """
 
     needs_gradient = True
-    has_order = True
-    _fires: list[int] = field(default_factory=list)
-    _used: list[Collection[int] | None] = field(default_factory=list)
-    """The answer of the first backward."""
+    _first_fires: list[int] = field(default_factory=list)
+    """How often each hook fired in the first backward; empty before its end."""
+    _first_used: Collection[int] | None = None
+    """The parameters that some rank used in it; None before its end."""
 
-    def expected(self) -> list[int]:
+    @property
+    def waits_for_end(self) -> bool:
+        return not self._first_fires
+
+    def expected_fires(self) -> list[int]:
         # In the first backward more than any hook fires: no bucket is ready before its end.
-        return self._fires.copy() or [sys.maxsize] * self.parameters
+        return self._first_fires.copy() or [sys.maxsize] * self.parameter_count
 
     def observe(self, fired: Sequence[int]) -> None:
-        if self.waits_for_end:
+        if not self._first_fires:
             times = Counter(fired)
-            self._fires = [times[index] for index in range(self.parameters)]
-            self.waits_for_end = False
+            self._first_fires = [times[index] for index in range(self.parameter_count)]
 
-    def used(self, here: Collection[int]) -> Collection[int] | None:
-        if not self._used:
-            self._used.append(super().used(here))
-        return self._used[0]
+    def used_anywhere(self, used_here: Collection[int]) -> Collection[int]:
+        if self._first_used is None:
+            self._first_used = _used_on_any_rank(self, used_here)
+        return self._first_used
+
+
+def _used_on_any_rank(usage: GradientUsage, used_here: Collection[int]) -> Collection[int]:
+    """Ask all ranks; a collective."""
+    every_index = range(usage.parameter_count)
+    flags = torch.ones(len(every_index), dtype=torch.int32, device=usage.device)
+    if unused := sorted(set(every_index).difference(used_here)):
+        flags[unused] = 0
+    dist.all_reduce(flags, group=usage.group)
+    # The host waits for a GPU when it reads the flags, so only where they tell something.
+    return set(flags.nonzero().flatten().tolist()) if unused else every_index

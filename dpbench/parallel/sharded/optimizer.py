@@ -13,12 +13,12 @@ import torch.distributed as dist
 from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
-from dpbench.parallel.ddp.averaging import GradientBucket
+from dpbench.parallel.ddp.averaging import HookBucket
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.ddp.reducer import UnfinishedReduction
 from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.groups import CPU, gather_tensors, gather_values, has_backend
-from dpbench.parallel.sharded.collectives import ShardCollectives
+from dpbench.parallel.sharded.shard_transfers import ShardTransfers
 from dpbench.parallel.sharded.shards import SCALAR_STATE, BucketShard, elements
 
 ELEMENTWISE = (
@@ -95,9 +95,9 @@ class ShardedOptimizer(Optimizer):
         # The same dictionaries, so that a scheduler of the plain optimizer acts here too.
         super().__init__(optimizer.param_groups, optimizer.defaults)
         make: Any = type(optimizer)
-        collectives = ShardCollectives(self._group, self._parameters[0].device)
+        transfers = ShardTransfers(self._group, self._parameters[0].device)
         self._shards = [
-            BucketShard(bucket, groups, make, collectives) for bucket in model.keep_buckets()
+            BucketShard(bucket, groups, make, transfers) for bucket in model.keep_buckets()
         ]
         self._messages: dist.ProcessGroup | None = None
         self._has_reduced = False
@@ -190,7 +190,7 @@ class ShardedOptimizer(Optimizer):
         self._divide(self.state)
         self.state.clear()
 
-    def _reduce(self, bucket: GradientBucket) -> Any:
+    def _reduce(self, bucket: HookBucket) -> Any:
         """Start to average a bucket over the ranks, each rank's shard for that rank only."""
         self._has_reduced = True
         gradients = bucket.buffer()

@@ -10,8 +10,9 @@ from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
 from dpbench.parallel.ddp.buckets import Bucket
-from dpbench.parallel.sharded.collectives import ShardCollectives, Wait
-from dpbench.parallel.shm import zeros
+from dpbench.parallel.groups import Wait
+from dpbench.parallel.sharded.shard_transfers import ShardTransfers
+from dpbench.parallel.shm import allocate_group_zeros
 from dpbench.parallel.torch_private import copy_all
 
 SCALAR_STATE = ("step", "mu_product")
@@ -55,7 +56,7 @@ class BucketShard:
         bucket: Bucket,
         groups: Sequence[Collection[nn.Parameter]],
         make_optimizer: Callable[[Any], Optimizer],
-        collectives: ShardCollectives,
+        transfers: ShardTransfers,
     ) -> None:
         """Move the parameters into one flat tensor; a collective where memory is shared.
 
@@ -63,13 +64,13 @@ class BucketShard:
             bucket: of the wrapper, which keeps it.
             groups: the parameters in each group of the optimizer.
             make_optimizer: the class of the optimizer.
-            collectives: of the ranks.
+            transfers: of the ranks.
         """
-        self.bucket, self._collectives = bucket, collectives
-        parameters, size = bucket.parameters, collectives.size
+        self.bucket, self._transfers = bucket, transfers
+        parameters, size = bucket.parameters, transfers.size
         numel = -(-bucket.flat.numel() // size)
-        self._flat = zeros(
-            collectives.group, numel * size, parameters[0].dtype, parameters[0].device
+        self._flat = allocate_group_zeros(
+            transfers.group, numel * size, parameters[0].dtype, parameters[0].device
         )
         views = bucket.views_in(self._flat)
         with torch.no_grad():
@@ -79,7 +80,7 @@ class BucketShard:
         self._addresses = [view.data_ptr() for view in views]
         self.averages = bucket.flat.new_zeros(numel)
         self.parts = []
-        low, start = collectives.rank * numel, self._flat.storage_offset()
+        low, start = transfers.rank * numel, self._flat.storage_offset()
         for number, parameter, view in zip(bucket.indices, parameters, views, strict=True):
             first = int(view.storage_offset() - start)
             begin, end = max(low, first), min(low + numel, first + view.numel())
@@ -102,13 +103,13 @@ class BucketShard:
     def reduce_scatter(self, gradients: Tensor) -> Wait:
         """Start to average the bucket's flat gradients, of which `averages` gets this shard."""
         # Equal shards: the last ones reach into the elements behind the gradients of a bucket.
-        numel = len(self.averages) * self._collectives.size
-        return self._collectives.reduce_scatter(gradients.as_strided((numel,), (1,)), self.averages)
+        numel = len(self.averages) * self._transfers.size
+        return self._transfers.reduce_scatter(gradients.as_strided((numel,), (1,)), self.averages)
 
     def gather_averages(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """The average gradients of all parameters, in new tensors; a collective."""
-        flat = self.averages.repeat(self._collectives.size)
-        self._collectives.all_gather(flat)()
+        flat = self.averages.repeat(self._transfers.size)
+        self._transfers.all_gather(flat)()
         return zip(self.bucket.parameters, self.bucket.views_in(flat), strict=True)
 
     def require_in_place(self) -> None:
@@ -131,7 +132,7 @@ class BucketShard:
             if of_shard["params"]:
                 self._use(of_all, of_shard)
         self._optimizer.step()
-        return self._collectives.all_gather(self._flat)
+        return self._transfers.all_gather(self._flat)
 
     def _use(self, settings: Mapping[str, Any], group: dict[str, Any]) -> None:
         """Give a group of parts the learning rate and other settings of its parameters' group.

@@ -2,10 +2,10 @@
 
 dist.init_process_group("shm")        after `import dpbench.parallel`
 ShmProcessGroup                       such a group
-zeros                                 a tensor that a group reduces without copying it
+allocate_group_zeros                  a tensor that a group reduces without copying it
 
 Read `collectives` first: it explains how ranks wait for each other. `memory` has the layout of what
-they share, `rank` one rank's view of it, `queue` the thread that runs collectives, and
+they share, `member` one rank's view of it, `work_queue` the thread that runs collectives, and
 `process_group` the interface to torch.
 
 A group has the collectives of data-parallel training only: no messages between two ranks, no
@@ -15,6 +15,10 @@ the group of all devices: for "shm" on the CPU and nccl on GPUs make two groups.
 
 from __future__ import annotations
 
-from dpbench.parallel.shm.process_group import ShmProcessGroup, create, zeros
+from dpbench.parallel.shm.process_group import (
+    ShmProcessGroup,
+    allocate_group_zeros,
+    create_shm_group,
+)
 
-__all__ = ["ShmProcessGroup", "create", "zeros"]
+__all__ = ["ShmProcessGroup", "allocate_group_zeros", "create_shm_group"]

@@ -3,8 +3,8 @@
 Every element is reduced in the order of the ranks, so all ranks get the same bits. There are three
 ways, shown here for the all-reduce; the other collectives do the same with less work, and a
 broadcast is never in place. Below, r is this rank, and the parts of one line happen in this order
-on every rank. |barrier| passes when all ranks have arrived, and |enter| is the one that opens every
-collective.
+on every rank. |barrier| passes when all ranks have arrived, and |enter| (`enter_collective`) is the
+barrier that opens every collective.
 
 *Small* (up to 64 KiB): each rank copies its operand to its slot, all enter, and each reduces all
 slots for itself. Reducing n times is cheaper than waiting twice.
@@ -32,8 +32,8 @@ buffer of chunk t − 2, which was reduced before the last barrier.
 token from each. Posting releases and taking acquires, so all that a rank wrote before a barrier is
 visible to all ranks after it, and all reads before it are over. Each pair of ranks and direction
 has a semaphore of its own, so a fast rank's next token cannot be taken for a slow rank's. After
-`enter` no rank is in the previous collective, so the buffers and the tensors of the other ranks may
-be overwritten. Slots are written *before* `enter`, while a slow rank may still read those of the
+|enter| no rank is in the previous collective, so the buffers and the tensors of the other ranks may
+be overwritten. Slots are written *before* |enter|, while a slow rank may still read those of the
 previous collective, so there are two, used in turn; no rank can be two collectives ahead, as it
 would have entered one without the slow rank.
 
@@ -51,8 +51,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dpbench.parallel.shm.member import ShmMember
 from dpbench.parallel.shm.memory import LINE_BYTES, SLOT_BYTES, Allocation
-from dpbench.parallel.shm.rank import ShmRank
 
 PIECE_BYTES = 256 * 1024
 """Piece of a share that is reduced at a time: two or three operands fit the second-level cache."""
@@ -111,128 +111,128 @@ def _reduce(op: str, operands: Sequence[Tensor], out: Tensor) -> None:
         out.mul_(1 / len(operands))
 
 
-def barrier(rank: ShmRank) -> None:
+def barrier(member: ShmMember) -> None:
     """Pass when all ranks have arrived."""
-    rank.enter("barrier()")
+    member.enter_collective("barrier()")
 
 
-def all_reduce(rank: ShmRank, tensor: Tensor, op: str) -> None:
+def all_reduce(member: ShmMember, tensor: Tensor, op: str) -> None:
     """Every rank gets the reduction of all operands in place of its own, `tensor`."""
     operation = operation_text("all_reduce", tensor, op)
     if tensor.nbytes <= SLOT_BYTES:
-        slots = rank.slots(tensor.dtype, tensor.numel())
-        slots[rank.rank].copy_(tensor)
-        rank.enter(operation)
+        slots = member.slots(tensor.dtype, tensor.numel())
+        slots[member.rank].copy_(tensor)
+        member.enter_collective(operation)
         _reduce(op, slots, out=tensor)
         return
-    if (allocation := rank.enter(operation, tensor)) is not None:
-        for operands in _own_pieces(rank, allocation, tensor):
+    if (allocation := member.enter_collective(operation, tensor)) is not None:
+        for operands in _share_pieces(member, allocation, tensor):
             result = operands[0]
             _reduce(op, operands, out=result)
             for copy in operands[1:]:
                 copy.copy_(result)
-        rank.barrier()
+        member.barrier()
     else:
-        _all_reduce_staged(rank, tensor, op)
+        _all_reduce_staged(member, tensor, op)
 
 
-def _own_pieces(
-    rank: ShmRank, allocation: Allocation, tensor: Tensor
+def _share_pieces(
+    member: ShmMember, allocation: Allocation, tensor: Tensor
 ) -> Sequence[tuple[Tensor, ...]]:
     """This rank's share of the elements, in pieces, each with one view per rank; made once."""
     key = (tensor.data_ptr(), tensor.dtype, tensor.numel())
     pieces = allocation.views.get(key)
     if pieces is None:
-        own = tensor.tensor_split(rank.size)[rank.rank]
-        shares = [allocation.of_rank(peer, own) for peer in range(rank.size)]
-        split = [torch.split(share, PIECE_BYTES // share.element_size()) for share in shares]
+        share = tensor.tensor_split(member.size)[member.rank]
+        shares = [allocation.of_rank(peer, share) for peer in range(member.size)]
+        split = [torch.split(part, PIECE_BYTES // part.element_size()) for part in shares]
         pieces = allocation.views[key] = list(zip(*split, strict=True))
     return pieces
 
 
-def _all_reduce_staged(rank: ShmRank, tensor: Tensor, op: str) -> None:
+def _all_reduce_staged(member: ShmMember, tensor: Tensor, op: str) -> None:
     """Reduce chunk by chunk: each rank reduces its share and stages the result for the others."""
-    buffers, results, numel = rank.staging_buffers(tensor.dtype)
-    own, chunks = buffers[rank.rank], torch.split(tensor, numel)
+    buffers, results, numel = member.staging_buffers(tensor.dtype)
+    own_buffers, chunks = buffers[member.rank], torch.split(tensor, numel)
     line = max(1, LINE_BYTES // tensor.element_size())
 
-    def share(chunk: Tensor) -> slice:
+    def share_of(chunk: Tensor) -> slice:
         """This rank's share of a chunk; shares consist of whole cache lines."""
         numel = chunk.numel()
-        most = -(-numel // (rank.size * line)) * line
-        low = min(rank.rank * most, numel)
+        most = -(-numel // (member.size * line)) * line
+        low = min(member.rank * most, numel)
         return slice(low, min(low + most, numel))
 
     def contribute(number: int) -> None:
-        chunk, mine, turn = chunks[number], share(chunks[number]), number % 2
-        own[turn][: mine.start].copy_(chunk[: mine.start])
-        own[turn][mine.stop : chunk.numel()].copy_(chunk[mine.stop :])
+        chunk, share, turn = chunks[number], share_of(chunks[number]), number % 2
+        own_buffers[turn][: share.start].copy_(chunk[: share.start])
+        own_buffers[turn][share.stop : chunk.numel()].copy_(chunk[share.stop :])
 
     def reduce_share(number: int) -> None:
-        mine, turn = share(chunks[number]), number % 2
-        operands = [of_rank[turn][mine] for of_rank in buffers]
-        operands[rank.rank] = chunks[number][mine]
-        _reduce(op, operands, out=results[turn][mine])
+        share, turn = share_of(chunks[number]), number % 2
+        operands = [turns[turn][share] for turns in buffers]
+        operands[member.rank] = chunks[number][share]
+        _reduce(op, operands, out=results[turn][share])
 
     def collect(number: int) -> None:
         chunk = chunks[number]
         chunk.copy_(results[number % 2][: chunk.numel()])
 
-    pipelined(rank, len(chunks), contribute, reduce_share, collect)
+    pipelined(member, len(chunks), contribute, reduce_share, collect)
 
 
-def reduce_scatter(rank: ShmRank, operand: Tensor, output: Tensor, op: str) -> None:
+def reduce_scatter(member: ShmMember, operand: Tensor, output: Tensor, op: str) -> None:
     """Rank r gets the reduction of the r-th parts of the operands of all ranks.
 
     `operand` has one part for each rank, of one size; `output` may be this rank's part.
     """
-    me, operation = rank.rank, operation_text("reduce_scatter", output, op)
+    rank, operation = member.rank, operation_text("reduce_scatter", output, op)
     if operand.nbytes <= SLOT_BYTES:
-        slots = rank.slots(operand.dtype, operand.numel())
-        slots[me].copy_(operand)
-        rank.enter(operation)
-        mine = slice(me * output.numel(), (me + 1) * output.numel())
-        _reduce(op, [slot[mine] for slot in slots], out=output)
+        slots = member.slots(operand.dtype, operand.numel())
+        slots[rank].copy_(operand)
+        member.enter_collective(operation)
+        part = slice(rank * output.numel(), (rank + 1) * output.numel())
+        _reduce(op, [slot[part] for slot in slots], out=output)
         return
-    if (allocation := rank.enter(operation, operand)) is not None:
+    if (allocation := member.enter_collective(operation, operand)) is not None:
         targets = torch.split(output, PIECE_BYTES // output.element_size())
-        for target, pieces in zip(targets, _own_pieces(rank, allocation, operand), strict=True):
+        for target, pieces in zip(targets, _share_pieces(member, allocation, operand), strict=True):
             # The first two operands are combined into the target, which may be the third's memory.
-            operands = [p.clone() if r == me >= 2 else p for r, p in enumerate(pieces)]
+            operands = [p.clone() if r == rank >= 2 else p for r, p in enumerate(pieces)]
             _reduce(op, operands, out=target)
-        rank.barrier()
+        member.barrier()
         return
-    buffers, _, numel = rank.staging_buffers(output.dtype)
-    numel //= rank.size  # a buffer holds a piece for each rank
-    parts = [torch.split(part, numel) for part in operand.view(rank.size, output.numel())]
+    buffers, _, numel = member.staging_buffers(output.dtype)
+    numel //= member.size  # a buffer holds a piece for each rank
+    parts = [torch.split(part, numel) for part in operand.view(member.size, output.numel())]
     places = [[torch.split(buffer, numel) for buffer in turns] for turns in buffers]
     outputs = torch.split(output, numel)
 
     def contribute(number: int) -> None:
-        for part, place in zip(parts, places[me][number % 2], strict=False):
+        for part, place in zip(parts, places[rank][number % 2], strict=False):
             place[: part[number].numel()].copy_(part[number])
 
     def reduce_piece(number: int) -> None:
         target = outputs[number]
-        _reduce(op, [turns[number % 2][me][: target.numel()] for turns in places], out=target)
+        _reduce(op, [turns[number % 2][rank][: target.numel()] for turns in places], out=target)
 
-    pipelined(rank, len(outputs), contribute, reduce_piece)
+    pipelined(member, len(outputs), contribute, reduce_piece)
 
 
-def broadcast(rank: ShmRank, tensor: Tensor, root: int) -> None:
+def broadcast(member: ShmMember, tensor: Tensor, root: int) -> None:
     """Every rank gets the root's tensor: `tensor` is the root's operand, the result elsewhere."""
-    data, is_root = tensor.view(torch.uint8), rank.rank == root
+    data, is_root = tensor.view(torch.uint8), member.rank == root
     sent, received = (data, {}) if is_root else (None, {root: data})
     operation = operation_text("broadcast", tensor, root=root)
     if tensor.nbytes <= SLOT_BYTES:
-        _send_through_slots(rank, operation, sent, received, tensor.nbytes)
+        _send_through_slots(member, operation, sent, received, tensor.nbytes)
         return
-    rank.enter(operation)
-    _send_through_buffers(rank, sent, received, tensor.nbytes)
+    member.enter_collective(operation)
+    _send_through_buffers(member, sent, received, tensor.nbytes)
 
 
 def all_gather(
-    rank: ShmRank,
+    member: ShmMember,
     outputs: Sequence[Tensor],
     tensor: Tensor,
     full: Tensor | None = None,
@@ -244,50 +244,54 @@ def all_gather(
     """
     data = tensor.view(torch.uint8)
     received = {peer: output.view(torch.uint8) for peer, output in enumerate(outputs)}
-    own = received.pop(rank.rank, None)
-    if own is not None and own.data_ptr() != data.data_ptr():
-        own.copy_(data)
+    own_output = received.pop(member.rank, None)
+    if own_output is not None and own_output.data_ptr() != data.data_ptr():
+        own_output.copy_(data)
     operation = operation_text("all_gather", tensor)
     if tensor.nbytes <= SLOT_BYTES:
-        _send_through_slots(rank, operation, data, received, tensor.nbytes)
+        _send_through_slots(member, operation, data, received, tensor.nbytes)
         return
-    if (allocation := rank.enter(operation, full)) is not None:
+    if (allocation := member.enter_collective(operation, full)) is not None:
         for peer, part in received.items():
             part.copy_(allocation.of_rank(peer, part))
-        rank.barrier()
+        member.barrier()
     else:
-        _send_through_buffers(rank, data, received, tensor.nbytes)
+        _send_through_buffers(member, data, received, tensor.nbytes)
 
 
 def _send_through_slots(
-    rank: ShmRank, operation: str, sent: Tensor | None, received: Mapping[int, Tensor], nbytes: int
+    member: ShmMember,
+    operation: str,
+    sent: Tensor | None,
+    received: Mapping[int, Tensor],
+    nbytes: int,
 ) -> None:
     """Send a few bytes, if this rank has any for the others, and receive theirs, by rank."""
-    slots = rank.slots(torch.uint8, nbytes)
+    slots = member.slots(torch.uint8, nbytes)
     if sent is not None:
-        slots[rank.rank].copy_(sent)
-    rank.enter(operation)
+        slots[member.rank].copy_(sent)
+    member.enter_collective(operation)
     for peer, target in received.items():
         target.copy_(slots[peer])
 
 
 def _send_through_buffers(
-    rank: ShmRank, sent: Tensor | None, received: Mapping[int, Tensor], nbytes: int
+    member: ShmMember, sent: Tensor | None, received: Mapping[int, Tensor], nbytes: int
 ) -> None:
     """Send many bytes chunk by chunk, if this rank has any for the others, and receive theirs."""
-    buffers, _, room = rank.staging_buffers(torch.uint8)
+    buffers, _, room = member.staging_buffers(torch.uint8)
 
     def send(number: int) -> None:
         if sent is not None:
             chunk = sent[number * room :][:room]
-            buffers[rank.rank][number % 2][: chunk.numel()].copy_(chunk)
+            buffers[member.rank][number % 2][: chunk.numel()].copy_(chunk)
 
     def receive(number: int) -> None:
         for peer, target in received.items():
             chunk = target[number * room :][:room]
             chunk.copy_(buffers[peer][number % 2][: chunk.numel()])
 
-    pipelined(rank, -(-nbytes // room), send, receive)
+    pipelined(member, -(-nbytes // room), send, receive)
 
 
 def operation_text(kind: str, tensor: Tensor, op: str = "", root: int = -1) -> str:
@@ -299,14 +303,14 @@ def operation_text(kind: str, tensor: Tensor, op: str = "", root: int = -1) -> s
     return f"{kind}({', '.join(details)})"
 
 
-def pipelined(rank: ShmRank, chunks: int, *stages: Callable[[int], None]) -> None:
+def pipelined(member: ShmMember, chunks: int, *stages: Callable[[int], None]) -> None:
     """Run every stage on every chunk; a stage sees what all ranks did in the stage before it.
 
     In step t, stage s works on chunk t − s. With two alternating buffers, stage s + 1 reads from
     one what stage s wrote in the step before, while stage s writes to the other.
 
     Args:
-        rank: this rank, after `enter`.
+        member: this rank, after `enter_collective`.
         chunks: how many; equal on all ranks, as is the number of stages.
         stages: each called with the numbers of the chunks, in order.
     """
@@ -316,4 +320,4 @@ def pipelined(rank: ShmRank, chunks: int, *stages: Callable[[int], None]) -> Non
             if 0 <= step - number < chunks:
                 stage(step - number)
         if step < steps - 1:
-            rank.barrier()
+            member.barrier()

@@ -33,9 +33,9 @@ from torch import Tensor
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.shm import collectives, memory
 from dpbench.parallel.shm.collectives import op_name
-from dpbench.parallel.shm.operand import Operand, only
-from dpbench.parallel.shm.queue import Queue, Work
-from dpbench.parallel.shm.rank import ShmRank
+from dpbench.parallel.shm.host_tensor import HostTensor, single
+from dpbench.parallel.shm.member import ShmMember
+from dpbench.parallel.shm.work_queue import Work, WorkQueue
 
 # What callers of the group itself leave out; torch.distributed gives all options.
 _SUM, _BARRIER = dist.AllreduceOptions(), dist.BarrierOptions()
@@ -45,54 +45,54 @@ _NO_TIMEOUT = timedelta(0)
 class ShmProcessGroup(dist.ProcessGroup):
     """A process group of ranks on one Linux host, which exchange data through shared memory."""
 
-    def __init__(self, rank: ShmRank, store: Any, timeout: timedelta) -> None:
-        """Called by `create`, which torch.distributed calls; the store is this group's alone."""
-        super().__init__(rank.rank, rank.size)
+    def __init__(self, member: ShmMember, store: Any, timeout: timedelta) -> None:
+        """For `create_shm_group`, which torch.distributed calls; no other group has this store."""
+        super().__init__(member.rank, member.size)
         leave_uncompiled(ShmProcessGroup)
-        leave_uncompiled(Queue, "run_until")
-        self._rank = rank
+        leave_uncompiled(WorkQueue, "run_until")
+        self._member = member
         self._store = store
         self._timeout = timeout.total_seconds()
         self._name = ""
-        self._queue = Queue(rank)
+        self._queue = WorkQueue(member)
         self._is_checked = False
 
     def allocate(self, nbytes: int) -> Tensor:
-        """Allocate zeroed memory in which this group reduces without copying; see `zeros`."""
+        """Allocate zeroed bytes for `allocate_group_zeros`; a collective."""
         allocated: list[Tensor] = []
 
-        def allocate(rank: ShmRank) -> None:
-            allocated.append(rank.allocate(nbytes))
+        def allocate(member: ShmMember) -> None:
+            allocated.append(member.allocate(nbytes))
 
         self._start(allocate, (), _BARRIER, [], []).wait()
         return allocated[0]
 
     def allreduce(self, tensors: list[Tensor], opts: Any = _SUM) -> dist.Work:
-        operand = Operand(only(tensors), write=True)
-        given = (operand.flat, op_name(opts.reduceOp, operand.flat.dtype))
-        return self._start(collectives.all_reduce, given, opts, [operand], tensors)
+        operand = HostTensor(single(tensors), write=True)
+        arguments = (operand.flat, op_name(opts.reduceOp, operand.flat.dtype))
+        return self._start(collectives.all_reduce, arguments, opts, [operand], tensors)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         root = self._root(opts)
-        is_root = root == self._rank.rank
-        operand = Operand(only(tensors), read=is_root, write=not is_root)
+        is_root = root == self._member.rank
+        operand = HostTensor(single(tensors), read=is_root, write=not is_root)
         return self._start(collectives.broadcast, (operand.flat, root), opts, [operand], tensors)
 
     def allgather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
     ) -> dist.Work:
-        results, tensor = only(output_tensors), only(input_tensors)
+        results, tensor = single(output_tensors), single(input_tensors)
         if results:
             self._require_one_each(results, tensor)
-        source = Operand(tensor)
-        targets = [Operand(result, read=False, write=True) for result in results]
-        given = ([target.flat for target in targets], source.flat)
-        return self._start(collectives.all_gather, given, opts, [source, *targets], results)
+        source = HostTensor(tensor)
+        targets = [HostTensor(result, read=False, write=True) for result in results]
+        arguments = ([target.flat for target in targets], source.flat)
+        return self._start(collectives.all_gather, arguments, opts, [source, *targets], results)
 
     def gather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
     ) -> dist.Work:
-        is_root = self._root(opts) == self._rank.rank
+        is_root = self._root(opts) == self._member.rank
         return self.allgather(output_tensors if is_root else [[]], input_tensors, opts)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
@@ -101,11 +101,12 @@ class ShmProcessGroup(dist.ProcessGroup):
     def allgather_into_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        source, full = Operand(only(inputs)), Operand(only(outputs), read=False, write=True)
-        parts = full.flat.tensor_split(self._rank.size)
+        source = HostTensor(single(inputs))
+        full = HostTensor(single(outputs), read=False, write=True)
+        parts = full.flat.tensor_split(self._member.size)
         self._require_one_each(parts, source.flat)
-        given = (parts, source.flat, full.flat)
-        return self._start(collectives.all_gather, given, opts, [source, full], outputs)
+        arguments = (parts, source.flat, full.flat)
+        return self._start(collectives.all_gather, arguments, opts, [source, full], outputs)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
@@ -113,10 +114,11 @@ class ShmProcessGroup(dist.ProcessGroup):
     def reduce_scatter_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        full, part = Operand(only(inputs)), Operand(only(outputs), read=False, write=True)
-        self._require_one_each(full.flat.tensor_split(self._rank.size), part.flat)
-        given = (full.flat, part.flat, op_name(opts.reduceOp, part.flat.dtype))
-        return self._start(collectives.reduce_scatter, given, opts, [full, part], outputs)
+        full = HostTensor(single(inputs))
+        part = HostTensor(single(outputs), read=False, write=True)
+        self._require_one_each(full.flat.tensor_split(self._member.size), part.flat)
+        arguments = (full.flat, part.flat, op_name(opts.reduceOp, part.flat.dtype))
+        return self._start(collectives.reduce_scatter, arguments, opts, [full, part], outputs)
 
     # Functional collectives call these three with lists of one tensor.
     allreduce_coalesced = allreduce
@@ -140,7 +142,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         Pending operations fail, here and on the ranks that need this one for them.
         """
         self._queue.close()
-        self._rank.close()
+        self._member.close()
 
     abort = shutdown
 
@@ -159,24 +161,24 @@ class ShmProcessGroup(dist.ProcessGroup):
     def _start(
         self,
         collective: Callable[..., object],
-        given: Sequence[Any],
+        arguments: Sequence[Any],
         opts: Any,
-        operands: Sequence[Operand],
+        tensors: Sequence[HostTensor],
         results: list[Tensor],
     ) -> dist.Work:
         """Run a collective, after those that are queued; leave it to the group's thread if it is
         asynchronous.
 
         Args:
-            collective: takes this rank, and what is `given`; its name is for messages.
+            collective: takes this rank and the `arguments`; its name is for messages.
             opts: torch's options, with `timeout` and `asyncOp`.
-            operands, results: see Work.
+            tensors, results: see Work.
 
         Raises:
             RuntimeError: the group belongs to another process, or is broken.
             ValueError: torch was asked for a group with another backend beside this one.
         """
-        self._rank.require_usable()
+        self._member.require_usable()
         if not self._is_checked:
             # Not when the group is made, as torch does not tell then what else it was asked for.
             config = dist.get_backend_config(self)
@@ -186,21 +188,21 @@ class ShmProcessGroup(dist.ProcessGroup):
                 )
             self._is_checked = True
         seconds = opts.timeout.total_seconds() if opts.timeout > _NO_TIMEOUT else self._timeout
-        run = partial(collective, self._rank, *given)
-        work = Work(collective.__name__, run, seconds, operands, results, self._queue)
+        run = partial(collective, self._member, *arguments)
+        work = Work(collective.__name__, run, seconds, tensors, results, self._queue)
         self._queue.submit(work, later=opts.asyncOp)
         return work
 
     def _root(self, opts: Any) -> int:
         """The rank that sends or receives alone, which torch takes unchecked as a group's rank."""
-        root, size = int(opts.rootRank), self._rank.size
+        root, size = int(opts.rootRank), self._member.size
         if not 0 <= root < size:
             raise ValueError(f"got rank {root} as the root, expected one from 0 to {size - 1}")
         return root
 
     def _require_one_each(self, tensors: Sequence[Tensor], like: Tensor) -> None:
         """Check that there is one tensor for each rank, of the size and type of `like`."""
-        size, got = self._rank.size, [(tensor.numel(), tensor.dtype) for tensor in tensors]
+        size, got = self._member.size, [(tensor.numel(), tensor.dtype) for tensor in tensors]
         if got != [(like.numel(), like.dtype)] * size:
             raise ValueError(
                 f"got {len(tensors)} tensors, expected one of {like.numel()} × {like.dtype} for "
@@ -208,7 +210,9 @@ class ShmProcessGroup(dist.ProcessGroup):
             )
 
 
-def zeros(group: dist.ProcessGroup, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def allocate_group_zeros(
+    group: dist.ProcessGroup, numel: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
     """A flat tensor of zeros, in memory in which its group reduces without copying if it has any.
 
     For tensors that are reduced in every step, such as buckets of gradients: an all-reduce on `shm`
@@ -226,7 +230,7 @@ def zeros(group: dist.ProcessGroup, numel: int, dtype: torch.dtype, device: torc
     return torch.zeros(numel, dtype=dtype, device=device)
 
 
-def create(options: Any, backend_options: Any) -> ShmProcessGroup:
+def create_shm_group(options: Any, backend_options: Any) -> ShmProcessGroup:
     """Create a group, as torch.distributed's callback for this backend; a collective.
 
     Raises:
@@ -241,13 +245,13 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
         raise RuntimeError(f"backend 'shm' needs Linux (memfd), got {sys.platform}; use gloo")
     rank, layout = options.group_rank, memory.Layout(options.group_size)
     names = [f"rank {number}" for number in options.global_ranks_in_group or range(layout.size)]
-    shm_rank, descriptor, problem = None, -1, ""
+    member, descriptor, problem = None, -1, ""
     with ExitStack() as on_error:
         if rank == 0:
             descriptor = memory.create_memory(layout)
             on_error.callback(os.close, descriptor)
-        own = json.dumps([os.getpid(), descriptor, host_key(), os.uname().nodename])
-        identities = map(json.loads, _exchange("identity", own, options))
+        identity = json.dumps([os.getpid(), descriptor, host_key(), os.uname().nodename])
+        identities = map(json.loads, _exchange("identity", identity, options))
         pids, descriptors, hosts, nodes = zip(*identities, strict=True)
         for name, host, node in zip(names, hosts, nodes, strict=True):
             if host != hosts[0]:
@@ -260,21 +264,21 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
             if rank > 0:
                 descriptor = memory.open_memory(pids[0], descriptors[0])
                 on_error.callback(os.close, descriptor)
-            shm_rank = ShmRank(layout, descriptor, rank, pids, names)
+            member = ShmMember(layout, descriptor, rank, pids, names)
         except (OSError, psutil.NoSuchProcess) as error:
             problem = f"{names[rank]}: {error}"
         # When this passes, all ranks have opened the memory, so rank 0 may leave.
         problems = "; ".join(filter(None, _exchange("problem", problem, options)))
-        if shm_rank is None or problems:
+        if member is None or problems:
             raise RuntimeError(f"backend 'shm' could not share memory: {problems}")
         on_error.pop_all()
-    return ShmProcessGroup(shm_rank, options.store, options.timeout)
+    return ShmProcessGroup(member, options.store, options.timeout)
 
 
-def _exchange(topic: str, own: str, options: Any) -> list[str]:
+def _exchange(topic: str, text: str, options: Any) -> list[str]:
     """The texts of all ranks on a topic, in the store that only this group uses."""
     keys = [f"{topic}/{peer}" for peer in range(options.group_size)]
-    options.store.set(keys[options.group_rank], own)
+    options.store.set(keys[options.group_rank], text)
     options.store.wait(keys, options.timeout)
     return [options.store.get(key).decode() for key in keys]
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm import zeros
+from dpbench.parallel.shm import allocate_group_zeros
 from tests.parallel.ranks import World, finish
 from tests.recording_cuda import GPU, GpuTensor, RecordingCuda, put_into_parallel
 
@@ -142,7 +142,7 @@ def results_may_go_where_operands_are(rank: int) -> None:
     size, cpu = dist.get_world_size(), torch.device("cpu")
     if not HAS_WHOLES:
         return
-    space = zeros(dist.group.WORLD, size * LARGE + 100, torch.float32, cpu)
+    space = allocate_group_zeros(dist.group.WORLD, size * LARGE + 100, torch.float32, cpu)
     for numel, place in product((SMALL, LARGE), (None, space[100:], space[rank:])):
         everything = torch.arange(size * numel, dtype=torch.float32)
         mine = slice(rank * numel, (rank + 1) * numel)
@@ -163,7 +163,7 @@ def results_may_go_where_operands_are(rank: int) -> None:
 def an_all_reduce_is_the_same_wherever_the_tensors_lie(rank: int) -> None:
     group, size = dist.group.WORLD, dist.get_world_size()
     sizes, cpu = (3, 16_385, 300_001), torch.device("cpu")
-    spaces = [zeros(group, max(sizes) + 100, torch.float32, cpu) for _ in range(2)]
+    spaces = [allocate_group_zeros(group, max(sizes) + 100, torch.float32, cpu) for _ in range(2)]
     assert all((space == 0).all() for space in spaces)
     operators = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX)
     for numel, op, asynchronous in product(sizes, operators, (True, False)):

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.futures import Future
 
-from dpbench.parallel.shm import ShmProcessGroup, memory, process_group, zeros
+from dpbench.parallel.shm import ShmProcessGroup, allocate_group_zeros, memory, process_group
 from dpbench.rendezvous.available_backends import missing_reason
 from tests.parallel.ranks import World, finish
 from tests.waiting import wait_until
@@ -102,7 +102,7 @@ def bad_arguments_are_errors_of_one_rank_and_the_group_goes_on(rank: int) -> Non
 def inference_mode_changes_nothing(rank: int) -> None:
     with torch.inference_mode():
         group = dist.new_group(backend="shm")
-        kept = zeros(group, LARGE, torch.float32, CPU)
+        kept = allocate_group_zeros(group, LARGE, torch.float32, CPU)
     for numel, later in product((SMALL, LARGE), (False, True)):
         with torch.inference_mode():
             tensors = torch.ones(numel), torch.ones(2 * numel)[::2], torch.ones(numel, 1)
@@ -143,7 +143,7 @@ def memory_is_freed_with_its_tensors(rank: int) -> None:
     alive: list[tuple[int, torch.Tensor]] = []
     for number in range(80):
         numel = common.choice((0, 1, 4096, 5000, 70_000, 2_000_000))
-        space = zeros(dist.group.WORLD, numel, torch.uint8, CPU)
+        space = allocate_group_zeros(dist.group.WORLD, numel, torch.uint8, CPU)
         assert not space.any()
         alive.append((number, space.fill_(number)))
         while len(alive) > 20 or (alive and own.random() < 0.3):
@@ -165,10 +165,10 @@ def _mapped() -> int:
 def memory_that_cannot_be_had_is_an_error_on_every_rank(rank: int) -> None:
     group = dist.new_group(backend="shm")
     with pytest.raises(dist.DistBackendError, match=r"allocate\(100 .*allocate\(101 "):
-        zeros(group, 100 + rank, torch.uint8, CPU)
+        allocate_group_zeros(group, 100 + rank, torch.uint8, CPU)
     group = dist.new_group(backend="shm")
     with pytest.raises(OSError, match="Cannot allocate memory"):
-        zeros(group, 2**61, torch.uint8, CPU)
+        allocate_group_zeros(group, 2**61, torch.uint8, CPU)
 
 
 @world.body
@@ -250,7 +250,7 @@ def threads_may_use_groups_at_once(rank: int) -> None:
 
 @world.body
 def a_forked_child_does_no_harm(rank: int) -> None:
-    space = zeros(dist.group.WORLD, LARGE, torch.float32, CPU).fill_(5)
+    space = allocate_group_zeros(dist.group.WORLD, LARGE, torch.float32, CPU).fill_(5)
     tensor = torch.ones(LARGE)
     pending = dist.all_reduce(tensor, async_op=True) if rank == 0 else None
     child = os.fork()

@@ -11,18 +11,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.groups import has_backend
+from dpbench.parallel.groups import Wait, has_backend
 from dpbench.parallel.shm import ShmProcessGroup
 
 # torch 2.13 has renamed both, and deprecates the old names.
 all_gather_single: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 reduce_scatter_single: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
-Wait = Callable[[], object]
-"""Waits for a collective; on CUDA only the current stream waits."""
 
-
-class ShardCollectives:
+class ShardTransfers:
     """Starts the collectives of shards in the way that is fastest on the backend of a group.
 
     On gloo, ranks send each other messages: its all-gather takes twice as long, and its
@@ -48,10 +45,10 @@ class ShardCollectives:
     def all_gather(self, flat: Tensor) -> Wait:
         """Start to give all ranks a flat tensor, of which each has its own shard."""
         shards = list(flat.view(self.size, -1))
-        own = shards[self.rank]
+        sent = shards[self.rank]
         if self._thread is not None:
-            return self._thread.submit(self._send, [own] * self.size, shards).result
-        return self._start(partial(all_gather_single, flat, own))
+            return self._thread.submit(self._send, [sent] * self.size, shards).result
+        return self._start(partial(all_gather_single, flat, sent))
 
     def _start(self, collective: Callable[..., Any]) -> Wait:
         if isinstance(self.group, ShmProcessGroup):

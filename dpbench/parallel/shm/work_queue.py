@@ -22,8 +22,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from dpbench.parallel.shm.operand import Operand
-from dpbench.parallel.shm.rank import ShmRank
+from dpbench.parallel.shm.host_tensor import HostTensor
+from dpbench.parallel.shm.member import ShmMember
 
 # Guards the ends and the futures of all operations, which take a moment.
 _completion = threading.Lock()
@@ -37,8 +37,8 @@ class Work(dist.Work):
     Attributes:
         name: for messages.
         function: does it, and returns when no other rank needs this one any more.
-        limit_seconds: see `ShmRank.begin`. Its name is not `timeout`, which torch 2.14 reads.
-        operands: all that it reads or writes.
+        limit_seconds: see `ShmMember.begin`. Its name is not `timeout`, which torch 2.14 reads.
+        tensors: all that it reads or writes.
         done: whether it has ended, with or without an error.
         error: the error with which it ended, or None.
     """
@@ -48,14 +48,14 @@ class Work(dist.Work):
         name: str,
         function: Callable[[], object],
         limit_seconds: float,
-        operands: Sequence[Operand],
+        tensors: Sequence[HostTensor],
         results: list[Tensor],
-        queue: Queue,
+        queue: WorkQueue,
     ) -> None:
         """`results` are the value of the future; `queue` runs the operation."""
         super().__init__()
         self.name, self.function, self.limit_seconds = name, function, limit_seconds
-        self.operands = operands
+        self.tensors = tensors
         self.done = False
         self.error: BaseException | None = None
         self._results = results
@@ -110,16 +110,16 @@ class Work(dist.Work):
     def _outcome(self, _: object) -> list[Tensor]:
         if self.error is not None:
             raise self.error
-        for operand in self.operands:
-            operand.synchronize()
+        for tensor in self.tensors:
+            tensor.synchronize()
         return self._results
 
 
-class Queue:
+class WorkQueue:
     """The operations of one group on this rank."""
 
-    def __init__(self, rank: ShmRank) -> None:
-        self._rank = rank
+    def __init__(self, member: ShmMember) -> None:
+        self._member = member
         # Operations that have not ended; the first may be running.
         self._pending: deque[Work] = deque()
         # Held by the thread that runs an operation.
@@ -151,9 +151,9 @@ class Queue:
 
     def close(self) -> None:
         """Fail all operations, and wait until no thread runs one; a forked child does nothing."""
-        if not self._rank.is_own_process:
+        if not self._member.is_own_process:
             return
-        self._rank.broken = self._rank.broken or "it has been destroyed"
+        self._member.broken = self._member.broken or "it has been destroyed"
         # Another thread may end the last operation first.
         with suppress(IndexError):
             while True:
@@ -167,20 +167,20 @@ class Queue:
         """Run the first operation; call it with `_running` held."""
         work, error = self._pending[0], None
         try:
-            self._rank.require_usable()
-            for operand in work.operands:
-                operand.wait()
-            self._rank.begin(work.name, work.limit_seconds, spin=spin)
+            self._member.require_usable()
+            for tensor in work.tensors:
+                tensor.wait()
+            self._member.begin(work.name, work.limit_seconds, spin=spin)
             # Views made here are used again outside of inference mode.
             inferring = torch.is_inference_mode_enabled()
             with torch.inference_mode(False) if inferring else nullcontext():
                 work.function()
-            for operand in work.operands:
-                operand.store()
+            for tensor in work.tensors:
+                tensor.store()
         except BaseException as raised:
             error = raised
             # The others may have heard of it, so later operations would not match theirs.
-            self._rank.abort(raised)
+            self._member.abort(raised)
             if not isinstance(raised, Exception):
                 raise  # an interrupt is the caller's too
         finally:
@@ -198,13 +198,13 @@ class Queue:
                         self._run_first(spin=False)
 
 
-_queues: weakref.WeakSet[Queue] = weakref.WeakSet()
+_queues: weakref.WeakSet[WorkQueue] = weakref.WeakSet()
 
 
 def _close_all() -> None:
     """Stop all threads at exit: none may be inside torch when the interpreter shuts down."""
-    for each in list(_queues):
-        each.close()
+    for queue in list(_queues):
+        queue.close()
 
 
 atexit.register(_close_all)

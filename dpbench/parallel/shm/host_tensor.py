@@ -1,6 +1,6 @@
-"""Tensors in the form the algorithms take: 1-D, contiguous, in the memory of the process.
+"""Tensors in the form that the collectives take: 1-D, contiguous, in the memory of the process.
 
-Every problem with the kind of a tensor is found when its Operand is made, before the other ranks
+Every problem with the kind of a tensor is found when its HostTensor is made, before the other ranks
 hear of the operation: such an error concerns this rank only.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from dpbench.parallel.devices import HostCopy
 
 
-class Operand:
+class HostTensor:
     """A tensor of the caller and its flat counterpart, which is the same memory if it can be.
 
     A CUDA tensor goes through pinned memory of the host; see HostCopy for the order of its copies.
@@ -83,7 +83,7 @@ class Operand:
             self._host.synchronize()
 
 
-def only(things: Sequence[Any]) -> Any:
+def single(things: Sequence[Any]) -> Any:
     """The single element of a list; torch's lists date from several devices per process."""
     if len(things) != 1:
         raise ValueError(f"got {len(things)} tensors or lists of them, expected 1")

@@ -1,4 +1,4 @@
-"""One rank of a group: its semaphores, its memory, and how it waits for the other ranks.
+"""This rank in its group: its semaphores, its memory, and how it waits for the other ranks.
 
 `sem_post` releases and `sem_wait` acquires (POSIX.1-2017, 4.12 Memory Synchronization): what a rank
 wrote before it posted is visible to the rank that took the token, on Arm as well as on x86. No
@@ -15,7 +15,6 @@ import time
 import weakref
 from collections.abc import Sequence
 from functools import cache, lru_cache, partial
-from typing import NamedTuple
 
 import psutil
 import torch
@@ -56,22 +55,8 @@ class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-class StagingBuffers(NamedTuple):
-    """Memory for chunks of large tensors, used in turn.
-
-    Attributes:
-        operands: of each rank, by turn; that rank writes to it.
-        results: by turn; each rank writes its share.
-        numel: elements in each.
-    """
-
-    operands: list[list[Tensor]]
-    results: list[Tensor]
-    numel: int
-
-
-class ShmRank:
-    """One rank of a group; only one thread at a time may run operations on it.
+class ShmMember:
+    """This rank in a group; only one thread at a time may run operations on it.
 
     Attributes:
         rank, size: in the group.
@@ -79,7 +64,7 @@ class ShmRank:
         names: names of the ranks, for messages.
         broken: why the group cannot be used any more; empty if it can.
         staging_buffers: from a dtype to the buffers for large tensors, which are free after
-            `enter`.
+            `enter_collective`.
     """
 
     def __init__(
@@ -110,14 +95,14 @@ class ShmRank:
         self._spins = SPINS
         self._pid = os.getpid()
         start = shared.data_ptr()
-        everyone = range(self.size)
-        others = [peer for peer in everyone if peer != rank]
-        self._posted = [ctypes.c_void_p(start + layout.semaphore(rank, peer)) for peer in others]
+        ranks = range(self.size)
+        peers = [peer for peer in ranks if peer != rank]
+        self._posted = [ctypes.c_void_p(start + layout.semaphore(rank, peer)) for peer in peers]
         self._awaited = [
-            (ctypes.c_void_p(start + layout.semaphore(peer, rank)), peer) for peer in others
+            (ctypes.c_void_p(start + layout.semaphore(peer, rank)), peer) for peer in peers
         ]
         self._headers = [
-            [self._memory[layout.header_of(peer, turn) :][:HEADER_BYTES] for peer in everyone]
+            [self._memory[layout.header_of(peer, turn) :][:HEADER_BYTES] for peer in ranks]
             for turn in (0, 1)
         ]
 
@@ -145,7 +130,7 @@ class ShmRank:
             if _try_wait(semaphore):
                 self._wait_for(position)
 
-    def enter(self, operation: str, tensor: Tensor | None = None) -> Allocation | None:
+    def enter_collective(self, operation: str, tensor: Tensor | None = None) -> Allocation | None:
         """Enter a collective: a barrier at which the ranks compare their operations.
 
         When it passes, all ranks have ended their previous collective: the staging buffers are
@@ -169,13 +154,13 @@ class ShmRank:
                 offset = allocation.offset + tensor.data_ptr() - start
         turn, self._turn = self._turn, 1 - self._turn
         views = self._headers[turn]
-        own = _HEADER.pack(offset, operation.encode())
-        views[self.rank][:] = own
+        header = _HEADER.pack(offset, operation.encode())
+        views[self.rank][:] = header
         self.barrier()
         headers = [bytes(view) for view in views]
-        if headers.count(own) == self.size:
+        if headers.count(header) == self.size:
             return allocation
-        texts = [_HEADER.unpack(each)[1].rstrip(b"\0").decode() for each in headers]
+        texts = [_HEADER.unpack(packed)[1].rstrip(b"\0").decode() for packed in headers]
         for name, text in zip(self.names, texts, strict=True):
             if text != texts[0]:
                 raise dist.DistBackendError(
@@ -186,7 +171,7 @@ class ShmRank:
     def slots(self, dtype: torch.dtype, numel: int) -> list[Tensor]:
         """The memory for operands of at most SLOT_BYTES, one tensor per rank.
 
-        Fill this rank's before `enter`, and read the others' after it.
+        Fill this rank's before `enter_collective`, and read the others' after it.
         """
         return self._slots(dtype, numel, self._turn)
 
@@ -203,7 +188,7 @@ class ShmRank:
         end = offset + stride * self.size
         os.ftruncate(self.descriptor, end)
         mapping = mmap.mmap(self.descriptor, end - offset, offset=offset)
-        self.enter(f"allocate({nbytes} bytes)")
+        self.enter_collective(f"allocate({nbytes} bytes)")
         self._end = end
         allocation = Allocation(mapping, offset, stride, self.rank)
         self._allocations[allocation.address] = allocation
@@ -310,10 +295,13 @@ def _slots(
     return [shared[at : at + SLOT_BYTES].view(dtype)[:numel] for at in offsets]
 
 
-def _staging_buffers(layout: Layout, shared: Tensor, dtype: torch.dtype) -> StagingBuffers:
+def _staging_buffers(
+    layout: Layout, shared: Tensor, dtype: torch.dtype
+) -> tuple[list[list[Tensor]], list[Tensor], int]:
+    """See `ShmMember.staging_buffers`."""
     nbytes, at = layout.chunk_bytes, layout.buffer_of
     by_rank = [
         [shared[at(rank, turn) :][:nbytes].view(dtype) for turn in (0, 1)]
         for rank in range(layout.size + 1)
     ]
-    return StagingBuffers(by_rank[:-1], by_rank[-1], nbytes // dtype.itemsize)
+    return by_rank[:-1], by_rank[-1], nbytes // dtype.itemsize
