@@ -151,7 +151,7 @@ def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
 
     def claim(name: str) -> Metric:
         words = name.removesuffix("_claimed").replace("_", " ")
-        header = _UNITS.sub(lambda found: found[0].upper(), words[:1].upper() + words[1:])
+        header = _UNITS.sub(lambda match: match[0].upper(), words[:1].upper() + words[1:])
         return Metric(
             key=name,
             header=f"{header} (claimed)",

@@ -55,12 +55,12 @@ def frame_text(frame: pd.DataFrame, format: str, columns: str | None = None) -> 
 def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) -> tuple[str, ...]:
     """Parse a list of keys; `layouts` are other values of --columns, which stand alone."""
     names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
-    asked = option_words("columns", text)
+    option = option_words("columns", text)
     for name in names:
         if name in layouts:
-            raise UsageError(f"{asked}: {name} is a table of its own; expected it alone")
+            raise UsageError(f"{option}: {name} is a table of its own; expected it alone")
         if name not in keys:
             raise UnknownName(option_words("columns"), name, [*keys, *layouts])
         if names.count(name) > 1:
-            raise UsageError(f"{asked}: expected each column once, got {name} twice")
+            raise UsageError(f"{option}: expected each column once, got {name} twice")
     return names

@@ -51,7 +51,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _code(found: re.Match[str]) -> str:
+def _code(match: re.Match[str]) -> str:
     """Marks options, which never break at their hyphens."""
-    code, option = found.groups()
+    code, option = match.groups()
     return f"<code>{code}</code>" if code else f'<code class="option">{option}</code>'

@@ -223,5 +223,5 @@ def unbroken(text: str) -> str:
 
 def escape(text: str) -> str:
     """The text on one line, without Markdown markup, mentions or cell separators."""
-    plain = _MARKUP.sub(lambda found: f"\\{found[0]}", one_line(text))
-    return _REFERENCE.sub(lambda found: found[0] + _ZERO_WIDTH, plain)
+    plain = _MARKUP.sub(lambda match: f"\\{match[0]}", one_line(text))
+    return _REFERENCE.sub(lambda match: match[0] + _ZERO_WIDTH, plain)

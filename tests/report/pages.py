@@ -13,8 +13,8 @@ from tests.report.sample import sample_records, subject
 @cache
 def whole() -> Page:
     """A page with charts, of a sweep in which a row failed, some were skipped, one was wrong."""
-    one = subject(sample_records(repetitions=2), command=("sweep", "--resume", "--name", "a b"))
-    return build_page(one, charts=True)
+    sweep = subject(sample_records(repetitions=2), command=("sweep", "--resume", "--name", "a b"))
+    return build_page(sweep, charts=True)
 
 
 class Seen(HTMLParser):

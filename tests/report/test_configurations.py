@@ -62,13 +62,13 @@ def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells(common: str) ->
     if common != "none":
         rows = [row for row in rows if getattr(row, common) == getattr(rows[-1], common)]
     widest = body(rows_text(rows, width=1000))
-    every = {cell.strip() for line in widest for cell in line.split("  ")}
+    cells = {cell.strip() for line in widest for cell in line.split("  ")}
     left_out = []
     for width in range(60, 130, 5):
         text, names_absent, _ = rows_text(rows, width=width).partition("\nNot shown at ")
         lines = body(text)
         assert max(map(len, lines)) <= width
-        assert {cell.strip() for line in lines for cell in line.split("  ")} <= every
+        assert {cell.strip() for line in lines for cell in line.split("  ")} <= cells
         assert len({line.split("  ")[0] for line in lines}) == len({row.series for row in rows})
         left_out.append(bool(names_absent))
     assert left_out == sorted(left_out, reverse=True)

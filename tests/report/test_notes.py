@@ -40,7 +40,7 @@ def test_rows_that_warm_up_share_a_line_with_the_warmup_that_all_of_them_need() 
 
 def test_no_warmup_is_advised_where_other_processes_disturbed_the_steps() -> None:
     busy = HostLoad(cores=2, during=1.0, stolen=0.0)
-    records = [replace(one, host_load=busy) for one in windows_of(SLOW_START, SLOW_START)]
+    records = [replace(record, host_load=busy) for record in windows_of(SLOW_START, SLOW_START)]
     assert [*warming_up(summarize(records))] == []
 
 
@@ -70,12 +70,12 @@ def test_a_ratio_without_an_interval_is_not_printed_beside_a_speed_that_is_too_n
     """As if one run of the baseline made it the most exact number of the row."""
     alone = run(trial("single", "none"), 100.0)
     wild = runs(trial("ddp", "gloo", 2), (100.0, 400.0))
-    row = next(one for one in summarize([alone, *wild]) if one.implementation == "ddp")
+    row = next(row for row in summarize([alone, *wild]) if row.implementation == "ddp")
     assert row.speedup is not None
     assert row.speedup.basis == "single value"
     assert (
         cell(TABLE_METRICS["speedup"], row) == cell(TABLE_METRICS["efficiency"], row) == "too noisy"
     )
     steady = summarize([alone, *runs(trial("ddp", "gloo", 2), (190.0, 191.0))])
-    line = next(one for one in intervals(steady) if "single values" in one)
+    line = next(note for note in intervals(steady) if "single values" in note)
     assert line.endswith("without an interval: 2 rows")

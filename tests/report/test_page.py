@@ -71,8 +71,8 @@ def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
     assert speed.endswith("images/s")
     assert "; statistically tied with " in about
     assert shown["Best efficiency at 2 replicas"][1].endswith("is linear scaling from single")
-    one = build_page(subject([run(trial(), 100.0)]))
-    assert [title for title, _, _ in one.tiles] == ["Fastest", "Gradients verified"]
+    page = build_page(subject([run(trial(), 100.0)]))
+    assert [tile.title for tile in page.tiles] == ["Fastest", "Gradients verified"]
     assert build_page(subject([])).tiles == ()
 
 
@@ -122,7 +122,7 @@ def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
     reason = "rank 1 ended with signal 9: " + "out of something, " * 20
     failed = [record(trial(group_size=n), status=Status.FAILED, reason=reason) for n in (1, 2)]
     page = build_page(subject([*failed, run(trial("dp"), 1.0)]))
-    (section,) = (one for one in page.sections if one.key == "failures")
+    (section,) = (section for section in page.sections if section.key == "failures")
     labels = "ddp/gloo ×1, batch 32; ddp/gloo ×2, batch 32"
     assert section.notes == (f"failed, {labels}: {reason.strip()}",)
 
@@ -144,12 +144,12 @@ def test_the_command_of_a_row_measures_that_row_alone() -> None:
         " --backends gloo,shm --batch-sizes 8,16 --dtypes f32,bf16 --sync-every 1,4"
         " --bucket-cap-mb auto,5 --scaling weak,strong --lr 0.1,0.01 --warmup 1 --steps 4"
     )
-    every = planned(command)
-    assert len(every) > 300
-    for one in sorted(every, key=lambda one: one.trial().trial_id)[:40]:
-        program, *words = shlex.split(command_of_row(command, one))
+    measured = sorted(planned(command), key=lambda each: each.trial().trial_id)
+    assert len(measured) > 300
+    for configuration in measured[:40]:
+        program, *words = shlex.split(command_of_row(command, configuration))
         assert program == "dpbench"
-        assert planned(words) == {one, one.single}
+        assert planned(words) == {configuration, configuration.single}
     assert command_of_row(command, None) == ""
     assert command_of_row(["check", "--against", "ddp"], sample_records()[0].trial) == ""
 

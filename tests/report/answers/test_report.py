@@ -51,18 +51,18 @@ def test_names_from_records_stay_on_one_line() -> None:
 
 def test_a_busy_machine_has_no_winner_which_is_said_once() -> None:
     busy = HostLoad(cores=2, during=2.0, stolen=0.0)
-    one = subject(runs(trial(group_size=2), (100, 101, 102), host_load=busy))
-    (line,) = headline_sentences(one.headlines)
+    sweep = subject(runs(trial(group_size=2), (100, 101, 102), host_load=busy))
+    (line,) = headline_sentences(sweep.headlines)
     assert line.startswith("No fastest configuration: other processes used 100 % of 2 cores dur")
-    text = " ".join(report_answer(one, to_explain="r", verbose=True).text.split())
+    text = " ".join(report_answer(sweep, to_explain="r", verbose=True).text.split())
     assert text.count("other processes used") == 1
     assert "Next: dpbench explain r" in text
-    assert build_page(one).warnings == (line,)
+    assert build_page(sweep).warnings == (line,)
 
 
 def test_one_warning_is_shown_and_the_others_are_notes() -> None:
-    one = subject(runs(trial(group_size=2), (100, 101)))
-    warned = replace(one, warnings=("the machine was busy", "another one"))
+    sweep = subject(runs(trial(group_size=2), (100, 101)))
+    warned = replace(sweep, warnings=("the machine was busy", "another one"))
     page, folder = Path("r/report/index.html"), Path("r")
     short = report_answer(warned, page=page, to_explain=folder).text
     assert short.count("Warning: ") == 1
@@ -78,7 +78,7 @@ def test_one_warning_is_shown_and_the_others_are_notes() -> None:
 
 def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
     """Both explain why the copies, which are faster, are not called the fastest."""
-    one = subject(
+    sweep = subject(
         [
             record
             for name, backend, speed in (("ddp", "gloo", 100), ("independent", "none", 200))
@@ -86,15 +86,15 @@ def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
             for record in runs(trial(name, backend, size, 16 * size), (speed * size, speed * size))
         ]
     )
-    (results,) = (s for s in build_page(one).sections if s.key == "results")
+    (results,) = (s for s in build_page(sweep).sections if s.key == "results")
     (table,) = results.tables
-    text = report_answer(one).text_within(None)
+    text = report_answer(sweep).text_within(None)
     assert f"({len(results.notes)} notes: --verbose)" in " ".join(text.split())
     header = next(line for line in text.splitlines() if line.startswith("Implementation"))
     shown = [column.header for column in table.columns if column.by_default]
     assert header.split() == " ".join(shown).split()
     assert f"\n{table.footnote}\n" in text
-    assert str(table.footnote) in to_html(build_page(one))
+    assert str(table.footnote) in to_html(build_page(sweep))
 
 
 def test_collectives_that_did_not_complete_have_their_reason() -> None:

@@ -27,21 +27,22 @@ CURVES: dict[str, Callable[[Row], Estimate | None]] = {
 
 def bars(axes: Axes) -> list[tuple[str, int, float, float, float]]:
     """Series, place, value and the ends of its interval, from the error bars of a panel."""
-    found = []
-    for one in axes.containers:
-        line, _, (spans,) = one.lines
+    drawn = []
+    for container in axes.containers:
+        line, _, (spans,) = container.lines
+        name = str(container.get_label())
         points = zip(line.get_xdata(), line.get_ydata(), spans.get_segments(), strict=True)
         for x, y, span in points:
-            found.append((str(one.get_label()), round(float(x)), float(y), *map(float, span[:, 1])))
-    return found
+            drawn.append((name, round(float(x)), float(y), *map(float, span[:, 1])))
+    return drawn
 
 
 def ends(axes: Axes, along: int) -> list[tuple[float, float]]:
     """The ends of every error bar of a panel."""
     return [
         (float(span[:, along].min()), float(span[:, along].max()))
-        for one in axes.containers
-        for bar in one.lines[2]
+        for container in axes.containers
+        for bar in container.lines[2]
         for span in bar.get_segments()
     ]
 
@@ -51,7 +52,7 @@ def test_points_and_bars_are_the_rows(kind: str) -> None:
     shown = []
     for axes in figure(kind).axes:
         batch_size = int(axes.get_title("left").rpartition(" ")[2])
-        shown += [(batch_size, *one) for one in bars(axes)]
+        shown += [(batch_size, *bar) for bar in bars(axes)]
         assert axes.get_ylim()[1] > max(high for *_, high in bars(axes))
     expected = [
         (row.batch_size, row.series, (1, 2, 4).index(row.group_size), value.value, *value.ends)
@@ -59,9 +60,9 @@ def test_points_and_bars_are_the_rows(kind: str) -> None:
         if (value := CURVES[kind](row)) is not None
     ]
     assert len(expected) > 20
-    for one, other in zip(sorted(shown), sorted(expected), strict=True):
-        assert one[:3] == other[:3]
-        assert one[3:] == pytest.approx(other[3:])
+    for drawn, row in zip(sorted(shown), sorted(expected), strict=True):
+        assert drawn[:3] == row[:3]
+        assert drawn[3:] == pytest.approx(row[3:])
 
 
 @pytest.mark.parametrize("kind", [*CURVES, "implementations"])
@@ -77,9 +78,9 @@ def test_a_value_that_the_table_does_not_state_is_left_out(kind: str) -> None:
     if kind == "throughput":
         assert "2 values left out: too noisy" in caption(chart)
     for axes in chart.axes:
-        found = ends(axes, 0 if kind == "implementations" else 1)
-        assert found
-        assert all(high <= 3 * low for low, high in found)
+        intervals = ends(axes, 0 if kind == "implementations" else 1)
+        assert intervals
+        assert all(high <= 3 * low for low, high in intervals)
     if kind == "implementations":
         with pytest.raises(NothingToDraw, match="too noisy"):
             CHARTS[kind].draw(source([one for one in runs if one.trial.implementation != "dp"]))
@@ -108,10 +109,10 @@ def test_no_part_of_a_chart_covers_another(kind: str) -> None:
         assert box is not None
         tops.append(box.y1)
         bottoms.append(box.y0)
-    lower = [one.get_window_extent() for one in chart.legends] + others
+    lower = [legend.get_window_extent() for legend in chart.legends] + others
     assert title.y0 >= max(tops)
-    for upper, one in zip([min(bottoms), *(box.y0 for box in lower)], lower, strict=False):
-        assert upper >= one.y1
+    for upper, below in zip([min(bottoms), *(box.y0 for box in lower)], lower, strict=False):
+        assert upper >= below.y1
     assert min(box.y0 for box in lower) >= 0
 
 
@@ -145,7 +146,7 @@ def test_charts_know_rows_by_their_names_whatever_their_labels_say() -> None:
     (axes,) = CHARTS["throughput"].draw(rows).axes
     (linear,) = (line for line in axes.lines if str(line.get_label()).startswith("linear"))
     assert linear.get_ydata()[0] == pytest.approx(100.0)
-    drawn = {str(one.get_label()): one.lines[0].get_linestyle() for one in axes.containers}
+    drawn = {str(bar.get_label()): bar.lines[0].get_linestyle() for bar in axes.containers}
     assert (drawn["single(adamw)"], drawn["ddp(adamw)/gloo"]) == ("None", "-")  # one size, two
     assert "single(adamw)" not in {name for name, *_ in bars(CHARTS["speedup"].draw(rows).axes[0])}
 
@@ -173,8 +174,8 @@ def test_implementations_are_compared_with_torch() -> None:
     rows = {row.series: row for row in sweep().rows if (row.group_size, row.batch_size) == (4, 32)}
     reference = rows["torch-ddp/gloo"].throughput
     assert reference is not None
-    for name, one in zip(names, first.containers, strict=True):
-        value = float(np.asarray(one.lines[0].get_xdata())[0])
+    for name, container in zip(names, first.containers, strict=True):
+        value = float(np.asarray(container.lines[0].get_xdata())[0])
         throughput = rows[name].throughput
         assert throughput is not None
         assert value == pytest.approx(throughput.value / reference.value)
