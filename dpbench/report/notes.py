@@ -28,7 +28,7 @@ def row_notes(rows: Rows) -> tuple[str, ...]:
     )
 
 
-def notes_of(subject: Subject) -> tuple[str, ...]:
+def subject_notes(subject: Subject) -> tuple[str, ...]:
     """Other notes on the table, the same on a terminal and on the page: neither warnings nor
     reasons, which both show by themselves."""
     rows = subject.rows

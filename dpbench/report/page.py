@@ -28,7 +28,7 @@ from dpbench.report.charts.style import house_style
 from dpbench.report.configurations import claimed_metrics, configurations_table, usual_metrics
 from dpbench.report.headline import Tile, headline_sentences, tiles
 from dpbench.report.markup import render_template, visible
-from dpbench.report.notes import available, further_warnings, notes_of, reasons
+from dpbench.report.notes import available, further_warnings, reasons, subject_notes
 from dpbench.report.table import MISSING, Table
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
@@ -89,10 +89,8 @@ class Page:
 
 
 def write_page(path: Path, subject: Subject, *, charts: bool = True) -> Path:
-    """Writes the page of a subject whole or not at all, and returns its path; raises StoreError.
-
-    With `charts=False` it has none.
-    """
+    """Writes the page of a subject, with its `charts` or without, whole or not at all, and returns
+    its path; raises StoreError."""
     text = render_template("page.html", page=build_page(subject, charts=charts))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +193,7 @@ def _sections(subject: Subject, charts: Sequence[PageChart]) -> Iterator[Section
                 key="results",
                 title="Results",
                 tables=(results_table(subject.rows, _words(subject)),),
-                notes=tuple(map(one_line, notes_of(subject))),
+                notes=tuple(map(one_line, subject_notes(subject))),
             )
     if failed := reasons(subject.rows):
         yield Section(key="failures", title="Failed or skipped", notes=failed)

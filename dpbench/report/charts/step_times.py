@@ -29,11 +29,14 @@ FARTHEST = 3.0
 
 def step_times(subject: Subject) -> Drawn:
     """One bar per rank for the timed steps, and below it a pale one without synchronization."""
-    ranks = {
-        row: _shown_ranks(row)
-        for row in subject.rows
-        if row.records and all(len(rank.timed.step_seconds) > 1 for rank in row.records[0].ranks)
-    }
+    ranks: dict[Row, list[int]] = {}
+    for row in subject.rows:
+        measured = row.records[0].ranks if row.records else ()
+        if measured and all(len(rank.timed.step_seconds) > 1 for rank in measured):
+            ranks[row] = [*range(len(measured))][:MOST_RANKS]
+            slowest = slowest_of(row.records)
+            if slowest is not None and slowest.rank not in ranks[row]:
+                ranks[row][-1] = slowest.rank
     if not ranks:
         raise NothingToDraw("no completed trial has two timed steps or more")
     figure, panels, left_out = case_panels(ranks, lambda row: len(ranks[row]))
@@ -81,15 +84,6 @@ def step_times(subject: Subject) -> Drawn:
         "slowest 3/4: this rank was the slowest in 3 of 4 repetitions",
     )
     return Drawn(figure, [], [*remarks, *left_out])
-
-
-def _shown_ranks(row: Row) -> list[int]:
-    """The first ranks, and the slowest one."""
-    slowest = slowest_of(row.records)
-    shown = [*range(len(row.records[0].ranks))][:MOST_RANKS]
-    if slowest is not None and slowest.rank not in shown:
-        shown[-1] = slowest.rank
-    return shown
 
 
 def _draw_steps(

@@ -16,6 +16,9 @@ from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training.events import EpochLine, Event, Finished, Note, Started, StepLine, to_line
 from dpbench.units import counted
 
+UNEVEN_MEMORY = 1.2
+"""Largest ÷ mean of the ranks, above which one of them holds the others back."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainOutput:
@@ -92,10 +95,6 @@ class TrainOutput:
                 self.write(line)
         if self.as_json:
             print_result(json.dumps({**asdict(finished), "folder": str(folder)}) + "\n")
-
-
-UNEVEN_MEMORY = 1.2
-"""Largest ÷ mean of the ranks, above which one of them holds the others back."""
 
 
 def batch_line(spec: TrainingSpec, steps_per_epoch: int, contents: str = "") -> str:
