@@ -36,10 +36,9 @@ def check(arch: Any = None, *, progress: bool = True, **options: Any) -> Answer:
     given = keyed(CheckOptions, "dpbench.check: ", {"arch": arch, **options}, of_python=True)
     with measuring_call("dpbench.check", progress=progress):
         from dpbench.report.progress.trials import TrialProgress
-        from dpbench.run.check import checking
+        from dpbench.run.check.checking import run_check
 
-        asked = read_options(CheckOptions, given)
-        return checking.check(asked, TrialProgress(quiet=not progress))
+        return run_check(read_options(CheckOptions, given), TrialProgress(quiet=not progress))
 
 
 document(check, CheckOptions)

@@ -26,8 +26,8 @@ def check(typed: dict[str, Any]) -> int:
     """
     options = read_options(CheckOptions, typed)
     from dpbench.report.progress.trials import TrialProgress
-    from dpbench.run.check.checking import check
+    from dpbench.run.check.checking import run_check
 
-    found = check(options, TrialProgress(quiet=options.quiet))
-    print_result(found.render(as_json=options.as_json))
-    return int(found.data["exit_status"])
+    answer = run_check(options, TrialProgress(quiet=options.quiet))
+    print_result(answer.render(as_json=options.as_json))
+    return int(answer.data["exit_status"])

@@ -51,9 +51,9 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.interrupts import say_at_end
     from dpbench.run.sweep.dry_run import describe_plan
-    from dpbench.run.sweep.job import planned
     from dpbench.run.sweep.measuring import FAILURES, exit_status, follow, measure
     from dpbench.run.sweep.nodes import node_placement
+    from dpbench.run.sweep.plan import planned_sweep
     from dpbench.store import LOGS_FOLDER
 
     placement = node_placement(options, placed)
@@ -66,18 +66,18 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
         raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
     progress = TrialProgress(quiet=options.quiet)
     widened = {"oversubscribe": True} if options.dry_run else {}
-    with planned(options.model_copy(update=widened), placement, token) as job:
+    with planned_sweep(options.model_copy(update=widened), placement, token) as plan:
         if options.dry_run:
-            rows, summary = describe_plan(job, oversubscribe=options.oversubscribe)
-            say(*job.notes)
+            rows, summary = describe_plan(plan, oversubscribe=options.oversubscribe)
+            say(*plan.notes)
             print_result(plan_answer(rows, summary).render(as_json=options.as_json))
             if options.as_json:
                 to_stderr(summary)
             return 0
-        if job.here.number:
-            follow(job, progress)
+        if plan.here.number:
+            follow(plan, progress)
             return 0
-        stored = measure(job, progress)
+        stored = measure(plan, progress)
     from dpbench.analysis.subject import of_folder
     from dpbench.cli.show_results import show, show_rows
     from dpbench.report.page import page_path, write_page

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model
 
 from dpbench.errors import UsageError
 from dpbench.messages import in_python, option_words
-from dpbench.options.model import option, option_name, refuse_if
+from dpbench.options.model import option, option_name, options_of, refuse_if
 from dpbench.options.script import TrainingScript
 from dpbench.options.shared import (
     ARCHITECTURE,
@@ -24,6 +24,7 @@ from dpbench.options.shared import (
     output_option,
     setting,
 )
+from dpbench.options.sweep import SweepOptions
 from dpbench.options.types import (
     ArchitectureList,
     CommaList,
@@ -37,6 +38,7 @@ from dpbench.options.types import (
     split_commas,
 )
 from dpbench.specs import MOST_REPETITIONS
+from dpbench.specs.traits import SCRIPT
 
 verdict_option = partial(option, panel="Verdict")
 BASELINES = ("baseline", "against", "against_ref", "against_python")
@@ -125,6 +127,12 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
     markdown: OutputFile | None = output_option(None, "Write the verdict as Markdown.", "FILE")
 
     @property
+    def candidates(self) -> tuple[str, ...]:
+        """The implementations that are checked: those given, a script as it is, or the default."""
+        is_given = "implementations" in self.model_fields_set
+        return (SCRIPT,) if self.script_and_arguments and not is_given else self.implementations
+
+    @property
     def tolerances(self) -> dict[str, float]:
         """The accepted slowdown of each metric: 0.03 for 3 %."""
         return {name: self.tolerance if own is None else own for name, own in self.metric}
@@ -161,3 +169,11 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
             shown = option_name(CheckOptions, name)
             refuse_if(True, f"{shown} has no effect, as {reason}; leave it out", name)
         return self
+
+
+OF_SWEEP = frozenset(
+    name
+    for name, info in options_of(SweepOptions).items()
+    if info.scope == "measured" and name in CheckOptions.model_fields
+)
+"""Options of a check that its sweep gets: all that affect what `dpbench sweep` measures."""

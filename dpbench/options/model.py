@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpbench.errors import UsageError
 from dpbench.messages import as_typed, in_python
 
-Scope = Literal["work", "call", "shell"]
-"""Where else the value of an option may come from: "work" is what is measured or trained; "call"
-belongs to one call of the command, so that no file has it; "shell" has a meaning on the command
-line only, so that Python calls do not have it either."""
+Scope = Literal["measured", "call", "shell"]
+"""What an option is about, and so where its value may come from: "measured" is what is measured or
+trained, and comes from files, presets and Python, too; "call" belongs to one call, so no file has
+it; "shell" is for the command line only, so Python does not have it either."""
 LISTS = ("A,B", "N,N", "X,X")
 """Metavars of lists: one whose name is a plural has the singular as another name."""
 
@@ -39,7 +39,7 @@ class OptionInfo:
     """The name that turns off what is on by default."""
     usual: str | None = None
     """What help shows as the default, if the command chooses it."""
-    scope: Scope = "work"
+    scope: Scope = "measured"
     hidden: bool = False
     argument: bool = False
     repeated: bool = False

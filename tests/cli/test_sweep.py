@@ -226,7 +226,7 @@ def test_a_plan_for_more_gpus_than_there_are_skips_no_row_for_that(
 ) -> None:
     gpu = Accelerator(index=0, name="H100", memory_bytes=2**36)
     machine = Machine(cores=2, gpus=(gpu,), cuda="12.8")
-    monkeypatch.setattr("dpbench.run.sweep.job.machine_here", lambda: machine)
+    monkeypatch.setattr("dpbench.run.sweep.plan.machine_here", lambda: machine)
     words = ["sweep", "--implementations", "ddp", "--batch-sizes", "4", "--gpus", "2", "--json"]
     words += ["--arch", "mlp", "--dry-run"]
     assert run(words) == 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -101,18 +102,20 @@ def run_trials(
     stop_after_failure: bool = False,
 ) -> list[TrialRecord]:
     """The records of the trials, as a sweep runs them."""
-    records: list[TrialRecord] = []
+    records = list[TrialRecord]()
+    earlier = defaultdict[Configuration, list[TrialRecord]](list)
     for trial in trials:
         record = run_trial(
             trial,
             launcher or SyntheticLauncher(),
-            records,
+            earlier,
             environment_ids=[environment_id],
             time_limit_seconds=1,
             largest_group=max(one.group_size for one in trials),
             stop_after_failure=stop_after_failure,
         )
         records.append(record)
+        earlier[trial.configuration].append(record)
     return records
 
 

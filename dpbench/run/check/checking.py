@@ -16,7 +16,13 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.check import check_answer, junit, quantity_of
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.run.check.job import CheckJob, Sides
+from dpbench.run.check.plan import (
+    Sides,
+    assess_sides,
+    plan_check,
+    repetitions_to_reach,
+    sweep_options,
+)
 from dpbench.run.check.versions import measure_versions
 from dpbench.run.results import load_sides, split_selection
 from dpbench.run.sweep.measuring import exit_status, measure
@@ -24,41 +30,41 @@ from dpbench.run.sweep.measuring import exit_status, measure
 PASS, REGRESSED, WRONG_GRADIENTS = 0, 3, 6
 
 
-def check(options: CheckOptions, progress: TrialProgress) -> Answer:
+def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
     """Measure what is asked for unless it is stored, judge it, and write the files.
 
     The exit status is in the data of the answer. Raises UsageError, StoreError, and NotComparable
     if there is nothing to compare.
     """
-    job = CheckJob(options=options, progress=progress)
     notes: list[str] = []
     if options.baseline is not None:
         sides, notes = stored_sides(str(options.candidate), options.baseline)
     elif options.against is not None:
-        sides = measure_implementations(job, options.against)
+        sides = measure_implementations(options, options.against, progress)
     else:
-        sides = measure_versions(job)
-    verdict = job.judge(sides)
+        sides = measure_versions(options, progress)
+    verdict = assess_sides(options, sides)
     status = exit_status_of(verdict, sides, strict=options.strict)
     if not status and verdict.outcome == "inconclusive":
         notes.append(f"inconclusive is an error only with {option_words('strict', True)}")
     accepted = _accepted(verdict, strict=options.strict)
     verdict = replace(verdict, notes=(*notes, *verdict.notes, accepted))
-    found = check_answer(verdict, exit_status=status)
+    answer = check_answer(verdict, exit_status=status)
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
         text = junit(verdict, strict=options.strict, started_utc=now)
         write_output(options.junit, text)
     if options.markdown is not None:
         heading = f"### dpbench check: {verdict.outcome}"
-        write_output(options.markdown, f"{heading}\n\n{found.markdown}")
-    return found
+        write_output(options.markdown, f"{heading}\n\n{answer.markdown}")
+    return answer
 
 
 def _accepted(verdict: Verdict, *, strict: bool) -> str:
     """The tolerances, for the reader of a failed check's log."""
     held = dict.fromkeys(
-        f"{quantity_of(one.rows)} {units.percent(one.tolerance, 3)}" for one in verdict.metrics
+        f"{quantity_of(metric.rows)} {units.percent(metric.tolerance, 3)}"
+        for metric in verdict.metrics
     )
     return f"tolerance: {', '.join(held)}; {'strict' if strict else 'not strict'}"
 
@@ -82,31 +88,32 @@ def stored_sides(candidate: str, baseline: str) -> tuple[Sides, list[str]]:
     return [(before, now)], notes
 
 
-def measure_implementations(check: CheckJob, against: str) -> Sides:
+def measure_implementations(options: CheckOptions, against: str, progress: TrialProgress) -> Sides:
     """Measure the candidates and another implementation in turn, in one sweep."""
-    if against in check.candidates:
+    if against in options.candidates:
+        candidates = option_words("implementations", options.candidates)
         raise UsageError(
-            f"{option_words('against', against)} is among "
-            f"{option_words('implementations', check.candidates)}; it would be compared with itself"
+            f"{option_words('against', against)} is among {candidates}; it would be compared with "
+            "itself"
         )
-    job = check.plan(check.sweep_options(against))
+    plan = plan_check(options, sweep_options(options, against))
 
     def sides() -> Sides:
-        stored = store.load_sweep(job.folder)
+        stored = store.load_sweep(plan.folder)
         base, *candidates = (
             Side(
                 label=name,
                 records=stored.records,
                 environments=stored.environments,
                 where={"implementation": name},
-                source=str(job.folder),
+                source=str(plan.folder),
             )
-            for name in (against, *check.candidates)
+            for name in (against, *options.candidates)
         )
         return [(base, candidate) for candidate in candidates]
 
-    measure(job, check.progress, check.repetitions(sides))
-    check.progress.note(f"records are in {job.folder}")
+    measure(plan, progress, repetitions_to_reach(options, sides, progress.note))
+    progress.note(f"records are in {plan.folder}")
     return sides()
 
 
@@ -123,8 +130,12 @@ def exit_status_of(verdict: Verdict, sides: Sides, *, strict: bool) -> int:
     is_idle = all(record.status is Status.SKIPPED for record in measured)
     if (is_idle or not status) and all(row.slowdown is None for row in verdict.rows):
         row = verdict.rows[0]
-        others = (one for one in (*measured, *baseline) if one.status is not Status.COMPLETED)
-        why = next((f" ({one.status.words}: {one.reason})" for one in others if one.reason), "")
+        reasons = (
+            f" ({record.status.words}: {record.reason})"
+            for record in (*measured, *baseline)
+            if record.status is not Status.COMPLETED and record.reason
+        )
+        why = next(reasons, "")
         raise NotComparable(f"nothing could be compared: {row.pair.label}: {row.reason}{why}")
     ends = {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE if strict else PASS}
     return status or ends[verdict.outcome]

@@ -22,10 +22,10 @@ GROWTH = 1.5
 
 def sample_sizes(first: int) -> list[int]:
     """Numbers of repetitions at which the verdict is looked at: 5, 8, 12, 18, 27."""
-    found = [first]
-    while len(found) < MOST_ANALYSES:
-        found.append(math.ceil(GROWTH * found[-1]))
-    return found
+    sizes = [first]
+    while len(sizes) < MOST_ANALYSES:
+        sizes.append(math.ceil(GROWTH * sizes[-1]))
+    return sizes
 
 
 def interim_analyses(

@@ -39,9 +39,7 @@ def find_commit(revision: str) -> tuple[Path, str]:
 
 
 @contextmanager
-def checked_out(
-    revision: str, own_files: Sequence[str], note: Say
-) -> Iterator[tuple[Path, list[str]]]:
+def checked_out(revision: str, files: Sequence[str], note: Say) -> Iterator[tuple[Path, list[str]]]:
     """Check a revision out: this process's working directory in it, and the folders where it finds
     packages that are installed from the repository.
 
@@ -53,7 +51,7 @@ def checked_out(
         tree = scratch.resolve() / "then"
         _check_out(revision, root, commit, tree)
         folder = tree / here.relative_to(root)
-        for name in own_files or ["."]:
+        for name in files or ["."]:
             if not (folder / name).exists():
                 raise UsageError(
                     f"{option_words('against_ref', revision)}: commit {commit[:12]} has no "
@@ -73,12 +71,12 @@ def _check_out(revision: str, repository: Path, commit: str, tree: Path) -> None
     there, into a new folder."""
     common = repository / _git(revision, repository, "rev-parse", "--git-common-dir")
     # The files of gitrepository-layout(5) that make a folder a linked worktree.
-    own = tree.with_name(f"{tree.name}.git")
-    own.mkdir()
-    (own / "commondir").write_bytes(os.fsencode(common.resolve()) + b"\n")
-    (own / "HEAD").write_text(f"{commit}\n")
+    git_folder = tree.with_name(f"{tree.name}.git")
+    git_folder.mkdir()
+    (git_folder / "commondir").write_bytes(os.fsencode(common.resolve()) + b"\n")
+    (git_folder / "HEAD").write_text(f"{commit}\n")
     tree.mkdir(exist_ok=True)
-    (tree / ".git").write_bytes(b"gitdir: " + os.fsencode(own) + b"\n")
+    (tree / ".git").write_bytes(b"gitdir: " + os.fsencode(git_folder) + b"\n")
     _git(
         *(revision, tree, *PLAIN_CHECKOUT, "read-tree", "--reset", "-u", commit),
         otherwise=f"{repository} has no commit {commit[:12]}; expected it there: git fetch",

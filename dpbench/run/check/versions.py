@@ -26,12 +26,14 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.errors import LaunchError, UsageError
 from dpbench.git import without_git_variables
-from dpbench.messages import option_words
+from dpbench.messages import Say, option_words
+from dpbench.options.check import CheckOptions
 from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import TrialRecord
+from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.check import worker
-from dpbench.run.check.job import CheckJob, Sides
+from dpbench.run.check.plan import Sides, plan_check, repetitions_to_reach, sweep_options
 from dpbench.run.check.revision import checked_out, find_commit
 from dpbench.run.interrupts import interruptible
 from dpbench.specs import Labels, TrialSpec, WorkloadSpec
@@ -89,7 +91,7 @@ class Version:
                         f"{self.label}: {_last_line(said.read()) or f'exit status {status}'}"
                     )
                 records = store.load_sweep(self.folder).records
-                return [one for one in records if one.trial.repetition == number]
+                return [record for record in records if record.trial.repetition == number]
 
             ask(json.dumps(sweep))
             try:
@@ -128,37 +130,38 @@ class Version:
         )
 
 
-def measure_versions(check: CheckJob) -> Sides:
+def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
     """Measure the code as it stands, in this Python, and the other version in turn."""
-    options, progress = check.options, check.progress
     if options.against_ref is not None:
         find_commit(options.against_ref)  # a wrong one is reported before anything of the model
-    asked = check.sweep_options()
-    job = check.plan(asked)
-    progress.note(*job.notes)
-    trials = plan_trials(job.spec, 1)
+    sweep = sweep_options(options)
+    plan = plan_check(options, sweep)
+    progress.note(*plan.notes)
+    trials = plan_trials(plan.spec, 1)
     names = Labels.among(trials)
-    before = job.folder.with_name(f"{job.folder.name}-baseline")
+    before = plan.folder.with_name(f"{plan.folder.name}-baseline")
     label = "the working directory" if options.against_python is None else "this Python"
-    now = Version(label=label, folder=job.folder)
+    now = Version(label=label, folder=plan.folder)
     measured, done = now, 0
 
     def title(trial: TrialSpec) -> str:
         return f"{measured.label}: {names.label(trial)}"
 
     def stored_words() -> str:
-        kept = f"; records are in {job.folder} and {before}" if before.exists() else ""
+        kept = f"; records are in {plan.folder} and {before}" if before.exists() else ""
         return f"no verdict after {units.counted(done, 'repetition')}{kept}"
 
     with (
         interruptible(stored_words),
-        _baseline(check, job.spec.base.workload, before) as then,
-        then.measuring(asked, job.command) as measure_then,
-        now.measuring(asked, job.command) as measure_now,
+        _baseline(options, plan.spec.base.workload, before, progress.note) as then,
+        then.measuring(sweep, plan.command) as measure_then,
+        now.measuring(sweep, plan.command) as measure_now,
         progress,
     ):
         versions = [(then, measure_then), (now, measure_now)]
-        for repetitions in check.repetitions(lambda: [(then.side(), now.side())]):
+        for repetitions in repetitions_to_reach(
+            options, lambda: [(then.side(), now.side())], progress.note
+        ):
             progress.planned(trials * 2 * (repetitions - done), title)
             for number in range(done, repetitions):
                 for version, measure in versions if number % 2 == 0 else reversed(versions):
@@ -171,15 +174,16 @@ def measure_versions(check: CheckJob) -> Sides:
 
 
 @contextmanager
-def _baseline(check: CheckJob, workload: WorkloadSpec, folder: Path) -> Iterator[Version]:
+def _baseline(
+    options: CheckOptions, workload: WorkloadSpec, folder: Path, note: Say
+) -> Iterator[Version]:
     """The version that the present one is compared with."""
-    if check.options.against_ref is not None:
-        revision = check.options.against_ref
-        files = _own_files(workload)
-        with checked_out(revision, files, check.progress.note) as (directory, paths):
+    if options.against_ref is not None:
+        revision = options.against_ref
+        with checked_out(revision, _user_files(workload), note) as (directory, paths):
             yield Version(label=revision, folder=folder, directory=directory, paths=paths)
         return
-    typed = str(check.options.against_python)
+    typed = str(options.against_python)
     python = shutil.which(typed)
     if python is None:
         raise UsageError(f"{option_words('against_python', typed)}: no such program")
@@ -201,25 +205,25 @@ def _baseline(check: CheckJob, workload: WorkloadSpec, folder: Path) -> Iterator
         yield version
 
 
-def _own_files(workload: WorkloadSpec) -> list[str]:
+def _user_files(workload: WorkloadSpec) -> list[str]:
     """The user's files, which may differ between two revisions; raises UsageError if none can."""
     if workload.script[:1] == ("-m",):
         return []
     names = workload.script[:1] or (workload.architecture, workload.dataset)
-    theirs = [one for one in names if workload.script or is_user_code(one)]
-    if not theirs:
+    user_code = [name for name in names if workload.script or is_user_code(name)]
+    if not user_code:
         raise UsageError(
             f"{option_words('against_ref')}: {option_words('arch', workload.architecture)} is not "
             f"a file in this repository; expected {option_words('arch', 'model.py:factory')}"
         )
-    if absolute := next((name for name in theirs if Path(name).is_absolute()), None):
+    if absolute := next((name for name in user_code if Path(name).is_absolute()), None):
         raise UsageError(
             f"{option_words('against_ref')}: got {shlex.quote(absolute)}; expected a path relative "
             "to the working directory, which the revision has too"
         )
     if workload.script:
-        return theirs
-    return [name.origin for name in map(parse_name, theirs) if name.source == "file"]
+        return user_code
+    return [name.origin for name in map(parse_name, user_code) if name.source == "file"]
 
 
 def _last_line(said: str) -> str:

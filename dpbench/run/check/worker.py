@@ -40,7 +40,7 @@ def _measure(answers: int) -> None:
     from dpbench.options.reading import read_options
     from dpbench.options.sweep import SweepOptions
     from dpbench.report.progress.trials import TrialProgress
-    from dpbench.run.check.job import plan_check
+    from dpbench.run.check.plan import plan_judged_sweep
     from dpbench.run.sweep.measuring import measure
 
     def repetitions() -> Iterator[int]:
@@ -48,10 +48,10 @@ def _measure(answers: int) -> None:
             yield int(line)
             os.write(answers, f"{DONE}\n".encode())
 
-    asked = json.loads(sys.stdin.readline())
-    options = read_options(SweepOptions, asked["options"])
-    job = plan_check(options, Path(asked["folder"]), asked["command"])
-    measure(job, TrialProgress(quiet=True), repetitions())
+    sweep = json.loads(sys.stdin.readline())
+    options = read_options(SweepOptions, sweep["options"])
+    plan = plan_judged_sweep(options, Path(sweep["folder"]), sweep["command"])
+    measure(plan, TrialProgress(quiet=True), repetitions())
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from dpbench import units
 from dpbench.launch.launcher import Launcher
 from dpbench.records.trial import Status
 from dpbench.report.answers.listing import PlannedRow
-from dpbench.run.sweep.job import Job
 from dpbench.run.sweep.measuring import lasting, launcher_for, unusable_configurations
+from dpbench.run.sweep.plan import SweepPlan
 from dpbench.specs import TrialSpec, plain_label
 from dpbench.specs.configuration import MOST_FILLING_STEPS
 from dpbench.store.unfinished import missing
@@ -25,8 +25,8 @@ SECONDS_PER_TRIAL = 0.3
 where the probes took longer."""
 
 
-def describe_plan(job: Job, *, oversubscribe: bool) -> tuple[list[PlannedRow], str]:
-    """The configurations that the job would measure, in the order of their first run, and a summary
+def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[PlannedRow], str]:
+    """The configurations that the plan measures, in the order of their first run, and a summary
     with an estimate of its time; nothing is stored. With --resume only what is left counts.
 
     A plan may have more replicas than this machine has devices; unless they may `oversubscribe`
@@ -34,44 +34,44 @@ def describe_plan(job: Job, *, oversubscribe: bool) -> tuple[list[PlannedRow], s
 
     Raises what a run would raise before its first trial.
     """
-    needs = "" if oversubscribe else _needs_in_words(job)
-    if needs and job.here.machine.has_cuda:  # where it is to run, each replica has its own GPU
-        devices = tuple(f"cuda:{number}" for number in range(len(job.spec.devices)))
-        job = replace(job, spec=replace(job.spec, devices=devices))
-    with temporary_folder() as logs, launcher_for(job, logs) as launcher:
-        reasons = unusable_configurations(job.trials, launcher)
-        usable = [trial for trial in job.trials if trial.configuration not in reasons]
-        left = missing(usable, lasting(job.earlier.records) if job.earlier else ())
-        if job.spec.base.workload.script:
+    needs = "" if oversubscribe else _needs_in_words(plan)
+    if needs and plan.here.machine.has_cuda:  # where it is to run, each replica has its own GPU
+        devices = tuple(f"cuda:{number}" for number in range(len(plan.spec.devices)))
+        plan = replace(plan, spec=replace(plan.spec, devices=devices))
+    with temporary_folder() as logs, launcher_for(plan, logs) as launcher:
+        reasons = unusable_configurations(plan.trials, launcher)
+        usable = [trial for trial in plan.trials if trial.configuration not in reasons]
+        left = missing(usable, lasting(plan.earlier.records) if plan.earlier else ())
+        if plan.spec.base.workload.script:
             duration = "no estimate, as a plan does not start the script"
-        elif needs or len(job.spec.devices) > job.here.machine.replica_count:
+        elif needs or len(plan.spec.devices) > plan.here.machine.replica_count:
             duration = "no estimate, as replicas share cores or GPUs here"
         else:
             duration = estimate_in_words(left, launcher)
     done = units.stored(len(usable) - len(left), len(usable))
-    warmup = units.any_of(trial.warmup_steps for trial in job.trials)
-    timed = units.any_of(trial.timed_steps for trial in job.trials)
-    if job.spec.base.window_seconds is not None:
-        timed = f"{job.spec.base.timed_steps} to {MOST_FILLING_STEPS:,}"
+    warmup = units.any_of(trial.warmup_steps for trial in plan.trials)
+    timed = units.any_of(trial.timed_steps for trial in plan.trials)
+    if plan.spec.base.window_seconds is not None:
+        timed = f"{plan.spec.base.timed_steps} to {MOST_FILLING_STEPS:,}"
     summary = (
-        f"{f'Resuming: {done}. ' if job.earlier else ''}{units.counted(len(left), 'trial')} of "
+        f"{f'Resuming: {done}. ' if plan.earlier else ''}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "
-        f"{units.any_of((trial.threads_per_replica for trial in job.trials), 'thread')} per "
+        f"{units.any_of((trial.threads_per_replica for trial in plan.trials), 'thread')} per "
         f"replica; {duration}. {needs}This plan stored nothing."
     )
     runs = Counter(trial.configuration for trial in left)
-    every = dict.fromkeys(trial.configuration for trial in job.trials)
-    return [PlannedRow(one, runs[one], reasons.get(one)) for one in every], summary
+    configurations = dict.fromkeys(trial.configuration for trial in plan.trials)
+    return [PlannedRow(each, runs[each], reasons.get(each)) for each in configurations], summary
 
 
-def _needs_in_words(job: Job) -> str:
+def _needs_in_words(plan: SweepPlan) -> str:
     """Sentence on what a run needs and this machine lacks; "" if it has enough."""
-    machine = job.here.machine
-    needed, there_are = len(job.spec.devices), machine.replica_count
+    machine = plan.here.machine
+    needed, there_are = len(plan.spec.devices), machine.replica_count
     unit = "GPU" if machine.has_cuda else "core"
     if needed <= there_are:
-        threads = max(trial.threads_per_replica for trial in job.trials)
-        needed, there_are, unit = threads * max(job.spec.group_sizes), machine.cores, "core"
+        threads = max(trial.threads_per_replica for trial in plan.trials)
+        needed, there_are, unit = threads * max(plan.spec.group_sizes), machine.cores, "core"
     if needed <= there_are:
         return ""
     return f"A run needs {units.counted(needed, unit)}, or --oversubscribe. "

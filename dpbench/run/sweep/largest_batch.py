@@ -28,7 +28,7 @@ from dpbench.specs.sweep import configurations
 from dpbench.temporary import temporary_folder
 
 SHARE_OF_MEMORY = {"cpu": 0.5, "cuda": 0.8}
-"""The share of the free memory of a host, or of the memory of a GPU, that its replicas may take.
+"""The share of the free memory of a node, or of the memory of a GPU, that its replicas may take.
 What CUDA and the allocator need beside the tensors is not in the peak."""
 TRY_SECONDS = 60.0
 LARGEST_SAMPLES = 2**20
@@ -42,45 +42,46 @@ NOISE_BYTES = 16 * 2**20
 """Smallest growth that is assumed, so that noise predicts no batch that is too large."""
 
 
-def with_largest(options: SweepOptions, host: Node, notes: list[str]) -> SweepOptions:
+def with_largest_batch(options: SweepOptions, node: Node, notes: list[str]) -> SweepOptions:
     """The options with the largest batch as a plain number; notes say what was tried.
 
     Raises UsageError if no batch fits, or if the largest differs between rows of the sweep.
     """
     if len(options.arch) > 1 or "strong" in options.scaling:
         raise UsageError(
-            f"{_asked()}: the largest batch of a replica differs between architectures and group "
+            f"{_option()}: the largest batch of a replica differs between architectures and group "
             f"sizes; expected one {option_words('arch')} and {option_words('scaling', 'weak')}, or "
             "a number"
         )
-    spec = build_sweep_spec(options.model_copy(update={"batch_sizes": (1,)}), [host], [])
+    spec = build_sweep_spec(options.model_copy(update={"batch_sizes": (1,)}), [node], [])
     largest_group = max(spec.group_sizes)
     alone = configurations(replace(spec, group_sizes=(1,)))
-    first = next(one for one in alone if one.implementation == options.measured_implementations[0])
-    steps = 2 * first.sync_every
-    trial = replace(first.trial(), warmup_steps=1, timed_steps=steps, window_seconds=None)
+    implementation = options.measured_implementations[0]
+    tried = next(each for each in alone if each.implementation == implementation)
+    steps = 2 * tried.sync_every
+    trial = replace(tried.trial(), warmup_steps=1, timed_steps=steps, window_seconds=None)
     with temporary_folder() as scratch:
         dataset = spec.base.workload.dataset
         samples = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
         most = LARGEST_SAMPLES if samples is None else max(1, samples // largest_group)
-        launcher = Launcher(host.machine, scratch / "logs", scratch)
+        launcher = Launcher(node.machine, scratch / "logs", scratch)
         if reason := launcher.unusable_reason(trial):
-            raise UsageError(f"{_asked()}: {plain_label(trial)} cannot be tried: {reason}")
-        if gpus := host.machine.gpus:
+            raise UsageError(f"{_option()}: {plain_label(trial)} cannot be tried: {reason}")
+        if gpus := node.machine.gpus:
             memory = SHARE_OF_MEMORY["cuda"] * min(gpu.memory_bytes for gpu in gpus)
             sharing = ceil(largest_group / len(gpus))
         else:
             memory = SHARE_OF_MEMORY["cpu"] * psutil.virtual_memory().available
             sharing = largest_group
-        found = by_predicting(partial(_peak, launcher, trial, notes), memory / sharing, most)
-    if found is None:
-        raise UsageError(f"{_asked()}: not even the smallest batch fits; expected a number")
-    notes.append(f"{_asked()}: {found} for {Labels().series(trial)}")
-    every = tuple(dict.fromkeys((*options.known_batch_sizes, found)))
-    return options.model_copy(update={"batch_sizes": every})
+        largest = by_predicting(partial(_peak, launcher, trial, notes), memory / sharing, most)
+    if largest is None:
+        raise UsageError(f"{_option()}: not even the smallest batch fits; expected a number")
+    notes.append(f"{_option()}: {largest} for {Labels().series(trial)}")
+    batch_sizes = tuple(dict.fromkeys((*options.known_batch_sizes, largest)))
+    return options.model_copy(update={"batch_sizes": batch_sizes})
 
 
-def _asked() -> str:
+def _option() -> str:
     return option_words("batch_sizes", LARGEST)
 
 
@@ -91,7 +92,7 @@ def _peak(launcher: Launcher, trial: TrialSpec, notes: list[str], batch_size: in
     """
     outcome = launcher.run(replace(trial, batch_size=batch_size), TRY_SECONDS)
     if outcome.status is not Status.COMPLETED:
-        words = f"{_asked()}: batch {batch_size} {outcome.status.words}: {outcome.reason}"
+        words = f"{_option()}: batch {batch_size} {outcome.status.words}: {outcome.reason}"
         if outcome.status not in (Status.OUT_OF_MEMORY, Status.TIMED_OUT):
             raise UsageError(words)
         notes.append(words)
@@ -99,7 +100,7 @@ def _peak(launcher: Launcher, trial: TrialSpec, notes: list[str], batch_size: in
     peak = max(
         rank.peak_device_memory_bytes or rank.peak_host_memory_bytes or 0 for rank in outcome.ranks
     )
-    notes.append(f"{_asked()}: {batch_size} takes {units.bytes_binary(peak)}")
+    notes.append(f"{_option()}: {batch_size} takes {units.bytes_binary(peak)}")
     return peak
 
 

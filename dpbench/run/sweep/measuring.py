@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -26,7 +26,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Outcome, RankMeasurement, Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
-from dpbench.run.sweep.job import Job, planned
+from dpbench.run.sweep.plan import SweepPlan, planned_sweep
 from dpbench.run.this_machine import test_launchers
 from dpbench.specs import Configuration, Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
@@ -40,13 +40,13 @@ FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERG
 
 
 def measure_sweep(options: SweepOptions, progress: TrialProgress) -> StoredSweep:
-    """Run the sweep on this machine; raises what `planned` and `measure` do."""
-    with planned(options) as job:
-        return measure(job, progress)
+    """Run the sweep on this machine; raises what `planned_sweep` and `measure` do."""
+    with planned_sweep(options) as plan:
+        return measure(plan, progress)
 
 
 def measure(
-    job: Job, progress: TrialProgress, repetitions: Iterable[int] | None = None
+    plan: SweepPlan, progress: TrialProgress, repetitions: Iterable[int] | None = None
 ) -> StoredSweep:
     """Run the trials of the plan that are not stored yet, and store each record as it comes.
 
@@ -54,76 +54,80 @@ def measure(
     Raises UsageError if none of the backends can be used, and Interrupted, whose message says what
     is stored, if a signal ends the sweep.
     """
-    with launcher_for(job) as launcher:
-        unusable = unusable_configurations(job.trials, launcher)
-        busy = load_warning(launcher.load, job.trials[0])
-        progress.note(*job.notes, *_skipped(unusable), *busy)
-        names = Labels.among(job.trials)
-        records = lasting(job.earlier.records, unusable) if job.earlier else []
-        wanted = [*job.trials]
+    with launcher_for(plan) as launcher:
+        unusable = unusable_configurations(plan.trials, launcher)
+        busy = load_warning(launcher.load, plan.trials[0])
+        progress.note(*plan.notes, *_skipped(unusable), *busy)
+        names = Labels.among(plan.trials)
+        records = lasting(plan.earlier.records, unusable) if plan.earlier else []
+        earlier = defaultdict[Configuration, list[TrialRecord]](list)
+        for record in records:
+            earlier[record.trial.configuration].append(record)
+        wanted = [*plan.trials]
 
         def stored_words() -> str:
             return units.stored(len(wanted) - len(missing(wanted, records)), len(wanted))
 
         def interrupted_words() -> str:
-            rest = f"; to finish: {job.to_finish}" if job.to_finish else ""
-            return f"{stored_words()} in {job.folder}{rest}"
+            rest = f"; to finish: {plan.to_finish}" if plan.to_finish else ""
+            return f"{stored_words()} in {plan.folder}{rest}"
 
         opened = (
-            ResultsStore(job.folder)
-            if job.earlier
-            else ResultsStore.create(job.folder, job.command, job.spec)
+            ResultsStore(plan.folder)
+            if plan.earlier
+            else ResultsStore.create(plan.folder, plan.command, plan.spec)
         )
         with opened as results, interruptible(interrupted_words), progress:
-            for node in job.nodes:
+            for node in plan.nodes:
                 results.add_environment(node.environment)
-            for count in repetitions or (job.spec.repetitions,):
-                every = plan_trials(job.spec, count)
-                wanted = [one for one in every if one.configuration not in unusable]
-                left = missing(every, records)
-                waiting = [one for one in left if one.configuration not in unusable]
-                if job.earlier and len(waiting) < len(wanted):
+            for count in repetitions or (plan.spec.repetitions,):
+                trials = plan_trials(plan.spec, count)
+                wanted = [trial for trial in trials if trial.configuration not in unusable]
+                left = missing(trials, records)
+                waiting = [trial for trial in left if trial.configuration not in unusable]
+                if plan.earlier and len(waiting) < len(wanted):
                     progress.note(f"resuming: {stored_words()}")
                 progress.planned(waiting, names.label)
                 # Trials that cannot run are stored before the others take minutes.
-                idle = [one for one in left if one.configuration in unusable]
+                idle = [trial for trial in left if trial.configuration in unusable]
                 for trial in (*idle, *waiting):
-                    _require_same_code(job, stored_words)
+                    _require_same_code(plan, stored_words)
                     progress.started(trial)
                     record = run_trial(
                         trial,
                         launcher,
-                        records,
-                        environment_ids=[node.environment.environment_id for node in job.nodes],
-                        time_limit_seconds=job.spec.time_limit_seconds,
-                        largest_group=max(job.spec.group_sizes),
-                        stop_after_failure=job.stop_after_failure,
+                        earlier,
+                        environment_ids=[node.environment.environment_id for node in plan.nodes],
+                        time_limit_seconds=plan.spec.time_limit_seconds,
+                        largest_group=max(plan.spec.group_sizes),
+                        stop_after_failure=plan.stop_after_failure,
                     )
                     results.append(record)
                     records.append(record)
+                    earlier[trial.configuration].append(record)
                     if trial.configuration not in unusable:
                         progress.finished(record)
-    return store.load_sweep(job.folder)
+    return store.load_sweep(plan.folder)
 
 
-def follow(job: Job, progress: TrialProgress) -> None:
+def follow(plan: SweepPlan, progress: TrialProgress) -> None:
     """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
     NodeLost."""
-    cluster = job.cluster
+    cluster = plan.cluster
     assert cluster is not None, "only a node follows"
-    progress.note(*job.notes)
+    progress.note(*plan.notes)
     try:
-        with launcher_for(job) as here:
-            follow_orders(cluster, here, job.trials, job.spec.time_limit_seconds)
+        with launcher_for(plan) as launcher:
+            follow_orders(cluster, launcher, plan.trials, plan.spec.time_limit_seconds)
     finally:
         with suppress(OSError):  # it stays if something was left in it
-            job.folder.rmdir()
+            plan.folder.rmdir()
 
 
 def run_trial(
     trial: TrialSpec,
     launcher: Launcher,
-    earlier: Sequence[TrialRecord],
+    earlier: Mapping[Configuration, Sequence[TrialRecord]],
     *,
     environment_ids: Sequence[str],
     time_limit_seconds: float,
@@ -132,17 +136,19 @@ def run_trial(
 ) -> TrialRecord:
     """Run a trial, once more if something outside killed it.
 
-    `environment_ids` are those of the hosts, `earlier` are the records of the sweep so far. With
-    `stop_after_failure`, once a configuration has failed, its further repetitions and the same in
-    larger groups are skipped with that reason. A training script that has failed is not run again
-    in the same way, and after a failure in the largest group not at all with the same arguments.
+    `environment_ids` are those of the nodes, `earlier` are the records of the sweep so far, by
+    their configuration. With `stop_after_failure`, once a configuration has failed, its further
+    repetitions and the same in larger groups are skipped with that reason. A training script that
+    has failed is not run again in the same way, and after a failure in the largest group not at all
+    with the same arguments.
     """
 
     def run() -> Outcome[RankMeasurement]:
         reason = _failed_before(trial, earlier, largest_group, stops=stop_after_failure)
         if reason := reason or launcher.unusable_reason(trial):
             return Outcome(status=Status.SKIPPED, reason=reason)
-        return launcher.run(_with_chosen_steps(trial, earlier), time_limit_seconds)
+        repetitions = earlier.get(trial.configuration, ())
+        return launcher.run(_with_chosen_steps(trial, repetitions), time_limit_seconds)
 
     outcome, timing = attempt(plain_label(trial), run)
     return TrialRecord(
@@ -154,37 +160,37 @@ def run_trial(
 
 
 def _failed_before(
-    trial: TrialSpec, records: Iterable[TrialRecord], largest: int, *, stops: bool
+    trial: TrialSpec,
+    earlier: Mapping[Configuration, Sequence[TrialRecord]],
+    largest: int,
+    *,
+    stops: bool,
 ) -> str | None:
     """Why `trial` is not worth running: its script has failed in the same way, or in the `largest`
     group (on one rank alone some cannot run); or, with `stops`, because the same has failed with as
     many replicas or fewer."""
-    for record in records:
-        failed = record.trial
-        if record.status in (Status.COMPLETED, Status.SKIPPED):
+    configuration = trial.configuration
+    for failed, records in earlier.items():
+        if all(record.status in (Status.COMPLETED, Status.SKIPPED) for record in records):
             continue
         if trial.script_command and trial.script_command == failed.script_command:
             whole = IMPLEMENTATIONS[failed.implementation].communicates
-            again = whole and failed.group_size == largest
-            again = again or failed.configuration == trial.configuration
+            again = (whole and failed.group_size == largest) or failed == configuration
         else:
-            alone = trial.configuration.of_one_replica
-            again = stops and failed.configuration.of_one_replica == alone
+            again = stops and failed.of_one_replica == configuration.of_one_replica
             again = again and failed.group_size <= trial.group_size
         if again:
             return f"{plain_label(failed)} failed"
     return None
 
 
-def _with_chosen_steps(trial: TrialSpec, records: Iterable[TrialRecord]) -> TrialSpec:
-    """The trial with the timed steps that an earlier repetition chose to fill its window, so that
-    all of a configuration train on the same samples."""
-    if trial.window_seconds is not None:
-        for record in records:
-            if record.ranks and record.trial.configuration == trial.configuration:
-                steps = record.ranks[0].timed_steps
-                return replace(trial, window_seconds=None, timed_steps=steps)
-    return trial
+def _with_chosen_steps(trial: TrialSpec, repetitions: Sequence[TrialRecord]) -> TrialSpec:
+    """The trial with the timed steps that an earlier one of its repetitions chose to fill its
+    window, so that all of a configuration train on the same samples."""
+    ran = next((record for record in repetitions if record.ranks), None)
+    if trial.window_seconds is None or ran is None:
+        return trial
+    return replace(trial, window_seconds=None, timed_steps=ran.ranks[0].timed_steps)
 
 
 def lasting(
@@ -206,72 +212,76 @@ def unusable_configurations(
     """The configurations that this machine cannot run, each with the reason. Raises UsageError if
     none of those with a process group can run."""
     configurations = dict.fromkeys(trial.configuration for trial in trials)
-    reasons = {one: launcher.unusable_reason(one) for one in configurations}
-    found = {one: reason for one, reason in reasons.items() if reason}
-    with_backend = [one for one in configurations if BACKENDS[one.backend].process_group]
-    if with_backend and all(one in found for one in with_backend):
-        backends = dict.fromkeys(one.backend for one in with_backend)
-        words = dict.fromkeys(found[one] for one in with_backend)
+    unusable = {
+        configuration: reason
+        for configuration in configurations
+        if (reason := launcher.unusable_reason(configuration))
+    }
+    in_groups = [each for each in configurations if BACKENDS[each.backend].process_group]
+    if in_groups and all(each in unusable for each in in_groups):
+        backends = dict.fromkeys(each.backend for each in in_groups)
+        words = dict.fromkeys(unusable[each] for each in in_groups)
         raise UsageError(
             f"{option_words('backends', tuple(backends))}: {'; '.join(words)} (dpbench list names "
             "the backends that can be used)",
             about=("backends",),
         )
-    return found
+    return unusable
 
 
 def _skipped(unusable: Mapping[Configuration, str]) -> Iterator[str]:
     """A line for each reason, with the series that it concerns."""
     for reason in dict.fromkeys(unusable.values()):
-        found = [one for one, why in unusable.items() if why == reason]
-        series = dict.fromkeys(f"{one.implementation}/{one.backend}" for one in found)
-        yield f"skipped: {', '.join(series)}: {reason} ({units.counted(len(found), 'row')})"
+        skipped = [configuration for configuration, why in unusable.items() if why == reason]
+        series = dict.fromkeys(f"{each.implementation}/{each.backend}" for each in skipped)
+        yield f"skipped: {', '.join(series)}: {reason} ({units.counted(len(skipped), 'row')})"
 
 
-def _require_same_code(job: Job, stored_words: Callable[[], str]) -> None:
+def _require_same_code(plan: SweepPlan, stored_words: Callable[[], str]) -> None:
     """Raise UsageError if the user's code has changed, since every trial loads it again."""
-    for workload in job.spec.workloads:
+    for workload in plan.spec.workloads:
         if files_sha256(workload) != workload.files_sha256:
-            finish = job.to_finish
+            finish = plan.to_finish
             back = f"put the old one back and finish with: {finish}"
             raise UsageError(
                 f"{named_files(workload)} has changed while the sweep ran, and what is left would "
-                f"measure something else; {stored_words()} in {job.folder}; "
+                f"measure something else; {stored_words()} in {plan.folder}; "
                 f"{back if finish else 'measure it again'}"
             )
 
 
 @contextmanager
-def launcher_for(job: Job, logs: Path | None = None) -> Iterator[Launcher]:
-    """A launcher with its datasets prepared; the logs of failed trials go into the job's folder,
+def launcher_for(plan: SweepPlan, logs: Path | None = None) -> Iterator[Launcher]:
+    """A launcher with its datasets prepared; the logs of failed trials go into the plan's folder,
     unless `logs` is another one."""
     if launchers := test_launchers():
         yield launchers.trial_launcher()
         return
     with temporary_folder() as scratch:
-        logs = logs or folder_inside(job.folder, LOGS_FOLDER)
-        _prepare_datasets(job, scratch)
-        if job.cluster is None or job.here.number:
-            launcher = Launcher(job.here.machine, logs, scratch)
+        logs = logs or folder_inside(plan.folder, LOGS_FOLDER)
+        _prepare_datasets(plan, scratch)
+        if plan.cluster is None or plan.here.number:
+            launcher = Launcher(plan.here.machine, logs, scratch)
         else:
-            launcher = ClusterLauncher(job.cluster, job.trials, logs, scratch)
-        if job.cluster is not None:
-            job.cluster.agree(content_hash([trial.trial_id for trial in job.trials]))
+            launcher = ClusterLauncher(plan.cluster, plan.trials, logs, scratch)
+        if plan.cluster is not None:
+            plan.cluster.agree(content_hash([trial.trial_id for trial in plan.trials]))
         yield launcher
 
 
-def _prepare_datasets(job: Job, cache: Path) -> None:
+def _prepare_datasets(plan: SweepPlan, cache: Path) -> None:
     """Write the datasets in a form that ranks load in milliseconds.
 
     Raises DataError for a dataset that is smaller than a step of all replicas.
     """
     counts: dict[str, int | None] = {}
-    datasets = dict.fromkeys(one.dataset for one in job.spec.workloads if not one.script)
+    workloads = plan.spec.workloads
+    datasets = dict.fromkeys(workload.dataset for workload in workloads if not workload.script)
     for dataset in datasets:
-        work = partial(prepare_dataset, dataset, data_dir=job.data_dir, cache=cache)
+        work = partial(prepare_dataset, dataset, data_dir=plan.data_dir, cache=cache)
         theirs = is_function(dataset)
         counts[dataset] = run_user_code(f"dataset {dataset!r}", work) if theirs else work()
-    for trial in job.trials if datasets else ():
+    for trial in plan.trials if datasets else ():
         samples = counts[trial.workload.dataset]
         if samples is not None and trial.global_batch_size > samples:
             raise DataError(
@@ -282,10 +292,10 @@ def _prepare_datasets(job: Job, cache: Path) -> None:
             )
 
 
-def exit_status(records: Sequence[TrialRecord], asked: Collection[str] | None = None) -> int:
+def exit_status(records: Sequence[TrialRecord], wanted: Collection[str] | None = None) -> int:
     """6 for wrong gradients before 1 for a failure.
 
-    It is 1 as well if nothing completed of the implementations that were `asked` for: the baseline
+    It is 1 as well if nothing completed of the `wanted` implementations: the baseline
     alone, which every sweep measures, is no answer.
     """
     counted = [record for group in by_configuration(records).values() for record in group]
@@ -295,7 +305,7 @@ def exit_status(records: Sequence[TrialRecord], asked: Collection[str] | None = 
     failed = any(statuses[status] for status in FAILURES)
     answered = any(
         record.status is Status.COMPLETED
-        and (asked is None or record.trial.implementation in asked)
+        and (wanted is None or record.trial.implementation in wanted)
         for record in counted
     )
     return 1 if failed or not answered else 0

@@ -88,5 +88,5 @@ def common_options(options: SweepOptions, environment: Environment) -> dict[str,
     return {
         option_name(SweepOptions, name): as_typed(value)
         for name, value in given.items()
-        if options_of(SweepOptions)[name].scope == "work" and name not in OWN_OPTIONS
+        if options_of(SweepOptions)[name].scope == "measured" and name not in OWN_OPTIONS
     } | {name: versions[name] for name in ("dpbench", "torch")}

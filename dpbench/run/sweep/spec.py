@@ -1,4 +1,4 @@
-"""Builds the SweepSpec from checked options, for the hosts that measure it."""
+"""Builds the SweepSpec from checked options, for the nodes that measure it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ ON_GPUS_ONLY = {"f16": "f16 (float16, fp16)", "tf32": "tf32"}
 """Dtypes that no CPU computes in fast, with their other names."""
 
 
-def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[str]) -> SweepSpec:
-    """The sweep of these options on the hosts, of which the first plans and records.
+def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node], notes: list[str]) -> SweepSpec:
+    """The sweep of these options on the nodes, of which the first plans and records.
 
-    Appends the notes that the user must see. Raises UsageError for what the hosts cannot run.
+    Appends the notes that the user must see. Raises UsageError for what the nodes cannot run.
     """
     if options.script_and_arguments:
-        options = _of_script(options)
-    if len(hosts) > 1 and options.fills_window:  # the orders of other hosts name no steps
+        options = _with_script_defaults(options)
+    if len(nodes) > 1 and options.fills_window:  # the orders of other nodes name no steps
         options = options.model_copy(update={"steps": (STEPS,)})
-    offered = tuple(len(host.devices) for host in hosts)
+    offered = tuple(len(node.devices) for node in nodes)
     most = sum(offered)
     group_sizes = tuple(
         dict.fromkeys(
@@ -48,11 +48,11 @@ def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[s
             for size in options.group_sizes or default_group_sizes(most)
         )
     )
-    _check(options, hosts, group_sizes)
+    _require_devices(options, nodes, group_sizes)
     decided = {
         "timed_steps": options.timed_steps,
         "prefetch": options.loading,
-        "threads_per_replica": _threads(options, hosts, max(group_sizes)),
+        "threads_per_replica": _threads(options, nodes, max(group_sizes)),
     }
     axes: dict[str, tuple[Any, ...]] = {
         field: decided.get(field) or getattr(options, axis.name) for field, axis in AXES.items()
@@ -60,8 +60,8 @@ def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[s
     first = {field: values[0] for field, values in axes.items()}
     of_workload = {name: first.pop(name) for name in WORKLOAD_SETTINGS if name in first}
     workload, *more_workloads = map(with_files, _workloads(options, of_workload, notes))
-    notes += unread_notes(options.data_dir, (one.dataset for one in (workload, *more_workloads)))
-    devices = tuple(device for host in hosts for device in host.devices)
+    notes += unread_notes(options.data_dir, (each.dataset for each in (workload, *more_workloads)))
+    devices = tuple(device for node in nodes for device in node.devices)
     window_seconds = SCRIPT_WINDOW_SECONDS if options.script_and_arguments else WINDOW_SECONDS
     base = Configuration(
         workload=workload,
@@ -78,18 +78,18 @@ def build_sweep_spec(options: SweepOptions, hosts: Sequence[Node], notes: list[s
         more_workloads=tuple(more_workloads),
         implementations=options.measured_implementations,
         largest_group_only=() if options.implementations else (INDEPENDENT,),
-        backends=options.backends or (("nccl",) if hosts[0].machine.has_cuda else ("gloo",)),
+        backends=options.backends or (("nccl",) if nodes[0].machine.has_cuda else ("gloo",)),
         group_sizes=group_sizes,
         batch_sizes=options.known_batch_sizes,
         devices=devices,
-        devices_by_node=offered if len(hosts) > 1 else (),
+        devices_by_node=offered if len(nodes) > 1 else (),
         repetitions=options.repetitions,
         axes={field: values for field, values in axes.items() if len(values) > 1},
         time_limit_seconds=options.time_limit,
     )
 
 
-def _of_script(options: SweepOptions) -> SweepOptions:
+def _with_script_defaults(options: SweepOptions) -> SweepOptions:
     """The options of a script's sweep, with what stands for the script's own choice where none is
     given."""
     usual = {
@@ -99,23 +99,25 @@ def _of_script(options: SweepOptions) -> SweepOptions:
         "threads": (int(os.environ.get("OMP_NUM_THREADS", "1")),),  # as under torchrun
     }
     given = options.model_fields_set
-    return options.model_copy(update={n: one for n, one in usual.items() if n not in given})
+    return options.model_copy(update={name: usual[name] for name in usual.keys() - given})
 
 
-def _check(options: SweepOptions, hosts: Sequence[Node], group_sizes: tuple[int, ...]) -> None:
-    """Raise UsageError for groups, batches and dtypes that these hosts do not have."""
-    kinds = [{device.partition(":")[0] for device in host.devices} for host in hosts]
+def _require_devices(
+    options: SweepOptions, nodes: Sequence[Node], group_sizes: tuple[int, ...]
+) -> None:
+    """Raise UsageError for groups, batches and dtypes that these nodes do not have."""
+    kinds = [{device.partition(":")[0] for device in node.devices} for node in nodes]
     for number, kind in enumerate(kinds):
         if kind != kinds[0]:
-            words = [" and ".join(sorted(one)) for one in (kinds[0], kind)]
+            first, other = (" and ".join(sorted(each)) for each in (kinds[0], kind))
             raise UsageError(
-                f"node 0 has {words[0]} devices and node {number} {words[1]} ones; expected the "
-                "same kind on all nodes"
+                f"node 0 has {first} devices and node {number} {other} ones; expected the same "
+                "kind on all nodes"
             )
-    most = sum(len(host.devices) for host in hosts)
+    most = sum(len(node.devices) for node in nodes)
     if max(group_sizes) > most:
-        listed = " + ".join(str(len(host.devices)) for host in hosts)
-        where = f"all nodes ({listed})" if len(hosts) > 1 else "this machine"
+        listed = " + ".join(str(len(node.devices)) for node in nodes)
+        where = f"all nodes ({listed})" if len(nodes) > 1 else "this machine"
         raise UsageError(
             f"{option_words('group_sizes')}: {max(group_sizes)} is above the "
             f"{units.counted(most, 'replica')} of {where}; expected at most {most}, or more "
@@ -136,15 +138,15 @@ def _check(options: SweepOptions, hosts: Sequence[Node], group_sizes: tuple[int,
             )
 
 
-def _threads(options: SweepOptions, hosts: Sequence[Node], largest_group: int) -> tuple[int, ...]:
-    """Threads per replica: as asked for, or as many as every host has for its part of the largest
+def _threads(options: SweepOptions, nodes: Sequence[Node], largest_group: int) -> tuple[int, ...]:
+    """Threads per replica: as asked for, or as many as every node has for its part of the largest
     group. Raises UsageError for more than that."""
-    counts = fill_nodes(largest_group, [len(host.devices) for host in hosts])
+    counts = fill_nodes(largest_group, [len(node.devices) for node in nodes])
     several: tuple[int | None, ...] = options.threads or (None,)
     return tuple(
         min(
-            threads_for(threads, host.machine.cores, count, oversubscribe=options.oversubscribe)
-            for host, count in zip(hosts, counts, strict=False)  # the last ones may be idle
+            threads_for(threads, node.machine.cores, count, oversubscribe=options.oversubscribe)
+            for node, count in zip(nodes, counts, strict=False)  # the last ones may be idle
         )
         for threads in several
     )
@@ -161,21 +163,22 @@ def _workloads(
     if script := options.script_and_arguments:
         _require_script(script)
         named = script[1] if script[0] == "-m" else Path(script[0]).name
-        own = {"architecture": named, "dataset": "", "script": script}
-        return [WorkloadSpec(**{**settings, **own})]
+        return [
+            WorkloadSpec(**{**settings, "architecture": named, "dataset": "", "script": script})
+        ]
     make_importable(*options.arch, options.data)
-    found = []
+    workloads = []
     for named in options.arch:
         tried = preflight(named, dataset=options.data, seed=options.seed[0])
         notes += tried.notes
-        found.append(
+        workloads.append(
             WorkloadSpec(
                 **{**settings, "architecture": named},
                 dataset=tried.dataset,
                 learning_rate_rule=options.lr_scaling,
             )
         )
-    return found
+    return workloads
 
 
 def _require_script(script: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Accelerator
 from dpbench.records.trial import Outcome, RankMeasurement, Status
 from dpbench.run.sweep import largest_batch
-from dpbench.run.sweep.largest_batch import NOISE_BYTES, by_predicting, with_largest
+from dpbench.run.sweep.largest_batch import NOISE_BYTES, by_predicting, with_largest_batch
 from dpbench.specs import TrialSpec
 from tests.builders import HERE
 from tests.launch.synthetic import SyntheticLauncher
@@ -59,7 +59,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Found:
         devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus) or ("cpu", "cpu")
         host = Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
         NOTES.clear()
-        return with_largest(SweepOptions(**OPTIONS | typed), host, NOTES).batch_sizes
+        return with_largest_batch(SweepOptions(**OPTIONS | typed), host, NOTES).batch_sizes
 
     return search
 

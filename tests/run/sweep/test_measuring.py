@@ -16,8 +16,8 @@ from dpbench.errors import DataError
 from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import HostLoad, Outcome, RankMeasurement, Status
-from dpbench.run.sweep.job import Job, host_here
 from dpbench.run.sweep.measuring import exit_status, launcher_for
+from dpbench.run.sweep.plan import SweepPlan, this_node
 from dpbench.specs import Configuration, TrialSpec, WorkloadSpec, plain_label
 from dpbench.specs.sweep import plan_trials
 from tests.analysis.builders import record, trial
@@ -39,11 +39,11 @@ def test_threads_of_the_users_dataset_end_before_a_sweep_that_it_is_too_small_fo
 ) -> None:
     Path("items.py").write_text(SPINNING_ITEMS)
     spec = sweep_spec(workload=WorkloadSpec(architecture="linear", dataset="items.py:items"))
-    node = host_here(SweepOptions(), [])
-    job = Job(spec=spec, nodes=[node], folder=here / "out", command=())
-    with launcher_for(job):
+    node = this_node(SweepOptions(), [])
+    plan = SweepPlan(spec=spec, nodes=[node], folder=here / "out", command=())
+    with launcher_for(plan):
         assert "spinning" not in {thread.name for thread in threading.enumerate()}
-    few = replace(job, spec=replace(spec, batch_sizes=(16,)))
+    few = replace(plan, spec=replace(spec, batch_sizes=(16,)))
     message = "2 replicas take 32 samples in one step, and items.py:items has 20; expected fewer"
     with pytest.raises(DataError, match=message), launcher_for(few):
         pass
@@ -187,4 +187,4 @@ def test_the_exit_status_says_the_worst(statuses: list[Status], expected: int) -
 def test_a_baseline_alone_is_no_answer() -> None:
     baseline = record(trial("single", "none"), status=Status.COMPLETED)
     assert exit_status([baseline]) == 0
-    assert exit_status([baseline], asked=("ddp",)) == 1
+    assert exit_status([baseline], wanted=("ddp",)) == 1

@@ -1,4 +1,4 @@
-"""A sweep that is planned for its hosts: its trials, its folder, and what is stored of it."""
+"""A sweep that is planned for its nodes: its trials, its folder, and what is stored of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dpbench.store.unfinished import finishing_command
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class SweepPlan:
     """A sweep, and how it is to be measured."""
 
     spec: SweepSpec
@@ -55,7 +55,7 @@ class Job:
 
     @property
     def here(self) -> Node:
-        """This host."""
+        """The node of this process."""
         return self.cluster.me if self.cluster else self.nodes[0]
 
     @property
@@ -69,11 +69,11 @@ class Job:
 
 
 @contextmanager
-def planned(
+def planned_sweep(
     options: SweepOptions, placement: Placement | None = None, token: str = ""
-) -> Iterator[Job]:
+) -> Iterator[SweepPlan]:
     """The sweep of these options on this machine or, while the context lasts, on several
-    nodes that have joined each other: `placement` is that of this one, `token` signs what they say.
+    nodes that have joined each other: `placement` is this node's, `token` signs what they say.
 
     Raises UsageError if the sweep cannot run or is not the one to resume, StoreError for a new
     folder that already exists or a missing one to resume, what `joined_cluster` raises, and
@@ -90,8 +90,8 @@ def planned(
             earlier = store.load_sweep(folder)
         else:
             store.require_free(folder)
-    notes = [f"warning: {one}" for one in earlier.warnings] if earlier else []
-    here = host_here(options, notes, placement, folder.name)
+    notes = [f"warning: {warning}" for warning in earlier.warnings] if earlier else []
+    here = this_node(options, notes, placement, folder.name)
     cluster = None
     with ExitStack() as stack:
         if placement is not None:
@@ -103,14 +103,14 @@ def planned(
             stack.enter_context(as_exceptions())
             cluster = stack.enter_context(joined_cluster(placement, token, here))
         elif options.searches_batch:
-            from dpbench.run.sweep.largest_batch import with_largest
+            from dpbench.run.sweep.largest_batch import with_largest_batch
 
-            options = with_largest(options, here, notes)
+            options = with_largest_batch(options, here, notes)
         nodes = cluster.nodes if cluster else (here,)
         spec = build_sweep_spec(options, nodes, notes)
         if earlier is not None:
-            _check_resumable(earlier, spec)
-        job = Job(
+            _require_resumable(earlier, spec)
+        plan = SweepPlan(
             spec=spec,
             nodes=nodes,
             folder=folder,
@@ -122,16 +122,16 @@ def planned(
             cluster=cluster,
         )
         try:
-            yield job
+            yield plan
         except NodeLost as lost:
-            raise NodeLost(lost.reason, f"; to finish, {job.to_finish}") from None
+            raise NodeLost(lost.reason, f"; to finish, {plan.to_finish}") from None
 
 
-def host_here(
+def this_node(
     options: SweepOptions, notes: list[str], placement: Placement | None = None, folder: str = ""
 ) -> Node:
-    """This host, alone or as a node, with the devices that it offers; raises UsageError for those
-    that it does not have."""
+    """The node of this process, alone or among several, with the devices that it offers; raises
+    UsageError for those that it does not have."""
     machine = machine_here()
     sizes = tuple(size for size in options.group_sizes or () if isinstance(size, int))
     counts = sizes if placement is None and sizes == options.group_sizes else None
@@ -148,7 +148,7 @@ def host_here(
     )
 
 
-def _check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
+def _require_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
     """Raise UsageError if the stored sweep is not the one to be finished, and StoreError if another
     command measured it."""
     if earlier.command[:1] != ("sweep",):

@@ -1,0 +1,90 @@
+"""What a check measures, for how long, and how it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dpbench.analysis.comparisons.change import ALPHA
+from dpbench.analysis.comparisons.matching import Side
+from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
+from dpbench.errors import StoreError
+from dpbench.messages import Say, option_words
+from dpbench.options.check import OF_SWEEP, CheckOptions
+from dpbench.options.reading import read_options
+from dpbench.options.shared import LARGEST
+from dpbench.options.sweep import SweepOptions
+from dpbench.run.check.interim import interim_analyses
+from dpbench.run.results import results_folder
+from dpbench.run.sweep.plan import SweepPlan, this_node
+from dpbench.run.sweep.spec import build_sweep_spec
+from dpbench.specs.traits import SINGLE
+
+Sides = list[tuple[Side, Side]]
+"""(Baseline, candidate) pairs that are judged together."""
+
+
+def sweep_options(options: CheckOptions, *against: str) -> SweepOptions:
+    """The sweep of the candidates, and of implementations that they are compared with.
+
+    Group sizes that were not asked for are the largest one, unless `single` is measured. Raises
+    UsageError.
+    """
+    names = OF_SWEEP
+    if options.script_and_arguments:
+        names = OF_SWEEP & {*options.model_fields_set, "warmup", "steps", "repetitions"}
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    if options.script_and_arguments:
+        given["script"] = options.candidate
+    if options.data_dir is not None:
+        given["data_dir"] = options.data_dir.resolve()  # a revision has another directory
+    given["implementations"] = (*options.candidates, *against)
+    if SINGLE not in given["implementations"]:
+        given.setdefault("group_sizes", (LARGEST,))
+    return read_options(SweepOptions, given)
+
+
+def plan_check(options: CheckOptions, sweep: SweepOptions) -> SweepPlan:
+    """The sweep of a check, in a new folder; raises UsageError and StoreError."""
+    folder = results_folder(options.results_dir, options.name, otherwise="check")
+    if folder.exists():
+        raise StoreError(f"{folder} already exists; choose another {option_words('name')}")
+    return plan_judged_sweep(sweep, folder, ["check", *options.command_line()])
+
+
+def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str]) -> SweepPlan:
+    """The sweep of these options on this machine alone, without what no verdict uses:
+    `single`, steps without synchronization and the phases of a step. Raises UsageError."""
+    notes = list[str]()
+    node = this_node(options, notes)
+    spec = build_sweep_spec(options, [node], notes)
+    base = replace(spec.base, phase_steps=0, gradient_steps=0, compares_sync=False)
+    return SweepPlan(
+        spec=replace(spec, base=base, measures_single=False),
+        nodes=[node],
+        folder=folder,
+        command=tuple(command),
+        data_dir=options.data_dir,
+        notes=notes,
+    )
+
+
+def repetitions_to_reach(
+    options: CheckOptions, measured: Callable[[], Sides], note: Say
+) -> Iterator[int]:
+    """Numbers of repetitions to reach, one after the other; `measured` reads the sides so far."""
+    return interim_analyses(
+        options.repetitions, options.budget, lambda: assess_sides(options, measured()), note
+    )
+
+
+def assess_sides(options: CheckOptions, sides: Sides) -> Verdict:
+    """The verdict by the tolerances. Other environments are what --against-python is about."""
+    return assess(
+        sides,
+        options.tolerances,
+        force=options.force or options.against_python is not None,
+        alpha=ALPHA_OF_A_LOOK if options.baseline is None else ALPHA,
+        strict=options.strict,
+    )

@@ -1,0 +1,17 @@
+"""The options of a check: each of them has an effect."""
+
+from __future__ import annotations
+
+from dpbench.options.check import OF_SWEEP, CheckOptions
+from dpbench.options.model import options_of
+
+OF_VERDICT = {
+    *("candidate", "baseline", "against", "against_ref", "against_python", "force", "strict"),
+    *("tolerance", "metric", "budget", "junit", "markdown"),
+}
+
+
+def test_an_option_affects_the_verdict_or_has_the_name_of_an_option_of_its_sweep() -> None:
+    measured = {n for n, info in options_of(CheckOptions).items() if info.scope == "measured"}
+    assert measured == OF_SWEEP | OF_VERDICT
+    assert not OF_SWEEP & OF_VERDICT
