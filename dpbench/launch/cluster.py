@@ -82,7 +82,7 @@ class NodeState:
     """The last trial that it has ordered, by its number in the plan; None if ranks are to end."""
     done: int = 0
     """Number of the last order that it has carried out, as another node."""
-    ranks: tuple[RankMeasurement, ...] = ()
+    measurements: tuple[RankMeasurement, ...] = ()
     """What its ranks measured in that trial; () if they did not complete."""
     failures: tuple[RankFailure, ...] = ()
     end: str | None = None
@@ -98,7 +98,7 @@ class NodeLost(LaunchError):
 
 
 @contextmanager
-def joined_cluster(placement: Placement, token: str, me: Node) -> Iterator[Cluster]:
+def joined_cluster(placement: Placement, token: str, this_node: Node) -> Iterator[Cluster]:
     """Wait for all nodes, and leave them at the end of the context.
 
     `placement` is this process's among all of dpbench, one a node; `token` signs what they say.
@@ -111,8 +111,10 @@ def joined_cluster(placement: Placement, token: str, me: Node) -> Iterator[Clust
         place = {"member": placement.node, "members": placement.node_count}
         signed = SignedStore(store, token, "node", **place)
         waiting = "waiting for {} at " + placement.endpoint
-        described = signed.join(encode(me), JOIN_SECONDS, lambda who: say(waiting.format(who)))
-        nodes = tuple(decode(Node, one) for one in described)
+        descriptions = signed.join(
+            encode(this_node), JOIN_SECONDS, lambda who: say(waiting.format(who))
+        )
+        nodes = tuple(decode(Node, description) for description in descriptions)
     except StoreError as error:
         raise UsageError(
             f"a node describes itself in another way, so it has another dpbench: {error}; expected "
@@ -122,7 +124,7 @@ def joined_cluster(placement: Placement, token: str, me: Node) -> Iterator[Clust
         raise LaunchError(f"the store at {placement.endpoint} cannot be used: {error}") from None
     cluster, end = Cluster(placement, nodes, signed), ""
     try:
-        require_common(nodes, me)
+        require_common(nodes, this_node)
         yield cluster
     except BaseException as error:
         words = str(error) or type(error).__name__
@@ -134,19 +136,18 @@ def joined_cluster(placement: Placement, token: str, me: Node) -> Iterator[Clust
         cluster.leave(end)
 
 
-def require_common(nodes: Sequence[Node], me: Node) -> None:
+def require_common(nodes: Sequence[Node], this_node: Node) -> None:
     """Raise UsageError if another node has other options or versions than this one."""
     for node in nodes:
-        theirs, ours = node.common, me.common
-        differ = [
-            f"{name} {theirs.get(name, 'unset')} and {ours.get(name, 'unset')}"
-            for name in {**theirs, **ours}
-            if theirs.get(name) != ours.get(name)
-        ]
+        values = {
+            name: [each.common.get(name, "unset") for each in (node, this_node)]
+            for name in {**node.common, **this_node.common}
+        }
+        differ = [f"{name} {a} and {b}" for name, (a, b) in values.items() if a != b]
         if differ:
             raise UsageError(
-                f"{node.name} and {me.name} differ in {'; '.join(differ)}; expected the same "
-                "options and versions on all nodes"
+                f"{node.name} and {this_node.name} differ in {'; '.join(differ)}; expected the "
+                "same options and versions on all nodes"
             )
 
 
@@ -159,12 +160,12 @@ class Cluster:
     def __init__(self, placement: Placement, nodes: tuple[Node, ...], store: SignedStore) -> None:
         self.placement = placement
         self.nodes = nodes
-        self.me = nodes[placement.node]
+        self.this_node = nodes[placement.node]
         self.launch = store.launch
         self._store = store
         self._state = NodeState()
         # The others watch node 0, which they need, and node 0 watches all.
-        self._watched = range(1, len(nodes)) if self.me.number == 0 else (0,)
+        self._watched = range(1, len(nodes)) if self.this_node.number == 0 else (0,)
         self._states = {number: NodeState() for number in self._watched}
         self._heard = {number: monotonic() for number in self._watched}
         self._leaving = False
@@ -203,16 +204,16 @@ class Cluster:
         for number in self._watched:
             if self.state(number).plan != plan:
                 raise UsageError(
-                    f"{self.nodes[number].name} and {self.me.name} have different plans: a file "
-                    "that they read is not the same; expected the same files on all nodes"
+                    f"{self.nodes[number].name} and {self.this_node.name} have different plans: a "
+                    "file that they read is not the same; expected the same files on all nodes"
                 )
 
     def leave(self, end: str) -> None:
         """Say why this node ends, and stop; `end` is empty if there is nothing more to do."""
         self.set_state(end=end)
-        if self.me.number == 0:
-            ends = self._states.values
-            wait_until(lambda: all(one.end is not None for one in ends()), FAREWELL_SECONDS)
+        if self.this_node.number == 0:
+            states = self._states.values
+            wait_until(lambda: all(state.end is not None for state in states()), FAREWELL_SECONDS)
         self._leaving = True
         self._wake.set()
         self._thread.join(BEAT_SECONDS)  # a thread in torch's code must not outlive Python's
@@ -225,7 +226,7 @@ class Cluster:
             while True:
                 leaving, state = self._leaving, self._state
                 if state != written or monotonic() >= next_beat:
-                    self._store.put(f"state {self.me.number}", encode(state), next(beats))
+                    self._store.put(f"state {self.this_node.number}", encode(state), next(beats))
                     written, next_beat = state, monotonic() + BEAT_SECONDS
                 if leaving:
                     return
@@ -237,16 +238,16 @@ class Cluster:
                 self._wake.wait(POLL_SECONDS)
                 self._wake.clear()
 
-    def run_own_ranks(
+    def run_local_ranks(
         self,
-        here: Launcher,
+        launcher: Launcher,
         trial: TrialSpec,
         order: int,
         time_limit_seconds: float,
         stop: Callable[[], bool],
     ) -> NodeState:
         """The state after this node's ranks of the trial have ended; raises what `stop` raises."""
-        me, sizes = self.me.number, trial.replicas_by_node
+        number, sizes = self.this_node.number, trial.replicas_by_node
         variables = {STORE_PREFIX: f"{self.launch} {order}"}
         towards = self.placement.address
         if interface := os.environ.get(GLOO_INTERFACE) or interface_towards(towards):
@@ -254,19 +255,20 @@ class Cluster:
             variables |= {name: os.environ.get(name) or value for name, value in usual.items()}
         first = replace(
             self.placement,
-            rank=sum(sizes[:me]),
+            rank=sum(sizes[:number]),
             world_size=trial.process_count,
-            local_size=sizes[me],
+            local_size=sizes[number],
             has_store=True,
         )
+        work = launcher.rank_work(trial)
         try:
-            with scratch_folder(here.logs, plain_label(trial)) as scratch:
-                ranks = run_node_ranks(
-                    here.work(trial), first, variables, scratch, time_limit_seconds, stop=stop
+            with scratch_folder(launcher.logs, plain_label(trial)) as scratch:
+                measurements = run_node_ranks(
+                    work, first, variables, scratch, time_limit_seconds, stop=stop
                 )
         except RanksFailed as failed:
             return NodeState(done=order, failures=failed.failures)
-        return NodeState(done=order, ranks=tuple(ranks))
+        return NodeState(done=order, measurements=tuple(measurements))
 
 
 class ClusterLauncher(Launcher):
@@ -283,7 +285,7 @@ class ClusterLauncher(Launcher):
         prepared: Path | None = None,
     ) -> None:
         """All nodes have the same `plan`."""
-        super().__init__(cluster.me.machine, logs, prepared)
+        super().__init__(cluster.this_node.machine, logs, prepared)
         self._cluster = cluster
         self._plan = plan
 
@@ -308,36 +310,38 @@ class ClusterLauncher(Launcher):
         if trial.node_count == 1:
             return super().run(trial, time_limit_seconds)
         cluster, nodes = self._cluster, self._cluster.nodes[: trial.node_count]
+        # An order names a trial of the plan, so `trial` must be one of it. Over several nodes no
+        # trial fills a window, whose repetitions get the number of steps that the first chose.
         order = cluster.order(self._plan.index(trial))
         ended: dict[int, NodeState] = {}
 
         def some_failed() -> bool:
             """Look for results of other nodes; the first failure stops all ranks."""
             states = {node.number: cluster.state(node.number) for node in nodes[1:]}
-            ended.update({n: one for n, one in states.items() if one.done == order})
-            return any(not one.ranks for one in ended.values())
+            ended.update({n: state for n, state in states.items() if state.done == order})
+            return any(not state.measurements for state in ended.values())
 
         def all_ended() -> bool:
             if some_failed():
                 cluster.set_state(trial=None)
             return len(ended) == len(nodes)
 
-        ended[0] = cluster.run_own_ranks(self, trial, order, time_limit_seconds, some_failed)
+        ended[0] = cluster.run_local_ranks(self, trial, order, time_limit_seconds, some_failed)
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
         if not wait_until(all_ended, STOP_SECONDS):
             raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
         states = [ended[node.number] for node in nodes]
-        if all(one.ranks for one in states):
-            return outcome_of_ranks(trial, [rank for one in states for rank in one.ranks])
+        if all(state.measurements for state in states):
+            return outcome_of_ranks(trial, [rank for node in states for rank in node.measurements])
         return outcome_of_failures(
-            [failure for one in states for failure in one.failures],
+            [failure for state in states for failure in state.failures],
             time_limit_seconds,
             name=lambda rank: f"rank {rank} on {nodes[trial.node_of_replica[rank]].name}",
         )
 
 
 def follow_orders(
-    cluster: Cluster, here: Launcher, plan: Sequence[TrialSpec], time_limit_seconds: float
+    cluster: Cluster, launcher: Launcher, plan: Sequence[TrialSpec], time_limit_seconds: float
 ) -> None:
     """Run this node's ranks of all trials of the plan that node 0 orders, until it has no more.
 
@@ -352,16 +356,17 @@ def follow_orders(
     while wait_until(is_new_or_over) and (ordered := cluster.state(0)).end is None:
         last, ended = ordered.order, NodeState()
         trial = None if ordered.trial is None else plan[ordered.trial]
-        if trial is not None and trial.node_count > cluster.me.number:  # it has not failed already
-            cluster.set_state(ranks=(), failures=())  # so that the state is small meanwhile
+        # None if the ordered trial has failed already.
+        if trial is not None and trial.node_count > cluster.this_node.number:
+            cluster.set_state(measurements=(), failures=())  # so that the state is small meanwhile
 
             def is_over(ordered: NodeState = ordered) -> bool:
                 """Whether node 0 has stopped the trial, or has gone on without it."""
                 return cluster.state(0) != ordered
 
-            ended = cluster.run_own_ranks(here, trial, last, time_limit_seconds, is_over)
+            ended = cluster.run_local_ranks(launcher, trial, last, time_limit_seconds, is_over)
             if ended.failures:
                 label = plain_label(trial)
-                say(f"{label} failed; what the ranks here have written is in {here.logs}")
-        cluster.set_state(done=last, ranks=ended.ranks, failures=ended.failures)
+                say(f"{label} failed; what the ranks here have written is in {launcher.logs}")
+        cluster.set_state(done=last, measurements=ended.measurements, failures=ended.failures)
     say(f"{cluster.nodes[0].name} has no more to run")

@@ -65,9 +65,9 @@ def end_fork_server() -> None:
     with suppress(psutil.NoSuchProcess, ChildProcessError):
         server = psutil.Process(pid)
         server.suspend()  # it forks no more
-        for one in [*server.children(), server]:
+        for process in [*server.children(), server]:
             with suppress(psutil.NoSuchProcess):
-                one.kill()
+                process.kill()
         # Python sees that it has ended, and collects it, before it starts the next one.
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 

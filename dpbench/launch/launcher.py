@@ -45,7 +45,7 @@ class Launcher:
             return f"needs {configuration.node_count} nodes, and this one is alone: --nnodes"
         return self._machine.unusable_reason(configuration)
 
-    def work(self, trial: TrialSpec) -> Callable[[int], RankMeasurement]:
+    def rank_work(self, trial: TrialSpec) -> Callable[[int], RankMeasurement]:
         """The function that each rank of the trial on this node runs."""
         return partial(measure_trial, trial, self._prepared)
 
@@ -62,7 +62,7 @@ class Launcher:
                         measure_script, trial, scratch.absolute(), environ, deadline
                     )
                 else:
-                    work = self.work(trial)
+                    work = self.rank_work(trial)
                 ranks = run_ranks(
                     work,
                     trial.process_count,

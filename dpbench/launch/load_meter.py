@@ -28,20 +28,21 @@ def read_cores(server: int | None = None) -> CoreTimes | None:
     have ended, are dpbench's, as is that of this process.
     """
     try:
-        own = process_time()
+        of_dpbench = process_time()
         if server is not None:
-            own += sum(psutil.Process(server).cpu_times()[:4])  # the last two are of its children
+            # The last two are those of its children.
+            of_dpbench += sum(psutil.Process(server).cpu_times()[:4])
         times = psutil.cpu_times(percpu=True)
-        cores = [times[core] for core in core_numbers()]
+        cores = [times[number] for number in core_numbers()]
         # Time of guests is in that of their users already.
         busy = sum(
-            sum(one) - one.guest - one.guest_nice - one.idle - one.iowait - one.steal
-            for one in cores
+            sum(core) - core.guest - core.guest_nice - core.idle - core.iowait - core.steal
+            for core in cores
         )
-        stolen = sum(one.steal for one in cores)
+        stolen = sum(core.steal for core in cores)
     except (psutil.Error, AttributeError, IndexError):  # not Linux, or the server has ended
         return None
-    return CoreTimes(at=perf_counter(), others=busy - own, stolen=stolen)
+    return CoreTimes(at=perf_counter(), others=busy - of_dpbench, stolen=stolen)
 
 
 def host_load(start: CoreTimes | None, end: CoreTimes | None) -> HostLoad | None:

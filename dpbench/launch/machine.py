@@ -17,9 +17,9 @@ from dpbench.errors import UsageError
 from dpbench.launch.ranks import run_in_rank
 from dpbench.measure.nvml import open_gpus
 from dpbench.records.environment import Accelerator, usable_cores
-from dpbench.rendezvous.available_backends import missing_reason
+from dpbench.rendezvous.backends import missing_backends
 from dpbench.specs import ParallelSpec
-from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 PROBE_SECONDS = 60.0
 COMMON_ANCESTORS = {0: "board", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
@@ -128,11 +128,7 @@ def inspect_machine() -> Machine:
         gpus=gpus,
         cuda=torch.version.cuda,
         nccl=nccl,
-        missing_backends={
-            backend: reason
-            for backend in PROCESS_GROUP_BACKENDS
-            if (reason := missing_reason(backend, len(gpus)))
-        },
+        missing_backends=missing_backends(),
     )
 
 
@@ -162,17 +158,17 @@ def gpu_links(uuids: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         return ()
     nvml, handles = opened
 
-    def link(one: Any, other: Any) -> str:
-        if one is other:
+    def link(gpu: Any, other: Any) -> str:
+        if gpu is other:
             return "X"
-        status = nvml.nvmlDeviceGetP2PStatus(one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+        status = nvml.nvmlDeviceGetP2PStatus(gpu, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
         if status == nvml.NVML_P2P_STATUS_OK:
             return "NVLink"
-        ancestor = nvml.nvmlDeviceGetTopologyCommonAncestor(one, other)
+        ancestor = nvml.nvmlDeviceGetTopologyCommonAncestor(gpu, other)
         return COMMON_ANCESTORS.get(ancestor, f"NVML topology {ancestor}")
 
     try:
-        return tuple(tuple(link(one, other) for other in handles) for one in handles)
+        return tuple(tuple(link(gpu, other) for other in handles) for gpu in handles)
     except nvml.NVMLError:
         return ()
 
@@ -186,8 +182,8 @@ def nccl_version() -> str:
     try:
         library = ctypes.CDLL("libnccl.so.2", mode=os.RTLD_NOLOAD)
     except OSError:
-        found = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
-        return ".".join(map(str, found))
+        version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+        return ".".join(map(str, version))
     code = ctypes.c_int()
     library.ncclGetVersion(ctypes.byref(code))
     return f"{code.value // 10_000}.{code.value // 100 % 100}.{code.value % 100}"

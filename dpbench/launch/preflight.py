@@ -34,19 +34,19 @@ def preflight(arch: str, *, dataset: str | None, seed: int) -> TryOutResult:
             'of dpbench under `if __name__ == "__main__":`'
         )
     work = partial(try_out, arch, dataset=dataset, seed=seed)
-    theirs = architecture.is_user_code(arch) or is_function(dataset or "")
-    return run_user_code(f"architecture {arch!r}", work) if theirs and not is_rank() else work()
+    is_users = architecture.is_user_code(arch) or is_function(dataset or "")
+    return run_user_code(f"architecture {arch!r}", work) if is_users and not is_rank() else work()
 
 
-def run_user_code(what: str, work: Callable[[], T]) -> T:
+def run_user_code(subject: str, work: Callable[[], T]) -> T:
     """The result of `work`, which runs the user's code, from a rank of its own.
 
-    Raises UsageError: that of `work`, or one that begins with `what` if the code ends the rank.
+    Raises UsageError: that of `work`, or one that begins with `subject` if the code ends the rank.
     """
     try:
         result, message = run_in_rank(partial(_result_or_message, work), LIMIT_SECONDS)
     except RanksFailed as failed:
-        raise UsageError(f"{what}: trying it on the CPU failed: {failed.outcome.reason}") from None
+        raise UsageError(f"{subject}: trying it on the CPU failed: {failed}") from None
     if message is not None:
         raise UsageError(message)
     return cast(T, result)

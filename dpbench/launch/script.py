@@ -50,11 +50,11 @@ def measure_script(
         stack=str(stack_path(scratch, rank)),
         deadline=deadline,
     )
-    told = json_bytes(encode(task)).decode()
-    python = [sys.executable, "-u", inside.__file__, told, *trial.script_command]
+    task_json = json_bytes(encode(task)).decode()
+    python = [sys.executable, "-u", inside.__file__, task_json, *trial.script_command]
     process = subprocess.Popen(
         tied_to_this_process(python),
-        env=variables(trial, rank, environ, task.port),
+        env=script_environment(trial, rank, environ, task.port),
         stdin=subprocess.DEVNULL,
     )
     code = process.wait()
@@ -71,11 +71,11 @@ def measure_script(
             os.kill(os.getpid(), -code)  # so that the launcher sees how the script ended
         words = f"the script ended its process with status {code}"
         raise ScriptFailed(words + _last_line(scratch, rank))
-    found = json.loads(result.read_text())
-    if failure := found.get("failure"):
+    report = json.loads(result.read_text())
+    if failure := report.get("failure"):
         words = failure["text"] + _last_line(scratch, rank) * failure["has_written"]
         raise ScriptFailed(words, raised=failure["kind"])
-    return decode(RankMeasurement, found["measurement"])
+    return decode(RankMeasurement, report["measurement"])
 
 
 def _last_line(scratch: Path, rank: int) -> str:
@@ -86,7 +86,9 @@ def _last_line(scratch: Path, rank: int) -> str:
     return f": {lines[-1]}" if lines else ""
 
 
-def variables(trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int) -> dict[str, str]:
+def script_environment(
+    trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int
+) -> dict[str, str]:
     """The environment of the script as `rank`, as torchrun would set it.
 
     A rank without communication is alone in its world, and sees its own GPU only. `port` is the one
@@ -94,7 +96,7 @@ def variables(trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int
     """
     together = IMPLEMENTATIONS[trial.implementation].communicates
     number, size = (rank, trial.group_size) if together else (0, 1)
-    own = Placement(
+    placement = Placement(
         rank=number,
         world_size=size,
         local_rank=number,
@@ -103,14 +105,14 @@ def variables(trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int
         port=port if together else 0,  # alone, it holds its own store, at a free port
         has_store=together,
     )
-    found = {
+    environment = {
         **environ,
-        **own.variables,
+        **placement.variables,
         **WORKER_VARIABLES,
         "OMP_NUM_THREADS": str(trial.threads_per_replica),
         "DPBENCH": "1",
     }
-    found.setdefault(GLOO_INTERFACE, "lo")
+    environment.setdefault(GLOO_INTERFACE, "lo")
     devices: Sequence[str] = trial.devices
     if not together:
         devices = devices[rank : rank + 1]
@@ -119,5 +121,5 @@ def variables(trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int
         ids = [device.partition(":")[2] for device in devices]
         if visible:
             ids = [visible.split(",")[int(number)] for number in ids]
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(ids))
-    return found
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(ids))
+    return environment

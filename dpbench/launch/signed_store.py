@@ -80,11 +80,10 @@ class SignedStore:
 
         def all_are_here() -> bool:
             nonlocal names
-            missing = self._missing(nonce, description)
-            found = " and ".join(f"{self._kind} {n}{why}" for n, why in missing.items())
-            if found and found != names:
-                on_wait(found)
-            names = found
+            missing, before = self._missing(nonce, description), names
+            names = " and ".join(f"{self._kind} {n}{why}" for n, why in missing.items())
+            if names not in ("", before):
+                on_wait(names)
             return not missing
 
         if not wait_until(all_are_here, seconds):

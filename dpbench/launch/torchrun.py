@@ -108,7 +108,7 @@ def read_arguments(arguments: Sequence[str], *, about: str = "") -> Namespace:
         chosen.tee = "2"  # keeps stderr too, whose last lines are shown again
     if hasattr(chosen, "signals_to_handle"):  # torch 2.9
         names = map(str.strip, chosen.signals_to_handle.split(","))
-        ignored = {one.name for one in signal.Signals if signal.getsignal(one) is signal.SIG_IGN}
+        ignored = {each.name for each in signal.Signals if signal.getsignal(each) is signal.SIG_IGN}
         chosen.signals_to_handle = ",".join(name for name in names if name not in ignored)
     words = " ".join(chosen.training_script_args).replace("=", " ")
     wants_nccl = re.search(r"--(dist[-_])?backend nccl", words)
@@ -130,15 +130,15 @@ def _endpoint(chosen: Namespace) -> tuple[str, int]:
     if chosen.standalone:
         return LOOPBACK, 0
     if chosen.rdzv_endpoint:
-        option, found = "--rdzv-endpoint", parse_endpoint(chosen.rdzv_endpoint)
+        option, endpoint = "--rdzv-endpoint", parse_endpoint(chosen.rdzv_endpoint)
     elif chosen.master_port is None:
         return chosen.master_addr, 0 if is_one_node(chosen) else USUAL_PORT
     else:
-        option, found = "--master-port", (chosen.master_addr, chosen.master_port)
-    if found is None or not 1 <= found[1] <= LARGEST_PORT:
+        option, endpoint = "--master-port", (chosen.master_addr, chosen.master_port)
+    if endpoint is None or not 1 <= endpoint[1] <= LARGEST_PORT:
         value = chosen.rdzv_endpoint or chosen.master_port
         refuse(f"got {option}={value}, expected a port from 1 to {LARGEST_PORT}")
-    return found
+    return endpoint
 
 
 def meeting_place(chosen: Namespace) -> str | None:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from dpbench.measure.device import current_cuda_device
 from dpbench.parallel.groups import decoded, encoded, gather_values
 from dpbench.rendezvous.barrier import on_first_rank
-from dpbench.rendezvous.process_group import group_class, process_group
+from dpbench.rendezvous.process_group import Membership, process_group
 from dpbench.specs.traits import BACKENDS
 
 T = TypeVar("T")
@@ -28,23 +28,24 @@ COLLECTIVE_TIMEOUT = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class RankGroup:
-    """The processes of one run; `control` is a CPU group beside the one that is measured.
+    """The processes of one run; without arguments, one that is alone.
 
     Its methods are collectives: every rank calls them, in the same order. They exchange
     tensors on the CPU, so none of them touches a GPU.
     """
 
-    size: int
-    control: dist.ProcessGroup | None
-    comm_init_seconds: float | None = None
-    """Seconds to make the group and run its first collective, once all ranks have come; None
-    without a group."""
-    group_class: str | None = None
-    """See RankMeasurement."""
+    control: dist.ProcessGroup | None = None
+    """CPU group of all processes, beside the one that is measured."""
+    membership: Membership | None = None
+    """Place in the group that is measured."""
 
     @property
     def rank(self) -> int:
         return 0 if self.control is None else dist.get_rank(self.control)
+
+    @property
+    def size(self) -> int:
+        return 1 if self.control is None else dist.get_world_size(self.control)
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
@@ -79,8 +80,8 @@ class RankGroup:
         dist.broadcast(length, group=self.control, group_src=0)
         data = torch.frombuffer(bytearray(message or int(length)), dtype=torch.uint8)
         dist.broadcast(data, group=self.control, group_src=0)
-        found: T = decoded(bytes(data.numpy()))
-        return found
+        received: T = decoded(bytes(data.numpy()))
+        return received
 
 
 @contextmanager
@@ -97,20 +98,15 @@ def rank_group(
     NCCL log more on stderr. Raises the errors of `process_group`. For NCCL the current CUDA device
     is this rank's.
     """
-    measured = BACKENDS[backend].process_group
-    if size == 1 and not measured:
-        yield RankGroup(size=1, control=None)
+    has_group = BACKENDS[backend].process_group
+    if size == 1 and not has_group:
+        yield RankGroup()
         return
-    carrier = backend if measured else "gloo"
+    carrier = backend if has_group else "gloo"
     device = current_cuda_device() if BACKENDS[carrier].cuda_only else "cpu"
-    with process_group(carrier, timeout=timeout, device=device, debug=debug) as joined:
+    with process_group(carrier, timeout=timeout, device=device, debug=debug) as membership:
         if carrier == "gloo":
             control = dist.group.WORLD
         else:
             control = dist.new_group(backend="gloo", timeout=timeout)
-        yield RankGroup(
-            size=size,
-            control=control,
-            comm_init_seconds=joined.comm_init_seconds,
-            group_class=group_class(joined.device),
-        )
+        yield RankGroup(control, membership)

@@ -171,6 +171,7 @@ class _Run:
         assert peaks is not None  # a window has a segment
         host, allocated, reserved = peaks
         self.model.sync_parameters()
+        membership = self.ranks.membership
         return RankMeasurement(
             rank=self.rank,
             pid=os.getpid(),
@@ -183,8 +184,8 @@ class _Run:
             peak_reserved_memory_bytes=reserved,
             reduced_bytes_per_step=reduced_bytes,
             collectives_per_step=collectives,
-            comm_init_seconds=self.ranks.comm_init_seconds,
-            group_class=self.ranks.group_class,
+            comm_init_seconds=membership.comm_init_seconds if membership else None,
+            group_class=membership.group_class if membership else None,
             warmup_steps=warmup_steps,
             timed_steps=steps,
             sample_checksum=tensors_sha256(("", indices) for step in taken for indices in step),

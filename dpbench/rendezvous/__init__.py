@@ -3,9 +3,9 @@
     process_group         the default group of a launch, which is left whatever happens
     barrier               wait for all ranks, and name the ones that do not come
     on_first_rank         one rank works alone while the others wait for it
-    Placement             the place of a process in its launch; torchrun's variables
-    local_device          which GPU of its node a process takes
-    available_backends    which backends can be used here, and why not
+    placement             the place of a process in its launch, and which GPU it takes
+    missing_backends      which backends cannot be used here, and why
+    all_reduce            with averages on every backend
 
 It builds on `dpbench.parallel` and on torch.distributed's stores, and knows nothing of benchmarks.
 """

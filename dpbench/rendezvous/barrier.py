@@ -43,34 +43,34 @@ def wait_for_ranks(store: Store, rank: int, size: int, label: str, timeout: time
     # Barriers are numbered by a counter of each rank in the store, so that no state is kept here.
     number = store.add(f"barriers of {rank}", 1)
     labels = [f"barrier {number}, rank {each}" for each in range(size)]
-    outcome = f"barrier {number}, outcome"
+    result_key = f"barrier {number}, result"
     store.set(labels[rank], label)
     missing = [*range(size)]
 
     def is_decided() -> object:
         missing[:] = [each for each in missing if not store.check([labels[each]])]
-        return not missing or store.check([outcome])
+        return not missing or store.check([result_key])
 
     seconds = timeout.total_seconds()
     wait_until(is_decided, seconds)
     if missing:
-        found = f"{label!r}: {name_ranks(missing)} did not come within {seconds:g} s"
+        result = f"{label!r}: {name_ranks(missing)} did not come within {seconds:g} s"
     else:
-        given = [store.get(key).decode() for key in labels]
-        others = [each for each in range(size) if given[each] != given[0]]
-        found = PASSED
+        reached = [store.get(key).decode() for key in labels]
+        others = [each for each in range(size) if reached[each] != reached[0]]
+        result = PASSED
         if others:
-            at = given[others[0]]
-            found = f"rank 0 is at {given[0]!r}, but {name_ranks(others)} at {at!r}"
-    store.compare_set(outcome, "", found)  # the first one counts
-    found = store.get(outcome).decode()
-    if found != PASSED:
+            elsewhere = reached[others[0]]
+            result = f"rank 0 is at {reached[0]!r}, but {name_ranks(others)} at {elsewhere!r}"
+    store.compare_set(result_key, "", result)  # the first one counts
+    result = store.get(result_key).decode()
+    if result != PASSED:
         time.sleep(LINGER_SECONDS)
-        raise RuntimeError(found)
+        raise RuntimeError(result)
     # All ranks have left the previous barrier, as all came to this one.
     store.delete_key(f"barrier {number - 1}, rank {rank}")
     if rank == 0:
-        store.delete_key(f"barrier {number - 1}, outcome")
+        store.delete_key(f"barrier {number - 1}, result")
 
 
 def wait_until(is_over: Callable[[], object], seconds: float = math.inf) -> bool:

@@ -83,6 +83,30 @@ class Placement:
         }
 
 
+def local_gpu_index(rank: int, world_size: int, environ: Mapping[str, str]) -> int:
+    """The index of the GPU for this process, among those that it sees.
+
+    It is LOCAL_RANK, else rank % LOCAL_WORLD_SIZE, else rank % world_size, as in torch's launcher
+    and torch-ddp. A process that sees only one GPU through CUDA_VISIBLE_DEVICES, as when each
+    process was started by hand for its own GPU, takes that one: index 0.
+
+    Args:
+        rank: the process's rank among all.
+        world_size: number of all processes.
+        environ: the environment variables, e.g. os.environ.
+
+    Raises:
+        ValueError: a variable is set to something else than the integer it must be, or rank and
+            world_size do not fit each other.
+    """
+    if not 0 <= rank < world_size:
+        raise ValueError(f"got rank={rank} and world_size={world_size}, expected 0 <= rank < size")
+    local_size = integer(environ, "LOCAL_WORLD_SIZE", 1, world_size, default=world_size)
+    local_rank = integer(environ, "LOCAL_RANK", 0, local_size - 1, default=rank % local_size)
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
+    return 0 if visible and "," not in visible else local_rank
+
+
 def endpoint_text(host: str, port: int) -> str:
     """The endpoint as people write it: "host0:29503", "[::1]:29503"."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

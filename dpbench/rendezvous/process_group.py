@@ -20,11 +20,11 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from dpbench.parallel.devices import DeviceLike, parse_device
-from dpbench.rendezvous.available_backends import available_backends, local_device
+from dpbench.rendezvous.backends import missing_backends
 from dpbench.rendezvous.barrier import DEFAULT_TIMEOUT, check_timeout, wait_for_ranks
-from dpbench.rendezvous.placement import Placement
+from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.rendezvous.store import open_store
-from dpbench.specs.traits import BACKENDS
+from dpbench.specs.traits import BACKENDS, PROCESS_GROUP_BACKENDS
 from dpbench.temporary import temporary_variables
 
 DEBUG_VARIABLES = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "NCCL_DEBUG": "INFO"}
@@ -42,6 +42,11 @@ class Membership:
     comm_init_seconds: float
     """Seconds from the arrival of the last rank until the group was made and its first collective
     had passed: the start-up cost of a communicator, which no timed window includes."""
+
+    @property
+    def group_class(self) -> str:
+        """See `default_group_class`."""
+        return default_group_class(self.device)
 
 
 @contextmanager
@@ -67,7 +72,7 @@ def process_group(
     if the block raises, and the process has to end.
 
     Args:
-        backend: a name in `available_backends()`; None means gloo on the CPU, and nccl on CUDA.
+        backend: gloo, shm, nccl, nccl-legacy or nccl2; None means gloo on the CPU, nccl on CUDA.
         init_method: where the ranks meet instead, as for torch: "tcp://HOST:PORT", at which rank 0
             listens, or "file:///PATH", a file that is not there yet. "env://" is the same as None.
         store: one of torch's in which they meet, instead of an `init_method`.
@@ -77,7 +82,7 @@ def process_group(
             first collective. If False, a missing rank shows only as a timeout of torch's.
         device: where this rank computes (torch's `device_id`); None means CUDA if there is any or
             NCCL is asked for, else the CPU. "cuda" without an index means the GPU of
-            `local_device`.
+            `local_gpu_index`.
         debug: let torch.distributed and NCCL log more to stderr while the block runs.
 
     Raises:
@@ -89,43 +94,43 @@ def process_group(
     check_timeout("process_group", timeout)
     if dist.is_initialized():
         raise RuntimeError("process_group: there is a process group already; leave it first")
-    given = {"RANK": rank, "WORLD_SIZE": world_size}
-    environ = {**os.environ, **{name: str(n) for name, n in given.items() if n is not None}}
+    arguments = {"RANK": rank, "WORLD_SIZE": world_size}
+    environ = {**os.environ, **{name: str(n) for name, n in arguments.items() if n is not None}}
     placement = Placement.read(environ)
-    name, on = _backend_and_device(backend, device, placement)
+    backend, device = _backend_and_device(backend, device, placement)
     rank, world_size = placement.rank, placement.world_size
-    with _logging_more() if debug else nullcontext(), _left_at_end(name):
+    with _logging_more() if debug else nullcontext(), _left_at_end(backend):
         try:
             shared = _find_store(store, init_method, placement, environ, timeout)
             shared = PrefixStore("process_group", shared)
             number = shared.add(f"groups of {rank}", 1)
             if wait_for_workers:
-                label = f"{name}, {world_size} ranks"
+                label = f"{backend}, {world_size} ranks"
                 wait_for_ranks(shared, rank, world_size, label, timeout)
         except RuntimeError as error:
             this = f"this is rank {rank} of {world_size}"
             raise RuntimeError(f"process_group: {error} ({this})") from error.__cause__
         started = perf_counter()
-        if on.type == "cuda":
-            torch.cuda.set_device(on)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
         dist.init_process_group(
-            name,
+            backend,
             store=PrefixStore(f"group {number}", shared),
             rank=rank,
             world_size=world_size,
             timeout=timeout,
             # NCCL connects now, and to this device: by itself it may take that of another rank.
-            device_id=on if BACKENDS[name].cuda_only else None,
+            device_id=device if BACKENDS[backend].cuda_only else None,
         )
         if wait_for_workers:  # a first collective opens channels and connections
-            dist.all_reduce(torch.zeros(1, device=on))
-            if on.type == "cuda":
-                torch.cuda.synchronize(on)
+            dist.all_reduce(torch.zeros(1, device=device))
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
         seconds = perf_counter() - started
-        yield Membership(rank, world_size, name, on, comm_init_seconds=seconds)
+        yield Membership(rank, world_size, backend, device, comm_init_seconds=seconds)
 
 
-def group_class(device: torch.device) -> str:
+def default_group_class(device: torch.device) -> str:
     """Name of torch's class behind the default group: "ProcessGroupGloo".
 
     Before torch 2.14 there is no public way to it, and a name of a backend has one class.
@@ -144,20 +149,18 @@ def _backend_and_device(
 ) -> tuple[str, torch.device]:
     """The ones that `process_group` uses; raises ValueError, and RuntimeError for a backend that
     cannot be used here."""
-    known = available_backends()
-    if backend is not None and backend not in known:
-        raise ValueError(
-            f"process_group: got backend={backend!r}, expected one of {', '.join(known)}"
-        )
+    if backend is not None and backend not in PROCESS_GROUP_BACKENDS:
+        expected = ", ".join(PROCESS_GROUP_BACKENDS)
+        raise ValueError(f"process_group: got backend={backend!r}, expected one of {expected}")
     cuda_only = backend is not None and BACKENDS[backend].cuda_only
     if device is None:
         wants_cuda = cuda_only or (backend is None and torch.cuda.is_available())
         device = "cuda" if wants_cuda else "cpu"
     if str(device) == "cuda":
-        device = local_device(placement.rank, placement.world_size, os.environ)
+        device = local_gpu_index(placement.rank, placement.world_size, os.environ)
     chosen = parse_device(device)
     name = backend or ("gloo" if chosen.type == "cpu" else "nccl")
-    if reason := known[name].reason:
+    if reason := missing_backends().get(name):
         raise RuntimeError(f"process_group: backend {name!r} cannot be used here: {reason}")
     if cuda_only and chosen.type != "cuda":
         raise ValueError(f"process_group: {name} reduces CUDA tensors only, got device={chosen}")
@@ -201,8 +204,8 @@ def _find_store(
     rank, size = placement.rank, placement.world_size
     if init_method.startswith(("tcp://", "file://")):
         with suppress(ValueError):  # an incomplete address
-            found: Store = next(rendezvous(init_method, rank, size, timeout=timeout))[0]
-            return found
+            store, *_ = next(rendezvous(init_method, rank, size, timeout=timeout))
+            return store
     raise ValueError(
         f"process_group: got init_method={init_method!r}, expected 'env://', 'tcp://HOST:PORT' "
         "or 'file:///PATH'"

@@ -40,7 +40,6 @@ OTHERS = {
     "TrainingResult": "* model params loss_history norm_history indices elapsed_seconds",
     "all_reduce": "tensor op group",
     "analyze_scaling": "baseline values kind * baseline_group_size",
-    "available_backends": "",
     "barrier": "label * timeout process_group",
     "broadcast": "tensor src group",
     "check": "arch * progress",
@@ -54,7 +53,8 @@ OTHERS = {
     "get_world_size": "group",
     "is_initialized": "",
     "load": "path",
-    "local_device": "rank world_size environ",
+    "local_gpu_index": "rank world_size environ",
+    "missing_backends": "",
     "process_group": "backend * init_method store rank world_size timeout wait_for_workers device"
     " debug",
     "scale_lr": "base ratio rule",

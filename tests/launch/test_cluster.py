@@ -46,7 +46,7 @@ class Sleeping(Launcher):
     def __init__(self, logs: Path) -> None:
         self.logs = logs
 
-    def work(self, trial: TrialSpec) -> Callable[[int], Any]:
+    def rank_work(self, trial: TrialSpec) -> Callable[[int], Any]:
         return sleeps
 
 
@@ -90,7 +90,7 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
         lead.leave("")
         following.result()
         leaving.result()
-    assert (state.ranks, state.failures) == ((), ())
+    assert (state.measurements, state.failures) == ((), ())
 
 
 def test_nodes_with_other_options_both_say_which_differ() -> None:

@@ -15,7 +15,7 @@ from dpbench.analysis.diagnosis.causes import script_causes
 from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
-from dpbench.launch.script import variables
+from dpbench.launch.script import script_environment
 from dpbench.measure.script.watching import replaced_arguments
 from dpbench.records.trial import HostLoad, Outcome, RankMeasurement, Status
 from tests.analysis.builders import record
@@ -162,7 +162,7 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
     together, copies = trial_of(), trial_of(implementation="independent")
     environ = {"HOME": "/root", "CUDA_VISIBLE_DEVICES": "4,6"}
     assert (
-        variables(together, 1, environ, 4321).items()
+        script_environment(together, 1, environ, 4321).items()
         >= {
             "RANK": "1",
             "LOCAL_RANK": "1",
@@ -174,13 +174,13 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
             "HOME": "/root",
         }.items()
     )
-    alone = variables(copies, 1, environ, 4321)
+    alone = script_environment(copies, 1, environ, 4321)
     assert [alone[name] for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")] == ["0", "1", "0"]
     assert "TORCHELASTIC_USE_AGENT_STORE" not in alone
     assert alone["CUDA_VISIBLE_DEVICES"] == "4,6"
     gpus = ("cuda:0", "cuda:1")
     seen = [
-        variables(replace(trial, devices=gpus), 1, environ, 4321)["CUDA_VISIBLE_DEVICES"]
+        script_environment(replace(trial, devices=gpus), 1, environ, 4321)["CUDA_VISIBLE_DEVICES"]
         for trial in (together, copies)
     ]
     assert seen == ["4,6", "6"]

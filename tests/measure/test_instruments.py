@@ -21,7 +21,7 @@ from dpbench.records.trial import GradientTrace
 from tests.launch.faulty import Healthy
 
 CPU = torch.device("cpu")
-ALONE = RankGroup(size=1, control=None)
+ALONE = RankGroup()
 
 
 class Clock:

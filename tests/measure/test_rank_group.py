@@ -42,6 +42,6 @@ def test_every_rank_gets_what_all_have() -> None:
 
 def test_one_process_gets_its_own() -> None:
     with rank_group("threads", 1) as ranks:
-        assert ranks == RankGroup(size=1, control=None)
+        assert ranks == RankGroup()
         assert ranks.gather([1, 2]) == [[1, 2]]
         assert ranks.on_first(lambda: 3) == 3

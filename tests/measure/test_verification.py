@@ -25,7 +25,7 @@ from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
 
-ALONE = RankGroup(size=1, control=None)
+ALONE = RankGroup()
 SAMPLES = Dataset(
     inputs=torch.randn(32, 4, generator=torch.Generator().manual_seed(0)),
     targets=torch.randn(32, 2, generator=torch.Generator().manual_seed(1)),
@@ -218,7 +218,7 @@ def test_parameters_that_are_never_averaged_are_found(monkeypatch: pytest.Monkey
 
 
 def test_all_ranks_decide_together() -> None:
-    proof = verify(dp(2), Healthy(), SAMPLES, 0, PeersAreWrong(size=2, control=None))
+    proof = verify(dp(2), Healthy(), SAMPLES, 0, PeersAreWrong())
     assert not proof.passed
     assert proof.max_relative_error < 1e-14  # its own: that of the others is in their reports
 

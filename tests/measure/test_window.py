@@ -18,7 +18,7 @@ from tests.fake_nvml import put_nvml
 from tests.recording_cuda import GPU, RecordingCuda
 
 CPU = torch.device("cpu")
-ALONE = RankGroup(size=1, control=None)
+ALONE = RankGroup()
 
 
 def no_step(number: int) -> None:

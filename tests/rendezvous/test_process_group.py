@@ -20,9 +20,8 @@ import torch.distributed as dist
 
 from dpbench.launch.ranks import run_ranks
 from dpbench.rendezvous import process_group as process_groups
-from dpbench.rendezvous.available_backends import Availability
 from dpbench.rendezvous.placement import LOOPBACK, Placement
-from dpbench.rendezvous.process_group import group_class, process_group
+from dpbench.rendezvous.process_group import process_group
 from dpbench.rendezvous.store import STORE_FILE, STORE_PREFIX, open_store, serve_store
 from tests.ports import free_port, listening
 
@@ -91,7 +90,7 @@ def the_first_collective_has_passed_when_the_block_begins(_: int) -> None:
                 assert reducing.call_count == expected
                 assert sum_of_ranks() == 3.0
                 assert not waits or ranks.comm_init_seconds > 0
-                classes.append(group_class(ranks.device))
+                classes.append(ranks.group_class)
     assert classes == ["ProcessGroupGloo"] * 2 + ["ShmProcessGroup"] * 2
 
 
@@ -232,7 +231,7 @@ def test_nccl_knows_its_device_and_is_aborted_after_an_error(
         lambda name, **o: noted(made, f"init {name} on {o['device_id']}"),
     )
     monkeypatch.setattr(dist, "destroy_process_group", lambda: noted(None, "destroy"))
-    monkeypatch.setattr(process_groups, "available_backends", lambda: {backend: Availability(None)})
+    monkeypatch.setattr(process_groups, "missing_backends", dict)
     monkeypatch.setattr(process_groups, "parse_device", torch.device)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setenv("LOCAL_RANK", "1")

@@ -91,12 +91,12 @@ def checkpoint(step: int = 7, **changes: Any) -> Checkpoint:
     return replace(made, **changes)
 
 
-ALONE = RankGroup(size=1, control=None)
+ALONE = RankGroup()
 
 
 def ranks_here() -> RankGroup:
     """The default group, of gloo, as `rank_group` would give it."""
-    return RankGroup(size=dist.get_world_size(), control=dist.group.WORLD)
+    return RankGroup(dist.group.WORLD)
 
 
 class Plain:

@@ -122,7 +122,7 @@ class Slow(MeanOutput):
 
 def rank_0_may_take_longer_than_a_collective(rank: int) -> None:
     impatient = dist.new_group(timeout=timedelta(seconds=GROUP_TIMEOUT_SECONDS))
-    ranks = RankGroup(size=2, control=impatient)
+    ranks = RankGroup(impatient)
     found = score(Slow().build_model(), Slow(), samples(3), ranks=ranks, how="rank0")
     assert found.total == 3
     dist.all_reduce(torch.ones(1), group=impatient)  # it still works

@@ -13,7 +13,7 @@ from dpbench.measure.script.clock import Mode, ScriptSegment, StepClock
 from dpbench.measure.script.watching import ScriptWatcher
 from dpbench.measure.window import joined
 from dpbench.records.trial import RankMeasurement, ScriptFacts
-from dpbench.rendezvous.process_group import group_class
+from dpbench.rendezvous.process_group import default_group_class
 
 
 def measurement(
@@ -46,7 +46,7 @@ def measurement(
         peak_host_memory_bytes=peak_host_memory_bytes(),
         peak_device_memory_bytes=device_bytes,
         peak_reserved_memory_bytes=reserved_bytes,
-        group_class=group_class(clock.device) if dist.is_initialized() else None,
+        group_class=default_group_class(clock.device) if dist.is_initialized() else None,
         item="samples" if clock.counts_samples else "steps",
         warmup_steps=clock.trial.warmup_steps,
         timed_steps=len(timed.step_seconds),

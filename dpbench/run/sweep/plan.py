@@ -56,7 +56,7 @@ class SweepPlan:
     @property
     def here(self) -> Node:
         """The node of this process."""
-        return self.cluster.me if self.cluster else self.nodes[0]
+        return self.cluster.this_node if self.cluster else self.nodes[0]
 
     @property
     def to_finish(self) -> str | None:

@@ -26,8 +26,8 @@ from dpbench.launch.signed_store import JOIN_SECONDS, SignedStore, given_token
 from dpbench.messages import option_words, said_to
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import capture, usable_cores
-from dpbench.rendezvous.available_backends import available_backends, local_device
-from dpbench.rendezvous.placement import Placement
+from dpbench.rendezvous.backends import missing_backends
+from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.rendezvous.store import open_store
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
@@ -128,7 +128,7 @@ def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
 def _describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDescription:
     """Report of this rank on itself: its GPU by LOCAL_RANK, if there is any."""
     try:
-        index = local_device(placement.rank, placement.world_size, environ)
+        index = local_gpu_index(placement.rank, placement.world_size, environ)
     except ValueError as error:
         raise UsageError(str(error)) from None
     gpus = torch.cuda.device_count()
@@ -232,8 +232,7 @@ def spec_of_world(
         oversubscribe=options.oversubscribe,
     )
     spec = build_spec(options, [one.device for one in ranks], threads, output.note)
-    known = available_backends()
-    reason = known[spec.backend].reason if spec.backend in known else None
+    reason = missing_backends().get(spec.backend)
     if spec.backend == "shm" and len(counts) > 1:
         reason = f"it is for the ranks of one host, and these are on {len(counts)}"
     if reason:

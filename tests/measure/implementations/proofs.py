@@ -36,7 +36,7 @@ def samples(architecture: Rows) -> Dataset:
 def ranks_of(backend: str) -> RankGroup:
     """A collective."""
     control = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
-    return RankGroup(size=WORLD, control=control)
+    return RankGroup(control)
 
 
 def proof(

@@ -22,7 +22,7 @@ from torch.distributed import _functional_collectives as functional
 from torch.futures import Future
 
 from dpbench.parallel.shm import ShmProcessGroup, allocate_group_zeros, memory, process_group
-from dpbench.rendezvous.available_backends import missing_reason
+from dpbench.rendezvous.backends import missing_reason
 from tests.parallel.ranks import World, finish
 from tests.waiting import wait_until
 

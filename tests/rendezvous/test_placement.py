@@ -1,56 +1,12 @@
-"""Which backends and which GPU a rank can use, with the reason where not."""
+"""The place of a process in its launch, from torchrun's variables, and the GPU that it takes."""
 
 from __future__ import annotations
 
 import pytest
-import torch
-import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dpbench
-from dpbench.rendezvous.available_backends import local_device, missing_reason
-from dpbench.rendezvous.placement import Placement
-from dpbench.specs.traits import BACKENDS
-
-
-def test_each_backend_is_usable_or_says_why_not() -> None:
-    found = dpbench.available_backends()
-    assert [*found] == ["gloo", "nccl", "shm", "nccl-legacy", "nccl2"]
-    assert found["gloo"].usable
-    if not torch.cuda.is_available():
-        assert not any(found[name].usable for name in ("nccl", "nccl-legacy", "nccl2"))
-
-
-@pytest.mark.parametrize(
-    ("function", "answer", "backend", "gpus", "reason"),
-    [
-        ("is_available", False, "shm", 2, "torch was built without torch.distributed"),
-        ("is_gloo_available", False, "gloo", 2, "torch was built without gloo"),
-        ("is_nccl_available", False, "nccl", 2, "torch was built without nccl"),
-        ("is_nccl_available", True, "nccl", 1, None),
-        (
-            *("is_nccl_available", True, "nccl", 0),
-            "nccl needs a CUDA device; this machine has none",
-        ),
-        (
-            *("is_nccl_available", True, "nccl3", 2),
-            f"torch {torch.__version__} has no backend nccl3",
-        ),
-    ],
-)
-def test_what_torch_was_built_without_and_nccl_without_a_gpu_cannot_be_used(
-    monkeypatch: pytest.MonkeyPatch,
-    function: str,
-    answer: bool,
-    backend: str,
-    gpus: int,
-    reason: str | None,
-) -> None:
-    monkeypatch.setattr(dist, function, lambda: answer)
-    monkeypatch.setitem(BACKENDS, "nccl3", BACKENDS["nccl"])
-    assert missing_reason(backend, gpus) == reason
-
+from dpbench.rendezvous.placement import Placement, local_gpu_index
 
 BOTH = {"RANK": "1", "WORLD_SIZE": "2"}
 
@@ -70,7 +26,7 @@ BOTH = {"RANK": "1", "WORLD_SIZE": "2"}
 def test_the_index_is_that_of_the_process_on_its_host(
     rank: int, world_size: int, environ: dict[str, str], index: int
 ) -> None:
-    assert local_device(rank, world_size, environ) == index
+    assert local_gpu_index(rank, world_size, environ) == index
 
 
 @pytest.mark.parametrize(
@@ -83,14 +39,14 @@ def test_the_index_is_that_of_the_process_on_its_host(
 )
 def test_a_bad_integer_is_an_error(environ: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        local_device(1, 4, environ)
+        local_gpu_index(1, 4, environ)
 
 
 @given(hosts=st.integers(1, 5), here=st.integers(1, 8))
 def test_ranks_of_a_host_share_no_gpu(hosts: int, here: int) -> None:
     size = hosts * here
-    for told in ({}, {"LOCAL_WORLD_SIZE": str(here)}):
-        first_host = [local_device(rank, size, told) for rank in range(here)]
+    for environ in ({}, {"LOCAL_WORLD_SIZE": str(here)}):
+        first_host = [local_gpu_index(rank, size, environ) for rank in range(here)]
         assert first_host == list(range(here))
 
 
