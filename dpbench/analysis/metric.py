@@ -88,7 +88,7 @@ class Metric:
     """Column header; empty if no table has it; "{Item}" is replaced by the architecture's item."""
     style: Style = "plain"
     words: Callable[[Any], str] | None = None
-    """What tables write for it in a row of a sweep that has a value, instead of that in its style;
+    """What tables write in a `Row` that has a value, instead of the value in its style;
     None if they write the value."""
     interval_of: str = ""
     """Key of the metric that has the same relative interval; tables with both write it once."""

@@ -91,11 +91,11 @@ def terminal_table(rows: Rows, columns: str | None = None) -> Table:
     others = [key for key in keys if key not in (*IDENTITY_COLUMNS, *MOST_IMPORTANT)]
     order = [*reversed(others), *reversed(MOST_IMPORTANT[1:])]
     places = {key: place for place, key in enumerate(order, 1)}
-    said = [f"All {len(shown):,} rows: {', '.join(common.values())}"] if common else []
+    common_line = [f"All {len(shown):,} rows: {', '.join(common.values())}"] if common else []
     return replace(
         kept,
         columns=tuple(replace(column, leaves=places.get(column.key, 0)) for column in kept.columns),
-        above=(*unavailable(rows), *said),
+        above=(*unavailable(rows), *common_line),
         wider="--columns",
     )
 

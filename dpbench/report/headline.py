@@ -26,8 +26,8 @@ def headline_sentences(headlines: Mapping[str, Headline]) -> Iterator[str]:
     """One sentence for each work: the fastest configuration and how well it scales."""
     for work, headline in headlines.items():
         prefix = f"{one_line(work)}: " if work else ""
-        said = _sentence(headline) + _lead(headline)
-        yield f"{prefix}{said if work else said[:1].upper() + said[1:]}."
+        sentence = _sentence(headline) + _lead(headline)
+        yield f"{prefix}{sentence if work else sentence[:1].upper() + sentence[1:]}."
 
 
 def _sentence(headline: Headline) -> str:
@@ -46,10 +46,10 @@ def _sentence(headline: Headline) -> str:
         return f"{NO_WINNER.lower()}: {label}, {quantity(best.value)}, and {others} tie"
     if best.others and best.value.basis != "repetitions":
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
-    said = f"fastest: {speed}"
+    sentence = f"fastest: {speed}"
     if scaling is not None and scaling.row == best.row:
-        said += f", {percentage(scaling.value)} of linear scaling from {scaling.row.reference}"
-    return said
+        sentence += f", {percentage(scaling.value)} of linear scaling from {scaling.row.reference}"
+    return sentence
 
 
 def _lead(headline: Headline) -> str:

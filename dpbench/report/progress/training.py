@@ -120,9 +120,9 @@ def started_line(event: Started, spec: TrainingSpec) -> str:
     )
 
 
-def rate_words(samples_per_second: float, of: Started | Finished) -> str:
+def rate_words(samples_per_second: float, event: Started | Finished) -> str:
     """Writes "3,412 images/s"."""
-    return f"{speed(samples_per_second * of.items_per_sample)} {of.item}/s"
+    return f"{speed(samples_per_second * event.items_per_sample)} {event.item}/s"
 
 
 def step_line(event: StepLine, started: Started) -> str:
@@ -156,8 +156,8 @@ def epoch_line(event: EpochLine) -> str:
     if event.test_loss is not None:
         parts.append(f"test loss {event.test_loss:.4f}")
     if event.test_accuracy is not None:
-        of = f"{event.test_correct:,}/{event.test_total:,}"
-        parts.append(f"accuracy {of} ({100 * event.test_accuracy:.1f} %)")
+        correct = f"{event.test_correct:,}/{event.test_total:,}"
+        parts.append(f"accuracy {correct} ({100 * event.test_accuracy:.1f} %)")
     parts += [f"lr {event.learning_rate:.1e}", units.seconds(event.epoch_seconds)]
     if event.evaluation_seconds is not None:
         parts[-1] += f" + {units.seconds(event.evaluation_seconds)} evaluation"
@@ -193,11 +193,11 @@ def memory_lines(event: Finished, devices: Sequence[str]) -> Iterator[str]:
     if event.peak_reserved_memory_bytes is not None:
         measured.append(("reserved device", event.peak_reserved_memory_bytes))
     for rank in range(event.world_size):
-        sizes = ", ".join(f"{units.bytes_binary(held[rank])} of {of}" for of, held in measured)
+        sizes = ", ".join(f"{units.bytes_binary(held[rank])} of {kind}" for kind, held in measured)
         on = devices[rank] if event.world_size == event.group_size else ", ".join(devices)
         yield f"rank {rank} on {on}: at most {sizes} memory"
-    for of, held in measured:
+    for kind, held in measured:
         ratio = max(held) * len(held) / sum(held)
         if len(held) > 1:
             flag = f", above {UNEVEN_MEMORY:g}: uneven" if ratio > UNEVEN_MEMORY else ""
-            yield f"{of} memory, largest ÷ mean of ranks: {ratio:.2f}{flag}"
+            yield f"{kind} memory, largest ÷ mean of ranks: {ratio:.2f}{flag}"
