@@ -14,7 +14,7 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import attempt
 from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
 from dpbench.measure.collectives import measure_collective
-from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
+from dpbench.records.collectives import CollectiveMeasurement, CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Outcome, Status
 from dpbench.specs.traits import BACKENDS
 from dpbench.temporary import temporary_folder
@@ -25,7 +25,7 @@ SELF_TEST_SECONDS = 60.0
 
 def run_collective(
     spec: CollectiveSpec, *, time_limit_seconds: float, logs: Path
-) -> Outcome[RankCollectives]:
+) -> Outcome[CollectiveMeasurement]:
     """Run the measurement in separate processes, and leave none behind. A failure never raises; it
     leaves the ranks' output in `logs`."""
     work = partial(measure_collective, spec)
@@ -34,7 +34,7 @@ def run_collective(
             reports = run_ranks(work, spec.group_size, scratch, time_limit_seconds)
     except RanksFailed as failed:
         return failed.outcome
-    measured = tuple(report for report in reports if isinstance(report, RankCollectives))
+    measured = tuple(report for report in reports if isinstance(report, CollectiveMeasurement))
     if len(measured) == len(reports):
         return Outcome(status=Status.COMPLETED, ranks=measured)
     wrong = next(report for report in reports if isinstance(report, str) and report)
@@ -42,7 +42,7 @@ def run_collective(
 
 
 def collective_record(
-    spec: CollectiveSpec, run: Callable[[], Outcome[RankCollectives]], environment_id: str
+    spec: CollectiveSpec, run: Callable[[], Outcome[CollectiveMeasurement]], environment_id: str
 ) -> CollectiveRecord:
     """The record of one measurement, which `run` makes; it is retried once if something outside
     ended it, such as the kernel's out-of-memory killer."""

@@ -18,7 +18,12 @@ from dpbench.measure.device import set_device, synchronize
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.window import between_barriers
 from dpbench.parallel.shm import allocate_group_zeros
-from dpbench.records.collectives import Collective, CollectiveSpec, RankCollectives, SizeTiming
+from dpbench.records.collectives import (
+    Collective,
+    CollectiveMeasurement,
+    CollectiveSpec,
+    SizeTiming,
+)
 
 SAMPLE_SECONDS = 1e-3
 """Least duration of a sample."""
@@ -34,7 +39,7 @@ stays below a third of it; a misplaced element or a missing rank is above it ten
 ROOT = 0
 
 
-def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | str:
+def measure_collective(spec: CollectiveSpec, rank: int) -> CollectiveMeasurement | str:
     """Measure all sizes of `spec` as `rank`.
 
     At the first size with a wrong result it ends, and returns what is wrong with this rank's; ""
@@ -58,7 +63,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | str
                 )
             )
             del operation  # frees its memory before the next one allocates
-    return RankCollectives(rank=rank, pid=os.getpid(), timings=tuple(timings))
+    return CollectiveMeasurement(rank=rank, pid=os.getpid(), timings=tuple(timings))
 
 
 def _time(

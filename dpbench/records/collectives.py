@@ -63,8 +63,8 @@ class SizeTiming:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankCollectives:
-    """The measurements of one rank."""
+class CollectiveMeasurement:
+    """The measurements of one rank of a collective."""
 
     rank: int
     pid: int
@@ -72,7 +72,7 @@ class RankCollectives:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CollectiveRecord(Outcome[RankCollectives]):
+class CollectiveRecord(Outcome[CollectiveMeasurement]):
     """The outcome of one CollectiveSpec: a line of collectives.jsonl.
 
     Its results were compared with what they must be, for every size; a wrong one is `failed`, with
@@ -85,4 +85,4 @@ class CollectiveRecord(Outcome[RankCollectives]):
     hosts."""
     timing: Timing
     # Declared again, as pydantic does not see which type the base class has here.
-    ranks: tuple[RankCollectives, ...] = ()
+    ranks: tuple[CollectiveMeasurement, ...] = ()

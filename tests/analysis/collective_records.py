@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dpbench.records.collectives import (
+    CollectiveMeasurement,
     CollectiveRecord,
     CollectiveSpec,
-    RankCollectives,
     SizeTiming,
 )
 from dpbench.records.trial import Status, Timing
@@ -51,7 +51,7 @@ def collective_record(
 
     timings = tuple(map(timing, spec.sizes_bytes))
     ranks = (
-        RankCollectives(rank=rank, pid=100 + rank, timings=timings)
+        CollectiveMeasurement(rank=rank, pid=100 + rank, timings=timings)
         for rank in range(spec.group_size)
     )
     return record_of(spec, ranks=tuple(ranks))

@@ -8,7 +8,7 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.records.collectives import CollectiveSpec, RankCollectives
+from dpbench.records.collectives import CollectiveMeasurement, CollectiveSpec
 from dpbench.records.trial import Outcome, Status
 from tests.launch import synthetic
 
@@ -50,7 +50,7 @@ def test_a_failure_is_a_row_and_the_exit_status(
 ) -> None:
     works = synthetic.run_collective
 
-    def fails_on_shm(spec: CollectiveSpec, **more: object) -> Outcome[RankCollectives]:
+    def fails_on_shm(spec: CollectiveSpec, **more: object) -> Outcome[CollectiveMeasurement]:
         if spec.backend == "shm":
             return Outcome(status=Status.FAILED, reason="rank 1 raised OSError: no room")
         return works(spec, **more)
@@ -65,7 +65,7 @@ def test_ctrl_c_keeps_what_is_measured(
 ) -> None:
     works = synthetic.run_collective
 
-    def interrupted(spec: CollectiveSpec, **more: object) -> Outcome[RankCollectives]:
+    def interrupted(spec: CollectiveSpec, **more: object) -> Outcome[CollectiveMeasurement]:
         if spec.repetition == 1:
             raise KeyboardInterrupt
         return works(spec, **more)

@@ -18,8 +18,8 @@ from dpbench.codec import content_hash
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.records.collectives import (
+    CollectiveMeasurement,
     CollectiveSpec,
-    RankCollectives,
     SizeTiming,
 )
 from dpbench.records.environment import usable_cores
@@ -204,7 +204,7 @@ BYTES_PER_SECOND = {"gloo": 1.5e9, "shm": 1e10, **dict.fromkeys(NCCL, 1e11)}
 """Bandwidth B of the ring's 2 (n - 1) ÷ n parts."""
 
 
-def run_collective(spec: CollectiveSpec, **_: object) -> Outcome[RankCollectives]:
+def run_collective(spec: CollectiveSpec, **_: object) -> Outcome[CollectiveMeasurement]:
     """Answers from the cost model; every measurement completes."""
     ranks = tuple(_collective_rank(spec, rank) for rank in range(spec.group_size))
     return Outcome(status=Status.COMPLETED, ranks=ranks)
@@ -220,7 +220,7 @@ def seconds(spec: CollectiveSpec, nbytes: int) -> float:
     return LATENCY_SECONDS[spec.backend] / 2 * hops + parts * nbytes / rate
 
 
-def _collective_rank(spec: CollectiveSpec, rank: int) -> RankCollectives:
+def _collective_rank(spec: CollectiveSpec, rank: int) -> CollectiveMeasurement:
     noise = random.Random(f"{content_hash(spec)}/{rank}")
     timings = tuple(
         SizeTiming(
@@ -231,4 +231,4 @@ def _collective_rank(spec: CollectiveSpec, rank: int) -> RankCollectives:
         )
         for size in spec.sizes_bytes
     )
-    return RankCollectives(rank=rank, pid=0, timings=timings)
+    return CollectiveMeasurement(rank=rank, pid=0, timings=timings)

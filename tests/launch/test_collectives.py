@@ -16,9 +16,9 @@ from dpbench.launch.ranks import run_ranks
 from dpbench.measure.collectives import CollectiveOperation, measure_collective
 from dpbench.records.collectives import (
     COLLECTIVES,
+    CollectiveMeasurement,
     CollectiveRecord,
     CollectiveSpec,
-    RankCollectives,
 )
 from dpbench.records.trial import Status
 from dpbench.rendezvous.process_group import process_group
@@ -85,7 +85,7 @@ class WrongOnRank1(CollectiveOperation):
             self.whole[-1] += 1
 
 
-def wrong_on_rank_1(spec: CollectiveSpec, rank: int) -> RankCollectives | str:
+def wrong_on_rank_1(spec: CollectiveSpec, rank: int) -> CollectiveMeasurement | str:
     from dpbench.measure import collectives as module
 
     module.CollectiveOperation = WrongOnRank1  # type: ignore[misc]
