@@ -130,7 +130,7 @@ class Batch:
     """Each tensor is (samples, …)."""
     weight: float
     """Weight of the mean loss of these samples in the backward pass."""
-    samples: int
+    sample_count: int
 
 
 def load_epoch(

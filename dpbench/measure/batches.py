@@ -18,12 +18,9 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.loading import DeviceCopy, Prefetcher, loaded_by_workers
 from dpbench.data.sharding import global_batches
 from dpbench.data.user_dataset import SampleSource
-from dpbench.measure.step import LoadBatch
+from dpbench.measure.step import LoadSamples, StepIndices
 from dpbench.measure.window import segment_sizes
 from dpbench.specs import TrialSpec
-
-StepBatches = list[torch.Tensor]
-"""The sample indices of each micro-step of one step, int64 (samples,)."""
 
 
 def rank_batches(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
@@ -44,11 +41,11 @@ class BatchSampler:
         self._per_step = trial.accumulation_steps
         self._device = device
 
-    def steps(self, count: int) -> list[StepBatches]:
+    def steps(self, count: int) -> list[StepIndices]:
         """The batches of the next `count` steps. It copies to the device: not for timed windows."""
         return [self.micro_steps(self._per_step) for _ in range(count)]
 
-    def micro_steps(self, count: int) -> StepBatches:
+    def micro_steps(self, count: int) -> list[torch.Tensor]:
         """The next `count` micro-batches, which need not be whole steps."""
         return [indices.to(self._device) for indices in islice(self._batches, count)]
 
@@ -73,7 +70,7 @@ SEEDS_PER_RANK = 2**32
 @contextmanager
 def loading_batches(
     trial: TrialSpec, rank: int, source: SampleSource, device: torch.device
-) -> Iterator[LoadBatch]:
+) -> Iterator[LoadSamples]:
     """The samples of one rank, from `source` in host memory; nothing of it keeps running after the
     context. Steps have to keep the order of `batches_in_step_order`, in which samples are loaded
     ahead.

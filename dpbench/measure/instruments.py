@@ -32,10 +32,10 @@ from dpbench.architecture import Architecture, items_per_sample
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.user_dataset import SampleSource
-from dpbench.measure.batches import StepBatches
 from dpbench.measure.device import clock_of, seconds_between, synchronize
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import StepPhase, Trainer
+from dpbench.measure.rank_model import StepPhase
+from dpbench.measure.step import BenchmarkStepper, StepIndices
 from dpbench.measure.window import between_barriers
 from dpbench.records.trial import GradientTrace, Phases, ReplicaPhases
 
@@ -43,17 +43,17 @@ COUNTED_SAMPLES = 2
 
 
 def time_phases(
-    trainer: Trainer,
-    batches: Sequence[StepBatches],
+    stepper: BenchmarkStepper,
+    steps: Sequence[StepIndices],
     devices: Sequence[torch.device],
     ranks: RankGroup,
     *,
     sync: bool,
 ) -> tuple[Phases, ReplicaPhases | None]:
-    """Train on `batches`, one step each, with or without synchronization; the second result is the
-    implementation's own report on its replicas."""
+    """Take `steps`, with or without synchronization; the second result is the implementation's own
+    report on its replicas."""
     names = get_args(StepPhase)
-    steps: list[dict[str, float]] = []
+    phases_by_step: list[dict[str, float]] = []
 
     def enter(phase: StepPhase | None) -> None:
         synchronize(*devices)
@@ -61,19 +61,20 @@ def time_phases(
 
     with (
         between_barriers(devices, ranks),
-        trainer.rank_model.model.replica_clock() as replica_seconds,
+        stepper.model.wrapper.replica_clock() as replica_seconds,
     ):
         totals = [replica_seconds()]
-        for step in batches:
+        for indices in steps:
             marks: list[tuple[StepPhase | None, float]] = []
-            trainer.step(step, sync=sync, enter=enter)
+            stepper.step(indices, sync=sync, enter=enter)
             seconds = dict.fromkeys(names, 0.0)
             for (phase, start), (_, end) in pairwise(marks):
                 seconds[str(phase)] += end - start
-            steps.append(seconds)
+            phases_by_step.append(seconds)
             totals.append(replica_seconds())
-    trainer.take_losses()
-    phases = Phases(**{f"{name}_seconds": tuple(step[name] for step in steps) for name in names})
+    phases = Phases(
+        **{f"{name}_seconds": tuple(step[name] for step in phases_by_step) for name in names}
+    )
     if not totals[0]:
         return phases, None
     replicas = [
@@ -89,13 +90,16 @@ def time_phases(
 
 
 def trace_gradients(
-    trainer: Trainer, batches: Sequence[StepBatches], device: torch.device, ranks: RankGroup
+    stepper: BenchmarkStepper,
+    steps: Sequence[StepIndices],
+    device: torch.device,
+    ranks: RankGroup,
 ) -> GradientTrace | None:
-    """Train on `batches`, one step each, and note when each gradient is ready.
+    """Take `steps`, and note when each gradient is ready.
 
     Returns None if no parameter gets a gradient in every step.
     """
-    now, module = clock_of(device), trainer.rank_model.module
+    now, module = clock_of(device), stepper.model.module
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     ready: list[dict[str, Any]] = []
     marks: list[list[tuple[StepPhase | None, Any]]] = []
@@ -111,29 +115,28 @@ def trace_gradients(
         for name, parameter in parameters.items()
     ]
     with between_barriers([device], ranks):
-        for step in batches:
+        for indices in steps:
             ready.append({})
             marks.append([(None, now())])
-            trainer.step(step, enter=enter)
+            stepper.step(indices, enter=enter)
         synchronize(device)
     for hook in hooks:
         hook.remove()
-    trainer.take_losses()
-    found = [name for name in parameters if all(name in step for step in ready)]
-    if not found:
+    names = [name for name in parameters if all(name in step for step in ready)]
+    if not names:
         return None
     return GradientTrace(
-        parameters=tuple(found),
+        parameters=tuple(names),
         # A sparse gradient counts as a dense one: an upper bound of the bytes to send.
-        gradient_bytes=tuple(parameters[name].nbytes for name in found),
+        gradient_bytes=tuple(parameters[name].nbytes for name in names),
         ready_seconds=tuple(
-            tuple(seconds_between(step[0][1], gradients[name]) for name in found)
+            tuple(seconds_between(step[0][1], gradients[name]) for name in names)
             for step, gradients in zip(marks, ready, strict=True)
         ),
         # The optimizer is entered last after the backward pass, and earlier to zero gradients.
         backward_end_seconds=tuple(
             seconds_between(
-                step[0][1], next(at for phase, at in step[::-1] if phase == "optimizer")
+                step[0][1], next(time for phase, time in step[::-1] if phase == "optimizer")
             )
             for step in marks
         ),

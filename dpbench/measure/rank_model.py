@@ -1,18 +1,21 @@
 """One rank's model, with all that its steps need.
 
-A sweep and a training make it alike, so that what is measured is what trains.
+A sweep and a training build it alike and get their gradients from `accumulate_gradients`, so that
+what is measured is what trains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 
 from dpbench.architecture import Architecture
+from dpbench.data.loading import Batch
 from dpbench.measure.device import FLOAT32, AmpState
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.parallel import ShardedOptimizer
@@ -22,6 +25,15 @@ from dpbench.specs.workload import GRAPHED_MODES
 
 LossFunction = Callable[[Any, Any], torch.Tensor]
 """The mean loss of outputs and targets."""
+
+StepPhase = Literal["data", "forward", "backward", "optimizer"]
+EnterPhase = Callable[[StepPhase | None], None]
+"""Called at every change of phase within a step, and with None at its end."""
+
+
+def ignore_phase(phase: StepPhase | None) -> None:
+    """Phase callback of a timed step: it does nothing."""
+
 
 _KERNELS = {"fused": {"fused": True}, "foreach": {"foreach": True}, "": {}}
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -38,11 +50,40 @@ class RankModel:
 
     module: torch.nn.Module
     """The bare module, which has the parameters."""
-    model: ParallelModel
+    wrapper: ParallelModel
     """The module in the implementation's wrapper."""
     optimizer: torch.optim.Optimizer
     loss: LossFunction
     amp: AmpState = FLOAT32
+
+    def accumulate_gradients(
+        self,
+        batches: Iterable[Batch],
+        count: int,
+        *,
+        sync: bool = True,
+        enter: EnterPhase = ignore_phase,
+    ) -> list[torch.Tensor]:
+        """Add up the gradients of `count` micro-batches, and reduce them with the last one.
+
+        Returns the mean loss of each, on its device, without waiting for it. Without `sync` nothing
+        is reduced, and the gradients are wrong.
+        """
+        losses = []
+        for number, batch in enumerate(batches, start=1):
+            if not sync:
+                reduction = self.wrapper.unsynced_for_timing()
+            else:
+                reduction = nullcontext() if number == count else self.wrapper.accumulate_only()
+            with reduction:
+                enter("forward")
+                with self.amp.autocast:
+                    loss = self.loss(self.wrapper.forward(batch.inputs), batch.targets)
+                weighted = loss if batch.weight == 1.0 else loss * batch.weight
+                enter("backward")
+                self.wrapper.backward(self.amp.scaler.scale(weighted))
+            losses.append(loss.detach())
+        return losses
 
 
 def build_module(
@@ -69,14 +110,14 @@ def build_rank_model(
     From here on random numbers, such as dropout masks, differ between ranks.
     """
     workload, traits = settings.workload, IMPLEMENTATIONS[settings.implementation]
-    model = wrap(module, settings, rank)
+    wrapper = wrap(module, settings, rank)
     # Ranks with gradients of their own must skip a step of float16 together.
     local = traits.averages_parameters or traits.shards_parameters
     torch.manual_seed(workload.seed + 1 + rank)
     return RankModel(
         module=module,
-        model=model,
-        optimizer=model.optimizer(build_optimizer(module, settings)),
+        wrapper=wrapper,
+        optimizer=wrapper.optimizer(build_optimizer(module, settings)),
         loss=loss_of(architecture, workload),
         amp=AmpState(device, workload.dtype, dist.group.WORLD if local else None),
     )
@@ -111,5 +152,5 @@ def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float) -> torch.T
     """Scale the reduced gradients down to this norm; returns the norm before."""
     if isinstance(optimizer, ShardedOptimizer):
         return optimizer.clip_grad_norm_(max_norm)
-    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     return torch.nn.utils.clip_grad_norm_(parameters, max_norm)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -22,7 +23,7 @@ from dpbench.architecture import Architecture, items_per_sample, load_architectu
 from dpbench.data import datasets
 from dpbench.data.registry import SYNTHETIC, is_function
 from dpbench.data.user_dataset import SampleSource, UserDataset, load_user_dataset
-from dpbench.measure.batches import BatchSampler, StepBatches, loading_batches
+from dpbench.measure.batches import BatchSampler, loading_batches
 from dpbench.measure.device import (
     forked_random,
     peak_device_memory,
@@ -36,7 +37,7 @@ from dpbench.measure.nccl_log import nccl_transports
 from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.rank_model import RankModel, build_module, build_rank_model
-from dpbench.measure.step import LoadBatch, Trainer
+from dpbench.measure.step import BenchmarkStepper, LoadSamples, StepIndices
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
 from dpbench.measure.window import joined, segment_sizes, time_steps
@@ -70,12 +71,12 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         nccl_transports(trial.backend) as transports,
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
-        run = _Run(trial, rank, architecture, load, batches, devices, ranks)
+        run = TrialRun(trial, rank, architecture, load, batches, devices, ranks)
         warmup = batches.steps(trial.warmup_steps)
         gpu_states(device)  # opens NVML before the windows, whose ends read it
         reset_peak_device_memory(*devices)
         setup_seconds = perf_counter() - started
-        with unused_parameters_named(run.module):
+        with unused_parameters_named(run.stepper.model.module):
             run.warm_up(warmup)
             measurement = run.time_windows(setup_seconds)
         measurement = run.add_phases_and_gradients(measurement)
@@ -109,7 +110,7 @@ def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None)
     )
 
 
-class _Run:
+class TrialRun:
     """A rank's model, and the steps that are taken with it."""
 
     def __init__(
@@ -117,29 +118,28 @@ class _Run:
         trial: TrialSpec,
         rank: int,
         architecture: Architecture,
-        load: LoadBatch,
+        load: LoadSamples,
         batches: BatchSampler,
         devices: Sequence[torch.device],
         ranks: RankGroup,
     ) -> None:
         self.trial, self.rank, self.devices, self.ranks = trial, rank, devices, ranks
         self.batches, self.timed_steps = batches, trial.timed_steps
-        self.module = build_module(architecture, trial.workload, devices[0])
-        self.initial_checksum = checksum(self.module)
-        own = build_rank_model(self.module, architecture, trial, rank, devices[0])
-        self.model, self.trainer = own.model, Trainer(own, load)
+        module = build_module(architecture, trial.workload, devices[0])
+        self.initial_checksum = checksum(module)
+        model = build_rank_model(module, architecture, trial, rank, devices[0])
+        self.stepper = BenchmarkStepper(model, load)
 
-    def warm_up(self, warmup: Sequence[StepBatches]) -> None:
+    def warm_up(self, warmup: Sequence[StepIndices]) -> None:
         """Take the warm-up steps. If the window fills a time, their second half is timed and sets
         the number of its steps, the same on all ranks."""
         untimed = len(warmup) // 2 if self.trial.window_seconds else len(warmup)
         for batches in warmup[:untimed]:
-            self.trainer.step(batches)
+            self.stepper.step(batches)
         if untimed < len(warmup):
-            pace = time_steps(self.trainer.step, warmup[untimed:], self.devices, self.ranks)
+            pace = time_steps(self.stepper.step, warmup[untimed:], self.devices, self.ranks)
             slowest = self.ranks.largest(median(pace.step_seconds))
             self.timed_steps = self.trial.filling_steps(slowest)
-        self.trainer.take_losses()
 
     def time_windows(self, setup_seconds: float) -> RankMeasurement:
         """Time segments with and without synchronization in turns, both on the same samples.
@@ -147,11 +147,12 @@ class _Run:
         Two neighboring pairs of segments have the opposite order, so that a drift of the machine's
         speed affects both windows alike.
         """
-        trial, warmup_steps = self.trial, self.trainer.steps
+        trial, warmup_steps = self.trial, self.stepper.steps
+        module, wrapper = self.stepper.model.module, self.stepper.model.wrapper
         segments: dict[bool, list[Window]] = {True: [], False: []}
         turns = [True, False] if trial.times_without_sync else [True]
-        taken: list[StepBatches] = []
-        before = self.model.communication()  # steps without synchronization add nothing to it
+        taken: list[StepIndices] = []
+        before = wrapper.communication()  # steps without synchronization add nothing to it
         peaks: tuple[int, int | None, int | None] | None = None
         for steps in segment_sizes(self.timed_steps):
             batches = self.batches.steps(steps)
@@ -163,14 +164,14 @@ class _Run:
                     # add copies of the state and gradients beside the buckets.
                     peaks = (peak_host_memory_bytes(), *peak_device_memory(*self.devices))
             turns.reverse()
-        after, steps = self.model.communication(), self.timed_steps
+        after, steps = wrapper.communication(), self.timed_steps
         reduced_bytes = collectives = None
         if before is not None and after is not None:
             reduced_bytes = (after.bytes - before.bytes) // steps
             collectives = (after.collectives - before.collectives) / steps
         assert peaks is not None  # a window has a segment
         host, allocated, reserved = peaks
-        self.model.sync_parameters()
+        wrapper.sync_parameters()
         membership = self.ranks.membership
         return RankMeasurement(
             rank=self.rank,
@@ -190,25 +191,20 @@ class _Run:
             timed_steps=steps,
             sample_checksum=tensors_sha256(("", indices) for step in taken for indices in step),
             initial_checksum=self.initial_checksum,
-            final_checksum=checksum(self.module),
+            final_checksum=checksum(module),
             threads=torch.get_num_threads(),
             sync_batch_norms=sum(
-                isinstance(layer, torch.nn.SyncBatchNorm) for layer in self.module.modules()
+                isinstance(layer, torch.nn.SyncBatchNorm) for layer in module.modules()
             ),
         )
 
-    def _time_segment(self, batches: Sequence[StepBatches], *, sync: bool) -> Window:
+    def _time_segment(self, batches: Sequence[StepIndices], *, sync: bool) -> Window:
         """Time a segment. Steps without synchronization are undone afterwards: replicas must not
         drift apart."""
 
-        def step(indices: StepBatches) -> None:
-            self.trainer.step(indices, sync=sync)
-
-        with nullcontext() if sync else undone(self.trainer.rank_model, self.devices):
-            window = time_steps(step, batches, self.devices, self.ranks)
-            losses = self.trainer.take_losses()
-        samples = sum(len(indices) for step_batches in batches for indices in step_batches)
-        return replace(window, samples=samples, losses=losses)
+        step = partial(self.stepper.step, sync=sync)
+        with nullcontext() if sync else undone(self.stepper.model, self.devices):
+            return time_steps(step, batches, self.devices, self.ranks)
 
     def add_phases_and_gradients(self, measurement: RankMeasurement) -> RankMeasurement:
         """Take the instrumented steps.
@@ -216,28 +212,28 @@ class _Run:
         Phases, also without synchronization, are timed in every repetition: their intervals come
         from the differences between repetitions.
         """
-        trial, trainer, devices, ranks = self.trial, self.trainer, self.devices, self.ranks
+        trial, stepper, devices, ranks = self.trial, self.stepper, self.devices, self.ranks
         if trial.traces_gradients and trial.repetition == 0:
             # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
             # micro-steps itself.
             steps = [[batch] for batch in self.batches.micro_steps(trial.gradient_steps)]
-            trace = trace_gradients(trainer, steps, devices[0], ranks)
+            trace = trace_gradients(stepper, steps, devices[0], ranks)
             measurement = replace(measurement, gradient_trace=trace)
         if trial.phase_steps == 0:
             return measurement
         batches = self.batches.steps(trial.phase_steps)
-        phases, of_replicas = time_phases(trainer, batches, devices, ranks, sync=True)
+        phases, of_replicas = time_phases(stepper, batches, devices, ranks, sync=True)
         bare = None
         if trial.times_without_sync:
             batches = self.batches.steps(trial.phase_steps)
-            bare, _ = time_phases(trainer, batches, devices, ranks, sync=False)
+            bare, _ = time_phases(stepper, batches, devices, ranks, sync=False)
         return replace(
             measurement, phases=phases, replica_phases=of_replicas, phases_without_sync=bare
         )
 
 
 @contextmanager
-def undone(own: RankModel, devices: Sequence[torch.device]) -> Iterator[None]:
+def undone(model: RankModel, devices: Sequence[torch.device]) -> Iterator[None]:
     """A context whose steps leave no trace in parameters, buffers, optimizer, loss scale and random
     state.
 
@@ -245,10 +241,10 @@ def undone(own: RankModel, devices: Sequence[torch.device]) -> Iterator[None]:
     second state of the optimizer.
     """
     # Its state is elsewhere; steps of ddp-sharded always synchronize.
-    assert not isinstance(own.optimizer, ShardedOptimizer)
-    states, scaler = own.optimizer.state, own.amp.scaler
+    assert not isinstance(model.optimizer, ShardedOptimizer)
+    states, scaler = model.optimizer.state, model.amp.scaler
     stepped = set(states)
-    tensors = [*own.module.parameters(), *own.module.buffers()]
+    tensors = [*model.module.parameters(), *model.module.buffers()]
     for state in states.values():  # torch's optimizers keep nothing but tensors there
         tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
     saved = [tensor.detach().to("cpu", copy=True) for tensor in tensors]

@@ -37,7 +37,7 @@ from dpbench.measure.device import full_float32
 from dpbench.measure.implementations import averaging_weight, wrap
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import RankModel, compile_module
-from dpbench.measure.step import Trainer
+from dpbench.measure.step import BenchmarkStepper
 from dpbench.parallel import ShardedOptimizer
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.torch_private import broadcast_coalesced
@@ -86,14 +86,14 @@ def verify(
     is_sample_mean = None
     if IMPLEMENTATIONS[trial.implementation].communicates:
         is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small)
-    model = wrap(compile_module(module, trial.workload), small, rank)
-    optimizer = model.optimizer(_sgd(module, small))
-    checked = RankModel(module=module, model=model, optimizer=optimizer, loss=architecture.loss)
-    trainer = Trainer(checked, samples.select)
+    wrapper = wrap(compile_module(module, trial.workload), small, rank)
+    optimizer = wrapper.optimizer(_sgd(module, small))
+    model = RankModel(module=module, wrapper=wrapper, optimizer=optimizer, loss=architecture.loss)
+    stepper = BenchmarkStepper(model, samples.select)
     worst, worst_parameter = 0.0, None
     for indices in torch.arange(steps * per_step, device=device).chunk(steps):
         batches = indices.chunk(small.accumulation_steps)  # global, one for each micro-step
-        trainer.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
+        stepper.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
         reference.step(batches)
         theirs = [parameter.grad for parameter in reference.module.parameters()]
         errors = _errors(_gradients(module, optimizer), theirs)

@@ -8,43 +8,41 @@ the window is over, so that the host may run ahead as it does in training.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
-from typing import TypeVar
 
 import torch
 
 from dpbench.measure.device import clock_of, seconds_between, synchronize
 from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.step import StepIndices
 from dpbench.records.trial import Window
 from dpbench.specs.configuration import SHORTEST_SEGMENT, split_evenly
 from dpbench.temporary import no_garbage_collection
 
-T = TypeVar("T")
-
 
 def time_steps(
-    step: Callable[[T], None],
-    inputs: Iterable[T],
+    step: Callable[[StepIndices], torch.Tensor],
+    steps: Sequence[StepIndices],
     devices: Sequence[torch.device],
     ranks: RankGroup,
 ) -> Window:
-    """Call step(x) for each x of `inputs` between two barriers, and time each call.
+    """Take each of `steps` between two barriers, and time each; `step` returns its loss.
 
-    It ends when all `devices` of the process are idle; the steps are timed on the first. The caller
-    adds losses and the number of samples.
+    The window ends when all `devices` of the process are idle; steps are timed on the first.
     """
+    losses = []
     now = clock_of(devices[0])
     with between_barriers(devices, ranks):
         before = getrusage(RUSAGE_SELF)  # takes about a microsecond
         start = perf_counter()
         readings = [now()]
-        for value in inputs:
-            step(value)
+        for indices in steps:
+            losses.append(step(indices))
             readings.append(now())
         synchronize(*devices)
         end = perf_counter()
@@ -57,7 +55,9 @@ def time_steps(
         seconds=end - start,
         step_seconds=tuple(seconds_between(a, b) for a, b in pairwise(readings)),
         cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        samples=0,
+        samples=sum(len(micro_step) for indices in steps for micro_step in indices),
+        # A loss of shape (1,) has a backward pass too.
+        losses=tuple(torch.stack(losses).flatten().tolist()),
         gpu=gpu,
     )
 

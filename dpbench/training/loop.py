@@ -28,7 +28,7 @@ from dpbench.training.evaluation import EvaluationResult, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
-from dpbench.training.state import StepResult, TrainState, time_forward
+from dpbench.training.stepper import StepResult, TrainingStepper, time_forward
 
 
 class OutOfSync(DpbenchError):
@@ -78,7 +78,7 @@ class TrainingLoop:
             self.folder.open_log()
         self.job, self.ranks, self.architecture = job, ranks, architecture
         self.splits, self.devices = splits, devices
-        self.at = Progress()
+        self.progress = Progress()
         self.pace = Pace()
         """Pace since the loop began."""
         self.score: EvaluationResult | None = None
@@ -90,17 +90,17 @@ class TrainingLoop:
         self._unread: list[StepResult] = []
         """Results of the steps since the last reading, on the device."""
         self._divide(())
-        self.state = TrainState(
+        self.stepper = TrainingStepper(
             job.spec, ranks, architecture, devices, self.sampler.steps_per_epoch
         )
         self._speeds: list[float] | None = None
         """Samples per second of this rank's forward passes in the epoch, for `--balance speed`."""
         if job.spec.balance == "speed":
-            self._speeds = time_forward(self.state.module, devices[0])
+            self._speeds = time_forward(self.stepper.model.module, devices[0])
 
     def _divide(self, shares: Sequence[float]) -> None:
         """Set each process's share of every batch; () means equal shares."""
-        self.at.shares = tuple(shares)
+        self.progress.shares = tuple(shares)
         samples = len(self.splits.train)
         self.sampler = DistributedBatchSampler(self.job.spec, samples, shares=shares)
 
@@ -113,37 +113,37 @@ class TrainingLoop:
                 f"samples, with hash {checkpoint.samples_sha256[:12]}; those here have "
                 f"{self.splits.sha256[:12]}; use the data that it was trained on"
             )
-        self.state.restore(checkpoint)
-        self.at = checkpoint.progress
-        self._divide(self.at.shares)
+        self.stepper.restore(checkpoint)
+        self.progress = checkpoint.progress
+        self._divide(self.progress.shares)
 
     @property
     def _is_stopped(self) -> bool:
         most = self.job.run.max_steps
-        return most is not None and self.at.step >= most
+        return most is not None and self.progress.step >= most
 
     def train(self) -> None:
         """Train the remaining epochs, or up to the last step, and evaluate at that point."""
-        while self.at.epoch < self.job.spec.epochs and not self._is_stopped:
+        while self.progress.epoch < self.job.spec.epochs and not self._is_stopped:
             seconds_before = self.pace.seconds
             self._train_steps()
-            self.state.sync_parameters()
+            self.stepper.sync_parameters()
             # The score of a part of an epoch is not compared with those of whole ones, so that a
             # resumption finds the best of them as if there had been no stop.
             self.score = None
-            if self.at.epoch_step == self.sampler.steps_per_epoch:
+            if self.progress.epoch_step == self.sampler.steps_per_epoch:
                 self._end_epoch(self.pace.seconds - seconds_before)
         if self.score is None:
             self.score = self._evaluate()
 
     def _train_steps(self) -> None:
         """Make the steps of the rest of an epoch, up to the last step of the training."""
-        at, run = self.at, self.job.run
+        progress, run = self.progress, self.job.run
         loader = load_epoch(
             self.splits.train,
             self.sampler,
-            epoch=at.epoch,
-            first_step=at.epoch_step,
+            epoch=progress.epoch,
+            first_step=progress.epoch_step,
             process=self.ranks.rank,
             device=self.devices[0],
             prefetch=run.prefetch,
@@ -151,16 +151,16 @@ class TrainingLoop:
         with closing(loader) as steps:
             begun, waited = perf_counter(), 0.0
             for batches in steps:
-                result = self.state.step(batches, at.step)
+                result = self.stepper.step(batches, progress.step)
                 self._unread.append(result)
-                samples = self.sampler.samples_before(at.epoch_step + 1)
-                samples -= self.sampler.samples_before(at.epoch_step)
-                at.step += 1
-                at.epoch_step += 1
-                at.skipped_steps += result.skipped
-                is_over = at.epoch_step == self.sampler.steps_per_epoch
-                line_is_due = at.step % run.log_interval == 0
-                is_saved = self._is_stopped or is_due(run.checkpoint_every, at.step)
+                samples = self.sampler.samples_before(progress.epoch_step + 1)
+                samples -= self.sampler.samples_before(progress.epoch_step)
+                progress.step += 1
+                progress.epoch_step += 1
+                progress.skipped_steps += result.skipped
+                is_over = progress.epoch_step == self.sampler.steps_per_epoch
+                line_is_due = progress.step % run.log_interval == 0
+                is_saved = self._is_stopped or is_due(run.checkpoint_every, progress.step)
                 if line_is_due or is_saved or is_over:
                     self._read_results()
                 ended = perf_counter()
@@ -171,12 +171,12 @@ class TrainingLoop:
                 begun, waited = ended, steps.waited_seconds
                 if line_is_due:
                     self._log_line()
-                if is_due(run.check_sync_every, at.step) and self.ranks.size > 1:
-                    self.state.sync_parameters()
+                if is_due(run.check_sync_every, progress.step) and self.ranks.size > 1:
+                    self.stepper.sync_parameters()
                     try:
-                        check_sync(self.state.module)
+                        check_sync(self.stepper.model.module)
                     except RanksDiffer as error:
-                        where = f"epoch {at.epoch + 1}, step {at.step}"
+                        where = f"epoch {progress.epoch + 1}, step {progress.step}"
                         raise OutOfSync(f"{where}: {error}") from None
                 if is_saved and not is_over:  # the end of an epoch saves one anyway
                     self._save(best=False)
@@ -191,63 +191,63 @@ class TrainingLoop:
         may be infinite, as its step is skipped.
         """
         results, self._unread = self._unread, []
-        largest = torch.nn.utils.get_total_norm(self.state.module.parameters(), math.inf)
+        largest = torch.nn.utils.get_total_norm(self.stepper.model.module.parameters(), math.inf)
         norm = results[-1].gradient_norm
         values = [*(one.loss_sum for one in results), largest, largest if norm is None else norm]
         rows = self.ranks.gather(torch.stack([one.double() for one in values]).tolist())
         *losses, parameters, norms = zip(*rows, strict=True)
-        at = self.at
-        for step, loss_sums in enumerate(losses, start=at.step - len(results) + 1):
-            if not self.state.rank_model.amp.scaler.is_enabled():
-                require_finite("the loss", loss_sums, at.epoch, step)
-            at.epoch_loss_sum += sum(loss_sums)
+        progress = self.progress
+        for step, loss_sums in enumerate(losses, start=progress.step - len(results) + 1):
+            if not self.stepper.model.amp.scaler.is_enabled():
+                require_finite("the loss", loss_sums, progress.epoch, step)
+            progress.epoch_loss_sum += sum(loss_sums)
             self._line_pace.loss_sum += sum(loss_sums)
         # A finite loss may have gradients that are not.
-        require_finite("a parameter", parameters, at.epoch, at.step)
+        require_finite("a parameter", parameters, progress.epoch, progress.step)
         self._gradient_norm = None if norm is None or not math.isfinite(norms[0]) else norms[0]
 
     def _log_line(self) -> None:
-        at, sampler = self.at, self.sampler
+        progress, sampler = self.progress, self.sampler
         pace, self._line_pace = self._line_pace, Pace()
         line = StepLine(
-            epoch=at.epoch + 1,
-            step=at.step,
-            processed=sampler.samples_before(at.epoch_step),
+            epoch=progress.epoch + 1,
+            step=progress.step,
+            processed=sampler.samples_before(progress.epoch_step),
             total=sampler.samples_before(sampler.steps_per_epoch),
-            rank_processed=sampler.samples_before(at.epoch_step, process=0),
+            rank_processed=sampler.samples_before(progress.epoch_step, process=0),
             rank_total=sampler.samples_before(sampler.steps_per_epoch, process=0),
             loss=pace.loss_sum / pace.samples,
-            learning_rate=self.state.learning_rate,
+            learning_rate=self.stepper.learning_rate,
             samples_per_second=pace.samples / pace.seconds,
             data_wait_share=pace.wait_share,
             elapsed_seconds=perf_counter() - self.began,
             gradient_norm=self._gradient_norm,
-            skipped_steps=at.skipped_steps,
+            skipped_steps=progress.skipped_steps,
         )
         self.log(line)
 
     def _end_epoch(self, seconds: float) -> None:
         """Evaluate, move on to the next epoch, and save a checkpoint."""
-        at, shares, begun = self.at, self.at.shares, perf_counter()
+        progress, shares, begun = self.progress, self.progress.shares, perf_counter()
         self.score = score = self._evaluate()
         evaluation_seconds = perf_counter() - begun
-        best = score is not None and score.improves(at.best_metric)
+        best = score is not None and score.improves(progress.best_metric)
         if score is not None and best:
-            at.best_metric = score.metric
-        loss = at.epoch_loss_sum / self.sampler.samples_before(self.sampler.steps_per_epoch)
+            progress.best_metric = score.metric
+        loss = progress.epoch_loss_sum / self.sampler.samples_before(self.sampler.steps_per_epoch)
         if self._speeds is not None:
             # The median leaves out the first passes, which include set-up.
             speeds = self.ranks.gather(median(self._speeds))
             self._speeds.clear()
             self._divide([speed / sum(speeds) for speed in speeds])
-        at.epoch, at.epoch_step = at.epoch + 1, 0
-        at.final_loss, at.epoch_loss_sum = loss, 0.0
+        progress.epoch, progress.epoch_step = progress.epoch + 1, 0
+        progress.final_loss, progress.epoch_loss_sum = loss, 0.0
         checkpoint = self._save(best=best)
         line = EpochLine(
-            epoch=at.epoch,
-            step=at.step,
+            epoch=progress.epoch,
+            step=progress.step,
             train_loss=loss,
-            learning_rate=self.state.learning_rate,
+            learning_rate=self.stepper.learning_rate,
             epoch_seconds=seconds,
             evaluation_seconds=None if score is None else evaluation_seconds,
             test_loss=None if score is None else score.loss,
@@ -264,7 +264,7 @@ class TrainingLoop:
         if self.job.run.evaluation == "off":
             return None
         return evaluate(
-            self.state.module,
+            self.stepper.model.module,
             self.architecture,
             self.splits.test,
             device=self.devices[0],
@@ -275,14 +275,14 @@ class TrainingLoop:
 
     def _save(self, *, best: bool) -> str:
         """Save a checkpoint; returns the file's name."""
-        state = self.state.to_checkpoint()
+        state = self.stepper.to_checkpoint()
 
         def save() -> str:
             assert state is not None
             assert self.folder is not None
             checkpoint = Checkpoint(
                 spec=self.job.spec,
-                progress=self.at,
+                progress=self.progress,
                 samples_sha256=self.splits.sha256,
                 **state,
             )

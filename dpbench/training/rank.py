@@ -77,7 +77,7 @@ def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.d
         if job.resume is not None:
             loop.log(Note(text=_resumption(job, checkpoint)))
         loop.log(_started(loop))
-        with unused_parameters_named(loop.state.module):
+        with unused_parameters_named(loop.stepper.model.module):
             loop.train()
         outcome = _finished(loop)
         loop.log(outcome)
@@ -90,10 +90,11 @@ def require_same(job: TrainingJob, samples_sha256: str, ranks: RankGroup) -> Non
     This covers more than the training itself: log, checkpoints and comparisons are collectives,
     too.
     """
-    own = [encode(job.spec), encode(job.run), job.resume is not None, samples_sha256]
-    everyone = ranks.gather(own)
-    for rank, theirs in enumerate(everyone):
-        if theirs != everyone[0]:
+    tasks = ranks.gather(
+        [encode(job.spec), encode(job.run), job.resume is not None, samples_sha256]
+    )
+    for rank in range(ranks.size):
+        if tasks[rank] != tasks[0]:
             raise UsageError(
                 f"rank {rank} was given another training or other samples than rank 0; give every "
                 "node the same command and the same data"
@@ -132,28 +133,28 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
             )
         return str(path), data
 
-    found = ranks.on_first(find)
-    return None if found is None else from_bytes(found[1], found[0])
+    file = ranks.on_first(find)
+    return None if file is None else from_bytes(file[1], file[0])
 
 
 def _resumption(job: TrainingJob, checkpoint: Checkpoint | None) -> str:
     """Describe where a training that was asked to resume begins."""
     if checkpoint is None:
         return f"no checkpoint in {job.folder / CHECKPOINTS}: training starts from the beginning"
-    at, epochs, most = checkpoint.progress, job.spec.epochs, job.run.max_steps
-    after = f"{checkpoint.source}, after {units.counted(at.step, 'optimizer step')}"
-    if at.epoch >= epochs or (most is not None and at.step >= most):
+    progress, epochs, most = checkpoint.progress, job.spec.epochs, job.run.max_steps
+    after = f"{checkpoint.source}, after {units.counted(progress.step, 'optimizer step')}"
+    if progress.epoch >= epochs or (most is not None and progress.step >= most):
         return f"nothing is left to train: resumed from {after}"
-    return f"resuming from {after}, in epoch {at.epoch + 1} of {epochs}"
+    return f"resuming from {after}, in epoch {progress.epoch + 1} of {epochs}"
 
 
 def _started(loop: TrainingLoop) -> Started:
     """The Started event of a training; a collective."""
     spec, sampler, ranks = loop.job.spec, loop.sampler, loop.ranks
     steps = sampler.steps_per_epoch
-    own = [socket.gethostname(), os.getpid(), sampler.samples_before(steps, ranks.rank)]
-    hosts, pids, samples = zip(*ranks.gather(own), strict=True)
-    trained = (p.numel() for p in loop.state.module.parameters() if p.requires_grad)
+    process = [socket.gethostname(), os.getpid(), sampler.samples_before(steps, ranks.rank)]
+    hosts, pids, samples = zip(*ranks.gather(process), strict=True)
+    trained = (p.numel() for p in loop.stepper.model.module.parameters() if p.requires_grad)
     return Started(
         world_size=ranks.size,
         group_size=spec.group_size,
@@ -165,8 +166,8 @@ def _started(loop: TrainingLoop) -> Started:
         effective_batch_size=spec.effective_batch_size,
         steps_per_epoch=steps,
         parameters=sum(trained),
-        epoch=loop.at.epoch + 1,
-        step=loop.at.step,
+        epoch=loop.progress.epoch + 1,
+        step=loop.progress.step,
         item=loop.architecture.item,
         items_per_sample=items_per_sample(loop.architecture),
     )
@@ -177,25 +178,25 @@ def _finished(loop: TrainingLoop) -> Finished:
 
     Raises OutOfSync, on all ranks, if they do not hold the same model.
     """
-    at, score, ranks = loop.at, loop.score, loop.ranks
+    progress, score, ranks = loop.progress, loop.score, loop.ranks
     checkpoints = loop.job.folder / CHECKPOINTS
     last = latest_checkpoint(checkpoints)
-    own = [state_sha256(loop.state.module), peak_host_memory_bytes()]
-    everyone = ranks.gather([*own, *peak_device_memory(*loop.devices)])
-    hashes, host, allocated, reserved = zip(*everyone, strict=True)
-    for rank, theirs in enumerate(hashes):
-        if theirs != hashes[0]:
+    memory = [peak_host_memory_bytes(), *peak_device_memory(*loop.devices)]
+    results = ranks.gather([state_sha256(loop.stepper.model.module), *memory])
+    hashes, host, allocated, reserved = zip(*results, strict=True)
+    for rank, digest in enumerate(hashes):
+        if digest != hashes[0]:
             raise OutOfSync(
                 f"the models of the ranks are not the same at the end: that of rank {rank} is not "
                 "rank 0's; --check-sync-every finds the step"
             )
-    loss = at.final_loss
-    if loss is None or at.epoch_step:  # stopped within an epoch
-        loss = at.epoch_loss_sum / loop.sampler.samples_before(at.epoch_step)
-    mine = Finished(
+    loss = progress.final_loss
+    if loss is None or progress.epoch_step:  # stopped within an epoch
+        loss = progress.epoch_loss_sum / loop.sampler.samples_before(progress.epoch_step)
+    outcome = Finished(
         final_loss=loss,
-        epochs=at.epoch,
-        steps=at.step,
+        epochs=progress.epoch,
+        steps=progress.step,
         world_size=ranks.size,
         group_size=loop.job.spec.group_size,
         state_sha256=hashes[0],
@@ -207,14 +208,14 @@ def _finished(loop: TrainingLoop) -> Finished:
         peak_device_memory_bytes=None if None in allocated else allocated,
         peak_reserved_memory_bytes=None if None in reserved else reserved,
         data_wait_share=loop.pace.wait_share,
-        skipped_steps=at.skipped_steps,
+        skipped_steps=progress.skipped_steps,
         test_accuracy=None if score is None else score.accuracy,
         test_loss=None if score is None else score.loss,
         best_checkpoint=BEST if (checkpoints / BEST).exists() else None,
         last_checkpoint=None if last is None else last.name,
     )
     # Clocks and memory differ: all ranks return what rank 0 writes to the log.
-    return decode(Finished, ranks.on_first(lambda: encode(mine)))
+    return decode(Finished, ranks.on_first(lambda: encode(outcome)))
 
 
 def state_sha256(module: torch.nn.Module) -> str:

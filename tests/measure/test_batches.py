@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dpbench.data.datasets import Dataset
 from dpbench.data.sharding import global_batches
 from dpbench.measure.batches import BatchSampler, loading_batches
-from dpbench.measure.step import LoadBatch
+from dpbench.measure.step import LoadSamples
 from tests.builders import trial_spec
 from tests.waiting import prefetch_threads
 
@@ -33,7 +33,7 @@ def _nothing_stays() -> Iterator[None]:
     assert multiprocessing.active_children() == []
 
 
-def taken(load: LoadBatch, sampler: BatchSampler, portions: list[int]) -> list[Any]:
+def taken(load: LoadSamples, sampler: BatchSampler, portions: list[int]) -> list[Any]:
     """Inputs and targets of every micro-step of every window."""
     return [
         load(indices) for steps in portions for step in sampler.steps(steps) for indices in step

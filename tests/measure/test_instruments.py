@@ -16,7 +16,7 @@ from dpbench.measure.implementations import Plain
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import RankModel
-from dpbench.measure.step import LoadBatch, Trainer
+from dpbench.measure.step import BenchmarkStepper, LoadSamples
 from dpbench.records.trial import GradientTrace
 from tests.launch.faulty import Healthy
 
@@ -72,22 +72,22 @@ class TwoLayers(nn.Module):
 SAMPLES = Dataset(inputs=torch.ones(8, 4), targets=torch.ones(8, 2))
 
 
-def trainer(module: nn.Module, load: LoadBatch = SAMPLES.select) -> Trainer:
+def stepper_of(module: nn.Module, load: LoadSamples = SAMPLES.select) -> BenchmarkStepper:
     sgd = torch.optim.SGD(module.parameters(), lr=0.1)
-    own = RankModel(module=module, model=Plain(module), optimizer=sgd, loss=Healthy().loss)
-    return Trainer(own, load)
+    model = RankModel(module=module, wrapper=Plain(module), optimizer=sgd, loss=Healthy().loss)
+    return BenchmarkStepper(model, load)
 
 
-def slow_trainer(clock: Clock) -> Trainer:
+def slow_stepper(clock: Clock) -> BenchmarkStepper:
     """256 s for data, 1 s to zero gradients, 32 s more of waiting in backward, 64 s to change
     parameters, and 128 s after a step with synchronization."""
-    slow = trainer(TwoLayers(clock), clock.taking(256, SAMPLES.select))
-    optimizer, model = slow.rank_model.optimizer, slow.rank_model.model
+    slow = stepper_of(TwoLayers(clock), clock.taking(256, SAMPLES.select))
+    optimizer, wrapper = slow.model.optimizer, slow.model.wrapper
     for owner, name, seconds in (
         (optimizer, "zero_grad", 1),
-        (model, "backward", 32),
+        (wrapper, "backward", 32),
         (optimizer, "step", 64),
-        (model, "after_step", 128),
+        (wrapper, "after_step", 128),
     ):
         setattr(owner, name, clock.taking(seconds, getattr(owner, name)))
     return slow
@@ -95,21 +95,21 @@ def slow_trainer(clock: Clock) -> Trainer:
 
 @pytest.mark.parametrize(("sync", "after_step"), [(True, 128.0), (False, 0.0)])
 def test_each_part_is_counted_in_its_phase(clock: Clock, sync: bool, after_step: float) -> None:
-    training = slow_trainer(clock)
-    measured, of_replicas = time_phases(training, [[torch.arange(4)]] * 2, [CPU], ALONE, sync=sync)
+    stepper = slow_stepper(clock)
+    measured, of_replicas = time_phases(stepper, [[torch.arange(4)]] * 2, [CPU], ALONE, sync=sync)
     assert measured.data_seconds == (256.0, 256.0)
     assert measured.forward_seconds == (4.0, 4.0)
     assert measured.backward_seconds == (8.0 + 16.0 + 32.0 + after_step,) * 2
     assert measured.optimizer_seconds == (65.0, 65.0)
     assert of_replicas is None
-    assert (training.steps, training.take_losses()) == (2 if sync else 0, ())
+    assert stepper.steps == (2 if sync else 0)
 
 
 def test_every_gradient_is_noted_when_it_is_ready(clock: Clock) -> None:
     """1 s of zeroing, 256 s of data, 4 s forward; 8 s; 16 s; 32 s until backward ends; 64 s of
     optimizer and 128 s after it."""
-    training = slow_trainer(clock)
-    assert trace_gradients(training, [[torch.arange(4)]] * 2, CPU, ALONE) == GradientTrace(
+    stepper = slow_stepper(clock)
+    assert trace_gradients(stepper, [[torch.arange(4)]] * 2, CPU, ALONE) == GradientTrace(
         parameters=("first.weight", "first.bias", "second.weight"),
         gradient_bytes=(48, 12, 24),
         ready_seconds=((285.0, 285.0, 269.0),) * 2,
@@ -143,7 +143,7 @@ class Odd(nn.Module):
 def test_parameters_count_once_and_only_if_every_step_gives_them_a_gradient() -> None:
     """The sparse gradient of one row counts as the whole table: 10 × 2 × 4 bytes."""
     module = Odd()
-    found = trace_gradients(trainer(module), [[torch.arange(4)]] * 2, CPU, ALONE)
+    found = trace_gradients(stepper_of(module), [[torch.arange(4)]] * 2, CPU, ALONE)
     assert found is not None
     assert dict(zip(found.parameters, found.gradient_bytes, strict=True)) == {
         "table.weight": 80,

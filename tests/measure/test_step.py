@@ -12,7 +12,7 @@ import torch
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import Plain
 from dpbench.measure.rank_model import RankModel, build_optimizer, compile_module, loss_of
-from dpbench.measure.step import Trainer
+from dpbench.measure.step import BenchmarkStepper
 from dpbench.specs.workload import OPTIMIZERS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
@@ -33,14 +33,15 @@ def samples() -> Dataset:
     return Dataset(inputs=inputs, targets=targets)
 
 
-def trainer(module: torch.nn.Module, dataset: Dataset, weight: float = 1.0) -> Trainer:
-    return trainer_of(Plain(module, weight), dataset)
+def stepper(module: torch.nn.Module, dataset: Dataset, weight: float = 1.0) -> BenchmarkStepper:
+    return stepper_of(Plain(module, weight), dataset)
 
 
-def trainer_of(model: Any, dataset: Dataset) -> Trainer:
-    sgd = torch.optim.SGD(model.module.parameters(), lr=RATE)
-    own = RankModel(module=model.module, model=model, optimizer=sgd, loss=Healthy().loss)
-    return Trainer(own, dataset.select)
+def stepper_of(wrapper: Any, dataset: Dataset) -> BenchmarkStepper:
+    module = wrapper.module
+    sgd = torch.optim.SGD(module.parameters(), lr=RATE)
+    model = RankModel(module=module, wrapper=wrapper, optimizer=sgd, loss=Healthy().loss)
+    return BenchmarkStepper(model, dataset.select)
 
 
 def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
@@ -50,12 +51,11 @@ def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
 @pytest.mark.parametrize("count", [1, 2, 3, 6])
 def test_accumulated_micro_batches_are_one_large_batch(count: int) -> None:
     dataset, whole, parts = samples(), model(), model()
-    large, accumulating = trainer(whole, dataset), trainer(parts, dataset)
+    large, accumulating = stepper(whole, dataset), stepper(parts, dataset)
     for batch in torch.arange(SAMPLES).split(12):
-        large.step([batch])
-        accumulating.step(batch.split(12 // count))
+        loss = accumulating.step(batch.split(12 // count)).item()
+        assert loss == pytest.approx(large.step([batch]).item(), rel=1e-13)
     torch.testing.assert_close(parameters(parts), parameters(whole), rtol=0, atol=1e-14)
-    assert accumulating.take_losses() == pytest.approx(large.take_losses(), rel=1e-13)
 
 
 def test_a_loss_weight_scales_the_gradient_but_not_the_reported_loss() -> None:
@@ -63,35 +63,35 @@ def test_a_loss_weight_scales_the_gradient_but_not_the_reported_loss() -> None:
     module = torch.nn.Linear(1, 1, bias=False).double()
     torch.nn.init.ones_(module.weight)
     two = torch.full((1, 1), 2.0, dtype=torch.float64)
-    training = trainer(module, Dataset(inputs=two, targets=torch.zeros_like(two)), weight=0.5)
-    training.step([torch.tensor([0])])
+    halved = stepper(module, Dataset(inputs=two, targets=torch.zeros_like(two)), weight=0.5)
+    loss = halved.step([torch.tensor([0])])
     assert next(module.parameters()).item() == pytest.approx(0.6, rel=1e-12)
-    assert training.take_losses() == pytest.approx((4.0,), rel=1e-12)
+    assert loss.item() == pytest.approx(4.0, rel=1e-12)
 
 
 def test_nothing_is_read_back_from_the_device_during_a_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    training = trainer(model(), samples())
+    training = stepper(model(), samples())
 
     def forbidden(*_: object) -> None:
         raise AssertionError("a step waited for the device")
 
     for name in ("item", "tolist", "numpy", "cpu", "__float__", "__bool__"):
         monkeypatch.setattr(torch.Tensor, name, forbidden)
-    training.step([torch.arange(3), torch.arange(3)])
-    training.step([torch.arange(3), torch.arange(3)])
+    losses = [training.step([torch.arange(3), torch.arange(3)]) for _ in range(2)]
     monkeypatch.undo()
-    assert [type(loss) for loss in training.losses] == [torch.Tensor] * 2
-    assert not any(loss.requires_grad for loss in training.losses)
-    assert [type(loss) for loss in training.take_losses()] == [float] * 2
+    assert not any(loss.requires_grad for loss in losses)
 
 
 @pytest.mark.parametrize(
     ("sync", "expected"),
     [
-        (True, ["no_sync", "forward", "backward"] * 2 + ["forward", "backward", "after_step"]),
-        (False, ["without_sync", "forward", "backward"] * 3),
+        (
+            True,
+            ["accumulate_only", "forward", "backward"] * 2 + ["forward", "backward", "after_step"],
+        ),
+        (False, ["unsynced_for_timing", "forward", "backward"] * 3),
     ],
 )
 def test_gradients_are_reduced_in_the_last_micro_step_or_not_at_all(
@@ -99,8 +99,8 @@ def test_gradients_are_reduced_in_the_last_micro_step_or_not_at_all(
 ) -> None:
     plain = Plain(model())
     recorded = Mock(wraps=plain, module=plain.module, loss_weight=1.0)
-    trainer_of(recorded, samples()).step([torch.arange(2)] * 3, sync=sync)
-    parts = ("no_sync", "without_sync", "forward", "backward", "after_step")
+    stepper_of(recorded, samples()).step([torch.arange(2)] * 3, sync=sync)
+    parts = ("accumulate_only", "unsynced_for_timing", "forward", "backward", "after_step")
     assert [name for name, _, _ in recorded.method_calls if name in parts] == expected
 
 

@@ -18,7 +18,7 @@ from dpbench.data.sharding import global_batches
 from dpbench.measure import trial as trial_module
 from dpbench.measure import verification
 from dpbench.measure.implementations import Plain
-from dpbench.measure.step import Trainer
+from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.trial import measure_trial
 from dpbench.measure.verification import checksum
 from dpbench.parallel.agreement import tensors_sha256
@@ -141,13 +141,13 @@ Steps = list[tuple[bool, list[list[int]]]]
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     """All steps from here on."""
     noted: Steps = []
-    true_step = Trainer.step
+    true_step = BenchmarkStepper.step
 
-    def step(self: Trainer, batches: Any, *, sync: bool = True) -> None:
+    def step(self: BenchmarkStepper, batches: Any, *, sync: bool = True) -> torch.Tensor:
         noted.append((sync, [indices.tolist() for indices in batches]))
-        true_step(self, batches, sync=sync)
+        return true_step(self, batches, sync=sync)
 
-    monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr(BenchmarkStepper, "step", step)
     return noted
 
 

@@ -9,7 +9,7 @@ import torch
 
 from dpbench.measure.implementations import wrap
 from dpbench.measure.rank_model import RankModel, build_optimizer
-from dpbench.measure.step import Trainer
+from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.unused import UnusedParameters, unused_parameters_named
 from tests.builders import trial_spec
 from tests.measure.implementations.architectures import Frozen
@@ -30,14 +30,14 @@ def message(rank: int, implementation: str) -> str:
     trial = trial_spec(implementation=implementation, backend="gloo")
     architecture = Partly()
     module = architecture.build_model()
-    model = wrap(module, trial, rank)
-    optimizer = model.optimizer(build_optimizer(module, trial))
-    own = RankModel(module=module, model=model, optimizer=optimizer, loss=architecture.loss)
-    trainer = Trainer(own, samples(architecture).select)
+    wrapper = wrap(module, trial, rank)
+    optimizer = wrapper.optimizer(build_optimizer(module, trial))
+    model = RankModel(module=module, wrapper=wrapper, optimizer=optimizer, loss=architecture.loss)
+    stepper = BenchmarkStepper(model, samples(architecture).select)
 
     def train() -> None:
         for _ in range(3):
-            trainer.step([torch.arange(4)])
+            stepper.step([torch.arange(4)])
 
     with pytest.raises(UnusedParameters) as raised, unused_parameters_named(module):
         train()

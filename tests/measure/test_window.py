@@ -12,6 +12,7 @@ import torch
 
 from dpbench.measure import device, window
 from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.step import StepIndices
 from dpbench.measure.window import segment_sizes, time_steps
 from dpbench.records.trial import Window
 from tests.fake_nvml import put_nvml
@@ -21,16 +22,20 @@ CPU = torch.device("cpu")
 ALONE = RankGroup()
 
 
-def no_step(number: int) -> None:
-    pass
+STEP = [torch.arange(4), torch.arange(3)]
+
+
+def no_step(indices: StepIndices) -> torch.Tensor:
+    return torch.ones(1)
 
 
 def test_a_window_is_read_off_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 10.0, 10.5, 11.5, 13.5, 13.5])
     for module in (device, window):
         monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
-    timing = time_steps(no_step, range(3), [CPU], ALONE)
+    timing = time_steps(no_step, [STEP] * 3, [CPU], ALONE)
     assert (timing.start_seconds, timing.seconds) == (10.0, 3.5)
+    assert (timing.samples, timing.losses) == (3 * 7, (1.0,) * 3)
     assert timing.step_seconds == (0.5, 1.0, 2.0)
     assert list(clock) == []  # the clock is read at the ends of steps and nowhere else
 
@@ -42,11 +47,14 @@ def test_a_window_on_a_gpu_waits_for_all_devices_at_its_ends_and_times_steps_on_
     monkeypatch.setattr(device, "cuda", cuda)
     put_nvml(None, monkeypatch)
 
-    def step(seconds: float) -> None:
-        cuda.calls.append("step")
-        cuda.now += seconds
+    durations = iter((0.5, 2.0))
 
-    timing = time_steps(step, (0.5, 2.0), [GPU, torch.device("cuda:2")], ALONE)
+    def step(indices: StepIndices) -> torch.Tensor:
+        cuda.calls.append("step")
+        cuda.now += next(durations)
+        return torch.zeros(())
+
+    timing = time_steps(step, [STEP] * 2, [GPU, torch.device("cuda:2")], ALONE)
     wait, record = ["synchronize cuda:1", "synchronize cuda:2"], "record on stream of cuda:1"
     assert cuda.calls == [*wait, record, "step", record, "step", record, *wait]
     assert timing.step_seconds == (0.5, 2.0)
@@ -57,16 +65,17 @@ def test_garbage_is_collected_before_the_window_and_not_in_it() -> None:
     before_steps: list[list[str]] = []
     enabled: list[bool] = []
 
-    def step(number: int) -> None:
+    def step(indices: StepIndices) -> torch.Tensor:
         before_steps.append(list(collections))
         enabled.append(gc.isenabled())
-        assert [[number] for _ in range(10 * gc.get_threshold()[0])]  # would set off several
+        assert [[indices] for _ in range(10 * gc.get_threshold()[0])]  # would set off several
+        return torch.zeros(())
 
     def note(phase: str, info: dict[str, int]) -> None:
         collections.append(phase)
 
     gc.callbacks.append(note)
-    time_steps(step, range(3), [CPU], ALONE)
+    time_steps(step, [STEP] * 3, [CPU], ALONE)
     gc.callbacks.remove(note)
     assert before_steps == [["start", "stop"]] * 3
     assert enabled == [False] * 3
@@ -92,10 +101,11 @@ def test_a_slow_rank_shows_in_its_own_window_only() -> None:
     timings: dict[int, Window] = {}
 
     def run(rank: int) -> None:
-        def step(number: int) -> None:
+        def step(indices: StepIndices) -> torch.Tensor:
             time.sleep(0.02 if rank == 1 else 0.0)
+            return torch.zeros(())
 
-        timings[rank] = time_steps(step, range(5), [CPU], groups[rank])  # type: ignore[arg-type]
+        timings[rank] = time_steps(step, [STEP] * 5, [CPU], groups[rank])  # type: ignore[arg-type]
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in (0, 1)]
     for thread in threads:

@@ -23,7 +23,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.data import datasets
 from dpbench.measure.implementations import Plain
 from dpbench.measure.rank_model import RankModel
-from dpbench.measure.step import Trainer
+from dpbench.measure.step import BenchmarkStepper
 from tools.benchmarks.paired import (
     Figure,
     Seconds,
@@ -152,9 +152,10 @@ def training_step(
     loaded = architecture.load_architecture(case.name)
     samples = case.batch * replicas
     data = datasets.load_dataset("synthetic", None, loaded, seed=dist.get_rank(), samples=samples)
-    model = wrap(loaded.build_model())
-    optimizer = make_optimizer(model)
-    own = RankModel(module=model, model=Plain(model), optimizer=optimizer, loss=loaded.loss)
-    trainer = Trainer(own, data.select)
+    module = wrap(loaded.build_model())
+    rank_model = RankModel(
+        module=module, wrapper=Plain(module), optimizer=make_optimizer(module), loss=loaded.loss
+    )
+    stepper = BenchmarkStepper(rank_model, data.select)
     indices = [torch.arange(samples)]
-    return lambda: trainer.step(indices)
+    return lambda: stepper.step(indices)

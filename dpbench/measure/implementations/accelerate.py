@@ -29,7 +29,7 @@ class Accelerated(ParallelModel):
         super().__init__(module)
         self._accelerator = accelerator
 
-    def no_sync(self) -> AbstractContextManager[None]:
+    def accumulate_only(self) -> AbstractContextManager[None]:
         unreduced: AbstractContextManager[None] = self._accelerator.no_sync(self.module)
         return unreduced
 

@@ -26,7 +26,7 @@ class OurDataParallel(ParallelModel):
 
     module: parallel.DataParallel
 
-    def without_sync(self) -> AbstractContextManager[None]:
+    def unsynced_for_timing(self) -> AbstractContextManager[None]:
         return self.module.without_reduction()
 
     def communication(self) -> CommunicationTotals | None:

@@ -29,7 +29,7 @@ class FabricModel(ParallelModel):
         super().__init__(module)
         self._fabric, self._wrapped = fabric, module
 
-    def no_sync(self) -> AbstractContextManager[None]:
+    def accumulate_only(self) -> AbstractContextManager[None]:
         unreduced: AbstractContextManager[None] = self._fabric.no_backward_sync(self._wrapped)
         return unreduced
 

@@ -30,12 +30,14 @@ LISTS = (nn.Sequential, nn.ModuleList)
 
 
 class FullySharded(ParallelModel):
-    """A module whose parameters are sharded, or replicated as if they were. Gathering cannot be
-    left out, and inside `no_sync` whole gradients accumulate on each rank, as large as those of
-    DDP, where no optimizer sees them."""
+    """A module whose parameters are sharded, or replicated as if they were.
+
+    Gathering cannot be left out, and inside `accumulate_only` whole gradients accumulate on each
+    rank, as large as those of DDP, where no optimizer sees them.
+    """
 
     @contextmanager
-    def no_sync(self) -> Iterator[None]:
+    def accumulate_only(self) -> Iterator[None]:
         self.module.set_requires_gradient_sync(False)  # type: ignore[operator]
         try:
             yield

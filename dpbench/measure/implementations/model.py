@@ -1,7 +1,7 @@
 """The interface of all implementations: a module that is called, and then has its gradients.
 
 An implementation subclasses `ParallelModel` and overrides what it does differently from the plain
-module: usually `no_sync`, and `communication` where it counts its messages.
+module: usually `accumulate_only`, and `communication` where it counts its messages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ParallelModel:
     itself.
 
     `forward` takes this process's samples and returns the outputs for the mean loss. A micro-step
-    inside `no_sync` only adds to the gradients that a later one reduces.
+    inside `accumulate_only` only adds to the gradients that a later one reduces.
     """
 
     module: torch.nn.Module
@@ -51,15 +51,18 @@ class ParallelModel:
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of `loss`, this process's mean loss times its weight; reduced ones when
-        this returns outside of `no_sync`."""
+        this returns outside of `accumulate_only`."""
         loss.backward()  # type: ignore[no-untyped-call]
 
-    def no_sync(self) -> AbstractContextManager[None]:
+    def accumulate_only(self) -> AbstractContextManager[None]:
+        """A context for all micro-steps of a step but the last, which reduces their gradients with
+        its own."""
         return nullcontext()
 
-    def without_sync(self) -> AbstractContextManager[None]:
-        """A context only for timing: steps in it exchange nothing and have wrong gradients."""
-        return self.no_sync()
+    def unsynced_for_timing(self) -> AbstractContextManager[None]:
+        """A context for whole steps that exchange nothing: their gradients are wrong, and only
+        their time counts."""
+        return self.accumulate_only()
 
     def after_step(self, steps: int) -> None:
         """Do what follows the optimizer's step number `steps`, counted from 1."""
@@ -81,7 +84,7 @@ class Wrapped(ParallelModel):
     """A module in a wrapper with `no_sync`, such as DistributedDataParallel, torch's or
     dpbench's."""
 
-    def no_sync(self) -> AbstractContextManager[None]:
+    def accumulate_only(self) -> AbstractContextManager[None]:
         unreduced: AbstractContextManager[None] = self.module.no_sync()  # type: ignore[operator]
         return unreduced
 

@@ -32,8 +32,8 @@ class TorchStaticGraph(Wrapped):
         self.forwards += 1
         return super().forward(inputs)
 
-    def no_sync(self) -> AbstractContextManager[None]:
-        return super().no_sync() if self.forwards else nullcontext()
+    def accumulate_only(self) -> AbstractContextManager[None]:
+        return super().accumulate_only() if self.forwards else nullcontext()
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> TorchStaticGraph:

@@ -12,7 +12,7 @@ from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import CommunicationTotals, wrap
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import RankModel, build_optimizer
-from dpbench.measure.step import Trainer
+from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.verification import checksum, verify
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
@@ -58,15 +58,15 @@ def trained(
     torch.manual_seed(0)
     module = architecture.build_model()
     checksums = [checksum(module)]
-    model = wrap(module, trial, rank)
+    wrapper = wrap(module, trial, rank)
     checksums.append(checksum(module))
-    optimizer = model.optimizer(build_optimizer(module, trial))
-    own = RankModel(module=module, model=model, optimizer=optimizer, loss=architecture.loss)
-    trainer = Trainer(own, samples(architecture).select)
+    optimizer = wrapper.optimizer(build_optimizer(module, trial))
+    model = RankModel(module=module, wrapper=wrapper, optimizer=optimizer, loss=architecture.loss)
+    stepper = BenchmarkStepper(model, samples(architecture).select)
     for step in range(steps):
         batches = torch.arange(16 * step, 16 * step + 16).remainder(64).chunk(2)
-        trainer.step([batch[rank::WORLD] for batch in batches])
-    return [*checksums, checksum(module)], model.communication()
+        stepper.step([batch[rank::WORLD] for batch in batches])
+    return [*checksums, checksum(module)], wrapper.communication()
 
 
 def as_torchrun(rank: int) -> None:

@@ -33,7 +33,7 @@ def held(rank: int) -> tuple[int, int, int]:
     model = wrap(module, trial_spec(implementation="fsdp2"), rank)
     shards = sum(p.to_local().numel() for p in module.parameters())  # type: ignore[operator]
     inputs = torch.randn(3, 4)
-    with model.no_sync():
+    with model.accumulate_only():
         model.backward(model.forward(inputs).sum())
     unreduced = sum(p.grad is not None for p in module.parameters())
     model.backward(model.forward(inputs).sum())

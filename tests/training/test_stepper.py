@@ -12,18 +12,18 @@ import torch
 
 from dpbench.architecture import load_architecture
 from dpbench.data.loading import Batch
-from dpbench.training.state import TrainState, learning_rate
+from dpbench.training.stepper import TrainingStepper, learning_rate
 from tests.training.jobs import ALONE, ranks_here, training_spec
 
 CPU = torch.device("cpu")
 
 
-def alone(architecture: str = "Plain", **changes: Any) -> TrainState:
+def alone(architecture: str = "Plain", **changes: Any) -> TrainingStepper:
     spec = training_spec(
         architecture, implementation="single", backend="none", group_size=1, **changes
     )
     made = load_architecture(spec.workload.architecture)
-    return TrainState(spec, ALONE, made, [CPU], steps_per_epoch=6)
+    return TrainingStepper(spec, ALONE, made, [CPU], steps_per_epoch=6)
 
 
 def batches_of(*sizes: int) -> tuple[Batch, ...]:
@@ -36,9 +36,11 @@ def batches_of(*sizes: int) -> tuple[Batch, ...]:
     return tuple(Batch(x, y, size / whole, size) for x, y, size in parts)
 
 
-def gradient(state: TrainState) -> torch.Tensor:
+def gradient(stepper: TrainingStepper) -> torch.Tensor:
     """Of all parameters, in one row."""
-    return torch.cat([p.grad.flatten() for p in state.module.parameters() if p.grad is not None])
+    return torch.cat(
+        [p.grad.flatten() for p in stepper.model.module.parameters() if p.grad is not None]
+    )
 
 
 @pytest.mark.parametrize("sizes", [(12,), (6, 6), (5, 4, 2, 1)])
@@ -72,30 +74,30 @@ def test_parameters_come_from_the_seed_and_random_numbers_from_the_rank_too() ->
     drawn = []
     for rank in (0, 1, 0):
         ranks: Any = SimpleNamespace(rank=rank)
-        state = TrainState(spec, ranks, noisy, [CPU], steps_per_epoch=6)
-        drawn.append((parameters(state), float(torch.rand(()))))
+        stepper = TrainingStepper(spec, ranks, noisy, [CPU], steps_per_epoch=6)
+        drawn.append((parameters(stepper), float(torch.rand(()))))
     (one, mask_of_0), (other, mask_of_1), (_, again) = drawn
     assert torch.equal(one, other)
     assert mask_of_0 != mask_of_1
     assert mask_of_0 == again
 
 
-def parameters(state: TrainState) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in state.module.parameters()])
+def parameters(stepper: TrainingStepper) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in stepper.model.module.parameters()])
 
 
 def test_the_forward_pass_has_the_dtype_and_the_gradients_stay_float32() -> None:
     reference = alone("Single")
     reference.step(batches_of(12), 0)
     for dtype, expected in (("bf16", torch.bfloat16), ("f16", torch.float16)):
-        state = alone("Single", dtype=dtype)
+        stepper = alone("Single", dtype=dtype)
         seen: list[torch.dtype] = []
-        state.module.register_forward_hook(
+        stepper.model.module.register_forward_hook(
             lambda _, __, output, seen=seen: seen.append(output.dtype)
         )
-        state.step(batches_of(12), 0)
-        assert (seen.pop(), gradient(state).dtype) == (expected, torch.float32)
-        torch.testing.assert_close(gradient(state), gradient(reference), rtol=0.05, atol=0.01)
+        stepper.step(batches_of(12), 0)
+        assert (seen.pop(), gradient(stepper).dtype) == (expected, torch.float32)
+        torch.testing.assert_close(gradient(stepper), gradient(reference), rtol=0.05, atol=0.01)
 
 
 def overflowing(batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
@@ -104,12 +106,12 @@ def overflowing(batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
 
 
 def test_gradients_are_cut_in_their_true_size_under_a_loss_scale() -> None:
-    state, reference = alone("Single", dtype="f16", max_norm=0.01), alone("Single")
+    stepper, reference = alone("Single", dtype="f16", max_norm=0.01), alone("Single")
     reference.step(batches_of(12), 0)
-    norm = state.step(batches_of(12), 0).gradient_norm
+    norm = stepper.step(batches_of(12), 0).gradient_norm
     assert norm is not None
     assert float(norm) == pytest.approx(float(gradient(reference).norm()), rel=0.05)
-    assert float(gradient(state).norm()) == pytest.approx(0.01, rel=1e-3)
+    assert float(gradient(stepper).norm()) == pytest.approx(0.01, rel=1e-3)
 
 
 @pytest.mark.parametrize(("gamma", "steps_per_epoch"), [(0.7, 3), (0.5, 1), (1.0, 2)])
@@ -139,10 +141,10 @@ def test_the_warm_up_is_a_line_from_the_workloads_rate_to_the_scaled_one() -> No
     assert made == pytest.approx(by_hand, rel=1e-12)
 
 
-def state_of(implementation: str, **changes: Any) -> TrainState:
+def stepper_of(implementation: str, **changes: Any) -> TrainingStepper:
     spec = training_spec("Single", implementation=implementation, **changes)
     made = load_architecture(spec.workload.architecture)
-    return TrainState(spec, ranks_here(), made, [CPU], steps_per_epoch=6)
+    return TrainingStepper(spec, ranks_here(), made, [CPU], steps_per_epoch=6)
 
 
 def everyone(value: Any) -> list[Any]:
@@ -152,18 +154,18 @@ def everyone(value: Any) -> list[Any]:
 
 def an_overflow_on_one_rank_leaves_the_step_out_on_all(rank: int) -> None:
     for implementation, sync_every in (("ddp", 1), ("torch-ddp", 1), ("local-sgd", 2)):
-        state = state_of(implementation, sync_every=sync_every, dtype="f16", max_norm=1.0)
+        stepper = stepper_of(implementation, sync_every=sync_every, dtype="f16", max_norm=1.0)
         skipped, scales = [], []
         for number in range(4):
             batches = batches_of(3, 2)
             overflows = (number, rank) == (1, 1)
-            outcome = state.step(overflowing(batches) if overflows else batches, number)
+            outcome = stepper.step(overflowing(batches) if overflows else batches, number)
             skipped.append(outcome.skipped)
-            scales.append(state.rank_model.amp.scaler.get_scale())
-        state.sync_parameters()
+            scales.append(stepper.model.amp.scaler.get_scale())
+        stepper.sync_parameters()
         assert skipped == [False, True, False, False]
         assert scales == [65536.0, 32768.0, 32768.0, 32768.0]
-        first, second = everyone(parameters(state).tolist())
+        first, second = everyone(parameters(stepper).tolist())
         assert first == second
         assert all(map(math.isfinite, first))
 
@@ -174,15 +176,15 @@ def a_step_is_reduced_once_however_many_micro_steps_it_has(rank: int) -> None:
         ("ddp", 1, [1, 2, 3, 4]),
         ("local-sgd", 2, [0, 1, 1, 2]),
     ):
-        state, collectives, equal = state_of(implementation, sync_every=sync_every), [], []
+        stepper, collectives, equal = stepper_of(implementation, sync_every=sync_every), [], []
         for number in range(4):
             batches = batches_of(3, 2, 1)
             theirs = [replace(batch, inputs=batch.inputs + rank) for batch in batches]
-            state.step(theirs, number)
-            communication = state.rank_model.model.communication()
+            stepper.step(theirs, number)
+            communication = stepper.model.wrapper.communication()
             assert communication is not None
             collectives.append(communication.collectives)
-            first, second = everyone(parameters(state).tolist())
+            first, second = everyone(parameters(stepper).tolist())
             equal.append(first == second)
         assert collectives == expected
         assert equal == ([True] * 4 if sync_every == 1 else [False, True, False, True])

@@ -1,4 +1,4 @@
-"""One rank's model with all state that changes while it is trained, which a checkpoint holds."""
+"""The optimizer steps of a training, and the state that they change, which a checkpoint holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from dpbench.errors import UsageError
 from dpbench.measure.device import random_states, set_random_states, synchronize
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import build_module, build_rank_model, clip_gradients
-from dpbench.measure.step import accumulate_gradients
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -35,8 +34,10 @@ class StepResult(NamedTuple):
     """Whether the optimizer left the parameters alone, as a gradient overflowed in float16."""
 
 
-class TrainState:
-    """Makes optimizer steps. Construction and all methods are collectives.
+class TrainingStepper:
+    """Takes a training's optimizer steps with one rank's model; saves and restores their state.
+
+    Construction and all methods are collectives.
 
     Initial parameters depend only on the seed and are the same everywhere; each rank has its own
     random numbers for training, as in dropout. Only torch's generators are seeded and restored, not
@@ -58,50 +59,50 @@ class TrainState:
         self.learning_rate = spec.learning_rate
         """Learning rate of the last step."""
         self._local = IMPLEMENTATIONS[spec.implementation].averages_parameters
-        self.module = build_module(architecture, spec.workload, devices[0])
-        self.rank_model = build_rank_model(self.module, architecture, spec, ranks.rank, devices[0])
+        module = build_module(architecture, spec.workload, devices[0])
+        self.model = build_rank_model(module, architecture, spec, ranks.rank, devices[0])
 
     def step(self, batches: Sequence[Batch], number: int) -> StepResult:
         """Make optimizer step `number`, counted from 0, on its micro-batches, with one reduction in
         the last."""
         self.learning_rate = learning_rate(self.spec, number, self._steps_per_epoch)
-        optimizer, scaler = self.rank_model.optimizer, self.rank_model.amp.scaler
+        optimizer, scaler = self.model.optimizer, self.model.amp.scaler
         for group in optimizer.param_groups:
             group["lr"] = self.learning_rate
         optimizer.zero_grad()
         loss_sum = torch.zeros((), dtype=torch.float64, device=self._devices[0])
-        losses = accumulate_gradients(self.rank_model, batches, len(batches))
+        losses = self.model.accumulate_gradients(batches, len(batches))
         for batch, loss in zip(batches, losses, strict=True):
-            loss_sum += loss.double() * batch.samples
+            loss_sum += loss.double() * batch.sample_count
         scaler.unscale_(optimizer)
         norm = None
         if self.spec.max_norm is not None:  # after the reduction, once per step
             norm = clip_gradients(optimizer, self.spec.max_norm)
         scale = scaler.get_scale()
-        self.rank_model.amp.step(optimizer)
-        self.rank_model.model.after_step(number + 1)
+        self.model.amp.step(optimizer)
+        self.model.wrapper.after_step(number + 1)
         # The scale falls if a gradient overflowed and the step was skipped.
         return StepResult(loss_sum, norm, skipped=scaler.get_scale() < scale)
 
     def sync_parameters(self) -> None:
         """Make all ranks one model: average parameters that each rank trained alone, and take rank
         0's buffers, which ranks that average gradients have each filled from their own samples."""
-        self.rank_model.model.sync_parameters()
+        self.model.wrapper.sync_parameters()
         if not self._local and self._ranks.size > 1:
             assert dist.group.WORLD is not None
-            broadcast_coalesced(self.module.buffers(), dist.group.WORLD)
+            broadcast_coalesced(self.model.module.buffers(), dist.group.WORLD)
 
     def to_checkpoint(self) -> dict[str, Any] | None:
         """This object's fields of a Checkpoint, with live tensors; None on ranks other than 0."""
-        optimizer = self.rank_model.optimizer.state_dict()
+        optimizer = self.model.optimizer.state_dict()
         optimizers = self._ranks.gather_on_first(optimizer) if self._local else [optimizer]
         states = self._ranks.gather_on_first(random_states(*self._devices))
         if optimizers is None or states is None:
             return None
         return {
-            "model": dict(self.module.state_dict()),
+            "model": dict(self.model.module.state_dict()),
             "optimizers": optimizers,
-            "scaler": self.rank_model.amp.scaler.state_dict() or None,
+            "scaler": self.model.amp.scaler.state_dict() or None,
             "random_states": states,
         }
 
@@ -111,14 +112,14 @@ class TrainState:
         Raises UsageError if something in it does not fit.
         """
         try:
-            self.module.load_state_dict(checkpoint.model)
+            self.model.module.load_state_dict(checkpoint.model)
             saved = checkpoint.optimizers[self._ranks.rank if self._local else 0]
-            optimizer = self.rank_model.optimizer
+            optimizer = self.model.optimizer
             pairs = zip(optimizer.param_groups, saved["param_groups"], strict=True)
             options = [{**now, "params": before["params"]} for now, before in pairs]
             optimizer.load_state_dict({"state": saved["state"], "param_groups": options})
             if checkpoint.scaler is not None:
-                self.rank_model.amp.scaler.load_state_dict(checkpoint.scaler)
+                self.model.amp.scaler.load_state_dict(checkpoint.scaler)
             set_random_states(checkpoint.random_states[self._ranks.rank])
         except Exception as error:  # an unexpected part of a file may raise any
             reason = " ".join(str(error).split())
