@@ -93,8 +93,8 @@ def require_same(job: TrainingJob, samples_sha256: str, ranks: RankGroup) -> Non
     tasks = ranks.gather(
         [encode(job.spec), encode(job.run), job.resume is not None, samples_sha256]
     )
-    for rank in range(ranks.size):
-        if tasks[rank] != tasks[0]:
+    for rank, task in enumerate(tasks):
+        if task != tasks[0]:
             raise UsageError(
                 f"rank {rank} was given another training or other samples than rank 0; give every "
                 "node the same command and the same data"
