@@ -45,13 +45,13 @@ def require_agreement(
         RuntimeError: on every rank, with the first difference and the ranks that differ from rank 0
     """
     parameters, buffers = list(parameters), list(buffers)
-    mine = [
+    descriptions = [
         *(f"option {name!r}: {value!r}" for name, value in (options or {}).items()),
         *(f"parameter {n!r}: {_kind(p)} requires_grad={p.requires_grad}" for n, p in parameters),
         *(f"buffer {name!r}: {_kind(buffer)}" for name, buffer in buffers),
     ]
     device = next((tensor.device for _, tensor in (*parameters, *buffers)), None)
-    for lines in zip_longest(*_unless_equal(mine, group, device), fillvalue="nothing more"):
+    for lines in zip_longest(*_unless_equal(descriptions, group, device), fillvalue="nothing more"):
         different = [rank for rank, line in enumerate(lines) if line != lines[0]]
         if different:
             raise RuntimeError(
@@ -86,13 +86,13 @@ def _kind(tensor: Tensor) -> str:
     return f"{tuple(tensor.shape)}{strides} {tensor.dtype}"
 
 
-def _unless_equal(mine: Any, group: dist.ProcessGroup, device: torch.device | None) -> list[Any]:
+def _unless_equal(value: Any, group: dist.ProcessGroup, device: torch.device | None) -> list[Any]:
     """What each rank holds, by rank; empty if all hold the same, of which a hash tells them."""
-    text = repr(mine).encode(errors="backslashreplace")
+    text = repr(value).encode(errors="backslashreplace")
     digest = hashlib.blake2b(text, digest_size=16).digest()
     if len(set(gather_bytes(digest, group, device=device))) == 1:
         return []
-    return gather_values(mine, group, device=device)
+    return gather_values(value, group, device=device)
 
 
 def tensors_sha256(named: Iterable[tuple[str, Tensor]]) -> str:
@@ -139,45 +139,45 @@ def check_sync(
     """
     group = member_group(process_group, "check_sync")
     parameters = dict(module.named_parameters())
-    tensors = {f"parameter {name!r}": one.detach() for name, one in parameters.items()}
-    tensors |= {f"buffer {n!r}": one.detach().to_dense() for n, one in module.named_buffers()}
+    tensors = {f"parameter {name!r}": tensor.detach() for name, tensor in parameters.items()}
+    tensors |= {f"buffer {n!r}": b.detach().to_dense() for n, b in module.named_buffers()}
     if gradients:
         tensors |= {
-            f"gradient of {name!r}": one.grad.detach().to_dense()
-            for name, one in parameters.items()
-            if one.grad is not None
+            f"gradient of {name!r}": parameter.grad.detach().to_dense()
+            for name, parameter in parameters.items()
+            if parameter.grad is not None
         }
     digests = {
         name: (f"{tuple(tensor.shape)} {tensor.dtype}", tensors_sha256([("", tensor)]))
         for name, tensor in sorted(tensors.items())
     }
     device = next((tensor.device for tensor in tensors.values()), None)
-    if everyone := _unless_equal(digests, group, device):
-        raise RanksDiffer(_tensor_differences(tensors, everyone, group))
+    if by_rank := _unless_equal(digests, group, device):
+        raise RanksDiffer(_tensor_differences(tensors, by_rank, group))
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def _tensor_differences(
     tensors: dict[str, Tensor],
-    everyone: Sequence[dict[str, tuple[str, str]]],
+    by_rank: Sequence[dict[str, tuple[str, str]]],
     group: dist.ProcessGroup,
 ) -> str:
     """The error message for the digests of all ranks, the same on all ranks; a collective."""
-    names = dict.fromkeys(chain(*everyone))
-    different = [n for n in names if any(h.get(n) != everyone[0].get(n) for h in everyone)]
+    names = dict.fromkeys(chain(*by_rank))
+    different = [n for n in names if any(d.get(n) != by_rank[0].get(n) for d in by_rank)]
     lines = []
     for name in different[:MOST_NAMED]:
-        theirs = [held.get(name, ("absent", "")) for held in everyone]
-        ranks = [rank for rank, other in enumerate(theirs) if other != theirs[0]]
-        kinds = list(dict.fromkeys(kind for kind, _ in theirs))
+        versions = [digests.get(name, ("absent", "")) for digests in by_rank]
+        ranks = [rank for rank, version in enumerate(versions) if version != versions[0]]
+        kinds = list(dict.fromkeys(kind for kind, _ in versions))
         line = f"{name}, {' or '.join(kinds)}: {name_ranks(ranks)}"
         if len(kinds) == 1:
             wide = torch.complex128 if tensors[name].is_complex() else torch.float64
-            own = tensors[name].to(carrier(group, tensors[name].device), wide).contiguous()
-            first = own.clone()
-            dist.broadcast(first, group_src=0, group=group)
+            values = tensors[name].to(carrier(group, tensors[name].device), wide).contiguous()
+            of_first = values.clone()
+            dist.broadcast(of_first, group_src=0, group=group)
             # NaN if one of them is NaN.
-            largest = torch.stack(gather_tensors((own - first).abs().max(), group)).max()
+            largest = torch.stack(gather_tensors((values - of_first).abs().max(), group)).max()
             line += f", max abs difference {float(largest):.3g}"
         lines.append(line)
     if len(different) > MOST_NAMED:

@@ -53,11 +53,11 @@ def carrier(group: dist.ProcessGroup, device: torch.device | None = None) -> tor
     return current_device()
 
 
-def gather_tensors(own: Tensor, group: dist.ProcessGroup) -> list[Tensor]:
+def gather_tensors(tensor: Tensor, group: dist.ProcessGroup) -> list[Tensor]:
     """Gather a tensor of the same shape from each rank of the group, by rank; a collective."""
-    everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(everyone, own, group)
-    return everyone
+    gathered = [torch.empty_like(tensor) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(gathered, tensor, group)
+    return gathered
 
 
 def gather_bytes(

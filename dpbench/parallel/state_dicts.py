@@ -37,14 +37,14 @@ class LoadsUnwrapped:
         """
         if assign:
             raise ValueError("got assign=True, which would replace the wrapped parameters")
-        own = self.module.state_dict()
-        if own.keys().isdisjoint(state_dict) and all(key.startswith(PREFIX) for key in state_dict):
+        current = self.module.state_dict()
+        if current.keys().isdisjoint(state_dict) and all(k.startswith(PREFIX) for k in state_dict):
             bare: OrderedDict[str, Any] = OrderedDict(state_dict)
             # Versions of the submodules, with which torch upgrades state dicts of earlier releases.
             vars(bare).update(copy.deepcopy(getattr(state_dict, "__dict__", {})))
             consume_prefix_in_state_dict_if_present(bare, PREFIX)
             state_dict = bare
-        shapes = {key: getattr(value, "shape", None) for key, value in own.items()}
+        shapes = {key: getattr(value, "shape", None) for key, value in current.items()}
         if shapes != {key: getattr(value, "shape", None) for key, value in state_dict.items()}:
             # torch copies what fits before it raises, so a copy of the module has to go first.
             copy.deepcopy(self.module).load_state_dict(state_dict, strict=strict)

@@ -51,11 +51,11 @@ def _opened(node: Any) -> tuple[Parts, Callable[[Parts], Any]] | None:
         names = [field.name for field in dataclasses.fields(node)]
     # Not tree_flatten, each call of which leaves a cycle that holds the node until it is collected.
     if (registered := pytree.SUPPORTED_NODES.get(type(node))) is not None:
-        found, context = registered.flatten_fn(node)
+        values, context = registered.flatten_fn(node)
         keys: Any = list(node) if isinstance(node, dict) else names
-        if len(keys) != len(found):
-            keys = range(len(found))
-        parts = dict(zip(keys, found, strict=True))
+        if len(keys) != len(values):
+            keys = range(len(values))
+        parts = dict(zip(keys, values, strict=True))
         return parts, lambda new: registered.unflatten_fn([*new.values()], context)
     if isinstance(node, dict):
         return dict(node), partial(_copy_with, node, operator.setitem)
@@ -136,7 +136,7 @@ def zip_leaves(
     parts, rebuild = opened[0]
     return rebuild(
         {
-            key: zip_leaves(function, [each[key] for each, _ in opened], f"{path}[{key!r}]")
+            key: zip_leaves(function, [node[key] for node, _ in opened], f"{path}[{key!r}]")
             for key in parts
         }
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,39 +16,27 @@ _ASYNC = dist.AllreduceOptions()
 _ASYNC.asyncOp = True
 
 
-class BucketAverager(ABC):
-    """Averages buckets over the ranks, one at a time."""
-
-    sends_flag: ClassVar[bool]
-    """Whether the flag of a rank that aborts reaches the others."""
-
-    @abstractmethod
-    def scale(self, divisor: int) -> float:
-        """What to multiply gradients by before `start`, so that the sum is divided by `divisor`."""
-
-    @abstractmethod
-    def start(self, bucket: Bucket) -> Wait:
-        """Start to average a bucket, whose gradients are scaled."""
-
-
-class AllReduceAverager(BucketAverager):
+class AllReduceAverager:
     """Averages each bucket by one all-reduce."""
 
     sends_flag = True
+    """Whether the flag of a rank that aborts reaches the others."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
 
     def scale(self, divisor: int) -> float:
+        """What to multiply gradients by before `start`, so that the sum is divided by `divisor`."""
         return 1 / divisor
 
     def start(self, bucket: Bucket) -> Wait:
+        """Start to average a bucket, whose gradients are scaled."""
         # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
         wait: Wait = self._group.allreduce([bucket.wire], _ASYNC).wait
         return wait
 
 
-class HookAverager(BucketAverager):
+class HookAverager:
     """Averages by a function of the user, which gets the buckets that have gradients."""
 
     sends_flag = False
@@ -112,5 +99,6 @@ class HookBucket:
         self._buffer, self._gradients = buffer, self._bucket.views_in(buffer)
 
 
+BucketAverager = AllReduceAverager | HookAverager
 Hook = Callable[[HookBucket], torch.futures.Future[Any]]
 """A hook with its state; its future holds the average, or a list of which that is the first."""

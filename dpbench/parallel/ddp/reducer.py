@@ -130,21 +130,17 @@ class Reducer:
         self._bucket_of: dict[int, int] = {}
         self._order = list(range(len(named)))[::-1]
         self._learns_order, self._new_order = usage.keeps_order, list[int]()
-        self._backward: ArmedBackward | None = (
-            None  # what hooks count for, and the end has to finish
-        )
+        self._backward: ArmedBackward | None = None  # what hooks count for
         self._lock = threading.RLock()  # autograd has a thread for each device
         # Parameters with a gradient since the last reduction: no_sync adds to them.
         self._used: set[int] = set()
         # A parameter does not keep its node, and a hook is gone with it.
         self._nodes = [get_gradient_edge(parameter).node for parameter in self._parameters]
         alive = weakref.ref(self)
-        handles = [
-            node.register_hook(partial(_hook_fired, alive, index))
-            for index, node in enumerate(self._nodes)
-        ]
-        # The parameters outlive the wrapper, and a module can be wrapped again.
-        weakref.finalize(self, _remove, handles).atexit = False
+        for index, node in enumerate(self._nodes):
+            handle = node.register_hook(partial(_hook_fired, alive, index))
+            # The parameters outlive the wrapper, and a module can be wrapped again.
+            weakref.finalize(self, handle.remove).atexit = False
         # _StartOfBackward leads to it: a backward that accumulates gradients reaches it before the
         # parameters, and autograd.grad does not reach it.
         self._leaf = torch.zeros((), device=self._parameters[0].device, requires_grad=True)
@@ -395,11 +391,6 @@ def _backward_started(alive: weakref.ref[Reducer], leaf: Tensor) -> None:
     leaf.grad = None
     if (reducer := alive()) is not None:
         reducer.queue_end()
-
-
-def _remove(handles: list[Any]) -> None:
-    for handle in handles:
-        handle.remove()
 
 
 class _StartOfBackward(torch.autograd.Function):

@@ -37,15 +37,15 @@ def average_rows(
         for index, table in tables.items()
         if has_data and table.grad is not None
     }
-    mine = {index: [each.indices(), each.values()] for index, each in scaled.items()}
+    rows = {index: [tensor.indices(), tensor.values()] for index, tensor in scaled.items()}
     device = next(iter(tables.values())).device
-    everyone = gather_values(mine, group, device=device)
+    rows_by_rank = gather_values(rows, group, device=device)
     averages = {}
     for index, table in tables.items():
         weight = table.detach()
-        none = [torch.empty((1, 0), dtype=torch.long), weight.new_empty((0, *weight.shape[1:]))]
-        held = [none, *(rank[index] for rank in everyone if index in rank)]
-        indices, values = zip(*held, strict=True)
+        no_rows = [torch.empty((1, 0), dtype=torch.long), weight.new_empty((0, *weight.shape[1:]))]
+        parts = [no_rows, *(rows[index] for rows in rows_by_rank if index in rows)]
+        indices, values = zip(*parts, strict=True)
         averages[index] = torch.sparse_coo_tensor(
             torch.cat([part.to(weight.device) for part in indices], dim=1),
             torch.cat([part.to(weight.device) for part in values]),

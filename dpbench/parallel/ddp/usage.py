@@ -53,6 +53,16 @@ class GradientUsage(ABC):
         """
         return range(self.parameter_count)
 
+    def _ask_all_ranks(self, used_here: Collection[int]) -> Collection[int]:
+        """`used_anywhere`, where only the ranks know it; a collective."""
+        every_index = range(self.parameter_count)
+        flags = torch.ones(self.parameter_count, dtype=torch.int32, device=self.device)
+        if unused := sorted(set(every_index).difference(used_here)):
+            flags[unused] = 0
+        dist.all_reduce(flags, group=self.group)
+        # The host waits for a GPU when it reads the flags, so only where they tell something.
+        return set(flags.nonzero().flatten().tolist()) if unused else every_index
+
 
 class EveryParameter(GradientUsage):
     """Expects one gradient of each parameter in every backward (the default)."""
@@ -67,7 +77,7 @@ class FindUnused(GradientUsage):
     keeps_order = False
 
     def used_anywhere(self, used_here: Collection[int]) -> Collection[int]:
-        return _used_on_any_rank(self, used_here)
+        return self._ask_all_ranks(used_here)
 
 
 @dataclass
@@ -99,16 +109,5 @@ class StaticGraph(GradientUsage):
 
     def used_anywhere(self, used_here: Collection[int]) -> Collection[int]:
         if self._first_used is None:
-            self._first_used = _used_on_any_rank(self, used_here)
+            self._first_used = self._ask_all_ranks(used_here)
         return self._first_used
-
-
-def _used_on_any_rank(usage: GradientUsage, used_here: Collection[int]) -> Collection[int]:
-    """Ask all ranks; a collective."""
-    every_index = range(usage.parameter_count)
-    flags = torch.ones(len(every_index), dtype=torch.int32, device=usage.device)
-    if unused := sorted(set(every_index).difference(used_here)):
-        flags[unused] = 0
-    dist.all_reduce(flags, group=usage.group)
-    # The host waits for a GPU when it reads the flags, so only where they tell something.
-    return set(flags.nonzero().flatten().tolist()) if unused else every_index

@@ -71,17 +71,17 @@ class ReplicaGraphs:
                 # A worker would wait for its device's autograd thread, which may be the thread that
                 # waits here. A nested backward is served, on all devices at the same time.
                 every_leaf = list(chain(*self.leaves))
-                together = iter(_gradients(every_end, every_leaf, [], retain))
-                found = [list(islice(together, len(mine))) for mine in self.leaves]
+                every_gradient = iter(_gradients(every_end, every_leaf, [], retain))
+                by_replica = [list(islice(every_gradient, len(leaves))) for leaves in self.leaves]
             else:
                 jobs = [
                     partial(_gradients, [*islice(ends_left, count)], leaves, self.originals, retain)
                     for count, leaves in zip(self.output_counts, self.leaves, strict=True)
                 ]
-                found = self.workers.run(jobs, in_turn=self.in_turn)
+                by_replica = self.workers.run(jobs, in_turn=self.in_turn)
         trained = len(self.originals)
-        of_inputs = chain.from_iterable(one[trained:] for one in found)
-        of_parameters = [one[:trained] for one in found]
+        of_inputs = chain.from_iterable(gradients[trained:] for gradients in by_replica)
+        of_parameters = [gradients[:trained] for gradients in by_replica]
         if not self.reduces:
             return [*of_parameters[0], *of_inputs]
         with self.meter.time("reduce"):
@@ -123,11 +123,11 @@ def parallel_apply(
     ):
         pass
     leaves: list[list[Tensor]] = [
-        [one for one in replica.parameters if one.requires_grad] for replica in replicas
+        [p for p in replica.parameters if p.requires_grad] for replica in replicas
     ]
     sources: list[Tensor] = []
     if torch.is_grad_enabled():
-        calls = [_cut(call, mine, sources) for call, mine in zip(calls, leaves, strict=True)]
+        calls = [_cut(*pair, sources) for pair in zip(calls, leaves, strict=True)]
     entered = caller_modes(replica.device for replica in replicas)
 
     def forward(index: int) -> Any:
@@ -141,7 +141,7 @@ def parallel_apply(
     recorded = [[t for t in tensors(output) if t.requires_grad] for output in outputs]
     if not any(recorded):
         return outputs
-    counts, device = [len(mine) for mine in recorded], replicas[0].device
+    counts, device = list(map(len, recorded)), replicas[0].device
     graphs = ReplicaGraphs(leaves, counts, trained, device, workers, meter, in_turn, reduces)
     nodes = _AllReplicas.apply(graphs, list(chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
     attached = iter(nodes)
@@ -154,17 +154,17 @@ def _cut(call: Call, leaves: list[Tensor], sources: list[Tensor]) -> Call:
     The replica gets copies of the leaves, since torch refuses writes to a leaf. Adds the leaves to
     `leaves`, and the tensors of the caller's graph that they stand for to `sources`.
     """
-    found: dict[int, Tensor] = {}
+    copies: dict[int, Tensor] = {}
 
     def inside(tensor: Tensor) -> Tensor:
         if not tensor.requires_grad:
             return tensor
-        if id(tensor) not in found:
+        if id(tensor) not in copies:
             leaf = tensor.detach().requires_grad_()
             sources.append(tensor)
             leaves.append(leaf)
-            found[id(tensor)] = leaf.clone()
-        return found[id(tensor)]
+            copies[id(tensor)] = leaf.clone()
+        return copies[id(tensor)]
 
     return map_tensors(inside, call)  # type: ignore[no-any-return]
 
@@ -191,8 +191,8 @@ class _AllReplicas(torch.autograd.Function):
                 "got create_graph=True, but the gradients of a DataParallel have no derivatives; "
                 "call its module instead"
             )
-        found = ctx.graphs.backward(ctx.saved_tensors, received, retain=keeps_graph())
-        return (None, None, *found)
+        gradients = ctx.graphs.backward(ctx.saved_tensors, received, retain=keeps_graph())
+        return (None, None, *gradients)
 
 
 def _gradients(
@@ -210,14 +210,14 @@ def _gradients(
     # One that was frozen since the forward has none, as in torch.
     places = [place for place, original in enumerate(originals) if original.requires_grad]
     inputs = [*leaves, *(originals[place] for place in places)]
-    found: Gradients = list(
+    gradients: Gradients = list(
         torch.autograd.grad(outputs, inputs, starts, allow_unused=True, retain_graph=retain_graph)
     )
-    for index, direct in zip(places, found[len(leaves) :], strict=True):
+    for index, direct in zip(places, gradients[len(leaves) :], strict=True):
         if direct is not None:
-            own = found[index]
-            found[index] = direct if own is None else own + direct
-    return found[: len(leaves)]
+            of_leaf = gradients[index]
+            gradients[index] = direct if of_leaf is None else of_leaf + direct
+    return gradients[: len(leaves)]
 
 
 def sum_over_replicas(

@@ -67,7 +67,7 @@ class Replicator:
             # A leaf made under inference mode could not be used for training later.
             with torch.inference_mode(False), torch.no_grad():
                 parameters = self._parameters(originals, index)
-                own_buffers = buffers if index == 0 else [_copy(one, device) for one in buffers]
+                own_buffers = buffers if index == 0 else [_copy(b, device) for b in buffers]
             twins: dict[int, Any] = dict(zip(map(id, originals), parameters, strict=True))
             twins.update(zip(map(id, buffers), own_buffers, strict=True))
             replicas.append(Replica(clone(module, twins), parameters, device))
@@ -77,16 +77,16 @@ class Replicator:
         """Leaves with the values of the originals on the device of a replica."""
         device = self.devices[index]
         if device == self.devices[0]:
-            return [nn.Parameter(one.detach(), one.requires_grad) for one in originals]
-        storages = [one.untyped_storage() for one in originals]
-        kinds = [(one.size(), one.stride(), one.dtype, one.requires_grad) for one in originals]
+            return [nn.Parameter(p.detach(), p.requires_grad) for p in originals]
+        storages = [p.untyped_storage() for p in originals]
+        kinds = [(p.size(), p.stride(), p.dtype, p.requires_grad) for p in originals]
         values = [
-            (id(storage), one.storage_offset(), version(one))
-            for one, storage in zip(originals, storages, strict=True)
+            (id(storage), p.storage_offset(), version(p))
+            for p, storage in zip(originals, storages, strict=True)
         ]
         last = self._copies.get(index)
         if last is None or not self.cache or last.kinds != kinds:
-            parameters = [nn.Parameter(_copy(one, device), one.requires_grad) for one in originals]
+            parameters = [nn.Parameter(_copy(p, device), p.requires_grad) for p in originals]
         else:
             parameters = last.parameters
             if last.values != values:
@@ -153,8 +153,8 @@ def _counterpart(value: Any, twins: dict[int, Any]) -> Any:
     if isinstance(value, FunctionType):
         return _function_of_clone(value, twins) if value.__closure__ else value
     if isinstance(value, partial):
-        function, *given = _counterpart([value.func, *value.args], twins)
-        return partial(function, *given, **_counterpart(value.keywords, twins))
+        function, *arguments = _counterpart([value.func, *value.args], twins)
+        return partial(function, *arguments, **_counterpart(value.keywords, twins))
     if type(value) in (list, tuple):
         parts = [_counterpart(part, twins) for part in value]
         changed = any(new is not old for new, old in zip(parts, value, strict=True))

@@ -31,9 +31,9 @@ class WorkerPool:
         Raises:
             ValueError: threads_per_replica is no int of 1 or more.
         """
-        given = threads_per_replica
-        if given is not None and (type(given) is not int or given < 1):
-            raise ValueError(f"got threads_per_replica={given!r}, expected a whole number above 0")
+        count = threads_per_replica
+        if count is not None and (type(count) is not int or count < 1):
+            raise ValueError(f"got threads_per_replica={count!r}, expected a whole number above 0")
         self.devices = tuple(devices)
         self.threads_per_replica = threads_per_replica
         self._threads: list[ThreadPoolExecutor] = []

@@ -83,9 +83,9 @@ class ShardedOptimizer(Optimizer):
                 f"got sparse gradients for {min(sparse)!r}, expected dense ones: "
                 "ShardedOptimizer reduces them in flat tensors; use sparse=False"
             )
-        self._parameters = [one for one in model.module.parameters() if one.requires_grad]
+        self._parameters = [p for p in model.module.parameters() if p.requires_grad]
         self._group: dist.ProcessGroup = model.process_group
-        groups = [{p for p in each["params"] if p.requires_grad} for each in optimizer.param_groups]
+        groups = [{p for p in g["params"] if p.requires_grad} for g in optimizer.param_groups]
         if set().union(*groups) != set(self._parameters):
             raise ValueError(
                 "ShardedOptimizer: expected an optimizer of exactly the parameters that the model "
@@ -146,12 +146,12 @@ class ShardedOptimizer(Optimizer):
                 wide = torch.promote_types(part.averages.dtype, torch.float32)
                 norm = torch.linalg.vector_norm(part.averages, norm_type, dtype=wide)
                 norms.append(norm.double())
-        mine = torch.linalg.vector_norm(torch.stack(norms), norm_type)
-        everyone = torch.stack(gather_tensors(mine, self._group))
-        together: Tensor = torch.linalg.vector_norm(everyone, norm_type)
+        rank_norm = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+        rank_norms = torch.stack(gather_tensors(rank_norm, self._group))
+        total_norm: Tensor = torch.linalg.vector_norm(rank_norms, norm_type)
         for shard in self._shards:
-            shard.averages.mul_((max_norm / (together + 1e-6)).clamp(max=1.0))
-        return together
+            shard.averages.mul_((max_norm / (total_norm + 1e-6)).clamp(max=1.0))
+        return total_norm
 
     @torch.no_grad()
     def gradients(self) -> dict[nn.Parameter, Tensor]:
@@ -160,8 +160,8 @@ class ShardedOptimizer(Optimizer):
         Returns:
             Those of the parameters that have a gradient.
         """
-        everyone = chain(*(shard.gather_averages() for shard in self._shards))
-        return {one: average for one, average in everyone if one.grad is not None}
+        averages = chain(*(shard.gather_averages() for shard in self._shards))
+        return {p: average for p, average in averages if p.grad is not None}
 
     def state_dict(self) -> dict[str, Any]:
         """The plain optimizer's state dict, with the state of all ranks; a collective.
@@ -206,14 +206,14 @@ class ShardedOptimizer(Optimizer):
         """Take this rank's shard of the states of full parameters, in the place of all it has."""
         for shard in self._shards:
             for part in shard.parts:
-                own = shard.state_of(part)
-                own.clear()
+                state = shard.state_of(part)
+                state.clear()
                 for name, value in states.get(part.parameter, {}).items():
                     if _is_elementwise(name, value):
-                        mine = elements(value, part.parameter)[part.begin : part.end]
-                        own[name] = mine.to(part.values.device, copy=True)
+                        values = elements(value, part.parameter)[part.begin : part.end]
+                        state[name] = values.to(part.values.device, copy=True)
                     else:
-                        own[name] = copy.deepcopy(value)
+                        state[name] = copy.deepcopy(value)
 
     @torch.no_grad()
     def _full_states(self) -> dict[Tensor, State]:
@@ -230,21 +230,21 @@ class ShardedOptimizer(Optimizer):
         full: dict[Tensor, State] = {}
         for shard in self._shards:
             states = [(part, shard.state_of(part)) for part in shard.parts]
-            mine = [(part.number, part.begin, state) for part, state in states if state]
+            part_states = [(part.number, part.begin, state) for part, state in states if state]
             bucket = shard.bucket
             parameter_of = dict(zip(bucket.indices, bucket.parameters, strict=True))
-            for number, begin, state in chain(*gather_values(mine, self._messages, root=0)):
+            for number, begin, state in chain(*gather_values(part_states, self._messages, root=0)):
                 parameter = parameter_of[number]
-                found = full.setdefault(parameter, {})
+                full_state = full.setdefault(parameter, {})
                 for name, value in state.items():
                     if not _is_elementwise(name, value):
-                        found[name] = value
+                        full_state[name] = value
                         continue
-                    if name not in found:
-                        found[name] = torch.empty_strided(
+                    if name not in full_state:
+                        full_state[name] = torch.empty_strided(
                             parameter.size(), parameter.stride(), dtype=value.dtype
                         )
-                    elements(found[name], parameter)[begin:][: len(value)] = value
+                    elements(full_state[name], parameter)[begin:][: len(value)] = value
         return full
 
 

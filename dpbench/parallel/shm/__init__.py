@@ -15,10 +15,6 @@ the group of all devices: for "shm" on the CPU and nccl on GPUs make two groups.
 
 from __future__ import annotations
 
-from dpbench.parallel.shm.process_group import (
-    ShmProcessGroup,
-    allocate_group_zeros,
-    create_shm_group,
-)
+from dpbench.parallel.shm.process_group import ShmProcessGroup, allocate_group_zeros
 
-__all__ = ["ShmProcessGroup", "allocate_group_zeros", "create_shm_group"]
+__all__ = ["ShmProcessGroup", "allocate_group_zeros"]

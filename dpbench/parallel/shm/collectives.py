@@ -118,7 +118,7 @@ def barrier(member: ShmMember) -> None:
 
 def all_reduce(member: ShmMember, tensor: Tensor, op: str) -> None:
     """Every rank gets the reduction of all operands in place of its own, `tensor`."""
-    operation = operation_text("all_reduce", tensor, op)
+    operation = f"all_reduce({op}, {_kind(tensor)})"
     if tensor.nbytes <= SLOT_BYTES:
         slots = member.slots(tensor.dtype, tensor.numel())
         slots[member.rank].copy_(tensor)
@@ -186,7 +186,7 @@ def reduce_scatter(member: ShmMember, operand: Tensor, output: Tensor, op: str) 
 
     `operand` has one part for each rank, of one size; `output` may be this rank's part.
     """
-    rank, operation = member.rank, operation_text("reduce_scatter", output, op)
+    rank, operation = member.rank, f"reduce_scatter({op}, {_kind(output)})"
     if operand.nbytes <= SLOT_BYTES:
         slots = member.slots(operand.dtype, operand.numel())
         slots[rank].copy_(operand)
@@ -223,7 +223,7 @@ def broadcast(member: ShmMember, tensor: Tensor, root: int) -> None:
     """Every rank gets the root's tensor: `tensor` is the root's operand, the result elsewhere."""
     data, is_root = tensor.view(torch.uint8), member.rank == root
     sent, received = (data, {}) if is_root else (None, {root: data})
-    operation = operation_text("broadcast", tensor, root=root)
+    operation = f"broadcast({_kind(tensor)}, root {root})"
     if tensor.nbytes <= SLOT_BYTES:
         _send_through_slots(member, operation, sent, received, tensor.nbytes)
         return
@@ -247,7 +247,7 @@ def all_gather(
     own_output = received.pop(member.rank, None)
     if own_output is not None and own_output.data_ptr() != data.data_ptr():
         own_output.copy_(data)
-    operation = operation_text("all_gather", tensor)
+    operation = f"all_gather({_kind(tensor)})"
     if tensor.nbytes <= SLOT_BYTES:
         _send_through_slots(member, operation, data, received, tensor.nbytes)
         return
@@ -294,13 +294,9 @@ def _send_through_buffers(
     pipelined(member, -(-nbytes // room), send, receive)
 
 
-def operation_text(kind: str, tensor: Tensor, op: str = "", root: int = -1) -> str:
-    """A collective as text, as in "all_reduce(SUM, 12 × torch.float32)"; -1 means no root."""
-    details = [op] if op else []
-    details.append(f"{tensor.numel()} × {tensor.dtype}")
-    if root >= 0:
-        details.append(f"root {root}")
-    return f"{kind}({', '.join(details)})"
+def _kind(tensor: Tensor) -> str:
+    """Size and dtype of an operand for messages, as in "12 × torch.float32"."""
+    return f"{tensor.numel()} × {tensor.dtype}"
 
 
 def pipelined(member: ShmMember, chunks: int, *stages: Callable[[int], None]) -> None:
