@@ -149,7 +149,7 @@ def assert_recorded(record: TrialRecord) -> None:
             continue
         if record.trial.repetition == 0 and record.trial.phase_steps:
             assert rank.phases is not None
-        if record.trial.times_without_sync:
+        if record.trial.has_unsynced_window:
             assert rank.without_sync is not None
 
 

@@ -119,8 +119,8 @@ class Row:
 
     @property
     def work(self) -> str:
-        """See Labels.work: speeds of rows are compared only where it is the same."""
-        return "" if self.configuration is None else self.labels.work(self.configuration)
+        """See Labels.work_label: speeds of rows are compared only where it is the same."""
+        return "" if self.configuration is None else self.labels.work_label(self.configuration)
 
     @property
     def implementation_label(self) -> str:

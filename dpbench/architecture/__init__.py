@@ -1,14 +1,14 @@
 """Architectures: their protocol, and loading one by name.
 
 An architecture is a module in `architectures/`, a function in your own module or file, or a
-classifier of torchvision (`naming` has the spellings). `names` and everything else that only needs
-the name import neither torch nor an architecture.
+classifier of torchvision (`naming` has the spellings). What only needs the name, such as
+`shipped_architectures`, imports neither torch nor an architecture.
 """
 
+from dpbench.architecture.loading import architecture_options as architecture_options
 from dpbench.architecture.loading import load_architecture as load_architecture
 from dpbench.architecture.loading import load_function as load_function
-from dpbench.architecture.loading import names as names
-from dpbench.architecture.loading import options as options
+from dpbench.architecture.loading import shipped_architectures as shipped_architectures
 from dpbench.architecture.loading import torchvision_reason as torchvision_reason
 from dpbench.architecture.naming import LONGEST_FOLDER_NAME as LONGEST_FOLDER_NAME
 from dpbench.architecture.naming import folder_name as folder_name

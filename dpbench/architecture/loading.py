@@ -14,15 +14,15 @@ from types import ModuleType
 from typing import Any
 
 from dpbench import shipped
-from dpbench.architecture.naming import TORCHVISION, Name, parse_name
+from dpbench.architecture.naming import TORCHVISION, FunctionName, parse_name
 from dpbench.architecture.options import FactoryOption, convert, factory_options
 from dpbench.architecture.protocol import Architecture
 from dpbench.architecture.user_errors import described, user_errors_in
 from dpbench.errors import UnknownName, UsageError
 
 
-def names() -> tuple[str, ...]:
-    """The architectures that ship with dpbench; imports none of them."""
+def shipped_architectures() -> tuple[str, ...]:
+    """The names of the architectures that ship with dpbench; imports none of them."""
     modules = pkgutil.iter_modules([str(shipped.ARCHITECTURES)])
     return tuple(sorted(m.name for m in modules if not m.name.startswith("_")))
 
@@ -75,11 +75,11 @@ def load_architecture(text: str) -> Architecture:
         raise UsageError(
             f"{returned} without {', '.join(missing)}; see dpbench.architecture.Architecture"
         )
-    theirs: Architecture = made
-    return theirs
+    user_architecture: Architecture = made
+    return user_architecture
 
 
-def options(text: str) -> tuple[FactoryOption, ...]:
+def architecture_options(text: str) -> tuple[FactoryOption, ...]:
     """The options of the architecture; imports its module. Raises UsageError if it cannot be
     loaded."""
     return factory_options(_function_of(parse_name(text)))
@@ -100,7 +100,7 @@ def _module_exists(name: str) -> bool:
         return False
 
 
-def _function_of(name: Name) -> Callable[..., Any]:
+def _function_of(name: FunctionName) -> Callable[..., Any]:
     """The function that has the name, such as the one that makes an architecture from its options.
 
     Raises UsageError if it does not exist, or its module cannot be imported.
@@ -114,21 +114,22 @@ def _function_of(name: Name) -> Callable[..., Any]:
         return functools.partial(TorchvisionClassifier, name.factory)
     if name.source == "shipped":
         module = f"dpbench.architectures.{origin}"
-        if origin not in names():
-            raise UnknownName("architecture", origin, (*names(), f"{TORCHVISION}:NAME"))
+        if origin not in (known := shipped_architectures()):
+            raise UnknownName("architecture", origin, (*known, f"{TORCHVISION}:NAME"))
     elif name.source == "file":
         if not Path(origin).is_file():
             raise UsageError(f"{name.title}: no file {origin} here ({Path.cwd()})")
     elif not _module_exists(origin):
-        known = f"one of {', '.join(names())}, " if name.what == "architecture" else ""
+        is_architecture = name.what == "architecture"
+        shipped_names = f"one of {', '.join(shipped_architectures())}, " if is_architecture else ""
         raise UsageError(
-            f"{name.title}: no module {origin!r} found; expected {known}"
+            f"{name.title}: no module {origin!r} found; expected {shipped_names}"
             "package.module:function with the package on PYTHONPATH, or path/to/file.py:function"
         )
     with user_errors_in(name.title, "loading it"):
         is_file = name.source == "file"
-        found = _module_of_file(Path(origin).resolve()) if is_file else import_module(module)
-        function: Callable[..., Any] | None = getattr(found, name.factory, None)
+        imported = _module_of_file(Path(origin).resolve()) if is_file else import_module(module)
+        function: Callable[..., Any] | None = getattr(imported, name.factory, None)
     if not callable(function):
         raise UsageError(f"{name.title}: {origin} has no {name.factory}()")
     return function

@@ -1,4 +1,4 @@
-"""The spelling of an architecture: where it comes from, and its options.
+"""The names of architectures and of a user's functions: where each comes from, and its options.
 
     mlp                          shipped; or mlp:width=64,layers=3
     package.module:factory       a function of an importable module
@@ -31,8 +31,9 @@ NameSource = Literal["shipped", "module", "file", "torchvision"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Name:
-    """The parts of a name; nothing of it has been looked up yet."""
+class FunctionName:
+    """The name of the function that makes an architecture or a dataset, in its parts; nothing of it
+    has been looked up yet."""
 
     text: str
     source: NameSource
@@ -55,7 +56,7 @@ class Name:
         return f"{self.what} {self.text!r}"
 
 
-def parse_name(text: str, what: str = "architecture") -> Name:
+def parse_name(text: str, what: str = "architecture") -> FunctionName:
     """The parts of the name of an architecture, or of the user's function for another `what`.
 
     Raises UsageError.
@@ -69,8 +70,14 @@ def parse_name(text: str, what: str = "architecture") -> Name:
                 f"{title}: expected path/to/file.py:{what} or package.module:{what}, with the name "
                 "of a function after the colon"
             )
-        kind: NameSource = "file" if file else "module"
-        return Name(text=text, source=kind, origin=origin, factory=rest, options={}, what=what)
+        return FunctionName(
+            text=text,
+            source="file" if file else "module",
+            origin=origin,
+            factory=rest,
+            options={},
+            what=what,
+        )
     factory, _, options = rest.partition(":")
     if file:
         source: NameSource = "file"
@@ -89,15 +96,26 @@ def parse_name(text: str, what: str = "architecture") -> Name:
         expected = "NAME:option=value of a shipped one, or package.module:factory, both named"
     if not origin or not factory or "=" in factory:
         raise UsageError(f"{title}: expected {expected}")
+    return FunctionName(
+        text=text,
+        source=source,
+        origin=origin,
+        factory=factory,
+        options=_parse_options(options, title),
+    )
+
+
+def _parse_options(text: str, title: str) -> dict[str, str]:
+    """The values in "width=64,layers=3" by their options. Raises UsageError."""
     values: dict[str, str] = {}
-    for part in options.split(",") if options else ():
+    for part in text.split(",") if text else ():
         option, _, value = (piece.strip() for piece in part.partition("="))
         if not option or not value:
             raise UsageError(f"{title}: got {part!r}, expected option=value, several with commas")
         if option in values:
             raise UsageError(f"{title}: option {option} is given twice")
         values[option] = value
-    return Name(text=text, source=source, origin=origin, factory=factory, options=values)
+    return values
 
 
 def is_user_code(text: str) -> bool:
@@ -113,8 +131,8 @@ def make_importable(*names: str | None) -> None:
     """Add the working directory to the import path if one of the names needs it, as python -m
     does."""
     with suppress(UsageError):  # a wrong name is reported when it is loaded
-        theirs = any(is_user_code(name) for name in names if name)
-        if theirs and str(Path.cwd()) not in sys.path:
+        runs_user_code = any(is_user_code(name) for name in names if name)
+        if runs_user_code and str(Path.cwd()) not in sys.path:
             sys.path.append(str(Path.cwd()))
 
 

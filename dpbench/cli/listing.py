@@ -81,7 +81,7 @@ def _names() -> Iterator[NameEntry]:
     from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
     machine = inspect_machine()
-    for name in architecture.names():
+    for name in architecture.shipped_architectures():
         yield NameEntry("architectures", name, None, _architecture(name))
     reason, what = architecture.torchvision_reason(), "image classifiers of torchvision"
     yield NameEntry("architectures", "torchvision:NAME", reason, f"{what}, random weights")
@@ -111,7 +111,9 @@ def _architecture(name: str) -> str:
     loaded = architecture.load_architecture(name)
     with torch.device("meta"):  # without memory
         parameters = sum(one.numel() for one in loaded.build_model().parameters())
-    options = ", ".join(f"{each.name}={each.default}" for each in architecture.options(name))
+    options = ", ".join(
+        f"{each.name}={each.default}" for each in architecture.architecture_options(name)
+    )
     return (
         f"{parameters:,} parameters, {loaded.item}, on {loaded.default_dataset}; "
         f"options {options or 'none'}"

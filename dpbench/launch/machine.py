@@ -66,10 +66,8 @@ class Machine:
         shards = traits.shards_optimizer or traits.shards_parameters
         if shards and spec.backend == "shm" and not hasattr(dist, "all_gather_single"):
             return f"{name} on shm needs torch 2.13 or later"
-        if traits.shards_optimizer and spec.workload.dtype == "f16":
-            return (
-                "a loss scale of float16 needs whole gradients, and it shards them; bf16 has none"
-            )
+        if spec.contradiction is not None:
+            return spec.contradiction
         if traits.needs_cuda and on_cpu:
             return f"{traits.needs_cuda}: it would time the plain module"
         if _shared(devices) and not on_cpu and traits.one_process:

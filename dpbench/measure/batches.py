@@ -25,9 +25,13 @@ from dpbench.specs import TrialSpec
 
 def rank_batches(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
     """The sample indices of every micro-step of one rank, in host memory, without end."""
-    first, count = trial.process_shard(rank)
+    taken = trial.sample_range(rank)
     return global_batches(
-        dataset_size, trial.global_batch_size, first=first, count=count, seed=trial.workload.seed
+        dataset_size,
+        trial.global_batch_size,
+        first=taken.start,
+        count=len(taken),
+        seed=trial.workload.seed,
     )
 
 
@@ -58,7 +62,7 @@ def batches_in_step_order(trial: TrialSpec, rank: int, dataset_size: int) -> Ite
     for steps in segment_sizes(trial.timed_steps):
         segment = list(islice(batches, steps * trial.accumulation_steps))
         yield from segment
-        if trial.times_without_sync:
+        if trial.has_unsynced_window:
             yield from segment
     yield from batches
 

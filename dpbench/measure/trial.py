@@ -150,7 +150,7 @@ class TrialRun:
         trial, warmup_steps = self.trial, self.stepper.steps
         module, wrapper = self.stepper.model.module, self.stepper.model.wrapper
         segments: dict[bool, list[Window]] = {True: [], False: []}
-        turns = [True, False] if trial.times_without_sync else [True]
+        turns = [True, False] if trial.has_unsynced_window else [True]
         taken: list[StepIndices] = []
         before = wrapper.communication()  # steps without synchronization add nothing to it
         peaks: tuple[int, int | None, int | None] | None = None
@@ -224,7 +224,7 @@ class TrialRun:
         batches = self.batches.steps(trial.phase_steps)
         phases, of_replicas = time_phases(stepper, batches, devices, ranks, sync=True)
         bare = None
-        if trial.times_without_sync:
+        if trial.has_unsynced_window:
             batches = self.batches.steps(trial.phase_steps)
             bare, _ = time_phases(stepper, batches, devices, ranks, sync=False)
         return replace(

@@ -93,7 +93,8 @@ def verify(
     worst, worst_parameter = 0.0, None
     for indices in torch.arange(steps * per_step, device=device).chunk(steps):
         batches = indices.chunk(small.accumulation_steps)  # global, one for each micro-step
-        stepper.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
+        taken = small.sample_range(rank)
+        stepper.step([batch[taken.start : taken.stop] for batch in batches])
         reference.step(batches)
         theirs = [parameter.grad for parameter in reference.module.parameters()]
         errors = _errors(_gradients(module, optimizer), theirs)
@@ -144,10 +145,10 @@ class OneProcessReference:
         traits = IMPLEMENTATIONS[trial.implementation]
         self._trial, self._loss, self._samples, self._steps = trial, architecture.loss, samples, 0
         # The shards that each copy takes, with the weights of their mean losses.
-        shards = [(trial.process_shard(rank), 1.0)]
+        shards = [(trial.sample_range(rank), 1.0)]
         if traits.communicates and trial.process_count > 1:
             numbers = range(trial.process_count)
-            shards = [(trial.process_shard(n), averaging_weight(trial, n)) for n in numbers]
+            shards = [(trial.sample_range(n), averaging_weight(trial, n)) for n in numbers]
         self._shards = [[shard] for shard in shards] if traits.averages_parameters else [shards]
         self._copies = [copy.deepcopy(module) for _ in self._shards]
         self.module = self._copies[rank if len(self._copies) > 1 else 0]
@@ -160,7 +161,7 @@ class OneProcessReference:
             module.zero_grad()
             for shard, weight in shards:
                 for batch in batches:
-                    inputs, targets = self._samples.select(batch.narrow(0, *shard))
+                    inputs, targets = self._samples.select(batch[shard.start : shard.stop])
                     loss = self._loss(call(module, inputs), targets)
                     (loss * (weight / len(shards) / len(batches))).backward()  # type: ignore[no-untyped-call]
             _sgd(module, self._trial).step()  # it has no state
@@ -184,19 +185,19 @@ def _is_sample_mean(
     for a model that is random in eval mode, whose two passes differ."""
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
 
-    def loss(first: int, count: int) -> torch.Tensor:
-        inputs, targets = samples.select(slice(first, first + count))
+    def loss(shard: range) -> torch.Tensor:
+        inputs, targets = samples.select(slice(shard.start, shard.stop))
         return architecture.loss(call(module, inputs), targets)
 
     def gradients(loss: torch.Tensor) -> GradientList:
         return list(torch.autograd.grad(loss, parameters, allow_unused=True))
 
-    total = trial.global_batch_size
-    if not torch.allclose(loss(0, total), loss(0, total), equal_nan=True):
+    every = range(trial.global_batch_size)
+    if not torch.allclose(loss(every), loss(every), equal_nan=True):
         return None
-    shards = [trial.process_shard(rank) for rank in range(trial.process_count)]
-    weighted = [loss(first, count) * (count / total) for first, count in shards]
-    errors = _errors(gradients(torch.stack(weighted).sum()), gradients(loss(0, total)))
+    shards = [trial.sample_range(rank) for rank in range(trial.process_count)]
+    weighted = [loss(shard) * (len(shard) / len(every)) for shard in shards]
+    errors = _errors(gradients(torch.stack(weighted).sum()), gradients(loss(every)))
     return max(errors, default=0.0) <= TOLERANCES[parameters[0].dtype]
 
 

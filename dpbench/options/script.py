@@ -10,8 +10,7 @@ from pydantic import BeforeValidator
 
 from dpbench.options.model import Options, option, option_name, refuse_if
 from dpbench.options.shared import measurement_option
-from dpbench.specs.axes import AXES, PLACEHOLDERS
-from dpbench.specs.configuration import PLACEHOLDER
+from dpbench.specs.axes import AXES, PLACEHOLDER, PLACEHOLDERS
 from dpbench.specs.workload import behind_options
 
 WARMUP = 10
@@ -76,7 +75,7 @@ class TrainingScript(Options):
             shown = option_name(type(self), name)
             refuse_if(True, f"{shown}: a training script decides that itself; leave it out", name)
         for place, setting in PLACEHOLDERS.items():
-            name = AXES[setting].name if setting in AXES else f"{setting}s"
+            name = AXES[setting].option_field if setting in AXES else "batch_sizes"
             shown = option_name(type(self), name)
             refuse_if(
                 name in given and place not in places,

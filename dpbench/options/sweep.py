@@ -179,10 +179,10 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         names = self.measured_implementations
         self._check_script(names)
         for field, axis in AXES.items():
-            default = type(self).model_fields[axis.name].default
-            values = getattr(self, axis.name)
+            default = type(self).model_fields[axis.option_field].default
+            values = getattr(self, axis.option_field)
             if field in OPTIONAL_SETTINGS and values != default:
-                asked = f"{option_words(axis.name)} {axis.text(values)}"
+                asked = f"{option_words(axis.option_field)} {axis.text(values)}"
                 shared.require_setting(field, asked, names, chosen="implementations")
         refuse_if(
             bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in names),

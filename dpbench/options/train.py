@@ -22,7 +22,7 @@ from dpbench.options.types import (
     OutputFile,
     Positive,
 )
-from dpbench.specs.training import Balance, Evaluation, LastBatch, TrainingRun
+from dpbench.specs.training import Balance, Evaluation, LastBatch, TrainingRunOptions
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 training_option = partial(option, panel="Training")
@@ -138,9 +138,9 @@ class TrainOptions(Options):
     as_json: bool = shared.json_option()
 
     @property
-    def run(self) -> TrainingRun:
+    def run(self) -> TrainingRunOptions:
         """The part of a training that changes no parameter: logs, checkpoints, time limits."""
-        return TrainingRun(
+        return TrainingRunOptions(
             evaluation=self.evaluate,
             max_steps=self.max_steps,
             log_interval=self.log_interval,

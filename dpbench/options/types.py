@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo
 
-from dpbench import architecture
+from dpbench.architecture import shipped_architectures
 from dpbench.architecture.naming import NOT_BEFORE_OPTION, TORCHVISION, parse_name
 from dpbench.errors import expected_name
 from dpbench.messages import in_python, option_words, say, value_words
@@ -170,8 +170,8 @@ def _code(name: Any) -> Any:
 
 def _architecture(text: str) -> str:
     name = parse_name(text)
-    if name.source == "shipped" and name.origin not in architecture.names():
-        raise ValueError(expected_name(name.origin, (*architecture.names(), f"{TORCHVISION}:NAME")))
+    if name.source == "shipped" and name.origin not in (known := shipped_architectures()):
+        raise ValueError(expected_name(name.origin, (*known, f"{TORCHVISION}:NAME")))
     return text
 
 

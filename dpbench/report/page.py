@@ -283,9 +283,9 @@ def command_of_row(command: Sequence[str], configuration: Configuration | None) 
     traits = IMPLEMENTATIONS[configuration.implementation]
     for field, axis in AXES.items():
         if not traits.has_setting(field):
-            options.pop(axis.option, None)
-        elif "," in (options.get(axis.option) or ""):
-            options[axis.option] = axis.text(configuration.setting(field))
+            options.pop(axis.flag, None)
+        elif "," in (options.get(axis.flag) or ""):
+            options[axis.flag] = axis.text(configuration.setting(field))
     options.pop("--name", None)
     options.pop("--backends", None)
     options["--implementations"] = configuration.implementation

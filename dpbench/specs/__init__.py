@@ -1,7 +1,6 @@
 """Specifications of sweeps, their configurations and trials, and of trainings."""
 
 from dpbench.specs.axes import AXES as AXES
-from dpbench.specs.configuration import DEFAULTS as DEFAULTS
 from dpbench.specs.configuration import MOST_REPETITIONS as MOST_REPETITIONS
 from dpbench.specs.configuration import Configuration as Configuration
 from dpbench.specs.configuration import TrialSpec as TrialSpec
@@ -10,5 +9,4 @@ from dpbench.specs.labels import plain_label as plain_label
 from dpbench.specs.labels import series_name as series_name
 from dpbench.specs.parallel import ParallelSpec as ParallelSpec
 from dpbench.specs.sweep import SweepSpec as SweepSpec
-from dpbench.specs.workload import WORKLOAD_SETTINGS as WORKLOAD_SETTINGS
 from dpbench.specs.workload import WorkloadSpec as WorkloadSpec

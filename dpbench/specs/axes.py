@@ -1,11 +1,12 @@
 """The axes of a sweep: each setting that takes several values, and how names and columns show it.
 
-To add an axis, add a field to Configuration or WorkloadSpec, an entry here, and an option with the
-same values to `dpbench.options.sweep`.
+To add an axis, add a field with its default to Configuration or WorkloadSpec, an entry here, and an
+option with the same values to `dpbench.options.sweep`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +19,10 @@ from dpbench.units import counted
 class Axis:
     """A setting of configurations, and how a sweep shows its values."""
 
-    name: str
-    """The field of the sweep's options that has its values."""
+    option_field: str
+    """The field of SweepOptions that lists its values: "dtypes" for "dtype"."""
+    placeholder: str | None = None
+    """The word that stands for its value in the arguments of a script: "lr" for {lr}."""
     shown: Callable[[Any], str]
     """The text in a name for a value that is not the default; "" keeps it out."""
     meaning: str = ""
@@ -32,9 +35,9 @@ class Axis:
     have it where the sweep has several, and only there."""
 
     @property
-    def option(self) -> str:
-        """The option's name in messages."""
-        return f"--{self.name.replace('_', '-')}"
+    def flag(self) -> str:
+        """The option on the command line: "--dtypes"."""
+        return f"--{self.option_field.replace('_', '-')}"
 
     def text(self, value: Any) -> str:
         """The value as it is typed: "auto", "25", "32,64"."""
@@ -46,45 +49,49 @@ class Axis:
 
 
 AXES = {
-    "architecture": Axis(name="arch", shown=str, meaning="The model.", changes_work=True),
+    "architecture": Axis(option_field="arch", shown=str, meaning="The model.", changes_work=True),
     "scaling": Axis(
-        name="scaling",
+        option_field="scaling",
         shown=str,
         meaning="weak: each replica keeps its batch; strong: they share one.",
         changes_work=True,
     ),
     "optimizer": Axis(
-        name="optimizer",
+        option_field="optimizer",
+        placeholder="optimizer",
         shown=str,
         meaning="The optimizer; its kernels follow the dash if they were chosen.",
     ),
-    "learning_rate": Axis(name="lr", shown=lambda rate: f"lr {rate:g}"),
-    "seed": Axis(name="seed", shown=lambda seed: f"seed {seed}"),
+    "learning_rate": Axis(option_field="lr", placeholder="lr", shown=lambda rate: f"lr {rate:g}"),
+    "seed": Axis(option_field="seed", placeholder="seed", shown=lambda seed: f"seed {seed}"),
     "dtype": Axis(
-        name="dtypes",
+        option_field="dtypes",
+        placeholder="dtype",
         shown=str,
         meaning="Number format of the products in forward and backward; parameters and "
         "gradients stay float32.",
     ),
     "compile": Axis(
-        name="compile",
+        option_field="compile",
+        placeholder="compile",
         shown=lambda mode: "compiled" if mode == "default" else mode,
         meaning="Mode of torch.compile.",
     ),
     "accumulation_steps": Axis(
-        name="accumulate",
+        option_field="accumulate",
+        placeholder="accumulate",
         shown=lambda steps: f"{steps} micro-steps",
         meaning="Micro-steps in one optimizer step (gradient accumulation).",
         kind="integer",
     ),
     "sync_every": Axis(
-        name="sync_every",
+        option_field="sync_every",
         shown=str,
         meaning="Optimizer steps between two averages of the parameters (local-sgd).",
         kind="integer",
     ),
     "bucket_cap_mb": Axis(
-        name="bucket_cap_mb",
+        option_field="bucket_cap_mb",
         shown=lambda cap: f"{cap:g} MiB",
         meaning="Bucket size in MiB: gradients in one collective; missing where the "
         "implementation chose.",
@@ -92,31 +99,31 @@ AXES = {
         none="auto",
     ),
     "find_unused": Axis(
-        name="find_unused",
+        option_field="find_unused",
         shown=lambda value: f"find-unused {value}",
         meaning="Whether the wrapper looks for unused parameters in each step; missing where the "
         "script or the implementation chose.",
         none="auto",
     ),
     "comm_hook": Axis(
-        name="comm_hook",
+        option_field="comm_hook",
         shown=lambda hook: f"{hook} hook",
         meaning="Communication hook that compresses gradients.",
     ),
     "batched_copy": Axis(
-        name="batched_copy",
+        option_field="batched_copy",
         shown=lambda value: f"batched-copy {value}",
         meaning="Whether the gradients of a bucket are copied into it at once; missing where the "
         "implementation chose.",
         none="auto",
     ),
     "overlap": Axis(
-        name="overlap",
+        option_field="overlap",
         shown=lambda _: "no overlap",
         meaning="Whether gradients are averaged during the backward pass (on) or after it (off).",
     ),
     "prefetch": Axis(
-        name="prefetch",
+        option_field="prefetch",
         shown=lambda steps: f"prefetch {steps}",
         meaning="Steps whose samples are loaded ahead from host memory, or batches for each "
         "worker; missing if all samples are on the device.",
@@ -124,7 +131,7 @@ AXES = {
         none="resident",
     ),
     "data_workers": Axis(
-        name="data_workers",
+        option_field="data_workers",
         shown=partial(counted, noun="worker"),
         meaning="Processes of each rank that load samples; missing where there are none, or the "
         "script chose.",
@@ -132,29 +139,23 @@ AXES = {
         none="auto",
     ),
     "warmup_steps": Axis(
-        name="warmup",
+        option_field="warmup",
         shown=lambda steps: f"{steps} warmup",
         meaning="Steps before the timed window.",
         kind="integer",
     ),
-    "timed_steps": Axis(name="steps", shown=partial(counted, noun="step")),
+    "timed_steps": Axis(option_field="steps", shown=partial(counted, noun="step")),
     "threads_per_replica": Axis(
-        name="threads",
+        option_field="threads",
         shown=partial(counted, noun="thread"),
         meaning="Threads that a replica computes with.",
         kind="integer",
     ),
 }
-"""The axes by their field of a Configuration or its workload, in the order in which configurations
-vary and names tell them."""
-PLACEHOLDERS = {
-    "batch_size": "batch_size",
-    "lr": "learning_rate",
-    "seed": "seed",
-    "optimizer": "optimizer",
-    "dtype": "dtype",
-    "compile": "compile",
-    "accumulate": "accumulation_steps",
+"""The axes by their field of a Configuration or its workload, where the default is; in the order in
+which configurations vary and names tell them."""
+PLACEHOLDERS = {"batch_size": "batch_size"} | {
+    axis.placeholder: field for field, axis in AXES.items() if axis.placeholder
 }
-"""The words in braces that stand for a setting in the arguments of a training script, each with its
-field of a Configuration or its workload."""
+"""The fields whose values the words in braces stand for in the arguments of a training script."""
+PLACEHOLDER = re.compile(f"{{({'|'.join(PLACEHOLDERS)})}}")

@@ -13,15 +13,13 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, Self
 
 from dpbench.codec import content_hash
-from dpbench.specs.axes import PLACEHOLDERS
+from dpbench.specs.axes import PLACEHOLDER, PLACEHOLDERS
 from dpbench.specs.nodes import Replicas
 from dpbench.specs.parallel import ParallelSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
-from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
+from dpbench.specs.workload import WORKLOAD_FIELDS, WorkloadSpec
 
 Scaling = Literal["weak", "strong"]
-PLACEHOLDER = re.compile(f"{{({'|'.join(PLACEHOLDERS)})}}")
-"""A placeholder in the arguments of a script."""
 MOST_REPETITIONS = 10_000
 """A plan of more would fill the memory."""
 MOST_FILLING_STEPS = 1000
@@ -43,8 +41,9 @@ class Configuration(ParallelSpec):
     gradient_steps: int = 10
     """Steps at group size 1, after the windows, in which it is noted when each gradient is ready;
     0 for none; see `traces_gradients`."""
-    compares_sync: bool = True
-    """Whether steps are also timed without gradient synchronization; see `times_without_sync`."""
+    wants_unsynced_window: bool = True
+    """Whether steps shall also be timed without gradient synchronization, where that is possible;
+    see `has_unsynced_window`."""
     prefetch: int | None = None
     """Steps whose samples a thread loads ahead from host memory; 0: each step loads its own; None:
     all samples lie on the device."""
@@ -61,15 +60,15 @@ class Configuration(ParallelSpec):
         """Its repetition of that number, from 0."""
         return TrialSpec(**_settings(self), repetition=repetition)
 
-    def setting(self, name: str) -> Any:
-        """The value of a setting, which the configuration or its workload has."""
-        return getattr(self.workload if name in WORKLOAD_SETTINGS else self, name)
+    def setting(self, field: str) -> Any:
+        """The value of a field of the workload or of the configuration."""
+        return getattr(self.workload if field in WORKLOAD_FIELDS else self, field)
 
-    def with_settings(self, values: Mapping[str, Any]) -> Self:
-        """The same with these settings, each in the configuration or its workload."""
-        of_workload = {name: value for name, value in values.items() if name in WORKLOAD_SETTINGS}
-        others = {name: value for name, value in values.items() if name not in WORKLOAD_SETTINGS}
-        return replace(self, workload=replace(self.workload, **of_workload), **others)
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        """The same with these values of fields of the workload and of the configuration."""
+        in_workload = {name: settings[name] for name in settings if name in WORKLOAD_FIELDS}
+        others = {name: settings[name] for name in settings if name not in WORKLOAD_FIELDS}
+        return replace(self, workload=replace(self.workload, **in_workload), **others)
 
     def filling_steps(self, step_seconds: float) -> int:
         """The steps of its timed window, if that fills a time and a step takes so long."""
@@ -81,17 +80,17 @@ class Configuration(ParallelSpec):
         """The script and its arguments, with the values of this configuration for PLACEHOLDERS; ()
         without one."""
 
-        def value(found: re.Match[str]) -> str:
-            return str(self.setting(PLACEHOLDERS[found[1]])).removesuffix(".0")
+        def value(placeholder: re.Match[str]) -> str:
+            return str(self.setting(PLACEHOLDERS[placeholder[1]])).removesuffix(".0")
 
         return tuple(PLACEHOLDER.sub(value, word) for word in self.workload.script)
 
     @property
-    def times_without_sync(self) -> bool:
+    def has_unsynced_window(self) -> bool:
         """Whether steps are also timed without gradient synchronization: if that is wanted, the
-        implementation can leave it out, and there is another replica."""
-        can = self.group_size > 1 and IMPLEMENTATIONS[self.implementation].can_leave_out_sync
-        return self.compares_sync and can
+        implementation can run without it, and there is another replica."""
+        can_run_unsynced = IMPLEMENTATIONS[self.implementation].can_run_unsynced
+        return self.wants_unsynced_window and can_run_unsynced and self.group_size > 1
 
     @property
     def traces_gradients(self) -> bool:
@@ -126,12 +125,12 @@ class Configuration(ParallelSpec):
             return (self.batch_size,) * self.group_size
         return split_evenly(self.batch_size, self.group_size)
 
-    def process_shard(self, rank: int) -> tuple[int, int]:
-        """(first, count): the samples of every global batch that the process of `rank` takes."""
+    def sample_range(self, rank: int) -> range:
+        """The samples of every global batch that the process of `rank` takes."""
         sizes = self.replica_batch_sizes
         if self.process_count == 1:
-            return 0, sum(sizes)
-        return sum(sizes[:rank]), sizes[rank]
+            return range(sum(sizes))
+        return range(sum(sizes[:rank]), sum(sizes[: rank + 1]))
 
     @property
     def of_one_replica(self) -> Self:
@@ -147,8 +146,7 @@ class Configuration(ParallelSpec):
     @property
     def without_foreign_settings(self) -> Self:
         """The same with the defaults of settings that its implementation does not have."""
-        traits = IMPLEMENTATIONS[self.implementation]
-        foreign = (name for name in OPTIONAL_SETTINGS if not traits.has_setting(name))
+        foreign = OPTIONAL_SETTINGS - {*IMPLEMENTATIONS[self.implementation].settings}
         return replace(self, **{name: DEFAULTS[name] for name in foreign})
 
 
@@ -169,7 +167,7 @@ class TrialSpec(Configuration):
 
 
 def _settings(configuration: Configuration) -> dict[str, Any]:
-    return {one.name: getattr(configuration, one.name) for one in fields(Configuration)}
+    return {field.name: getattr(configuration, field.name) for field in fields(Configuration)}
 
 
 DEFAULTS = {

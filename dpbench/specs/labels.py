@@ -11,11 +11,6 @@ from dpbench.specs.configuration import DEFAULTS, Configuration
 from dpbench.specs.nodes import on_nodes
 from dpbench.specs.traits import IMPLEMENTATIONS, OWN_BACKEND
 
-ONLY_IF_SEVERAL = tuple(
-    name for name, axis in AXES.items() if name not in DEFAULTS or axis.changes_work
-)
-"""Settings that names tell only where several values of them are listed; of all others, names tell
-each value that is not the default."""
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
 
@@ -28,12 +23,16 @@ class Labels:
     @classmethod
     def among(cls, configurations: Iterable[Configuration]) -> Labels:
         """Names that distinguish these configurations."""
-        every = [*configurations]
+        listed = [*configurations]
         return cls(
-            tuple(name for name in ONLY_IF_SEVERAL if len({one.setting(name) for one in every}) > 1)
+            tuple(
+                name
+                for name in AXES
+                if _told_only_if_several(name) and len({c.setting(name) for c in listed}) > 1
+            )
         )
 
-    def work(self, configuration: Configuration) -> str:
+    def work_label(self, configuration: Configuration) -> str:
         """The settings that make its work another one than that of others, in words: "gpt,
         strong"; "" if all have the same work."""
         return ", ".join(
@@ -44,7 +43,7 @@ class Labels:
 
     @property
     def within_work(self) -> Labels:
-        """Names without what `work` says."""
+        """Names without what `work_label` says."""
         return Labels(tuple(name for name in self.several if not AXES[name].changes_work))
 
     def implementation(self, configuration: Configuration) -> str:
@@ -52,9 +51,9 @@ class Labels:
         for the steps between two averages."""
         words = []
         for name, axis in AXES.items():
-            value = configuration.setting(name)
-            is_told_alone = not axis.changes_work and value != DEFAULTS.get(name, value)
-            if name in self.several or is_told_alone:
+            value, only_if_several = configuration.setting(name), _told_only_if_several(name)
+            is_told = name in self.several if only_if_several else value != DEFAULTS[name]
+            if is_told:
                 words.append(axis.shown(value))
         shown = ", ".join(filter(None, words))
         name = configuration.implementation
@@ -70,6 +69,12 @@ class Labels:
         size = f"×{configuration.group_size}{on_nodes(configuration.replicas_by_node)}"
         batch = f", batch {configuration.batch_size}" if configuration.batch_size else ""
         return f"{self.series(configuration)} {size}{batch}"
+
+
+def _told_only_if_several(setting: str) -> bool:
+    """Whether names tell the setting only where several values of it are listed; of other settings
+    they tell each value that is not the default."""
+    return AXES[setting].changes_work or setting not in DEFAULTS
 
 
 def plain_label(configuration: Configuration) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from dpbench.specs.nodes import Replicas
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import WorkloadSpec, scale_lr
 
-COMM_HOOKS = ("none", "bf16", "powersgd")
+CommHook = Literal["none", "bf16", "powersgd"]
+COMM_HOOKS: tuple[CommHook, ...] = get_args(CommHook)
+Switch = Literal["on", "off"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,17 +35,26 @@ class ParallelSpec:
     bucket_cap_mb: float | None = None
     """MiB of gradients in one collective, where the implementation has buckets; None leaves it to
     the implementation."""
-    find_unused: str | None = None
-    """Whether the wrapper looks for unused parameters, "on" or "off"; None leaves it to the script,
-    or is off."""
-    comm_hook: str = "none"
-    """Communication hook on the implementation's buckets, if it supports hooks; see COMM_HOOKS."""
-    batched_copy: str | None = None
-    """Whether the gradients of a bucket are copied into it at once, "on" or "off"; None leaves it
-    to the implementation."""
-    overlap: str = "on"
+    find_unused: Switch | None = None
+    """Whether the wrapper looks for unused parameters; None leaves it to the script, or is off."""
+    comm_hook: CommHook = "none"
+    """Communication hook on the implementation's buckets, if it supports hooks."""
+    batched_copy: Switch | None = None
+    """Whether the gradients of a bucket are copied into it at once; None leaves it to the
+    implementation."""
+    overlap: Switch = "on"
     """Whether gradients are averaged while the backward pass goes on, where the implementation
     leaves that open."""
+
+    @property
+    def contradiction(self) -> str | None:
+        """Why no machine can run it; None if one could."""
+        if IMPLEMENTATIONS[self.implementation].shards_optimizer and self.workload.dtype == "f16":
+            return (
+                "got dtype f16, whose loss scaling looks at whole gradients, and ranks have shares "
+                "of them; expected bf16, or ddp"
+            )
+        return None
 
     @property
     def process_count(self) -> int:

@@ -2,7 +2,7 @@
 
 The same spec and the same data give the same parameters, whatever the number of interruptions,
 unless shares are balanced by measured speed.
-Logs, checkpoints and time limits are in `TrainingRun`.
+Logs, checkpoints and time limits are in `TrainingRunOptions`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TrainingSpec(ParallelSpec):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingRun:
+class TrainingRunOptions:
     """Options of one run of a training; none of them changes a parameter."""
 
     evaluation: Evaluation = "sharded"

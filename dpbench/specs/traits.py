@@ -37,7 +37,7 @@ class ImplementationTraits:
     """True for a part of dpbench.parallel, False for another library's."""
     communicates: bool = True
     """False where replicas never exchange gradients."""
-    can_leave_out_sync: bool = False
+    can_run_unsynced: bool = False
     """True where a step can also be timed without gradient synchronization."""
     one_process: bool = False
     """True where one process drives all replicas."""
@@ -141,7 +141,7 @@ IMPLEMENTATIONS = BUILT_IN | {
         name=SCRIPT,
         order=200,
         description="your training script as it is",
-        can_leave_out_sync=True,
+        can_run_unsynced=True,
         settings=("bucket_cap_mb", "find_unused"),
     )
 }

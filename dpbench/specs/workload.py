@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, fields
 from numbers import Real
 
-from dpbench.specs.axes import AXES
-
 COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
 """Modes of torch.compile."""
 GRAPHED_MODES = ("reduce-overhead", "max-autotune")
@@ -76,8 +74,7 @@ def behind_options(script: tuple[str, ...]) -> tuple[str, ...]:
     return ("--", *script) if taken else script
 
 
-WORKLOAD_SETTINGS = tuple(one.name for one in fields(WorkloadSpec) if one.name in AXES)
-"""The settings that a configuration has in its workload."""
+WORKLOAD_FIELDS = frozenset(field.name for field in fields(WorkloadSpec))
 
 
 def scale_lr(base: float, ratio: float, rule: str) -> float:

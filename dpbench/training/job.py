@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.errors import UsageError
-from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS
 
 TRAINABLE = tuple(
@@ -22,7 +22,7 @@ class TrainingJob:
     """Description of a training; the same on every rank, except for the host's paths."""
 
     spec: TrainingSpec
-    run: TrainingRun
+    run: TrainingRunOptions
     folder: Path
     """The run folder, which exists. Only rank 0 writes into it; others may be on another host."""
     prepared: Path | None
@@ -32,7 +32,7 @@ class TrainingJob:
     folder, if there is one; otherwise the path of a checkpoint."""
 
 
-def refuse_unusable(spec: TrainingSpec, run: TrainingRun) -> None:
+def refuse_unusable(spec: TrainingSpec, run: TrainingRunOptions) -> None:
     """Raise UsageError for values that do not go together."""
     name, traits = spec.implementation, IMPLEMENTATIONS[spec.implementation]
     if name not in TRAINABLE:
@@ -40,12 +40,9 @@ def refuse_unusable(spec: TrainingSpec, run: TrainingRun) -> None:
     largest = traits.largest_group
     if largest is not None and spec.group_size > largest:
         raise UsageError(f"{name}: got a group size of {spec.group_size}, expected {largest}")
+    if spec.contradiction is not None:
+        raise UsageError(f"{name}: {spec.contradiction}")
     dtype = spec.workload.dtype
-    if traits.shards_optimizer and dtype == "f16":
-        raise UsageError(
-            f"{name}: got dtype f16, whose loss scaling looks at whole gradients, and ranks have "
-            "shares of them; expected bf16, or ddp"
-        )
     if dtype in ("f16", "tf32") and not all(d.startswith("cuda") for d in spec.devices):
         raise UsageError(
             f"dtype {dtype}: got the devices {', '.join(spec.devices)}; expected CUDA "

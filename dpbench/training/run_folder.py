@@ -22,7 +22,7 @@ from dpbench.errors import StoreError
 from dpbench.files import folder_inside, is_free, make_folder, remove_leftovers
 from dpbench.messages import option_words
 from dpbench.records.environment import Environment
-from dpbench.specs.training import RESUME_LATEST, TrainingRun, TrainingSpec
+from dpbench.specs.training import RESUME_LATEST, TrainingRunOptions, TrainingSpec
 from dpbench.store.record_log import LineReader, LineWriter, read_versioned, write_versioned
 from dpbench.training.events import Event, from_line, to_line
 
@@ -52,7 +52,7 @@ class RunManifest:
     """The content of run.json."""
 
     spec: TrainingSpec
-    run: TrainingRun
+    run: TrainingRunOptions
     starts: tuple[RunStart, ...]
     """The first one, and each resumption."""
     status: RunStatus
@@ -70,7 +70,7 @@ class RunFolder:
         self._log: LineWriter | None = None
 
     @classmethod
-    def create(cls, path: Path, spec: TrainingSpec, run: TrainingRun) -> RunFolder:
+    def create(cls, path: Path, spec: TrainingSpec, run: TrainingRunOptions) -> RunFolder:
         """Make the folder, for a training to begin in; raises StoreError if it exists or cannot be
         made."""
         require_new_run(path)
@@ -92,7 +92,7 @@ class RunFolder:
     def begin(
         self,
         spec: TrainingSpec,
-        run: TrainingRun,
+        run: TrainingRunOptions,
         command: Sequence[str],
         environment: Environment,
     ) -> None:

@@ -224,7 +224,7 @@ def steps_of(
     ranks = [
         rank(
             number,
-            window([seconds] * STEPS, spec.process_shard(number)[1] * STEPS, [1.0] * STEPS),
+            window([seconds] * STEPS, len(spec.sample_range(number)) * STEPS, [1.0] * STEPS),
             without_sync=None
             if without_sync is None
             else window([without_sync[number]] * STEPS, 1),

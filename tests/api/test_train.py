@@ -13,7 +13,7 @@ import torch
 import dpbench
 from dpbench.api.train import Trained
 from dpbench.errors import StoreError, UsageError
-from dpbench.specs.training import TrainingRun
+from dpbench.specs.training import TrainingRunOptions
 from dpbench.training.events import Note
 from dpbench.training.rank import state_sha256
 from dpbench.training.run_folder import RunFolder
@@ -73,8 +73,8 @@ def test_a_run_folder_is_opened_without_running_anything(trained: Trained, tmp_p
 
 
 def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun())
-    folder.begin(training_spec(), TrainingRun(), [], HERE)
+    folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRunOptions())
+    folder.begin(training_spec(), TrainingRunOptions(), [], HERE)
     folder.open_log()
     folder.append(Note(text="begun"))
     folder.close()

@@ -138,12 +138,12 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "outside_models"
 
 
-@pytest.mark.parametrize("name", architecture.names())
+@pytest.mark.parametrize("name", architecture.shipped_architectures())
 def test_every_shipped_architecture_loads_under_its_own_name(name: str) -> None:
     loaded = architecture.load_architecture(name)
     assert loaded.name == name
     assert architecture.items_per_sample(loaded) >= 1
-    assert architecture.options(name)  # each has sizes that can be chosen
+    assert architecture.architecture_options(name)  # each has sizes that can be chosen
 
 
 def test_an_unknown_name_gets_the_nearest_one_suggested() -> None:
@@ -157,7 +157,9 @@ def test_a_factory_of_a_module_or_a_file_is_called_with_its_options(
 ) -> None:
     loaded = architecture.load_architecture(f"{spelled}:Small:depth=5")
     assert (loaded.name, loaded.item, loaded.depth) == ("small", "rows", 5)  # type: ignore[attr-defined]
-    assert [str(option) for option in architecture.options(f"{spelled}:Small")] == ["depth=2 (int)"]
+    assert [str(option) for option in architecture.architecture_options(f"{spelled}:Small")] == [
+        "depth=2 (int)"
+    ]
 
 
 def test_a_file_is_imported_once_and_finds_the_files_beside_it(

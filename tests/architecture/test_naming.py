@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.architecture.naming import Name, folder_name, is_user_code, parse_name
+from dpbench.architecture.naming import FunctionName, folder_name, is_user_code, parse_name
 from dpbench.errors import UsageError
 
 words = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=8)
@@ -36,7 +36,7 @@ def test_every_spelling_is_read_with_its_options(
 @given(st.text(max_size=20))
 def test_any_text_is_a_name_or_a_usage_error(text: str) -> None:
     with contextlib.suppress(UsageError):
-        assert isinstance(parse_name(text), Name)
+        assert isinstance(parse_name(text), FunctionName)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_the_largest_group_alternates_with_its_baseline_until_the_verdict_is_cle
     assert names[:10] == [*one_pass, *reversed(one_pass)] * 2 + one_pass
     assert names.count("ddp") == names.count("torch-ddp") > 5
     assert {record.trial.group_size for record in records} == {2}
-    assert not any(record.trial.times_without_sync for record in records)
+    assert not any(record.trial.has_unsynced_window for record in records)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dpbench.run import presets
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 NAMES = {
-    "architectures": [*architecture.names(), "torchvision:NAME"],
+    "architectures": [*architecture.shipped_architectures(), "torchvision:NAME"],
     "implementations": list(IMPLEMENTATIONS),
     "backends": list(BACKENDS),
     "datasets": list(DATASETS),

@@ -123,7 +123,7 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
     noise = random.Random(f"{trial.trial_id}/{rank}")
     compute = _compute_seconds(trial)
     exposed = COMMUNICATION_SECONDS[trial.backend] * (trial.group_size - 1) / trial.group_size
-    two_windows = trial.times_without_sync
+    two_windows = trial.has_unsynced_window
     return RankMeasurement(
         rank=rank,
         pid=0,
@@ -154,7 +154,7 @@ def _noisy(value: float, noise: random.Random) -> float:
 
 def window(trial: TrialSpec, rank: int, seconds: float, steps: int, noise: random.Random) -> Window:
     step_seconds = tuple(_noisy(seconds, noise) for _ in range(steps))
-    _, samples = trial.process_shard(rank)
+    samples = len(trial.sample_range(rank))
     return Window(
         start_seconds=0.0,
         seconds=sum(step_seconds),

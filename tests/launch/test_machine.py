@@ -56,7 +56,14 @@ F16 = replace(WORKLOAD, dtype="f16")
         (TWO_GPUS, "torch-ddp", "gloo", CPUS, {"comm_hook": "bf16"}, None),
         (NO_GPU, "torch-ddp", "gloo", CPUS, {"comm_hook": "powersgd"}, None),
         (NO_GPU, "ddp-sharded", "gloo", CPUS, {}, None),
-        (NO_GPU, "ddp-sharded", "gloo", CPUS, {"workload": F16}, "a loss scale of float16 needs w"),
+        (
+            NO_GPU,
+            "ddp-sharded",
+            "gloo",
+            CPUS,
+            {"workload": F16},
+            "got dtype f16, whose loss scaling",
+        ),
     ],
 )
 def test_a_trial_is_refused_for_one_reason_or_runs(

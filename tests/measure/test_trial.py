@@ -183,7 +183,7 @@ def test_steps_without_synchronization_leave_no_trace_in_the_training(
 ) -> None:
     # One replica draws the same random numbers every time; it has nothing to synchronize.
     is_dp = property(lambda trial: trial.implementation == "dp")
-    monkeypatch.setattr(TrialSpec, "times_without_sync", is_dp)
+    monkeypatch.setattr(TrialSpec, "has_unsynced_window", is_dp)
     plain = measured(single("Drops", timed_steps=20, optimizer=optimizer))
     alone = measured(dp(1, "Drops", timed_steps=20, optimizer=optimizer))
     assert alone.without_sync is not None

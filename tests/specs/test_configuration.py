@@ -82,15 +82,15 @@ def test_the_shards_of_all_ranks_tile_the_global_batch(
     trial = trial_spec(batch_size=batch, group_size=group, scaling=scaling)
     end = 0
     for rank in range(group):
-        first, count = trial.process_shard(rank)
-        assert first == end
-        end += count
+        taken = trial.sample_range(rank)
+        assert taken.start == end
+        end = taken.stop
     assert end == trial.global_batch_size
 
 
 def test_the_one_process_of_dp_takes_the_whole_global_batch() -> None:
     trial = trial_spec(implementation="dp", backend="threads", batch_size=4)
-    assert (trial.process_count, trial.process_shard(0)) == (1, (0, 8))
+    assert (trial.process_count, trial.sample_range(0)) == (1, range(8))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import random
 from dataclasses import fields, replace
 
 from dpbench.options.sweep import SweepOptions
-from dpbench.specs import AXES, DEFAULTS, Configuration, Labels, WorkloadSpec, plain_label
+from dpbench.specs import AXES, Configuration, Labels, WorkloadSpec, plain_label
+from dpbench.specs.configuration import DEFAULTS
 from dpbench.specs.labels import implementation_order
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from tests.builders import trial_spec as trial
@@ -40,10 +41,10 @@ def test_settings_without_a_default_are_in_names_where_several_differ_in_them() 
 def test_different_work_is_in_names_where_there_are_several_and_can_be_left_out() -> None:
     weak, strong = trial(), trial(scaling="strong")
     names = Labels.among([weak, strong])
-    assert [names.work(one) for one in (weak, strong)] == ["weak", "strong"]
+    assert [names.work_label(one) for one in (weak, strong)] == ["weak", "strong"]
     assert names.implementation(strong) == "ddp(strong)"
     assert names.within_work.implementation(strong) == "ddp"
-    assert (PLAIN.work(strong), PLAIN.implementation(strong)) == ("", "ddp")
+    assert (PLAIN.work_label(strong), PLAIN.implementation(strong)) == ("", "ddp")
 
 
 def test_groups_of_one_size_on_other_nodes_have_other_names() -> None:
@@ -58,7 +59,7 @@ def test_every_axis_is_a_setting_of_a_configuration_and_an_option_of_a_sweep() -
     settings = {one.name for spec in (Configuration, WorkloadSpec) for one in fields(spec)}
     assert {*AXES} <= settings
     assert {*OPTIONAL_SETTINGS} <= {*AXES}
-    assert {axis.name for axis in AXES.values()} <= {*SweepOptions.model_fields}
+    assert {axis.option_field for axis in AXES.values()} <= {*SweepOptions.model_fields}
     assert {"dtype", "prefetch", "threads_per_replica"} <= {*AXES}
 
 

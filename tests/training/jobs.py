@@ -15,14 +15,14 @@ from torch import nn
 
 from dpbench.measure.rank_group import RankGroup
 from dpbench.specs import WorkloadSpec
-from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, Progress, from_bytes
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
 from tests.builders import HERE
 
 OF_WORKLOAD = ("optimizer", "learning_rate", "learning_rate_rule", "seed", "dtype", "compile")
-QUIET = TrainingRun(evaluation="off", log_interval=1000)
+QUIET = TrainingRunOptions(evaluation="off", log_interval=1000)
 
 
 def training_spec(architecture: str = "Plain", **changes: Any) -> TrainingSpec:
@@ -52,7 +52,7 @@ def training_spec(architecture: str = "Plain", **changes: Any) -> TrainingSpec:
 def training_job(
     folder: Path,
     spec: TrainingSpec,
-    run: TrainingRun = QUIET,
+    run: TrainingRunOptions = QUIET,
     *,
     resume: str | None = None,
 ) -> TrainingJob:

@@ -15,7 +15,7 @@ from dpbench.architecture import load_architecture
 from dpbench.data import datasets
 from dpbench.data.sharding import DistributedBatchSampler
 from dpbench.errors import DpbenchError, UsageError
-from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, from_bytes, save_checkpoint, to_bytes
 from dpbench.training.events import EpochLine, Event, Finished, StepLine
 from dpbench.training.job import TrainingJob
@@ -34,7 +34,7 @@ from tests.training.jobs import (
 )
 
 CPU = torch.device("cpu")
-EVERYTHING = TrainingRun(
+EVERYTHING = TrainingRunOptions(
     evaluation="sharded", log_interval=1, checkpoint_every=4, prefetch=2, check_sync_every=2
 )
 """Stops in the middle of an epoch of 6 steps, too."""
@@ -45,7 +45,7 @@ class Case:
     """A training, and what is different about it."""
 
     spec: TrainingSpec
-    run: TrainingRun = QUIET
+    run: TrainingRunOptions = QUIET
     resume_at: int | None = None
     """Train again in another folder, from the checkpoint of this step."""
     of_rank_1: dict[str, Any] = field(default_factory=dict)
@@ -111,7 +111,7 @@ def exact(**changes: Any) -> Case:
     return Case(training_spec(**values))
 
 
-def resumed(at: int, run: TrainingRun = EVERYTHING, **changes: Any) -> Case:
+def resumed(at: int, run: TrainingRunOptions = EVERYTHING, **changes: Any) -> Case:
     """With dropout and buffers."""
     return Case(training_spec("Noisy", **changes), run, resume_at=at)
 
@@ -340,7 +340,9 @@ SPEC = training_spec()
 
 
 def job(folder: Path, resume: str | None = "auto", spec: TrainingSpec = SPEC) -> TrainingJob:
-    return TrainingJob(spec=spec, run=TrainingRun(), folder=folder, prepared=None, resume=resume)
+    return TrainingJob(
+        spec=spec, run=TrainingRunOptions(), folder=folder, prepared=None, resume=resume
+    )
 
 
 def save(folder: Path, *checkpoints: Checkpoint) -> list[Path]:

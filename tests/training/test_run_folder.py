@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from dpbench.errors import StoreError
-from dpbench.specs.training import TrainingRun
+from dpbench.specs.training import TrainingRunOptions
 from dpbench.training.run_folder import RUN_FILE, RunFolder
 from tests.builders import HERE
 from tests.training.jobs import training_spec
 
 SPEC = training_spec()
-RUN = TrainingRun(log_interval=7)
+RUN = TrainingRunOptions(log_interval=7)
 
 
 def made(path: Path) -> RunFolder:

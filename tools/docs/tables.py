@@ -85,12 +85,13 @@ def _flowing(help_text: str | None) -> str:
 
 def _architectures(_: str) -> str:
     rows = []
-    for name in architecture.names():
+    for name in architecture.shipped_architectures():
         loaded = architecture.load_architecture(name)
         with torch.device("meta"):
             count = sum(parameter.numel() for parameter in loaded.build_model().parameters())
         options = ", ".join(
-            f"`{each.name}={each.default}` ({each.type})" for each in architecture.options(name)
+            f"`{each.name}={each.default}` ({each.type})"
+            for each in architecture.architecture_options(name)
         )
         rows.append((f"`{name}`", f"{count:,}", loaded.item, loaded.default_dataset, options))
     return _markdown(("architecture", "parameters", "item", "data", "options"), rows)

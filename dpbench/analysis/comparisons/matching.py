@@ -14,7 +14,6 @@ from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import (
     AXES,
-    WORKLOAD_SETTINGS,
     Configuration,
     Labels,
     plain_label,
@@ -39,16 +38,13 @@ def _setting(name: str) -> Callable[[Configuration], Typed]:
 
 IDENTITY: dict[str, Callable[[Configuration], Typed]] = {
     "implementation": attrgetter("implementation"),
-    **{name: _setting(name) for name in AXES if name not in WORKLOAD_SETTINGS},
+    **{name: _setting(name) for name in AXES},
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
     "nodes": lambda configuration: node_counts(configuration.replicas_by_node) or "one",
     "batch_size": attrgetter("batch_size"),
-    "scaling": attrgetter("scaling"),
     "device": lambda configuration: configuration.devices[0].partition(":")[0],
-    "architecture": attrgetter("workload.architecture"),
     "dataset": attrgetter("workload.dataset"),
-    **{name: _setting(name) for name in WORKLOAD_SETTINGS},
     "learning_rate": attrgetter("learning_rate"),
     "timed_steps": lambda configuration: (
         f"fill {configuration.window_seconds:g} s"

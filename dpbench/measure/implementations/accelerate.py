@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TRAITS = {
     "order": 80,
     "description": "torch's DDP as Hugging Face Accelerate sets it up",
-    "can_leave_out_sync": True,
+    "can_run_unsynced": True,
     "requires": "accelerate",
 }
 

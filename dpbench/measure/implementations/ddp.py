@@ -13,7 +13,7 @@ TRAITS = {
     "order": 20,
     "description": "dpbench.DistributedDataParallel: flat buckets, overlapped all-reduce",
     "ours": True,
-    "can_leave_out_sync": True,
+    "can_run_unsynced": True,
     "settings": ("bucket_cap_mb", "find_unused", "comm_hook", "overlap"),
 }
 

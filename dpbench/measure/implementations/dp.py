@@ -15,7 +15,7 @@ TRAITS = {
     "order": 10,
     "description": "dpbench.DataParallel: one process, one thread per replica",
     "ours": True,
-    "can_leave_out_sync": True,
+    "can_run_unsynced": True,
     "one_process": True,
     "backend": "threads",
 }

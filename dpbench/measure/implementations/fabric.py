@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TRAITS = {
     "order": 90,
     "description": "torch's DDP as Lightning Fabric sets it up",
-    "can_leave_out_sync": True,
+    "can_run_unsynced": True,
     "requires": "lightning_fabric",
 }
 

@@ -20,7 +20,7 @@ TRAITS = {
     "order": 110,
     "description": "local SGD: parameters averaged every --sync-every steps",
     "ours": True,
-    "can_leave_out_sync": True,
+    "can_run_unsynced": True,
     "averages_parameters": True,
     "settings": ("sync_every",),
 }

@@ -14,7 +14,7 @@ from dpbench.specs import ParallelSpec
 TRAITS = {
     "order": 40,
     "description": "torch.nn.parallel.DistributedDataParallel",
-    "can_leave_out_sync": True,
+    "can_run_unsynced": True,
     "settings": ("bucket_cap_mb", "find_unused", "comm_hook", "batched_copy"),
     "alternative": "torch-ddp-static",
 }

@@ -15,7 +15,7 @@ from dpbench.specs import ParallelSpec
 TRAITS = {
     "order": 50,
     "description": "torch-ddp with static_graph",
-    "can_leave_out_sync": True,
+    "can_run_unsynced": True,
     "settings": ("bucket_cap_mb", "comm_hook", "batched_copy"),
 }
 

@@ -12,7 +12,7 @@ from dpbench import units
 from dpbench.messages import print_result, say
 from dpbench.report.progress.trials import speed
 from dpbench.specs import series_name
-from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from dpbench.training.events import EpochLine, Event, Finished, Note, Started, StepLine, to_line
 from dpbench.units import counted
 
@@ -40,7 +40,7 @@ class TrainOutput:
         print(line, file=sys.stderr if apart else sys.stdout, flush=True)
 
     def introduce(
-        self, spec: TrainingSpec, run: TrainingRun, steps_per_epoch: int, contents: str
+        self, spec: TrainingSpec, run: TrainingRunOptions, steps_per_epoch: int, contents: str
     ) -> None:
         """Print the size of a step, before anything runs; `contents` describes a sample.
 

@@ -59,7 +59,7 @@ def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str
     notes = list[str]()
     node = this_node(options, notes)
     spec = build_sweep_spec(options, [node], notes)
-    base = replace(spec.base, phase_steps=0, gradient_steps=0, compares_sync=False)
+    base = replace(spec.base, phase_steps=0, gradient_steps=0, wants_unsynced_window=False)
     return SweepPlan(
         spec=replace(spec, base=base, measures_single=False),
         nodes=[node],

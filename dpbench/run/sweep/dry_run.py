@@ -95,7 +95,7 @@ def estimate_in_words(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
     seconds = len(runs) * max(min(starts), SECONDS_PER_TRIAL)
     for trial in runs:
         step = step_seconds[_probe(trial)]
-        windows = 2 if trial.times_without_sync else 1
+        windows = 2 if trial.has_unsynced_window else 1
         steps = trial.warmup_steps + windows * (trial.filling_steps(step) + trial.phase_steps)
         if trial.repetition == 0 and trial.traces_gradients:
             steps += trial.gradient_steps

@@ -20,9 +20,10 @@ from dpbench.options.script import SCRIPT_WINDOW_SECONDS, WARMUP
 from dpbench.options.shared import LARGEST
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
-from dpbench.specs import AXES, WORKLOAD_SETTINGS, Configuration, SweepSpec, WorkloadSpec
+from dpbench.specs import AXES, Configuration, SweepSpec, WorkloadSpec
 from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, OWN_BATCH_SIZE, SINGLE
+from dpbench.specs.workload import WORKLOAD_FIELDS
 
 if TYPE_CHECKING:
     from dpbench.launch.cluster import Node
@@ -55,10 +56,11 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node], notes: list[s
         "threads_per_replica": _threads(options, nodes, max(group_sizes)),
     }
     axes: dict[str, tuple[Any, ...]] = {
-        field: decided.get(field) or getattr(options, axis.name) for field, axis in AXES.items()
+        field: decided.get(field) or getattr(options, axis.option_field)
+        for field, axis in AXES.items()
     }
     first = {field: values[0] for field, values in axes.items()}
-    of_workload = {name: first.pop(name) for name in WORKLOAD_SETTINGS if name in first}
+    of_workload = {field: first.pop(field) for field in AXES if field in WORKLOAD_FIELDS}
     workload, *more_workloads = map(with_files, _workloads(options, of_workload, notes))
     notes += unread_notes(options.data_dir, (each.dataset for each in (workload, *more_workloads)))
     devices = tuple(device for node in nodes for device in node.devices)

@@ -20,7 +20,7 @@ NOT_IDENTITY = {
     "window_seconds",  # how long it was measured
     "phase_steps",
     "gradient_steps",
-    "compares_sync",
+    "wants_unsynced_window",
     "learning_rate_rule",  # the rate that it gives counts
     "script",  # whether other arguments make it slower is what people ask
     "files_sha256",  # whether an edit made it slower is what people ask

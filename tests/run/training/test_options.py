@@ -14,7 +14,7 @@ from dpbench.options.train import TrainOptions
 from dpbench.report.progress.training import batch_line
 from dpbench.run import presets
 from dpbench.run.training.plan import build_spec
-from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from tests.training.jobs import training_spec
 
 
@@ -38,7 +38,7 @@ def written(folder: Path, text: str, name: str = "options.yaml") -> Path:
 def test_defaults_are_those_of_the_mnist_example() -> None:
     found = options()
     assert (found.lr, found.batch_size, found.optimizer) == (1.0, 64, "adadelta")
-    assert (found.arch, found.seed, found.run) == ("mnist_cnn", 0, TrainingRun())
+    assert (found.arch, found.seed, found.run) == ("mnist_cnn", 0, TrainingRunOptions())
 
 
 def test_the_preset_torch_ddp_has_the_defaults_of_that_script_below_what_is_typed() -> None:

@@ -14,7 +14,7 @@ from dpbench.errors import UsageError
 from dpbench.options.train import TrainOptions
 from dpbench.run.training.plan import TrainPlan, resume_words, with_folder
 from dpbench.run.training.running import following
-from dpbench.specs.training import TrainingRun
+from dpbench.specs.training import TrainingRunOptions
 from dpbench.training.events import Event, Note, to_line
 from dpbench.training.run_folder import RunFolder
 from tests.builders import HERE
@@ -30,8 +30,8 @@ def runs(here: Path) -> Path:
 
 
 def made(runs: Path, name: str, spec: object = SPEC, *checkpoints: str) -> RunFolder:
-    run = RunFolder.create(runs / name, spec, TrainingRun())
-    run.begin(spec, TrainingRun(), ["train"], HERE)
+    run = RunFolder.create(runs / name, spec, TrainingRunOptions())
+    run.begin(spec, TrainingRunOptions(), ["train"], HERE)
     for checkpoint in checkpoints:
         (run.checkpoints / checkpoint).touch()
     return run
