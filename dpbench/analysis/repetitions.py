@@ -38,8 +38,8 @@ class Repetitions:
     flops_per_item: float | None
     """Floating-point operations of a step for one item; None if no trial of its workload counted
     them."""
-    machines: tuple[Environment | None, ...]
-    """The environments of its hosts; None where one is not stored."""
+    environments: tuple[Environment | None, ...]
+    """Those of its nodes; None where one is not stored."""
 
     @property
     def throughput(self) -> Estimate:
@@ -67,7 +67,7 @@ def usable_repetitions(repetitions: Sequence[TrialRecord]) -> tuple[TrialRecord,
     return tuple(r for r in repetitions if r.status is Status.COMPLETED and is_measured(r))
 
 
-def outcome(repetitions: Sequence[TrialRecord]) -> tuple[Status, str | None]:
+def worst_status(repetitions: Sequence[TrialRecord]) -> tuple[Status, str | None]:
     """The worst status, and why it is not simply completed; a single skipped repetition does not
     hide that others completed.
 

@@ -52,7 +52,7 @@ def utilization(repetitions: Repetitions) -> tuple[Estimate | None, list[str]]:
     """Share of the GPUs' peak, with the source of the peak or why there is no share; (None, []) on
     CPUs. Replicas that share a GPU share its peak."""
     configuration = repetitions.configuration
-    gpus, dtype = gpu_names(repetitions.machines), configuration.workload.dtype
+    gpus, dtype = gpu_names(repetitions.environments), configuration.workload.dtype
     if not gpus or not all(place in gpus for place in configuration.node_devices):
         return None, []
     if repetitions.flops_per_item is None:
@@ -79,13 +79,13 @@ def peak_of(name: str, dtype: str = "f32") -> tuple[float, str] | None:
     return None
 
 
-def gpu_names(machines: Iterable[Environment | None]) -> dict[tuple[int, str], str]:
-    """Models of the GPUs by host and device, as in (0, "cuda:1"); None is an unknown machine."""
+def gpu_names(environments: Iterable[Environment | None]) -> dict[tuple[int, str], str]:
+    """Models of the GPUs by node and device, as in (0, "cuda:1"); None is not stored."""
     return {
-        (host, f"cuda:{gpu.index}"): gpu.name
-        for host, machine in enumerate(machines)
-        if machine is not None
-        for gpu in machine.accelerators
+        (node, f"cuda:{gpu.index}"): gpu.name
+        for node, environment in enumerate(environments)
+        if environment is not None
+        for gpu in environment.accelerators
     }
 
 

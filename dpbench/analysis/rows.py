@@ -16,8 +16,8 @@ from dpbench.analysis.noise import cure, is_disturbed, repetitions_to_state
 from dpbench.analysis.repetitions import (
     Repetitions,
     by_configuration,
-    outcome,
     usable_repetitions,
+    worst_status,
 )
 from dpbench.analysis.resources import UNBALANCED, memory_imbalance, utilization
 from dpbench.analysis.scaling import OWN, reference_of
@@ -211,7 +211,7 @@ def summarize(
                 baseline=usable.get(reference, ()),
                 one_replica=usable.get(configuration.of_one_replica, ()),
                 flops_per_item=flops.get(configuration.workload),
-                machines=tuple(map((environments or {}).get, own[-1].environment_ids)),
+                environments=tuple(map((environments or {}).get, own[-1].environment_ids)),
             )
             values = {one.key: one.of_repetitions(repetitions) for one in METRICS}
             _, shared_notes = utilization(repetitions)
@@ -227,7 +227,7 @@ def summarize(
             notes.append(f"one rank holds {imbalance:.2f} × the mean peak memory of the ranks")
         if own and values["speedup"] is None:
             notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
-        status, why = outcome(group)
+        status, why = worst_status(group)
         is_compared = any(record.verification is not None for record in group) or None
         is_wrong = any(record.status is Status.WRONG_GRADIENTS for record in group)
         rows.append(

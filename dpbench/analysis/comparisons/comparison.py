@@ -8,7 +8,7 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,15 +20,18 @@ from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.errors import NotComparable
 
-RowOutcome = Literal[
-    "faster", "slower", "better", "worse", "same", "inconclusive", "regressed", "pass"
-]
-"""What became of a row: the last two in a check, the first five in a comparison."""
+ChangeOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
+"""What a comparison says of a pair."""
+VerdictOutcome = Literal["regressed", "pass", "inconclusive"]
+"""What a check says of a pair, of a metric, and as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PairComparison:
-    """One metric of one configuration on both sides. `None` means too few runs."""
+class ComparedPair:
+    """One metric of one configuration on both sides. `None` means too few runs.
+
+    `classify` tests it for `compare`, `verdict.judge` for `check`; until then it is inconclusive.
+    """
 
     pair: Pair
     metric: str
@@ -39,9 +42,11 @@ class PairComparison:
     """The change of the cost; None if a side has no run."""
     reason: str | None
     """Reason why it is inconclusive."""
+    p_value: float | None = None
+    """p-value of the test that decided the outcome; None if it was not tested."""
     p_value_corrected: float | None = None
-    """p-value, corrected for the number of rows (Holm)."""
-    outcome: RowOutcome = "inconclusive"
+    """The same, corrected for the number of pairs (Holm)."""
+    outcome: ChangeOutcome | VerdictOutcome = "inconclusive"
 
     @property
     def slowdown(self) -> Estimate | None:
@@ -73,8 +78,8 @@ class Comparison:
     """Two sides, compared."""
 
     matched: Matched
-    rows: Mapping[str, Sequence[PairComparison]]
-    """The rows of each metric."""
+    pairs: Mapping[str, Sequence[ComparedPair]]
+    """The compared pairs of each metric."""
     notes: Sequence[str]
     """What may differ between the environments of the sides, and what is on one side only."""
     differences: Sequence[str]
@@ -84,13 +89,12 @@ class Comparison:
 def compare_sides(
     baseline: Side,
     candidate: Side,
-    metrics: Mapping[str, float],
+    metrics: Iterable[str],
     *,
     force: bool = False,
     by_candidate: bool = False,
 ) -> Comparison:
-    """Compare two sides by each metric, with the difference that counts as the same: 0.03 is 3 %.
-    Rows are named as by `match`.
+    """Compare two sides by each metric, still without outcomes. Pairs are named as by `match`.
 
     Raises NotComparable if no configuration is on both sides, a metric was measured on neither, or,
     unless `force`, the sides come from environments that must not be compared.
@@ -103,62 +107,62 @@ def compare_sides(
         (candidate, matched.only_in_candidate),
     ):
         notes += [f"only in {side.label}, not compared: {'; '.join(alone)}"] if alone else []
-    rows = {
-        name: compare_metric(matched, COMPARED_METRICS[name], within=within)
-        for name, within in metrics.items()
-    }
-    for name, found in rows.items():
-        if not found:
+    pairs = {name: compare_pairs(matched, COMPARED_METRICS[name]) for name in metrics}
+    for name, compared in pairs.items():
+        if not compared:
             raise NotComparable(
                 f"{name} was measured neither in {baseline.label} nor in {candidate.label}; take "
                 "another --metric"
             )
-    return Comparison(matched=matched, rows=rows, notes=notes, differences=differences)
+    return Comparison(matched=matched, pairs=pairs, notes=notes, differences=differences)
 
 
-def compare_metric(
-    matched: Matched, metric: Metric, *, within: float
-) -> tuple[PairComparison, ...]:
-    """Compare every pair, except those that completed without this metric on either side.
+def compare_pairs(matched: Matched, metric: Metric) -> tuple[ComparedPair, ...]:
+    """Compare every pair, except those that completed without this metric on either side."""
+    compared = (compare_pair(pair, metric, matched.same_sweep) for pair in matched.pairs)
+    return tuple(pair for pair in compared if pair is not None)
 
-    The result is "same" if the whole interval of the slowdown lies between 1 / (1 + within) and
-    1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else it
-    is inconclusive.
+
+def classify(pairs: Sequence[ComparedPair], *, within: float) -> tuple[ComparedPair, ...]:
+    """The pairs of a metric with their outcomes; a difference of `within` counts as the same: 0.03
+    is 3 %.
+
+    The outcome is "same" if the whole interval of the slowdown lies between 1 / (1 + within) and
+    1 + within; else faster or slower if the p-value, corrected for all pairs, is below 0.05; else
+    it is inconclusive.
     """
-    found = (compare_pair(pair, metric, matched.same_sweep) for pair in matched.pairs)
-    rows = [row for row in found if row is not None]
-    corrected = holm([None if row.tested is None else row.tested.p_value for row in rows])
-    changed: tuple[RowOutcome, RowOutcome] = ("worse", "better")
-    if metric.is_speed:
-        changed = ("slower", "faster")
-    judged = []
-    for row, p in zip(rows, corrected, strict=True):
-        if row.slowdown is None or p is None:
-            judged.append(row)
-            continue
-        low, high = row.slowdown.ends
-        outcome: RowOutcome = "inconclusive"
-        if 1 / (1 + within) <= low and high <= 1 + within:
-            outcome = "same"
-        elif p < ALPHA:
-            outcome = changed[row.slowdown.value < 1]
-        judged.append(replace(row, p_value_corrected=p, outcome=outcome))
-    return tuple(judged)
+    p_values = [None if pair.tested is None else pair.tested.p_value for pair in pairs]
+    classified = []
+    for pair, p, corrected in zip(pairs, p_values, holm(p_values), strict=True):
+        outcome: ChangeOutcome = "inconclusive"
+        if pair.slowdown is not None and corrected is not None:
+            low, high = pair.slowdown.ends
+            is_better = pair.slowdown.value < 1
+            if 1 / (1 + within) <= low and high <= 1 + within:
+                outcome = "same"
+            elif corrected < ALPHA and COMPARED_METRICS[pair.metric].is_speed:
+                outcome = "faster" if is_better else "slower"
+            elif corrected < ALPHA:
+                outcome = "better" if is_better else "worse"
+        classified.append(replace(pair, p_value=p, p_value_corrected=corrected, outcome=outcome))
+    return tuple(classified)
 
 
-def compare_pair(pair: Pair, metric: Metric, same_sweep: bool) -> PairComparison | None:
+def compare_pair(pair: Pair, metric: Metric, same_sweep: bool) -> ComparedPair | None:
     """A pair with its change, or the reason why it has none or none that can be tested; None if
     both sides completed without this metric."""
     values: dict[str, dict[int, float]] = {}
     for name, records in (("baseline", pair.baseline), ("candidate", pair.candidate)):
-        read: dict[int, Any] = {one.trial.repetition: metric.of_trial(one) for one in records}
+        read: dict[int, Any] = {
+            record.trial.repetition: metric.of_trial(record) for record in records
+        }
         values[name] = {n: float(value) for n, value in read.items() if value is not None}
-    missing = [name for name, found in values.items() if not found]
+    missing = [name for name, measured in values.items() if not measured]
     if len(missing) == 2 and (pair.baseline or pair.candidate):
         return None
     before, now = (
-        {n: 1 / value if metric.better == "higher" else value for n, value in found.items()}
-        for found in values.values()
+        {n: 1 / value if metric.better == "higher" else value for n, value in measured.items()}
+        for measured in values.values()
     )
     paired = same_sweep and len(before.keys() & now.keys()) >= FEWEST_PAIRS
     change, reason = change_between(before, now, paired=paired), None
@@ -166,14 +170,14 @@ def compare_pair(pair: Pair, metric: Metric, same_sweep: bool) -> PairComparison
         ran = pair.baseline if missing[0] == "baseline" else pair.candidate
         reason = f"{'not measured in' if ran else 'no completed repetition of'} the {missing[0]}"
     elif change is None or change.estimate.interval is None:
-        few = [name for name, found in values.items() if len(found) == 1]
+        few = [name for name, measured in values.items() if len(measured) == 1]
         reason = f"one repetition of the {' and the '.join(few)}"
     unit = metric.unit.replace("items", pair.item)
 
-    def average(found: Mapping[int, float]) -> Estimate | None:
-        return geometric_mean([*found.values()], unit) if found else None
+    def average(measured: Mapping[int, float]) -> Estimate | None:
+        return geometric_mean([*measured.values()], unit) if measured else None
 
-    return PairComparison(
+    return ComparedPair(
         pair=pair,
         metric=metric.key,
         unit=unit,

@@ -28,18 +28,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
-from typing import Literal
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change_between, holm
-from dpbench.analysis.comparisons.comparison import PairComparison, compare_sides
+from dpbench.analysis.comparisons.comparison import ComparedPair, VerdictOutcome, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.noise import UNDISTURBED, Disturbance, disturbance_of
-from dpbench.analysis.repetitions import by_configuration, outcome
+from dpbench.analysis.repetitions import by_configuration, worst_status
 from dpbench.records.trial import Status
 from dpbench.specs import Labels
 
-VerdictOutcome = Literal["regressed", "pass", "inconclusive"]
 ALPHA_OF_A_LOOK = 0.02
 """Level of each one-sided test, for data that is looked at again as it grows."""
 
@@ -57,8 +55,8 @@ class MetricVerdict:
     repetitions_needed: int | None
     """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
     tolerance; None if out of reach."""
-    rows: tuple[PairComparison, ...]
-    """The rows that were compared, each with a `VerdictOutcome` of its own."""
+    pairs: tuple[ComparedPair, ...]
+    """What was compared, each with a `VerdictOutcome` of its own."""
 
     @property
     def slowdown(self) -> Estimate | None:
@@ -89,20 +87,20 @@ class Verdict:
     @property
     def outcome(self) -> VerdictOutcome:
         """The worst outcome of a metric."""
-        found = {one.outcome for one in self.metrics}
+        outcomes = {verdict.outcome for verdict in self.metrics}
         worst_first: tuple[VerdictOutcome, ...] = ("regressed", "inconclusive", "pass")
-        return next(one for one in worst_first if one in found)
+        return next(outcome for outcome in worst_first if outcome in outcomes)
 
     @property
-    def rows(self) -> tuple[PairComparison, ...]:
-        """The rows of all metrics."""
-        return tuple(row for one in self.metrics for row in one.rows)
+    def pairs(self) -> tuple[ComparedPair, ...]:
+        """The compared pairs of all metrics."""
+        return tuple(pair for verdict in self.metrics for pair in verdict.pairs)
 
     @property
     def needs_repetitions(self) -> bool:
         """Whether more of them may decide it; they do not if one side cannot measure the rows."""
         return self.outcome == "inconclusive" and any(
-            row.is_open and all(row.repetitions) for row in self.rows
+            pair.is_open and all(pair.repetitions) for pair in self.pairs
         )
 
 
@@ -128,96 +126,103 @@ def assess(
     disturbance = disturbance_of(*candidates, baseline)
     labels = Labels.among(record.trial for side in (*candidates, baseline) for record in side)
     failures = []
-    for records, role in (*((one, "") for one in candidates), (baseline, " (baseline)")):
-        for spec, group in by_configuration(records).items():
-            status, reason = outcome(group)
+    for records, role in (*((side, "") for side in candidates), (baseline, " (baseline)")):
+        for configuration, group in by_configuration(records).items():
+            status, reason = worst_status(group)
             if status not in (Status.COMPLETED, Status.SKIPPED):
-                label = f"{labels.label(spec)}{role}"
+                label = f"{labels.label(configuration)}{role}"
                 failures.append((label, f"{status.words}: {reason}"))
     groups = {
-        (metric, one.matched.candidate.label): one.rows[metric]
+        (metric, comparison.matched.candidate.label): comparison.pairs[metric]
         for metric in tolerances
-        for one in compared
+        for comparison in compared
     }
     return Verdict(
         baseline=sides[0][0].label,
         metrics=judge(groups, tolerances, alpha=alpha, strict=strict, blocked=disturbance.is_heavy),
-        notes=tuple(dict.fromkeys(note for one in compared for note in one.notes)),
+        notes=tuple(dict.fromkeys(note for both in compared for note in both.notes)),
         failures=tuple(failures),
-        differences=tuple(dict.fromkeys(line for one in compared for line in one.differences)),
+        differences=tuple(dict.fromkeys(line for both in compared for line in both.differences)),
         disturbance=disturbance,
     )
 
 
 def judge(
-    groups: Mapping[tuple[str, str], Sequence[PairComparison]],
+    groups: Mapping[tuple[str, str], Sequence[ComparedPair]],
     tolerances: Mapping[str, float],
     *,
     alpha: float = ALPHA,
     strict: bool = False,
     blocked: bool = False,
 ) -> tuple[MetricVerdict, ...]:
-    """Judge the rows of each (metric, candidate) by the tolerance of the metric; if `blocked`, all
+    """Judge the pairs of each (metric, candidate) by the tolerance of the metric; if `blocked`, all
     are inconclusive."""
     verdicts = []
     for (metric, candidate), group in groups.items():
         limit, level = 1 + tolerances[metric], alpha / len(groups)
         mean = mean_change(group)
-        found = _pass_or_not(mean, limit, alpha)
+        outcome = _pass_or_not(mean, limit, alpha)
         if mean is not None and mean.is_above(limit, level):
-            found = "regressed"
-        # A single row is its own mean.
-        by_row = [found]
+            outcome = "regressed"
+        p_values = [None if pair.tested is None else pair.tested.p_above(limit) for pair in group]
+        corrected = holm(p_values)
+        # A single pair is its own mean.
+        by_pair = [outcome]
         if len(group) > 1:
-            tested = [None if row.tested is None else row.tested.p_above(limit) for row in group]
-            by_row = [
+            by_pair = [
                 "regressed"
-                if p_value is not None and p_value < level / 2
-                else _pass_or_not(row.tested, limit, alpha)
-                for row, p_value in zip(group, holm(tested), strict=True)
+                if p is not None and p < level / 2
+                else _pass_or_not(pair.tested, limit, alpha)
+                for pair, p in zip(group, corrected, strict=True)
             ]
-        rows = tuple(
-            replace(row, outcome="inconclusive" if blocked else one)
-            for row, one in zip(group, by_row, strict=True)
+        judged = zip(group, p_values, corrected, by_pair, strict=True)
+        pairs = tuple(
+            replace(
+                pair,
+                p_value=p,
+                p_value_corrected=of_all,
+                outcome="inconclusive" if blocked else of_pair,
+            )
+            for pair, p, of_all, of_pair in judged
         )
-        is_open = [row.change for row in rows if row.is_open]
-        # Where the mean passes, what is left to settle are the rows.
-        left = is_open if found == "pass" else [mean]
-        needed = [one.repetitions_to_settle(limit, level / 2) for one in left if one]
-        if "regressed" in by_row:
-            found = "regressed"
-        elif strict and is_open and found == "pass":
-            found = "inconclusive"
+        open_changes = [pair.change for pair in pairs if pair.is_open]
+        # Where the mean passes, what is left to settle are the pairs.
+        left = open_changes if outcome == "pass" else [mean]
+        needed = [change.repetitions_to_settle(limit, level / 2) for change in left if change]
+        if "regressed" in by_pair:
+            outcome = "regressed"
+        elif strict and open_changes and outcome == "pass":
+            outcome = "inconclusive"
         verdicts.append(
             MetricVerdict(
                 metric=metric,
                 candidate=candidate,
-                outcome="inconclusive" if blocked else found,
+                outcome="inconclusive" if blocked else outcome,
                 tolerance=tolerances[metric],
                 mean=mean,
                 repetitions_needed=max(filter(None, needed), default=None) if all(needed) else None,
-                rows=rows,
+                pairs=pairs,
             )
         )
     return tuple(verdicts)
 
 
-def _pass_or_not(found: Change | None, limit: float, alpha: float) -> VerdictOutcome:
+def _pass_or_not(change: Change | None, limit: float, alpha: float) -> VerdictOutcome:
     """The verdict on a change that is no regression."""
-    return "pass" if found is not None and found.is_below(limit, alpha) else "inconclusive"
+    return "pass" if change is not None and change.is_below(limit, alpha) else "inconclusive"
 
 
-def mean_change(group: Sequence[PairComparison]) -> Change | None:
-    """The change of the mean cost over all measured rows, in the repetitions that all of them have;
-    None if there are none."""
-    tested = [row.tested for row in group if row.tested is not None]
+def mean_change(group: Sequence[ComparedPair]) -> Change | None:
+    """The change of the mean cost over all measured pairs, in the repetitions that all of them
+    have; None if there are none."""
+    changes = [pair.tested for pair in group if pair.tested is not None]
     return change_between(
-        _mean_costs([one.baseline for one in tested]),
-        _mean_costs([one.candidate for one in tested]),
-        paired=any(one.is_paired for one in tested),
+        _mean_costs([change.baseline for change in changes]),
+        _mean_costs([change.candidate for change in changes]),
+        paired=any(change.is_paired for change in changes),
     )
 
 
-def _mean_costs(rows: Sequence[Costs]) -> Costs:
-    shared = set.intersection(*map(set, rows)) if rows else set[int]()
-    return {n: geometric_mean([costs[n] for costs in rows]) for n in sorted(shared)}
+def _mean_costs(of_pairs: Sequence[Costs]) -> Costs:
+    shared = set.intersection(*map(set, of_pairs)) if of_pairs else set[int]()
+    return {n: geometric_mean([costs[n] for costs in of_pairs]) for n in sorted(shared)}

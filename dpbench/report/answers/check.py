@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import PairComparison
+from dpbench.analysis.comparisons.comparison import ComparedPair
 from dpbench.analysis.comparisons.verdict import MetricVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.noise import WAS_BUSY
@@ -25,7 +25,7 @@ NO_SPREAD = 1e-6
 
 def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
     """The whole answer. As data, ratios above 1 are worse, and None is not measured."""
-    first, rows = summary_of(verdict), verdict.rows
+    first, rows = summary_of(verdict), verdict.pairs
     reading = [f"+ is worse; ranges are {units.percent(CONFIDENCE)} intervals over repetitions"]
     if len(rows) > 1:  # the headline has the reason of a single one
         reading.insert(
@@ -39,7 +39,7 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
     plain_rows = [
         plain_comparison(row) | {"candidate_name": metric.candidate, "tolerance": metric.tolerance}
         for metric in verdict.metrics
-        for row in metric.rows
+        for row in metric.pairs
     ]
     candidates = ", ".join(dict.fromkeys(metric.candidate for metric in verdict.metrics))
     return Answer(
@@ -77,9 +77,9 @@ def summary_of(verdict: Verdict) -> str:
     It is about the first metric with the worst outcome, preferably one with inconclusive rows.
     """
     deciding = [metric for metric in verdict.metrics if metric.outcome == verdict.outcome]
-    with_open_rows = [metric for metric in deciding if any(row.is_open for row in metric.rows)]
+    with_open_rows = [metric for metric in deciding if any(row.is_open for row in metric.pairs)]
     worst = [*with_open_rows, *deciding, *verdict.metrics][0]
-    rows, word = worst.rows, str(verdict.outcome)
+    rows, word = worst.pairs, str(verdict.outcome)
     quantity = quantity_of(rows) + (f", mean of {len(rows)} rows" if len(rows) > 1 else "")
     parts = [_change(quantity, worst.slowdown, worst.tolerance)]
     if len(rows) > 1:
@@ -103,7 +103,7 @@ def summary_of(verdict: Verdict) -> str:
     return f"{word}: {'; '.join(parts)}"
 
 
-def quantity_of(rows: Sequence[PairComparison]) -> str:
+def quantity_of(rows: Sequence[ComparedPair]) -> str:
     """The quantity that changes; more of it is worse. Throughput is judged by "time per image"."""
     if rows[0].metric != "images_per_second":
         return rows[0].metric
@@ -118,7 +118,7 @@ def _change(quantity: str, slowdown: Estimate | None, tolerance: float) -> str:
     return f"{quantity}: {change_words(slowdown)}, tolerance {units.percent(tolerance, 3)}"
 
 
-def _counted(some: Sequence[PairComparison], rows: Sequence[PairComparison]) -> str:
+def _counted(some: Sequence[ComparedPair], rows: Sequence[ComparedPair]) -> str:
     """Writes "1 of 2 rows (gloo ×2, batch 64)"; nothing for none."""
     names = [row.pair.label for row in some]
     return f"{len(names)} of {len(rows)} rows ({units.some_of(names, LISTED)})" if names else ""
@@ -126,7 +126,7 @@ def _counted(some: Sequence[PairComparison], rows: Sequence[PairComparison]) -> 
 
 def _what_would_decide(metric: MetricVerdict) -> str:
     """How many repetitions would settle it, or what else would."""
-    reasons = [row.reason for row in metric.rows if row.outcome == "inconclusive"]
+    reasons = [row.reason for row in metric.pairs if row.outcome == "inconclusive"]
     if reasons and all(reasons):
         return str(reasons[0])
     if metric.slowdown is None or metric.slowdown.interval is None:
@@ -141,7 +141,7 @@ def _what_would_decide(metric: MetricVerdict) -> str:
 
 def _tables(verdict: Verdict) -> Iterator[str | Table]:
     """The table of each metric, after its name if there are several."""
-    groups = [[*group] for _, group in groupby(verdict.rows, lambda row: row.metric)]
+    groups = [[*group] for _, group in groupby(verdict.pairs, lambda row: row.metric)]
     for rows in groups:
         if len(groups) > 1:
             yield rows[0].metric
@@ -204,11 +204,11 @@ def junit(verdict: Verdict, *, strict: bool, started_utc: str) -> str:
         )
 
     for metric in verdict.metrics:
-        if len(metric.rows) > 1:
-            said = _change(quantity_of(metric.rows), metric.slowdown, metric.tolerance)
+        if len(metric.pairs) > 1:
+            said = _change(quantity_of(metric.pairs), metric.slowdown, metric.tolerance)
             name = f"all rows of {metric.candidate}"
             add(metric.metric, name, metric.outcome, said, strict=strict)
-        for row in metric.rows:
+        for row in metric.pairs:
             said = row.reason or _change(quantity_of([row]), row.slowdown, metric.tolerance)
             name = row.pair.label
             add(row.metric, name, row.outcome, said, strict=strict and row.is_open)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import Comparison, PairComparison
+from dpbench.analysis.comparisons.comparison import ComparedPair, Comparison
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
 from dpbench.analysis.metric import Metric, PlainValue
 from dpbench.analysis.metrics import COMPARED_METRICS
@@ -24,7 +24,7 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     different = [f"environments differ: {difference}" for difference in compared.differences]
     notes = [*compared.notes, *different]
     paragraphs: list[Paragraph] = []
-    for name, rows in compared.rows.items():
+    for name, rows in compared.pairs.items():
         metric = COMPARED_METRICS[name]
         shown = [row for row in rows if any(row.repetitions)] or rows
         named = {row.pair.label for row in shown}
@@ -46,7 +46,7 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
         data={
             "baseline": matched.baseline.label,
             "candidate": matched.candidate.label,
-            "rows": [plain_comparison(row) for rows in compared.rows.values() for row in rows],
+            "rows": [plain_comparison(row) for rows in compared.pairs.values() for row in rows],
             "only_in_baseline": list(matched.only_in_baseline),
             "only_in_candidate": list(matched.only_in_candidate),
             "notes": notes,
@@ -54,7 +54,7 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     )
 
 
-def _table(rows: Sequence[PairComparison], metric: Metric, within: float) -> Table:
+def _table(rows: Sequence[ComparedPair], metric: Metric, within: float) -> Table:
     """A row for each configuration; p, n and both values leave a narrow terminal."""
     p_values = [row.p_value_corrected for row in rows]
     return Table(
@@ -76,7 +76,7 @@ def _table(rows: Sequence[PairComparison], metric: Metric, within: float) -> Tab
     )
 
 
-def _ratio(row: PairComparison, metric: Metric) -> Estimate | None:
+def _ratio(row: ComparedPair, metric: Metric) -> Estimate | None:
     """The speed of B ÷ that of A, so that above 1 B is faster; B ÷ A of what is no speed."""
     if row.slowdown is None or (not metric.is_speed and metric.better == "lower"):
         return row.slowdown
@@ -84,7 +84,7 @@ def _ratio(row: PairComparison, metric: Metric) -> Estimate | None:
 
 
 def side_columns(
-    rows: Sequence[PairComparison], names: Sequence[str], *, leaves: int, gap: str = " "
+    rows: Sequence[ComparedPair], names: Sequence[str], *, leaves: int, gap: str = " "
 ) -> Iterator[Column]:
     """A column for the baseline and one for the candidate. A rate that all rows have, such as
     images/s, stands in both headers, after a `gap`."""
@@ -99,12 +99,12 @@ def side_columns(
         )
 
 
-def sample_sizes(row: PairComparison) -> str:
+def sample_sizes(row: ComparedPair) -> str:
     """Writes "5"; "5, 2" where baseline and candidate differ."""
     return ", ".join(map(str, dict.fromkeys(row.repetitions)))
 
 
-def plain_comparison(row: PairComparison) -> dict[str, PlainValue]:
+def plain_comparison(row: ComparedPair) -> dict[str, PlainValue]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
     tested = row.tested
     return {
@@ -114,7 +114,7 @@ def plain_comparison(row: PairComparison) -> dict[str, PlainValue]:
         **with_ends("baseline", row.baseline),
         **with_ends("candidate", row.candidate),
         **with_ends("slowdown", row.slowdown),
-        "p_value": None if tested is None else tested.p_value,
+        "p_value": row.p_value,
         "p_value_corrected": row.p_value_corrected,
         "repetitions": row.slowdown.sample_size if row.slowdown else None,
         "baseline_repetitions": row.repetitions[0],
@@ -126,10 +126,10 @@ def plain_comparison(row: PairComparison) -> dict[str, PlainValue]:
     }
 
 
-def _summary(rows: Sequence[PairComparison], metric: Metric, within: float) -> str:
+def _summary(rows: Sequence[ComparedPair], metric: Metric, within: float) -> str:
     """Writes "B is faster in 3 of 8 rows (1.42–1.90 ×) and slower in 1 (0.81 ×); 4 are
     inconclusive."; of a single row "B is 1.25 ± 0.03 × as fast as A."."""
-    outcomes: dict[str, list[PairComparison]] = {}
+    outcomes: dict[str, list[ComparedPair]] = {}
     for row in rows:
         outcomes.setdefault(row.outcome, []).append(row)
     undecided = len(outcomes.pop("inconclusive", []))
@@ -156,7 +156,7 @@ def _summary(rows: Sequence[PairComparison], metric: Metric, within: float) -> s
     return f"B is {first}{parts[-1]}{rest}."
 
 
-def _outcome_words(row: PairComparison, within: float) -> str:
+def _outcome_words(row: ComparedPair, within: float) -> str:
     """The result of a row, and why it says no more."""
     if row.outcome == "same":
         return f"the same within {units.percent(within, 3)}"
@@ -167,7 +167,7 @@ def _outcome_words(row: PairComparison, within: float) -> str:
     return row.outcome
 
 
-def _reading(rows: Sequence[PairComparison], metric: Metric) -> Iterable[str]:
+def _reading(rows: Sequence[ComparedPair], metric: Metric) -> Iterable[str]:
     """How the numbers of the table are to be read."""
     if metric.is_speed:
         ratio = "B ÷ A" if metric.better == "higher" else "A ÷ B"

@@ -63,7 +63,7 @@ def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
 def _accepted(verdict: Verdict, *, strict: bool) -> str:
     """The tolerances, for the reader of a failed check's log."""
     held = dict.fromkeys(
-        f"{quantity_of(metric.rows)} {units.percent(metric.tolerance, 3)}"
+        f"{quantity_of(metric.pairs)} {units.percent(metric.tolerance, 3)}"
         for metric in verdict.metrics
     )
     return f"tolerance: {', '.join(held)}; {'strict' if strict else 'not strict'}"
@@ -128,8 +128,8 @@ def exit_status_of(verdict: Verdict, sides: Sides, *, strict: bool) -> int:
     if exit_status(baseline) == WRONG_GRADIENTS:  # they void a baseline as well
         status = WRONG_GRADIENTS
     is_idle = all(record.status is Status.SKIPPED for record in measured)
-    if (is_idle or not status) and all(row.slowdown is None for row in verdict.rows):
-        row = verdict.rows[0]
+    if (is_idle or not status) and all(row.slowdown is None for row in verdict.pairs):
+        row = verdict.pairs[0]
         reasons = (
             f" ({record.status.words}: {record.reason})"
             for record in (*measured, *baseline)

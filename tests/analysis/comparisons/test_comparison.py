@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.comparisons.comparison import PairComparison, compare_metric
+from dpbench.analysis.comparisons.comparison import ComparedPair, classify, compare_pairs
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.records.trial import Status
@@ -20,8 +20,8 @@ QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)
 NOISY = (100.0, 120.0, 80.0, 110.0, 90.0)
 
 
-def only(matched: Matched, metric: str = "images_per_second") -> PairComparison:
-    (row,) = compare_metric(matched, COMPARED_METRICS[metric], within=0.03)
+def only(matched: Matched, metric: str = "images_per_second") -> ComparedPair:
+    (row,) = classify(compare_pairs(matched, COMPARED_METRICS[metric]), within=0.03)
     return row
 
 
@@ -43,7 +43,7 @@ def test_one_sweep_is_compared_within_its_repetitions(source: str | None, outcom
 def test_the_same_is_an_interval_inside_the_limits() -> None:
     matched = throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]})
     assert only(matched).outcome == "same"
-    assert compare_metric(matched, SPEED, within=0.01)[0].outcome == "inconclusive"
+    assert classify(compare_pairs(matched, SPEED), within=0.01)[0].outcome == "inconclusive"
 
 
 def test_a_detectable_slowdown_is_detected_in_four_of_five_comparisons() -> None:

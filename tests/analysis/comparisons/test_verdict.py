@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.comparisons.comparison import PairComparison
+from dpbench.analysis.comparisons.comparison import ComparedPair
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess, judge
 from dpbench.analysis.estimate import Floats
 from dpbench.errors import NotComparable
@@ -33,11 +33,11 @@ SPEED = {"images_per_second": 0.03}
 LOOKS = sample_sizes(5)
 TWO_LOOKS = LOOKS[:2]
 TOLERANCE = 0.05
-(ROW,) = ALL_PASS.rows
+(ROW,) = ALL_PASS.pairs
 """A row to give other costs."""
 
 
-def rows_of(before: Floats, after: Floats) -> list[PairComparison]:
+def rows_of(before: Floats, after: Floats) -> list[ComparedPair]:
     """Rows of one sweep from the logarithms of their costs, (rows, repetitions)."""
     found = []
     for sides in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True):
@@ -119,7 +119,10 @@ def test_each_of_several_metrics_is_judged_at_its_share_of_the_level() -> None:
 def test_a_planted_slow_down_regresses_and_names_its_row() -> None:
     verdict = assessment({16: slower(QUIET, 0.1), 32: QUIET})
     assert verdict.outcome == "regressed"
-    assert [row.outcome for row in verdict.rows] == ["regressed", "pass"]
+    assert [row.outcome for row in verdict.pairs] == ["regressed", "pass"]
+    for pair in verdict.pairs:  # the p-value is that of the test that decided
+        assert pair.tested
+        assert pair.p_value == pair.tested.p_above(1.03)
     (whole,) = verdict.metrics
     assert whole.slowdown is not None
     assert whole.slowdown.value == pytest.approx(math.sqrt(1.1))
@@ -163,7 +166,7 @@ def test_under_heavy_load_nothing_is_decided(during: float, outcome: str, is_bus
     load = HostLoad(cores=2, during=during, stolen=0.0)
     slow = runs(trial(), slower(QUIET, 8.0), host_load=load)
     verdict = assess([(side("before", runs(trial(), QUIET)), side("after", slow))], SPEED)
-    outcomes = {verdict.outcome, *(one.outcome for one in (*verdict.metrics, *verdict.rows))}
+    outcomes = {verdict.outcome, *(one.outcome for one in (*verdict.metrics, *verdict.pairs))}
     assert outcomes == {outcome}
     found = verdict.disturbance
     assert (found.is_busy, bool(found.note)) == (is_busy, is_busy)
