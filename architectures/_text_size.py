@@ -34,8 +34,8 @@ def text_size(
     """
     _options.expect_one_of("size", size, sizes)
     numbers = {name: number for name, number in given.items() if number is not None}
-    own = replace(sizes[size], **numbers)
-    _options.expect_at_least(1, **asdict(own))
-    _options.expect_at_least(least_vocabulary, vocabulary=own.vocabulary)
-    _options.expect_multiple("width", own.width, of=own.heads)
-    return own
+    chosen = replace(sizes[size], **numbers)
+    _options.expect_at_least(1, **asdict(chosen))
+    _options.expect_at_least(least_vocabulary, vocabulary=chosen.vocabulary)
+    _options.expect_multiple("width", chosen.width, of=chosen.heads)
+    return chosen

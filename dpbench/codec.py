@@ -94,10 +94,10 @@ def json_object(text: str | bytes) -> dict[str, Any]:
 def from_json(kind: type[T], text: str | bytes) -> T:
     """Rebuilds a dataclass from JSON text; raises StoreError if it does not fit."""
     try:
-        found: T = adapter(cast(Any, kind)).validate_json(text)
+        value: T = adapter(cast(Any, kind)).validate_json(text)
     except (ValidationError, ValueError, RecursionError) as error:
         raise StoreError(_misfit(kind, error)) from None
-    return found
+    return value
 
 
 def json_bytes(value: Any, indent: int | None = None) -> bytes:
@@ -121,11 +121,11 @@ def differing_fields(ours: object, theirs: object) -> list[str]:
     """Lists "name: theirs -> ours" for every field in which two specifications differ."""
     differences = []
     for field in dataclasses.fields(ours):  # type: ignore[arg-type]
-        mine, other = getattr(ours, field.name), getattr(theirs, field.name)
-        if dataclasses.is_dataclass(mine):
-            differences += differing_fields(mine, other)
-        elif mine != other:
-            differences.append(f"{field.name}: {encode(other)!r} -> {encode(mine)!r}")
+        value, other = getattr(ours, field.name), getattr(theirs, field.name)
+        if dataclasses.is_dataclass(value):
+            differences += differing_fields(value, other)
+        elif value != other:
+            differences.append(f"{field.name}: {encode(other)!r} -> {encode(value)!r}")
     return differences
 
 

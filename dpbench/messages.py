@@ -32,7 +32,7 @@ def keep_for_results(stream: TextIO) -> None:
 def print_result(text: str) -> None:
     """Prints what the command was asked for on the stdout that the user gave, with escapes for what
     a terminal would act upon, but for tabs and line ends."""
-    text = _COMMANDS.sub(lambda found: repr(found[0])[1:-1], text)
+    text = _COMMANDS.sub(lambda match: repr(match[0])[1:-1], text)
     print(text, end="", file=_results[0] if _results else sys.stdout, flush=True)
 
 

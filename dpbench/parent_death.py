@@ -30,8 +30,8 @@ def end_with(parent_pid: int, number: int = signal.SIGKILL) -> None:
 
 def tied_to_this_process(command: Sequence[str], number: int = signal.SIGKILL) -> list[str]:
     """The command, made to get the signal `number` when this process ends."""
-    own = [sys.executable, "-I", "-S", __file__]
-    return [*own, str(os.getpid()), str(int(number)), *command]
+    program = [sys.executable, "-I", "-S", __file__]
+    return [*program, str(os.getpid()), str(int(number)), *command]
 
 
 def become(parent_pid: int, number: int, command: list[str]) -> NoReturn:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-_mine: dict[Path, int] = {}
+_folders: dict[Path, int] = {}
 """Folders in use, with the process that made them: a fork of it must not remove them."""
 _endings: dict[Callable[[], None], int] = {}
 """Functions to call before the process ends, with that process."""
@@ -23,14 +23,14 @@ _endings: dict[Callable[[], None], int] = {}
 def temporary_folder() -> Iterator[Path]:
     """A new folder that only this user can read, removed at the end."""
     folder, owner = Path(tempfile.mkdtemp(prefix="dpbench-")), os.getpid()
-    _mine[folder] = owner
+    _folders[folder] = owner
     try:
         yield folder
     finally:
         # A forked process drops what it inherits, contexts that are open too.
         if os.getpid() == owner:
             shutil.rmtree(folder, ignore_errors=True)
-            _mine.pop(folder, None)
+            _folders.pop(folder, None)
 
 
 @contextmanager
@@ -71,6 +71,6 @@ def clean_up() -> None:
     for function, pid in [*_endings.items()]:
         if pid == os.getpid():
             function()
-    for folder, pid in [*_mine.items()]:
+    for folder, pid in [*_folders.items()]:
         if pid == os.getpid():
             shutil.rmtree(folder, ignore_errors=True)

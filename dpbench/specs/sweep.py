@@ -71,8 +71,8 @@ def palindrome(first_pass: Sequence[T], repetitions: int) -> Iterator[tuple[T, i
     """Each of them with each repetition, in passes to and fro (A B C, C B A, A B C …), so that a
     drift of the machine falls on all alike."""
     for repetition in range(repetitions):
-        for one in first_pass if repetition % 2 == 0 else reversed(first_pass):
-            yield one, repetition
+        for item in first_pass if repetition % 2 == 0 else reversed(first_pass):
+            yield item, repetition
 
 
 def configurations(spec: SweepSpec) -> tuple[Configuration, ...]:
@@ -86,7 +86,7 @@ def configurations(spec: SweepSpec) -> tuple[Configuration, ...]:
     first = (SINGLE,) if spec.measures_single else ()
     names = dict.fromkeys((*first, *spec.implementations))
     group_sizes = [*dict.fromkeys((1, *spec.group_sizes))]
-    found: dict[Configuration, None] = {}
+    planned: dict[Configuration, None] = {}
     if spec.base.workload.script:
         group_sizes.sort(reverse=True)  # if its largest group fails, no other run is worth its time
     for batch_size, group_size, name in product(spec.batch_sizes, group_sizes, names):
@@ -112,8 +112,8 @@ def configurations(spec: SweepSpec) -> tuple[Configuration, ...]:
             )
             for values in product(*spec.axes.values()):
                 settings = dict(zip(spec.axes, values, strict=True))
-                found[_varied(configuration, settings, spec.workloads)] = None
-    return tuple(found)
+                planned[_varied(configuration, settings, spec.workloads)] = None
+    return tuple(planned)
 
 
 def _varied(
@@ -128,7 +128,8 @@ def _varied(
     """
     varied = configuration.with_settings(settings).without_foreign_settings
     name, loads = varied.workload.architecture, varied.prefetch or varied.workload.script
-    own = next(one for one in workloads if one.architecture == name)
-    workload = replace(varied.workload, dataset=own.dataset, files_sha256=own.files_sha256)
+    trained = next(one for one in workloads if one.architecture == name)
+    files = trained.files_sha256
+    workload = replace(varied.workload, dataset=trained.dataset, files_sha256=files)
     workers = varied.data_workers if loads else None
     return replace(varied, workload=workload, data_workers=workers)
