@@ -20,7 +20,7 @@ from dpbench.analysis.repetitions import (
     worst_status,
 )
 from dpbench.analysis.resources import UNBALANCED, memory_imbalance, utilization
-from dpbench.analysis.scaling import OWN, reference_of
+from dpbench.analysis.scaling import OWN, reference_finder
 from dpbench.analysis.throughput import WarmUp, items_per_second, step_seconds, warm_up
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
@@ -192,13 +192,13 @@ def summarize(
     counts = Counter(record.trial.configuration for record in records)
     final = by_configuration(records)
     usable = {one: usable_repetitions(group) for one, group in final.items()}
-    reference_to = reference_of(one for one, found in usable.items() if found)
+    find_reference = reference_finder(one for one, found in usable.items() if found)
     # A sweep counts the operations of a workload only in its first repetitions.
     flops = {one.trial.workload: one.flops_per_item for one in records if one.flops_per_item}
     labels = Labels.among(final)
     rows = []
     for configuration, group in final.items():
-        own, reference = usable[configuration], reference_to(configuration)
+        own, reference = usable[configuration], find_reference(configuration)
         values: dict[str, Any] = {}
         shared_notes: list[str] = []
         notes: list[str] = []

@@ -118,7 +118,7 @@ def _positive(name: str, value: object) -> float:
     )
 
 
-def reference_of(known: Iterable[Configuration]) -> Callable[[Configuration], Configuration]:
+def reference_finder(known: Iterable[Configuration]) -> Callable[[Configuration], Configuration]:
     """The configuration that the speedup of a configuration is against: `single`, if it is among
     the `known` ones, else the same implementation at group size 1."""
     has_single = any(one.implementation == SINGLE for one in known)

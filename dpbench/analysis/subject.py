@@ -185,7 +185,7 @@ class Subject:
         return {one.work: headline_of(one.rows, disturbance=self.disturbance) for one in self.works}
 
 
-def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
+def analyze(stored: StoredSweep | StoredCollectives) -> Subject:
     """Analyze the content of a results folder."""
     name = stored.folder.resolve().name
     if isinstance(stored, StoredCollectives):
@@ -209,6 +209,6 @@ def of_folder(stored: StoredSweep | StoredCollectives) -> Subject:
     )
 
 
-def of_published(path: Path) -> Subject:
+def analyze_table(path: Path) -> Subject:
     """Read a CSV file of published numbers; raises StoreError if it has another form."""
     return Subject(name=path.name, rows=from_csv(path))

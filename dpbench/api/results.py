@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis import frames
-from dpbench.analysis.subject import Subject, of_folder
+from dpbench.analysis.subject import Subject, analyze
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import worded_for_python
 from dpbench.options.reading import read_value
@@ -45,7 +45,7 @@ class Results:
 
     @cached_property
     def _subject(self) -> Subject:
-        return of_folder(self._stored)
+        return analyze(self._stored)
 
     @property
     def summary(self) -> str:

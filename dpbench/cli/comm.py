@@ -21,7 +21,7 @@ def comm(typed: dict[str, Any]) -> int:
     Exit status: 0 all measurements completed; 1 some failed; 2 usage; 130 interrupted.
     """
     options = read_options(CommOptions, typed)
-    from dpbench.analysis.subject import of_folder
+    from dpbench.analysis.subject import analyze
     from dpbench.cli.show_results import show, show_rows
     from dpbench.records.trial import Status
     from dpbench.report.page import page_path, write_page
@@ -32,7 +32,7 @@ def comm(typed: dict[str, Any]) -> int:
     progress = TrialProgress(quiet=options.quiet, noun="measurement")
     stored = measure_collectives(options, progress)
     say_at_end(f"interrupted; the measurements are complete: dpbench report {stored.folder}")
-    subject, page = of_folder(stored), page_path(stored.folder)
+    subject, page = analyze(stored), page_path(stored.folder)
     if options.as_json:
         show_rows(subject, "json")
         say(f"records are in {stored.folder}")

@@ -78,12 +78,12 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
             follow(plan, progress)
             return 0
         stored = measure(plan, progress)
-    from dpbench.analysis.subject import of_folder
+    from dpbench.analysis.subject import analyze
     from dpbench.cli.show_results import show, show_rows
     from dpbench.report.page import page_path, write_page
 
     say_at_end(f"interrupted; the sweep is complete: dpbench report {stored.folder}")
-    subject, page = of_folder(stored), page_path(stored.folder)
+    subject, page = analyze(stored), page_path(stored.folder)
     if options.as_json:
         show_rows(subject, "json")
     else:

@@ -14,7 +14,7 @@ from dpbench.analysis.diagnosis.explanation import (
     trained_together,
 )
 from dpbench.analysis.rows import noise_note
-from dpbench.analysis.subject import of_folder
+from dpbench.analysis.subject import analyze
 from dpbench.errors import TrainingFailed, UsageError
 from dpbench.messages import option_words
 from dpbench.options.explain import OF_SCRIPT, ExplainOptions
@@ -40,7 +40,7 @@ def explain(options: ExplainOptions) -> Answer:
     else:
         folder = options.folder or latest_folders("explain", measured=True)[0]
     sweep = load_sweep(folder)
-    subject = of_folder(sweep)
+    subject = analyze(sweep)
     rows = [row for row in subject.rows if options.passes(row)]
     explanations = [one for one in subject.explanations if options.passes(one.row)]
     if not subject.explanations:

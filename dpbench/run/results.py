@@ -136,11 +136,11 @@ def load_stored(folder: Path) -> StoredSweep | StoredCollectives:
 
 def read_subject(path: Path) -> Subject:
     """Read and analyze a results folder or a CSV file; raises StoreError if it is neither."""
-    from dpbench.analysis.subject import of_folder, of_published
+    from dpbench.analysis.subject import analyze, analyze_table
 
     if is_table(path):
-        return of_published(path)
-    return of_folder(load_stored(path))
+        return analyze_table(path)
+    return analyze(load_stored(path))
 
 
 def select_rows(subject: Subject, wanted: RowFilter) -> Subject:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpbench.analysis.subject import Subject, of_folder
+from dpbench.analysis.subject import Subject, analyze
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import Status, TrialRecord
@@ -93,7 +93,7 @@ def stored(
 
 def subject(records: Sequence[TrialRecord], **changes: Any) -> Subject:
     """The same, analyzed, as if its specification had asked for no other trials."""
-    return replace(of_folder(stored(records, **changes)), unfinished=())
+    return replace(analyze(stored(records, **changes)), unfinished=())
 
 
 def stored_collectives(

@@ -14,7 +14,7 @@ import pytest
 
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
-from dpbench.analysis.subject import of_folder, of_published
+from dpbench.analysis.subject import analyze, analyze_table
 from dpbench.errors import StoreError
 from dpbench.launch.cluster import Node
 from dpbench.launch.machine import Machine
@@ -80,11 +80,11 @@ def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
     first, unusable, *others = plan_trials(sweep_spec(repetitions=2))
     records = [run(first, 100.0), record(unusable, status=Status.SKIPPED, reason="no CUDA device")]
     usable = [one for one in others if one.configuration != unusable.configuration]
-    unfinished = build_page(of_folder(stored(records)))
+    unfinished = build_page(analyze(stored(records)))
     warning = f"Unfinished: 1 of {1 + len(usable)} trials; to finish: dpbench sweep"
     assert unfinished.warnings[0] == f"{warning} --name demo --resume"
     records += [run(one, 100.0) for one in usable]
-    finished = build_page(of_folder(stored(records)))
+    finished = build_page(analyze(stored(records)))
     assert finished.about.endswith(f" · {1 + len(usable)} trials")
     assert not any("Unfinished" in one for one in finished.warnings)
 
@@ -97,10 +97,10 @@ def test_warnings_are_a_banner_and_no_notes() -> None:
 
 
 def test_published_numbers_and_collectives_have_a_page() -> None:
-    published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"))
+    published = build_page(analyze_table(PUBLISHED / "tabtune_tabicl.csv"))
     assert "not measured here" in published.about
     assert titles(published) == ["Results"]
-    page = build_page(of_folder(stored_collectives(sample_collectives())), charts=True)
+    page = build_page(analyze(stored_collectives(sample_collectives())), charts=True)
     assert titles(page) == ["Communication", "Reproduce"]
     assert [chart.kind.name for chart in page.sections[0].charts] == ["bandwidth"]
 
@@ -158,7 +158,7 @@ def test_a_page_copies_the_command_of_each_row() -> None:
     buttons = re.findall(r'data-command="([^"]+)"', to_html(whole()))
     assert len(buttons) == len(results_table(summarize(sample_records(repetitions=2))).lines)
     assert all(one.startswith("dpbench sweep ") for one in buttons)
-    published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"))
+    published = build_page(analyze_table(PUBLISHED / "tabtune_tabicl.csv"))
     assert "data-command" not in to_html(published).partition("<script>")[0]
 
 
@@ -171,7 +171,7 @@ def test_charts_without_data_are_left_out() -> None:
 def test_equal_data_gives_equal_pages_and_one_that_cannot_be_written_is_an_error(
     tmp_path: Path,
 ) -> None:
-    one = replace(of_published(PUBLISHED / "tabtune_tabicl.csv"), name="published")
+    one = replace(analyze_table(PUBLISHED / "tabtune_tabicl.csv"), name="published")
     pages = [write_page(tmp_path / name / "index.html", one) for name in "ab"]
     assert pages[0].read_bytes() == pages[1].read_bytes()
     assert 'data-kind="efficiency"' in pages[0].read_text()

@@ -16,13 +16,13 @@ from dpbench.analysis.diagnosis.factors import (
     Breakdown,
     break_down,
     is_large_loss,
-    references_of,
+    trials_by_key,
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
 from dpbench.analysis.estimate import Estimate, mean
 from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.rows import Row
-from dpbench.analysis.scaling import reference_of
+from dpbench.analysis.scaling import reference_finder
 from dpbench.analysis.throughput import (
     SlowSteps,
     WarmUp,
@@ -144,9 +144,9 @@ def fastest(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
 def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
     """Explanations, still without causes, of all rows of a sweep that have a speed, except `single`
     and one `independent` copy, which equals it; `rows` include those two, as references."""
-    references = references_of(record for row in rows for record in row.records)
+    references = trials_by_key(record for row in rows for record in row.records)
     known = {row.configuration: row for row in rows if row.configuration}
-    find_baseline = reference_of(known)
+    find_reference = reference_finder(known)
     found = []
     for row in rows:
         configuration = row.configuration
@@ -159,7 +159,7 @@ def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
             Explanation(
                 row=row,
                 configuration=configuration,
-                baseline=known.get(find_baseline(configuration), row),
+                baseline=known.get(find_reference(configuration), row),
                 breakdown=breakdown,
                 slowest_rank=slowest_of(row.records),
                 phases=step_phases(row.records),

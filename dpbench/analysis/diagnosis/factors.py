@@ -52,8 +52,8 @@ LARGE = 0.05
 """Smallest share of a step whose loss is worth advice."""
 Stages = dict[int, float]
 """Seconds of a step at every stage that was measured, in one repetition."""
-References = Mapping[TrialSpec, TrialRecord]
-"""The usable trials of a sweep by what they ran, see `references_of`."""
+TrialsByKey = Mapping[TrialSpec, TrialRecord]
+"""The usable trials of a sweep by what they ran, see `_reference_key`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,12 +98,12 @@ def is_large_loss(share: Estimate) -> bool:
     return share.interval is not None and share.interval[0] > 0 and share.value >= LARGE
 
 
-def references_of(records: Iterable[TrialRecord]) -> References:
+def trials_by_key(records: Iterable[TrialRecord]) -> TrialsByKey:
     """The trials that others are compared with in the same repetition."""
-    return {_work(record.trial): record for record in records}
+    return {_reference_key(record.trial): record for record in records}
 
 
-def break_down(records: Sequence[TrialRecord], references: References) -> Breakdown:
+def break_down(records: Sequence[TrialRecord], references: TrialsByKey) -> Breakdown:
     """Break down the step of the usable repetitions of one configuration; at least one record."""
     measured = {r.trial.repetition: stages(r, references) for r in records}
     # Repetitions that lack a stage are left out; a stage that would leave none is dropped.
@@ -140,7 +140,7 @@ def break_down(records: Sequence[TrialRecord], references: References) -> Breakd
     )
 
 
-def stages(record: TrialRecord, references: References) -> Stages:
+def stages(record: TrialRecord, references: TrialsByKey) -> Stages:
     """Seconds of a step at all stages from ideal to reached, in one repetition."""
     trial = record.trial
     found, pauses = _alone(trial, references)
@@ -153,7 +153,7 @@ def stages(record: TrialRecord, references: References) -> Stages:
     if trial.implementation == INDEPENDENT:
         copies = median_low([mean_step_seconds(rank.timed) for rank in record.ranks])
         return {**found, CONTENDED: copies, WRAPPED: copies, WAITING: reached}
-    as_copies = _work(replace(trial, implementation=INDEPENDENT, backend="none"))
+    as_copies = _reference_key(replace(trial, implementation=INDEPENDENT, backend="none"))
     if (at_once := references.get(as_copies)) is not None:
         found[CONTENDED] = median_low([_median(rank.timed) for rank in at_once.ranks]) + pauses
     if (both := step_with_and_without_communication(record)) is None:
@@ -175,7 +175,7 @@ def _median(window: Window) -> float:
     return median(window.step_seconds) * scale
 
 
-def _alone(trial: TrialSpec, references: References) -> tuple[Stages, float]:
+def _alone(trial: TrialSpec, references: TrialsByKey) -> tuple[Stages, float]:
     """The stages of `single`: an equal share of its step at the global batch, and at the actual
     shards; and its mean − median step, which is what pauses in some steps cost it, at least 0.
 
@@ -186,7 +186,7 @@ def _alone(trial: TrialSpec, references: References) -> tuple[Stages, float]:
     known = {
         size: one
         for size in {*sizes, trial.batch_size}
-        if (one := references.get(_work(replace(trial.single, batch_size=size))))
+        if (one := references.get(_reference_key(replace(trial.single, batch_size=size))))
     }
     means = {size: mean_rank_step_seconds(one) for size, one in known.items()}
     stages: Stages = {}
@@ -204,7 +204,7 @@ def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Est
     return geometric_mean([b / a for b, a in zip(before, after, strict=True)], unit=unit)
 
 
-def _work(trial: TrialSpec) -> TrialSpec:
+def _reference_key(trial: TrialSpec) -> TrialSpec:
     """The trial without settings that do not change its timed steps, which are the same in weak
     and strong scaling of one replica: a lookup key."""
     scaling = "weak" if trial.group_size == 1 else trial.scaling

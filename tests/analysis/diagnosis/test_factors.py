@@ -16,7 +16,7 @@ from dpbench.analysis.diagnosis.factors import (
     SHARDED,
     Breakdown,
     break_down,
-    references_of,
+    trials_by_key,
 )
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import TrialRecord
@@ -27,7 +27,7 @@ MS = 1e-3
 
 
 def factors_of(record: TrialRecord, others: Sequence[TrialRecord]) -> Breakdown:
-    return break_down([record], references_of(others))
+    return break_down([record], trials_by_key(others))
 
 
 def by_parts(factors: Breakdown) -> dict[tuple[str, ...], float]:
@@ -57,7 +57,7 @@ def test_the_seconds_of_a_row_are_the_share_of_its_factor() -> None:
     """A share does not notice that a pass of a busy machine takes three times as long."""
     passes = [one for n, slower in enumerate((1.0, 3.0, 1.2)) for one in weak_sweep(n, slower)]
     row = next(one for one in summarize(passes) if one.label == "ddp/gloo ×2, batch 32")
-    breakdown = break_down(row.records, references_of(passes))
+    breakdown = break_down(row.records, trials_by_key(passes))
     factor = breakdown.of("communication")
     assert factor is not None
     assert factor.share.ends == pytest.approx((0.3, 0.3))
@@ -123,7 +123,7 @@ def test_without_single_there_is_no_absolute_efficiency_but_the_rest() -> None:
 def test_a_machine_that_slows_from_pass_to_pass_leaves_the_factors_exact() -> None:
     passes = [weak_sweep(i, slower) for i, slower in enumerate([1.0, 1.5, 2.5])]
     records = [each[-1] for each in passes]
-    factors = break_down(records, references_of([record for each in passes for record in each]))
+    factors = break_down(records, trials_by_key([record for each in passes for record in each]))
     contention = factors.of("contention")
     assert contention is not None
     assert contention.value.interval == pytest.approx((10 / 12, 10 / 12), rel=1e-9)
@@ -172,7 +172,7 @@ def test_the_factors_always_multiply_to_the_efficiency(
             references.append(steps_of("independent", copies, repetition=repetition))
         without = None if "without_sync" in absent else [a, b]
         records.append(steps_of("ddp", [c, d], without, repetition=repetition))
-    factors = break_down(records, references_of(references))
+    factors = break_down(records, trials_by_key(references))
     assert factors.efficiency is not None
     product = math.prod(found.value.value for found in factors.factors)
     assert product == pytest.approx(factors.efficiency.value, rel=1e-12)
