@@ -236,7 +236,7 @@ def summarize(
                 backend=configuration.backend,
                 group_size=configuration.group_size,
                 batch_size=configuration.batch_size or None,
-                item=group[-1].item,
+                item=next((record for record in group if record.ranks), group[0]).item,
                 status=status,
                 reason=why,
                 verified=False if is_wrong else is_compared,

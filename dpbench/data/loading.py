@@ -149,8 +149,8 @@ def load_epoch(
     def steps() -> Iterator[list[Batch]]:
         for number in range(first_step, sampler.steps_per_epoch):
             yield [
-                Batch(*dataset.select(part.indices), part.weight, len(part.indices))
-                for part in sampler.step(epoch, number, process)
+                Batch(*dataset.select(micro.indices), micro.weight, len(micro.indices))
+                for micro in sampler.step(epoch, number, process)
             ]
 
     return Prefetcher(steps(), prefetch, device)

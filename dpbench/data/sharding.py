@@ -1,7 +1,7 @@
 """The samples that each process trains on.
 
 All samplers deal in the same way: a seed and an epoch give an order of all samples, a micro-step is
-a stretch of that order, and `part` divides a stretch among the processes.
+a range of positions in that order, and `process_range` divides it among the processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpbench.errors import DataError, UsageError
 from dpbench.specs.training import TrainingSpec
 
 
-def split(total: int, shares: Sequence[float]) -> tuple[int, ...]:
+def split_by_shares(total: int, shares: Sequence[float]) -> tuple[int, ...]:
     """Numbers of samples in proportion to `shares`: each at least one, together exactly `total`.
 
     By the largest remainder: everybody gets the whole part of its due, and what is left goes to
@@ -49,15 +49,21 @@ def split(total: int, shares: Sequence[float]) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def part(begin: int, end: int, shares: Sequence[float], process: int) -> tuple[int, int]:
-    """The positions begin..end of one process, of the stretch begin..end that all divide.
+def process_range(positions: range, shares: Sequence[float], process: int) -> range:
+    """The positions of one process, of those that all divide.
 
-    The parts are contiguous and in the order of the processes, and their sizes follow the shares:
+    The ranges are contiguous and in the order of the processes, and their sizes follow the shares:
     with equal shares they differ by one at most, and earlier processes have more.
     """
-    sizes = split(end - begin, shares)
-    first = begin + sum(sizes[:process])
-    return first, first + sizes[process]
+    sizes = split_by_shares(len(positions), shares)
+    first = sum(sizes[:process])
+    return positions[first : first + sizes[process]]
+
+
+def mean_weight(count: int, total: int, processes: int) -> float:
+    """The weight n·P/N of the mean over n of N samples, with which the plain mean over P processes
+    is the mean over all samples."""
+    return count * processes / total
 
 
 class SampleOrder:
@@ -72,8 +78,9 @@ class SampleOrder:
         self._shuffle = shuffle
         self._cached = (0, self._order_of(0))
 
-    def positions(self, begin: int, end: int, *, epoch: int = 0) -> torch.Tensor:
-        """Indices at the positions begin..end, counted from the start of `epoch`; int64 (n,)."""
+    def indices(self, positions: range, *, epoch: int = 0) -> torch.Tensor:
+        """Sample indices at the positions, counted from the start of `epoch`; int64 (n,)."""
+        begin, end = positions.start, positions.stop
         pieces = []
         while begin < end:
             later, offset = divmod(begin, self.samples)
@@ -94,11 +101,11 @@ class SampleOrder:
         return torch.from_numpy(order)
 
 
-def global_batches(
+def rank_index_stream(
     dataset_size: int, global_batch_size: int, *, first: int, count: int, seed: int
 ) -> Iterator[torch.Tensor]:
-    """The samples of one rank of a trial, without end: `count` from `first` on in every global
-    batch; int64 (count,).
+    """The sample indices of one rank's micro-steps in a trial, without end: `count` from `first` on
+    in every global batch; int64 (count,).
 
     Batches cross the end of an epoch, so that all have the same size. Raises DataError if the
     dataset is smaller than a global batch.
@@ -110,7 +117,7 @@ def global_batches(
         )
     order = SampleOrder(dataset_size, seed=seed)
     begins = itertools.count(first, global_batch_size)
-    return (order.positions(begin, begin + count) for begin in begins)
+    return (order.indices(range(begin, begin + count)) for begin in begins)
 
 
 class BalancedSampler(Sampler[int]):
@@ -141,7 +148,7 @@ class BalancedSampler(Sampler[int]):
                 "world_size - 1, a sample for each rank, and a seed of 0 or more"
             )
         self._order = SampleOrder(dataset_size, seed=seed, shuffle=shuffle)
-        self._part = part(0, dataset_size, (1.0,) * world_size, rank)
+        self._positions = process_range(range(dataset_size), (1.0,) * world_size, rank)
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -151,22 +158,20 @@ class BalancedSampler(Sampler[int]):
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._order.positions(*self._part, epoch=self._epoch).tolist())
+        return iter(self._order.indices(self._positions, epoch=self._epoch).tolist())
 
     def __len__(self) -> int:
-        begin, end = self._part
-        return end - begin
+        return len(self._positions)
 
 
-class BatchIndices(NamedTuple):
+class MicroBatchIndices(NamedTuple):
     """The samples that one process takes in one micro-step."""
 
     indices: torch.Tensor
     """Indices of the samples, int64 (samples,), on the CPU."""
     weight: float
-    """Weight n·P/N: n samples here, N in the step over all processes, P processes. The mean over
-    processes of Σ weight × mean loss is the mean loss of the step, and likewise for the
-    gradients."""
+    """`mean_weight` among the samples of the step. The mean over processes of Σ weight × mean loss
+    is the mean loss of the step, and likewise for the gradients."""
 
 
 class DistributedBatchSampler:
@@ -194,8 +199,8 @@ class DistributedBatchSampler:
         full, rest = divmod(samples, spec.global_batch_size)
         count = max(1, full + (rest >= spec.group_size)) if full else 1
         firsts = [step * spec.global_batch_size for step in range(count)]
-        self._micro_steps = [*zip(firsts, [*firsts[1:], samples], strict=True)]
-        """The positions begin..end of each micro-step in the order of the epoch."""
+        self._micro_steps = [*map(range, firsts, [*firsts[1:], samples])]
+        """The positions of each micro-step in the order of the epoch."""
         dropped = count % self._accumulation if spec.last_batch == "drop" else 0
         self.steps_per_epoch = -(-(count - dropped) // self._accumulation)
         if not self.steps_per_epoch:
@@ -211,25 +216,23 @@ class DistributedBatchSampler:
         count = min(step * self._accumulation, len(self._micro_steps))
         if count == 0:
             return 0
-        begin, end = self._micro_steps[count - 1]
+        first, last = self._micro_steps[0], self._micro_steps[count - 1]
         if process is None:
-            return end
+            return last.stop
+        size, last_size = (
+            len(process_range(micro_step, self._shares, process)) for micro_step in (first, last)
+        )
+        return (count - 1) * size + last_size  # all are equal except for the last
 
-        def size_of(begin: int, end: int) -> int:
-            first, after = part(begin, end, self._shares, process)
-            return after - first
-
-        # All micro-steps are equal except for the last.
-        return (count - 1) * size_of(*self._micro_steps[0]) + size_of(begin, end)
-
-    def step(self, epoch: int, number: int, process: int) -> tuple[BatchIndices, ...]:
+    def step(self, epoch: int, number: int, process: int) -> tuple[MicroBatchIndices, ...]:
         """The micro-batches of `process` in step `number` of `epoch`, all counted from 0."""
         first = number * self._accumulation
         micro_steps = self._micro_steps[first : first + self._accumulation]
-        samples = micro_steps[-1][1] - micro_steps[0][0]
+        samples = micro_steps[-1].stop - micro_steps[0].start
         batches = []
-        for begin, end in micro_steps:
-            indices = self._order.positions(*part(begin, end, self._shares, process), epoch=epoch)
-            weight = len(indices) * len(self._shares) / samples
-            batches.append(BatchIndices(indices=indices, weight=weight))
+        for micro_step in micro_steps:
+            positions = process_range(micro_step, self._shares, process)
+            indices = self._order.indices(positions, epoch=epoch)
+            weight = mean_weight(len(indices), samples, len(self._shares))
+            batches.append(MicroBatchIndices(indices=indices, weight=weight))
         return tuple(batches)

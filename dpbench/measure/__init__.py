@@ -1,1 +1,1 @@
-"""The part that runs inside one rank: wrap the model, prove its gradients, time its steps."""
+"""The part that runs inside one rank: wrap the model, verify its gradients, time its steps."""

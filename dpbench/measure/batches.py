@@ -16,17 +16,17 @@ import torch
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.loading import DeviceCopy, Prefetcher, loaded_by_workers
-from dpbench.data.sharding import global_batches
+from dpbench.data.sharding import rank_index_stream
 from dpbench.data.user_dataset import SampleSource
 from dpbench.measure.step import LoadSamples, StepIndices
 from dpbench.measure.window import segment_sizes
 from dpbench.specs import TrialSpec
 
 
-def rank_batches(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
+def micro_step_indices(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
     """The sample indices of every micro-step of one rank, in host memory, without end."""
     taken = trial.sample_range(rank)
-    return global_batches(
+    return rank_index_stream(
         dataset_size,
         trial.global_batch_size,
         first=taken.start,
@@ -41,7 +41,7 @@ class BatchSampler:
     def __init__(
         self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
     ) -> None:
-        self._batches = rank_batches(trial, rank, dataset_size)
+        self._batches = micro_step_indices(trial, rank, dataset_size)
         self._per_step = trial.accumulation_steps
         self._device = device
 
@@ -57,7 +57,7 @@ class BatchSampler:
 def batches_in_step_order(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
     """The indices in the order of the steps: where a segment of the timed window has a twin without
     synchronization, both take the same samples."""
-    batches = rank_batches(trial, rank, dataset_size)
+    batches = micro_step_indices(trial, rank, dataset_size)
     yield from islice(batches, trial.warmup_steps * trial.accumulation_steps)
     for steps in segment_sizes(trial.timed_steps):
         segment = list(islice(batches, steps * trial.accumulation_steps))

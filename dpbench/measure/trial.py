@@ -3,7 +3,7 @@
 `measure_trial` is the order of a trial: the device, the samples, the process group, the model;
 warmup; segments with and without synchronization in turns; then what is slow, and would warm the
 windows up: the instrumented steps and, in the first repetition, the trace of gradients before them,
-the proof of gradients and the count of operations after them.
+the verification of gradients and the count of operations after them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ HOST = torch.device("cpu")
 def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMeasurement:
     """Run `trial` as `rank`.
 
-    The first repetition of a configuration also traces and proves its gradients and counts
+    The first repetition of a configuration also traces and verifies its gradients and counts
     operations: another repetition would find the same.
 
     Args:

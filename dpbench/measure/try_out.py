@@ -96,8 +96,8 @@ def try_architecture(text: str) -> Architecture:
 
 def _notes(architecture: Architecture, module: torch.nn.Module, samples: Dataset) -> Iterator[str]:
     """Warnings of what a step has shown."""
-    trained = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
-    if unused := [name for name, one in trained if one.grad is None]:
+    trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    if unused := [name for name, p in trained if p.grad is None]:
         yield (
             f"warning: {architecture.name}: ddp, ddp-sharded and torch-ddp fail on "
             f"{without_gradient(unused)}{code_place(_factory(architecture))}"

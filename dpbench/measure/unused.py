@@ -29,9 +29,9 @@ def unused_parameters_named(module: nn.Module) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        trained = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
+        trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         if isinstance(error, UnfinishedReduction):
-            names = list(error.names) or [name for name, one in trained if one.grad is None]
+            names = list(error.names) or [name for name, p in trained if p.grad is None]
         elif indices := TORCH_INDICES.search(str(error)):
             names = [trained[int(index)][0] for index in indices[1].split()]
         else:

@@ -1,4 +1,4 @@
-"""The proof of gradients that every measured speed needs.
+"""The verification of gradients that every measured speed needs.
 
 The implementation and one process take the same steps from the same seed in float64 with SGD. The
 process takes the shards of all ranks in turn and averages their gradients with the weights that the
@@ -8,12 +8,12 @@ late reduction cannot hide; SGD carries an error into the parameters, where Adam
 away.
 
 For a loss that is a mean over samples, that average is also the gradient of the full batch. The
-proof checks this too, and the record says where it does not hold.
+verification checks this too, and the record says where it does not hold.
 
 An implementation that averages parameters instead of gradients is compared with one copy per rank,
 averaged as often, up to the gradients of the step after an average. Sharded gradients are gathered
 for the comparison. A communication hook is left out, as it loses precision by design, and the
-proof covers the implementation around it.
+verification covers the implementation around it.
 
 A model so large that its copies in float64 would fill the memory is compared in float32, with a
 wider tolerance. The record says so.
@@ -96,8 +96,8 @@ def verify(
         taken = small.sample_range(rank)
         stepper.step([batch[taken.start : taken.stop] for batch in batches])
         reference.step(batches)
-        theirs = [parameter.grad for parameter in reference.module.parameters()]
-        errors = _errors(_gradients(module, optimizer), theirs)
+        expected = [parameter.grad for parameter in reference.module.parameters()]
+        errors = _errors(_gradients(module, optimizer), expected)
         for (name, _), error in zip(module.named_parameters(), errors, strict=True):
             if error > worst:
                 worst, worst_parameter = error, name
@@ -167,14 +167,14 @@ class OneProcessReference:
             _sgd(module, self._trial).step()  # it has no state
         if len(self._copies) > 1 and self._steps % self._trial.sync_every == 0:
             with torch.no_grad():
-                for same in zip(*(one.parameters() for one in self._copies), strict=True):
+                for same in zip(*(module.parameters() for module in self._copies), strict=True):
                     mean = torch.stack(same).mean(dim=0)
                     for parameter in same:
                         parameter.copy_(mean)
 
 
 def _sgd(module: torch.nn.Module, trial: TrialSpec) -> torch.optim.Optimizer:
-    """The optimizer of the proof, which carries a wrong gradient into the parameters."""
+    """The optimizer of the verification, which carries a wrong gradient into the parameters."""
     return torch.optim.SGD(module.parameters(), lr=trial.learning_rate)
 
 

@@ -1,5 +1,8 @@
 """dp_train: data-parallel training from a function that makes the model and a list of samples.
 
+It stands beside `dpbench train` and shares nothing with its epochs, logs and checkpoints: its
+caller has Python objects, and gets a trained model back.
+
 The loop is the same in every mode: backward on each replica, mean of the gradients, clipping,
 optimizer step, broadcast. The modes differ in who runs the backward passes.
 """
@@ -16,7 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -40,10 +43,8 @@ AtLeastZero = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 Callback = Callable[[int, Sequence[nn.Module]], None]
 """Called with the iteration, from 1, and all replicas."""
-Indices = tuple[tuple[int, ...], ...]
+ReplicaIndices = tuple[tuple[int, ...], ...]
 """The samples of one step: for each replica their indices in the data."""
-Step = tuple[float, float]
-"""The mean loss of a step, and the norm of the mean gradient."""
 SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
 
 LONGEST_TRAINING = timedelta(days=1)
@@ -63,7 +64,7 @@ class TrainingResult:
     """Mean loss over the replicas at each step."""
     norm_history: tuple[float, ...]
     """Norm of the mean gradient over all parameters at each step, before clipping."""
-    indices: tuple[Indices, ...]
+    indices: tuple[ReplicaIndices, ...]
     """Samples used, by step and replica."""
     elapsed_seconds: float
     """Seconds of all steps; with processes, including their start."""
@@ -72,6 +73,15 @@ class TrainingResult:
     def loss(self) -> float | None:
         """Loss of the last step; None if there was none."""
         return self.loss_history[-1] if self.loss_history else None
+
+
+class StepStats(NamedTuple):
+    """Statistics of one step."""
+
+    loss: float
+    """Mean loss over the replicas."""
+    gradient_norm: float
+    """Norm of the mean gradient, before clipping."""
 
 
 class NonFinite(ArithmeticError):
@@ -141,12 +151,12 @@ def dp_train(
     chosen = replica_devices(n_gpu, devices)
     require_steps(data, len(chosen) * batch_per_replica)
     parts = {"backward": on_backward, "reduce": on_reduce, "step": on_step}
-    callbacks = {name: one for name, one in {**parts, "broadcast": on_broadcast}.items() if one}
+    callbacks = {name: call for name, call in {**parts, "broadcast": on_broadcast}.items() if call}
     root = torch.Generator().manual_seed(seed)
     order_seed, *seeds = torch.randint(2**62, (1 + len(chosen),), generator=root).tolist()
     task = ReplicaTask(
         data=data,
-        indices=deal(len(data), len(chosen), batch_per_replica, n_iter, seed=order_seed),
+        indices=shuffled_steps(len(data), len(chosen), batch_per_replica, n_iter, seed=order_seed),
         seeds=seeds,
         forward_fn=forward_fn,
         loss_fn=loss_fn,
@@ -165,7 +175,7 @@ class ReplicaTask:
     """The work of all replicas, which can be sent to processes; for the rest see `dp_train`."""
 
     data: Any
-    indices: tuple[Indices, ...]
+    indices: tuple[ReplicaIndices, ...]
     seeds: list[int]
     """Seed of each replica's random numbers."""
     forward_fn: Callable[[nn.Module, Any], Any] | None
@@ -190,20 +200,20 @@ def train_replicas(
     if mode == "processes" and task.callbacks:
         got = ", ".join(f"on_{part}" for part in task.callbacks)
         raise ValueError(f"got {got} with mode='processes'; use mode='threads'")
-    steps: list[Step] = []
+    steps: list[StepStats] = []
     with torch.inference_mode(False), torch.enable_grad():
         models = make_models(make_model, devices)
         start, last = time.perf_counter(), len(task.indices)
         for iteration, step in enumerate(steps_in_mode(mode, models, task), start=1):
             steps.append(step)
             if log_every and (iteration in (1, last) or iteration % log_every == 0):
-                log.info("iteration %d/%d  loss %.6f", iteration, last, step[0])
+                log.info("iteration %d/%d  loss %.6f", iteration, last, step.loss)
         seconds = time.perf_counter() - start
     return TrainingResult(
         model=models[0],
         params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
-        loss_history=tuple(loss for loss, _ in steps),
-        norm_history=tuple(norm for _, norm in steps),
+        loss_history=tuple(step.loss for step in steps),
+        norm_history=tuple(step.gradient_norm for step in steps),
         indices=task.indices,
         elapsed_seconds=seconds,
     )
@@ -268,11 +278,13 @@ def make_models(
             model.to(devices[index]).load_state_dict(models[0].state_dict())
         except RuntimeError as error:
             raise ValueError(f"replica {index} is another model than replica 0: {error}") from None
-        copy_state(state(models[0]), model)  # also buffers that are in no state dict
+        copy_state(
+            parameters_and_buffers(models[0]), model
+        )  # also buffers that are in no state dict
     return models
 
 
-def state(model: nn.Module) -> list[Tensor]:
+def parameters_and_buffers(model: nn.Module) -> list[Tensor]:
     """All parameters and buffers, in the order in which they were registered."""
     return [*model.parameters(), *model.buffers()]
 
@@ -280,11 +292,11 @@ def state(model: nn.Module) -> list[Tensor]:
 @torch.no_grad()
 def copy_state(values: Sequence[Tensor], model: nn.Module) -> None:
     """Overwrite the parameters and buffers of a model."""
-    for target, value in zip(state(model), values, strict=True):
+    for target, value in zip(parameters_and_buffers(model), values, strict=True):
         target.copy_(value)
 
 
-def steps_in_mode(mode: str, models: Sequence[nn.Module], task: ReplicaTask) -> Iterator[Step]:
+def steps_in_mode(mode: str, models: Sequence[nn.Module], task: ReplicaTask) -> Iterator[StepStats]:
     """Train the models: the steps as they are made; with processes all of them at the end, when
     the weights are in the first model."""
     devices = [next(model.parameters()).device for model in models]
@@ -303,7 +315,7 @@ def steps_in_mode(mode: str, models: Sequence[nn.Module], task: ReplicaTask) -> 
         yield from all_steps(models, task, pool=pool)
 
 
-def train_replica(content: bytes, rank: int) -> tuple[list[Step], list[Tensor]] | NonFinite:
+def train_replica(content: bytes, rank: int) -> tuple[list[StepStats], list[Tensor]] | NonFinite:
     """The steps of this rank, and on rank 0 the parameters and buffers after them."""
     model, devices, task, threads = pickle.loads(content)
     torch.set_num_threads(threads)
@@ -313,7 +325,9 @@ def train_replica(content: bytes, rank: int) -> tuple[list[Step], list[Tensor]] 
             steps = list(all_steps([model], task, rank=rank))
         except NonFinite as error:  # on every rank
             return error
-    return steps, [tensor.detach().cpu() for tensor in state(model)] if rank == 0 else []
+    return steps, [
+        tensor.detach().cpu() for tensor in parameters_and_buffers(model)
+    ] if rank == 0 else []
 
 
 def all_steps(
@@ -322,7 +336,7 @@ def all_steps(
     *,
     pool: WorkerPool | None = None,
     rank: int | None = None,
-) -> Iterator[Step]:
+) -> Iterator[StepStats]:
     """Make all steps with all replicas, in the threads of a pool if there is one, or with that of
     one rank of a gloo group.
 
@@ -340,12 +354,12 @@ def all_steps(
 
     for iteration, indices in enumerate(task.indices, start=1):
         jobs = [
-            partial(backward, task, iteration, replica, model, indices[replica], generator)
+            partial(add_gradient, task, iteration, replica, model, indices[replica], generator)
             for replica, model, generator in zip(here, models, generators, strict=True)
         ]
-        own = pool.run(jobs) if pool else [job() for job in jobs]
+        results = pool.run(jobs) if pool else [job() for job in jobs]
         losses = torch.zeros(len(replicas), dtype=torch.float64)
-        losses[here] = torch.tensor(own, dtype=torch.float64)
+        losses[here] = torch.tensor(results, dtype=torch.float64)
         call("backward")
         if rank is None:
             average_replicas(models)
@@ -367,14 +381,14 @@ def all_steps(
         call("step")
         optimizer.zero_grad()
         for other in models[1:]:
-            copy_state(state(model), other)
+            copy_state(parameters_and_buffers(model), other)
         if rank is not None and dist.group.WORLD is not None:  # parameters are equal
             broadcast_coalesced(model.buffers(), dist.group.WORLD)
         call("broadcast")
-        yield losses.mean().item(), norm
+        yield StepStats(losses.mean().item(), norm)
 
 
-def backward(
+def add_gradient(
     task: ReplicaTask,
     iteration: int,
     replica: int,
@@ -415,16 +429,16 @@ def average_replicas(models: Sequence[nn.Module]) -> None:
     """
     for alike in zip(*(model.parameters() for model in models), strict=True):
         first = alike[0]
-        grads = [one.grad.to(first.device) for one in alike if one.grad is not None]
+        grads = [p.grad.to(first.device) for p in alike if p.grad is not None]
         for parameter in alike:
             parameter.grad = None
         if grads:
             first.grad = sum(grads[1:], grads[0]) / len(models)
 
 
-def deal(
+def shuffled_steps(
     samples: int, replicas: int, batch_per_replica: int, steps: int, *, seed: int
-) -> tuple[Indices, ...]:
+) -> tuple[ReplicaIndices, ...]:
     """The samples of each step; replica r gets every `replicas`-th index of a step, from the r-th.
 
     Every pass has each of the `samples` indices once, in an order drawn from `seed`. A step may end

@@ -193,15 +193,19 @@ class TrainingLoop:
         results, self._unread = self._unread, []
         largest = torch.nn.utils.get_total_norm(self.stepper.model.module.parameters(), math.inf)
         norm = results[-1].gradient_norm
-        values = [*(one.loss_sum for one in results), largest, largest if norm is None else norm]
-        rows = self.ranks.gather(torch.stack([one.double() for one in values]).tolist())
+        values = [
+            *(result.loss_sum for result in results),
+            largest,
+            largest if norm is None else norm,
+        ]
+        rows = self.ranks.gather(torch.stack([value.double() for value in values]).tolist())
         *losses, parameters, norms = zip(*rows, strict=True)
         progress = self.progress
-        for step, loss_sums in enumerate(losses, start=progress.step - len(results) + 1):
+        for step, by_rank in enumerate(losses, start=progress.step - len(results) + 1):
             if not self.stepper.model.amp.scaler.is_enabled():
-                require_finite("the loss", loss_sums, progress.epoch, step)
-            progress.epoch_loss_sum += sum(loss_sums)
-            self._line_pace.loss_sum += sum(loss_sums)
+                require_finite("the loss", by_rank, progress.epoch, step)
+            progress.epoch_loss_sum += sum(by_rank)
+            self._line_pace.loss_sum += sum(by_rank)
         # A finite loss may have gradients that are not.
         require_finite("a parameter", parameters, progress.epoch, progress.step)
         self._gradient_norm = None if norm is None or not math.isfinite(norms[0]) else norms[0]

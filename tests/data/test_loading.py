@@ -176,7 +176,7 @@ def load(epoch: int, process: int = 0, prefetch: int = 0, device: torch.device =
 
 def values(steps: Iterable[list[Batch]]) -> list[object]:
     return [
-        (batch.inputs.tolist(), batch.targets.tolist(), batch.weight, batch.samples)
+        (batch.inputs.tolist(), batch.targets.tolist(), batch.weight, batch.sample_count)
         for step in steps
         for batch in step
     ]
@@ -195,7 +195,7 @@ def test_all_processes_together_load_every_sample_once_with_the_weights_of_the_p
             for number in range(SAMPLER.steps_per_epoch)
             for part in SAMPLER.step(2, number, process)
         ]
-        assert [(batch.weight, batch.samples) for batch in batches] == [
+        assert [(batch.weight, batch.sample_count) for batch in batches] == [
             (part.weight, len(part.indices)) for part in plan
         ]
         for batch, part in zip(batches, plan, strict=True):

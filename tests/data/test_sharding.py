@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from dpbench.data.sharding import (
     BalancedSampler,
-    BatchIndices,
     DistributedBatchSampler,
+    MicroBatchIndices,
     SampleOrder,
-    global_batches,
+    rank_index_stream,
 )
 from dpbench.errors import DataError
 from dpbench.specs.training import TrainingSpec
@@ -26,7 +26,9 @@ quick = settings(max_examples=100, deadline=None)
 
 
 def order(samples: int, *, seed: int = 0, epoch: int = 0) -> list[int]:
-    indices: list[int] = SampleOrder(samples, seed=seed).positions(0, samples, epoch=epoch).tolist()
+    indices: list[int] = (
+        SampleOrder(samples, seed=seed).indices(range(samples), epoch=epoch).tolist()
+    )
     return indices
 
 
@@ -50,7 +52,7 @@ def of_all_parts(size: int, parts: list[int], seed: int, steps: int) -> list[lis
     """The parts of all ranks put together again, step by step."""
     firsts = accumulate(parts[:-1], initial=0)
     streams = [
-        global_batches(size, sum(parts), first=first, count=count, seed=seed)
+        rank_index_stream(size, sum(parts), first=first, count=count, seed=seed)
         for first, count in zip(firsts, parts, strict=True)
     ]
     return [torch.cat(batches).tolist() for batches in islice(zip(*streams, strict=True), steps)]
@@ -74,7 +76,7 @@ def test_a_global_batch_larger_than_the_dataset_is_a_data_error_with_a_remedy() 
     with pytest.raises(
         DataError, match=r"size 11 .* 10 samples; take a smaller batch, or --data s"
     ):
-        global_batches(10, 11, first=0, count=1, seed=0)
+        rank_index_stream(10, 11, first=0, count=1, seed=0)
 
 
 def of_all_ranks(dataset_size: int, world_size: int, **options: Any) -> list[list[int]]:
@@ -120,7 +122,7 @@ def test_arguments_that_cannot_be_are_refused() -> None:
         BalancedSampler(10, rank=0, world_size=2).set_epoch(-1)
 
 
-Step = list[tuple[BatchIndices, ...]]
+Step = list[tuple[MicroBatchIndices, ...]]
 """The micro-batches of each process."""
 
 

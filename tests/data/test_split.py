@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.data.sharding import split
+from dpbench.data.sharding import split_by_shares
 from dpbench.errors import UsageError
 from dpbench.parallel.dp.scatter_gather import balanced_split
 from dpbench.specs.configuration import split_evenly
@@ -23,7 +23,7 @@ def test_the_sizes_are_all_of_the_total_and_nobody_goes_empty(
     shares: list[float], more: int
 ) -> None:
     total = len(shares) + more
-    sizes = split(total, shares)
+    sizes = split_by_shares(total, shares)
     assert sum(sizes) == total
     assert min(sizes) >= 1
 
@@ -36,7 +36,7 @@ def test_a_batch_is_divided_among_ranks_as_it_is_scattered_over_replicas(
     """dpbench.parallel stands alone, so its function is another one."""
     assert [size for size in split_evenly(total, parts) if size] == balanced_split(total, parts)
     if total >= parts:
-        assert split(total, (1.0,) * parts) == split_evenly(total, parts)
+        assert split_by_shares(total, (1.0,) * parts) == split_evenly(total, parts)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_batch_is_divided_among_ranks_as_it_is_scattered_over_replicas(
 def test_divisions_worked_by_hand(
     total: int, shares: tuple[float, ...], sizes: tuple[int, ...]
 ) -> None:
-    assert split(total, shares) == sizes
+    assert split_by_shares(total, shares) == sizes
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_shares_that_cannot_be_and_too_few_samples_are_refused(
     total: int, shares: tuple[float, ...], words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
-        split(total, shares)
+        split_by_shares(total, shares)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.data.datasets import Dataset
-from dpbench.data.sharding import global_batches
+from dpbench.data.sharding import rank_index_stream
 from dpbench.measure.batches import BatchSampler, loading_batches
 from dpbench.measure.step import LoadSamples
 from tests.builders import trial_spec
@@ -72,7 +72,7 @@ def test_a_segment_without_synchronization_gets_the_samples_of_the_one_before() 
     trial = trial_spec(warmup_steps=2, timed_steps=10, accumulation_steps=2, prefetch=2)
     with loading_batches(trial, 1, DATASET, CPU) as load:
         found = [load(torch.empty(0))[0]["i"].tolist() for _ in range(2 * (2 + 4 * 5 + 1))]
-    batches = global_batches(SAMPLES, 8, first=4, count=4, seed=0)
+    batches = rank_index_stream(SAMPLES, 8, first=4, count=4, seed=0)
     expected = [batch.tolist() for batch in islice(batches, 26)]
     warmup, first, second, after = (expected[a:b] for a, b in ((0, 4), (4, 14), (14, 24), (24, 26)))
     assert found == warmup + first + first + second + second + after

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dpbench.measure.implementations.model import threads_kept
-from dpbench.training.dp_train import NonFinite, TrainingResult, deal, dp_train
+from dpbench.training.dp_train import NonFinite, TrainingResult, dp_train, shuffled_steps
 from tests.training import dp_train_tasks as tasks
 from tests.training.dp_train_tasks import F64, make_model, run, samples
 
@@ -318,7 +318,7 @@ def test_steps_have_no_sample_twice_and_passes_have_each_once(
     replicas: int, batch: int, data: st.DataObject, seed: int
 ) -> None:
     count = data.draw(st.integers(replicas * batch, 40))
-    steps = deal(count, replicas, batch, 3 * count, seed=seed)
+    steps = shuffled_steps(count, replicas, batch, 3 * count, seed=seed)
     dealt = []
     for step in steps:
         assert [len(mine) for mine in step] == [batch] * replicas

@@ -11,6 +11,7 @@ from importlib import import_module
 
 import torch
 
+from dpbench.data.sharding import mean_weight
 from dpbench.measure.implementations.model import CommunicationTotals, ParallelModel, Plain
 from dpbench.specs import ParallelSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, module_name
@@ -32,7 +33,6 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Parallel
 
 
 def averaging_weight(settings: ParallelSpec, rank: int) -> float:
-    """The weight n_r·W/N, which turns the plain mean over ranks into the mean over samples when
-    shards differ."""
+    """The `mean_weight` of a rank's samples in a global batch."""
     sizes = settings.replica_batch_sizes
-    return sizes[rank] * len(sizes) / sum(sizes)
+    return mean_weight(sizes[rank], sum(sizes), len(sizes))

@@ -39,8 +39,8 @@ class ParallelModel:
 
     module: torch.nn.Module
     loss_weight: float = 1.0
-    """Factor of this process's mean loss in the backward pass, set by `wrap`: n_r·W/N if ranks
-    average, which turns the plain mean over ranks into the mean over samples."""
+    """Factor of this process's mean loss in the backward pass, set by `wrap`: its `mean_weight`
+    if ranks average, 1 otherwise."""
 
     def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """The optimizer to step with, instead of one over all parameters; called once."""
