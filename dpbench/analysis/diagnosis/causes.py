@@ -69,7 +69,7 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
         found.append(
             Cause(kind="sync batch norm", share=share, is_bound=True, text=text, remedy=remedy)
         )
-    first = one.warm_up
+    first = one.row.warm_up
     is_warm = first is None or not is_large_loss(first.share)
     if first is not None and not is_warm:
         text = f"slow first steps of the window (the first {first.steps})"

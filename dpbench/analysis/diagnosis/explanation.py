@@ -25,7 +25,6 @@ from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import reference_finder
 from dpbench.analysis.throughput import (
     SlowSteps,
-    WarmUp,
     rank_step_seconds,
     slow_steps,
     steps_without_sync,
@@ -90,8 +89,6 @@ class Explanation:
     breakdown: Breakdown
     slowest_rank: SlowestRank | None
     phases: StepPhases | None
-    warm_up: WarmUp | None
-    """The first steps of its windows, if they are slow."""
     slow_steps: SlowSteps | None
     undetermined: tuple[str, ...]
     """Effects that could not be separated, and what to measure for that."""
@@ -163,7 +160,6 @@ def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
                 breakdown=breakdown,
                 slowest_rank=slowest_of(row.records),
                 phases=step_phases(row.records),
-                warm_up=warming,
                 slow_steps=slow_steps(row.records, warming.steps if warming else 0),
                 undetermined=tuple(_undetermined(row, configuration, breakdown)),
             )
