@@ -169,7 +169,7 @@ def runs(spec: TrialSpec, throughputs: Sequence[float], **changes: Any) -> list[
     ]
 
 
-def measured(spec: TrialSpec, *machines: Environment) -> Repetitions:
+def measured(spec: TrialSpec, *environments: Environment) -> Repetitions:
     """Two repetitions on some hosts, each of 6.7 TFLOP/s."""
     return Repetitions(
         configuration=spec.configuration,
@@ -177,7 +177,7 @@ def measured(spec: TrialSpec, *machines: Environment) -> Repetitions:
         baseline=(),
         one_replica=(),
         flops_per_item=6.7e10,
-        machines=machines,
+        environments=environments,
     )
 
 
