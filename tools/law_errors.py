@@ -35,7 +35,7 @@ class PublishedCurve:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Error:
+class PredictionError:
     """The error of one prediction of a withheld group size."""
 
     curve: PublishedCurve
@@ -69,7 +69,7 @@ def published_curves() -> tuple[PublishedCurve, ...]:
 
 
 @cache
-def errors(*, across: bool) -> tuple[Error, ...]:
+def errors(*, across: bool) -> tuple[PredictionError, ...]:
     """The errors of all predictions on the published series, within a node or across its
     boundary."""
     found = []
@@ -84,7 +84,7 @@ def errors(*, across: bool) -> tuple[Error, ...]:
             predicted = continued(sizes, seconds, n)
             log_ratio = math.log(curve.seconds[place]) - predicted.log_seconds
             found.append(
-                Error(
+                PredictionError(
                     curve=curve,
                     log_ratio=log_ratio,
                     scaled=log_ratio / predicted.scale,
@@ -113,7 +113,7 @@ def calibrated(*, across: bool) -> Band:
     """The band from all published series, within a node or across its boundary, and how many
     predictions lie in a band from all other series."""
 
-    def band(found: Sequence[Error]) -> tuple[float, float, float]:
+    def band(found: Sequence[PredictionError]) -> tuple[float, float, float]:
         scaled = [error.scaled for error in found]
         return conformal(scaled, middle=median(scaled) if across else 0.0)
 

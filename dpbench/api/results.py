@@ -77,8 +77,8 @@ class Results:
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row per collective, backend, group size and message size."""
-        found = self._subject.collectives
-        return frames.collective_frame(found.records if found else ())
+        stored = self._subject.collectives
+        return frames.collective_frame(stored.records if stored else ())
 
     def table(
         self,
@@ -148,8 +148,8 @@ class Results:
         return self._stored.folder
 
     def __repr__(self) -> str:
-        if found := self._subject.collectives:
-            measured = {record.collective.first_repetition for record in found.records}
+        if stored := self._subject.collectives:
+            measured = {record.collective.first_repetition for record in stored.records}
             content = units.counted(len(measured), "collective")
         else:
             ended = Counter(row.status.words for row in self._subject.rows)

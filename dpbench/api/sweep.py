@@ -41,10 +41,10 @@ def sweep(
         from dpbench.run import presets
         from dpbench.run.sweep.measuring import measure_sweep
 
-        asked = read_options(SweepOptions, given, presets.find)
-        results = Results(measure_sweep(asked, TrialProgress(quiet=not progress)))
+        measured = read_options(SweepOptions, given, presets.find)
+        results = Results(measure_sweep(measured, TrialProgress(quiet=not progress)))
     if report:
-        results.write_report(charts=asked.charts)
+        results.write_report(charts=measured.charts)
     return results
 
 

@@ -121,9 +121,9 @@ def train(arch: Any = None, *, progress: bool = True, **options: Any) -> Trained
         from dpbench.run.training.joined import join
         from dpbench.run.training.running import train_here
 
-        asked = read_options(TrainOptions, given, presets.find_training)
+        training = read_options(TrainOptions, given, presets.find_training)
         output = TrainOutput(quiet=not progress, to_stderr=True)
-        trained = (join if launched else train_here)(asked, output)
+        trained = (join if launched else train_here)(training, output)
         assert trained is not None  # as it is no dry run
     folder, finished = trained
     return Trained(folder=folder, finished=finished)

@@ -33,8 +33,8 @@ def doctor(
     wanted = None if gpus is None else read_value("--gpus", Count, gpus)
     machine = inspect_machine()
     backends = {name: self_test(name, machine) for name in PROCESS_GROUP_BACKENDS}
-    found = doctor_answer(environment_here(machine), backends)
-    print_result(found.render(as_json=as_json))
+    answer = doctor_answer(environment_here(machine), backends)
+    print_result(answer.render(as_json=as_json))
     if wanted is not None and len(machine.gpus) < wanted:
         usable = units.counted(len(machine.gpus), "usable GPU")
         say(f"--gpus {wanted}: this machine has {usable}")

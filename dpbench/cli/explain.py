@@ -29,6 +29,6 @@ def explain(typed: dict[str, Any]) -> int:
     options = read_options(ExplainOptions, typed)
     from dpbench.run.explaining import explain
 
-    found = explain(options)
-    print_result(found.render(as_json=options.as_json))
-    return INCONCLUSIVE if found.data["outcome"] == "inconclusive" else 0
+    answer = explain(options)
+    print_result(answer.render(as_json=options.as_json))
+    return INCONCLUSIVE if answer.data["outcome"] == "inconclusive" else 0

@@ -10,19 +10,14 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from dpbench.options.model import Panel
+
 WIDEST = 22
 """Columns for the names of options; a longer name has a line of its own."""
 
 DESCRIBE_ALL = "--help-all"
-DESCRIBED = ("Arguments", "Options")
+DESCRIBED = (Panel.ARGUMENTS, Panel.OPTIONS)
 """Panels that the short help of a long command describes."""
-
-PANELS = (
-    *("Arguments", "Options", "Settings to compare (each takes a list)", "Settings"),
-    *("Model and data", "Measurement", "Training", "Verdict", "Which rows", "Network"),
-    *("Machine", "Several nodes", "Results and output"),
-)
-"""The headings of options, in their order."""
 
 HelpRows = list[tuple[str, str]]
 
@@ -70,26 +65,24 @@ class CommandGroup(TyperGroup):
     """The group of all commands, whose help shows them by panel."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        found: dict[str, HelpRows] = {}
+        rows: dict[str, HelpRows] = {}
         for name, command in self.commands.items():
             row = (name, command.get_short_help_str(limit=formatter.width))
-            found.setdefault(str(command.rich_help_panel), []).append(row)  # type: ignore[attr-defined]
-        _write(formatter, found)
+            rows.setdefault(str(command.rich_help_panel), []).append(row)  # type: ignore[attr-defined]
+        _write(formatter, rows)
         _write(formatter, _options_by_panel(self.get_params(ctx)))
 
 
 def _options_by_panel(options: Sequence[Any]) -> dict[str, HelpRows]:
-    arguments = [one for one in options if one.param_type_name == "argument"]
-    found = (
-        {"Arguments": [(one.metavar, _text(one)) for one in arguments if not one.hidden]}
-        if arguments
-        else {}
-    )
+    rows: dict[str, HelpRows] = {}
     for option in options:
-        if option not in arguments and not option.hidden:
-            panel = getattr(option, "rich_help_panel", None) or "Options"
-            found.setdefault(panel, []).append((_name(option), _text(option)))
-    return {panel: found[panel] for panel in sorted(found, key=PANELS.index)}
+        is_argument = option.param_type_name == "argument"
+        panel = getattr(option, "rich_help_panel", None) or Panel.OPTIONS
+        if not option.hidden:
+            name = option.metavar if is_argument else _name(option)
+            place = Panel.ARGUMENTS if is_argument else panel
+            rows.setdefault(place, []).append((name, _text(option)))
+    return {panel: rows[panel] for panel in Panel if panel in rows}
 
 
 def _name(option: Any) -> str:

@@ -110,7 +110,7 @@ def _architecture(name: str) -> str:
 
     loaded = architecture.load_architecture(name)
     with torch.device("meta"):  # without memory
-        parameters = sum(one.numel() for one in loaded.build_model().parameters())
+        parameters = sum(parameter.numel() for parameter in loaded.build_model().parameters())
     options = ", ".join(
         f"{each.name}={each.default}" for each in architecture.architecture_options(name)
     )

@@ -17,11 +17,11 @@ class ScriptCommand(Command):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.allow_interspersed_args = False
-        first = next(one.name for one in self.params if one.param_type_name == "argument")
+        first = next(param.name for param in self.params if param.param_type_name == "argument")
         named, is_module = "", False
         with suppress(Exception):  # a usage error, which the second parser raises again
-            found, _, _ = self.make_parser(ctx).parse_args(args=[*args])
-            named, is_module = str(found.get(first) or ""), bool(found.get("module"))
+            values, _, _ = self.make_parser(ctx).parse_args(args=[*args])
+            named, is_module = str(values.get(first) or ""), bool(values.get("module"))
         measures_script = is_module or is_script(named)
         if named and first == "script" and not measures_script:
             ctx.fail(f"Got unexpected extra argument ({named})")
@@ -29,9 +29,9 @@ class ScriptCommand(Command):
         typed = [*args]
         left = super().parse_args(ctx, args)
         script = (ctx.params.get("arguments") or []) if measures_script else []
-        ours = {name for one in self.params for name in one.opts if name in ALWAYS_OURS}
-        own = script[: script.index("--")] if "--" in script else script
-        moved = [name for word in own if (name := word.partition("=")[0]) in ours]
+        ours = {name for param in self.params for name in param.opts if name in ALWAYS_OURS}
+        before_dashes = script[: script.index("--")] if "--" in script else script
+        moved = [name for word in before_dashes if (name := word.partition("=")[0]) in ours]
         if moved and "--" not in typed[: len(typed) - len(script)]:
             stands = "stands" if len(moved) == 1 else "stand"
             ctx.fail(

@@ -30,7 +30,7 @@ def command(
         parameters = [_parameter(model, name) for name in rest_last]
         wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
         wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {one.name: one.annotation for one in parameters}
+        wrapper.__annotations__ = {each.name: each.annotation for each in parameters}
         return wrapper
 
     return decorate

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model
 
 from dpbench.errors import UsageError
 from dpbench.messages import in_python, option_words
-from dpbench.options.model import option, option_name, options_of, refuse_if
+from dpbench.options.model import Panel, option, options_of, refuse_if
 from dpbench.options.script import TrainingScript
 from dpbench.options.shared import (
     ARCHITECTURE,
@@ -31,7 +31,7 @@ from dpbench.options.types import (
     Count,
     Duration,
     FilePath,
-    Metric,
+    MetricKey,
     Number,
     OutputFile,
     Percent,
@@ -40,7 +40,7 @@ from dpbench.options.types import (
 from dpbench.specs import MOST_REPETITIONS
 from dpbench.specs.traits import SCRIPT
 
-verdict_option = partial(option, panel="Verdict")
+verdict_option = partial(option, panel=Panel.VERDICT)
 BASELINES = ("baseline", "against", "against_ref", "against_python")
 """Options that name what the candidate is compared with."""
 OF_STORED = frozenset(
@@ -59,9 +59,9 @@ def _each(value: Any) -> list[Any]:
 
 def _metric_and_tolerance(text: Any) -> tuple[str, float | None]:
     """The metric and its own tolerance, or None, of NAME[=P%]."""
-    name, has_own, own = str(text).partition("=")
-    metric = TypeAdapter(Metric).validate_python(name.strip())
-    return metric, TypeAdapter(Percent).validate_python(own) if has_own else None
+    name, equals, tolerance = str(text).partition("=")
+    metric = TypeAdapter(MetricKey).validate_python(name.strip())
+    return metric, TypeAdapter(Percent).validate_python(tolerance) if equals else None
 
 
 JudgedMetric = Annotated[
@@ -135,7 +135,10 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
     @property
     def tolerances(self) -> dict[str, float]:
         """The accepted slowdown of each metric: 0.03 for 3 %."""
-        return {name: self.tolerance if own is None else own for name, own in self.metric}
+        return {
+            name: self.tolerance if tolerance is None else tolerance
+            for name, tolerance in self.metric
+        }
 
     @model_validator(mode="after")
     def _go_together(self) -> CheckOptions:
@@ -166,8 +169,7 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
         reason = f"{stored} is stored" if is_stored else "both sides are measured here"
         no_effect = self.model_fields_set - OF_STORED if is_stored else {"force"}
         for name in sorted(no_effect & self.model_fields_set):
-            shown = option_name(CheckOptions, name)
-            refuse_if(True, f"{shown} has no effect, as {reason}; leave it out", name)
+            refuse_if(True, f"{option_words(name)} has no effect, as {reason}; leave it out", name)
         return self
 
 

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from pydantic import model_validator
 
-from dpbench.options.model import option_name, refuse_if
+from dpbench.messages import option_words
+from dpbench.options.model import refuse_if
 from dpbench.options.script import FEWEST_STEPS, WARMUP, TrainingScript
 from dpbench.options.shared import (
     HELP,
@@ -52,5 +53,5 @@ class ExplainOptions(Measuring, RowFilter, TrainingScript):
             wrong = frozenset(RowFilter.model_fields)
             reason = "a script has no rows to choose from; for a results folder, name it instead"
         for name in wrong & self.model_fields_set:
-            refuse_if(True, f"{option_name(type(self), name)}: {reason}", name)
+            refuse_if(True, f"{option_words(name)}: {reason}", name)
         return self

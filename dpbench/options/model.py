@@ -8,17 +8,38 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.errors import UsageError
-from dpbench.messages import as_typed, in_python
+from dpbench.messages import as_typed
 
 Scope = Literal["measured", "call", "shell"]
 """What an option is about, and so where its value may come from: "measured" is what is measured or
 trained, and comes from files, presets and Python, too; "call" belongs to one call, so no file has
 it; "shell" is for the command line only, so Python does not have it either."""
+
+
+class Panel(StrEnum):
+    """The headings of options in help, in their order."""
+
+    ARGUMENTS = "Arguments"
+    OPTIONS = "Options"
+    COMPARED = "Settings to compare (each takes a list)"
+    SETTINGS = "Settings"
+    DATA = "Model and data"
+    MEASUREMENT = "Measurement"
+    TRAINING = "Training"
+    VERDICT = "Verdict"
+    ROWS = "Which rows"
+    NETWORK = "Network"
+    MACHINE = "Machine"
+    NODES = "Several nodes"
+    OUTPUT = "Results and output"
+
+
 LISTS = ("A,B", "N,N", "X,X")
 """Metavars of lists: one whose name is a plural has the singular as another name."""
 
@@ -29,8 +50,8 @@ class OptionInfo:
 
     help: str
     metavar: str | None
-    panel: str | None = None
-    """The heading of the option in help."""
+    panel: Panel = Panel.OPTIONS
+    """The heading in help; OPTIONS are those that most people type."""
     name: str = ""
     """Its name on the command line; by default that of the field, or the metavar of an argument."""
     also: tuple[str, ...] = ()
@@ -60,38 +81,33 @@ class Options(BaseModel):
 
     def command_line(self) -> list[str]:
         """The arguments of the command that give these options again; positional ones last."""
-        found, positional = list[str](), list[str]()
+        words, positional = list[str](), list[str]()
         for field, value in self.model_dump(mode="json", exclude_unset=True).items():
             info = options_of(type(self))[field]
             if value is None or value is False:
-                found += [info.off] if value is False and info.off else []
+                words += [info.off] if value is False and info.off else []
             elif info.argument:
                 positional += value if info.repeated else [as_typed(value)]
             else:
-                found += [info.name] if value is True else [info.name, as_typed(value)]
-        return found + positional
+                words += [info.name] if value is True else [info.name, as_typed(value)]
+        return words + positional
 
 
 @functools.cache
 def options_of(model: type[Options]) -> dict[str, OptionInfo]:
     """The declared options of a model, by field, with all their names."""
-    found = {}
+    options = {}
     for name, field in model.model_fields.items():
-        (info,) = (one for one in field.metadata if isinstance(one, OptionInfo))
+        (info,) = (data for data in field.metadata if isinstance(data, OptionInfo))
         usual = str(info.metavar) if info.argument else f"--{name.replace('_', '-')}"
         singular = (usual[:-1],) if info.metavar in LISTS and usual.endswith("s") else ()
-        found[name] = replace(
+        options[name] = replace(
             info,
             name=info.name or usual,
             also=(*singular, *info.also),
             off=f"--no-{name}" if field.default is True else "",
         )
-    return found
-
-
-def option_name(model: type[Options], field: str) -> str:
-    """The name of an option in messages."""
-    return field if in_python() else options_of(model)[field].name
+    return options
 
 
 def refuse_if(wrong: bool, message: str, *about: str) -> None:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from dpbench.errors import UnknownName, UsageError
-from dpbench.messages import option_words, printable, say
-from dpbench.options.model import Options, option_name, options_of
+from dpbench.messages import in_python, option_words, printable, say
+from dpbench.options.model import Options, options_of
 
 M = TypeVar("M", bound=Options)
 Given = Mapping[str, Any]
@@ -60,7 +60,8 @@ def read_options(
         return model.model_validate(values)
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
-        wrong = UsageError(f"{option_name(model, field)}: {_problem(error)}", about=(field,))
+        name = field if in_python() else options_of(model)[field].name  # arguments have a metavar
+        wrong = UsageError(f"{name}: {_problem(error)}", about=(field,))
     except UsageError as error:
         wrong = error
     source = next(filter(None, (sources.get(field) for field in wrong.about)), "")
@@ -83,9 +84,9 @@ def _problem(error: ValidationError) -> str:
     if errors[0]["type"] == "value_error":
         return f"{got}; {errors[0]['ctx']['error']}"
     alternatives = [
-        EXPECTED.get(one["type"], one["msg"]).format(**one.get("ctx", {}))
-        for one in errors
-        if one["input"] is wrong
+        EXPECTED.get(each["type"], each["msg"]).format(**each.get("ctx", {}))
+        for each in errors
+        if each["input"] is wrong
     ]
     expected = ", or ".join(dict.fromkeys(alternatives))
     return f"{got}; expected {expected}"
@@ -107,7 +108,7 @@ def keyed(
         for name in (field, info.name, *info.also)
     }
     known = [key for key, field in fields.items() if options[field].scope not in elsewhere]
-    found: dict[str, Any] = {}
+    by_field: dict[str, Any] = {}
     for name, value in given.items():
         key = str(name).lstrip("-").replace("-", "_")
         if key in fields and key not in known:
@@ -117,11 +118,11 @@ def keyed(
             raise UnknownName(
                 f"{what} {source.rstrip(': ')}", name, [k.replace("_", between) for k in known]
             )
-        if value is not None and fields[key] in found:
+        if value is not None and fields[key] in by_field:
             raise UsageError(f"{source}{name} is given twice, under two names; name it once")
         if value is not None:
-            found[fields[key]] = value
-    return found
+            by_field[fields[key]] = value
+    return by_field
 
 
 def read_file(path: Path) -> dict[str, Any]:

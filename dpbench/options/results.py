@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dpbench.options.model import Options, option, refuse_if
+from dpbench.options.model import Options, Panel, option, refuse_if
 from dpbench.options.shared import (
     RowFilter,
     charts_option,
@@ -17,7 +17,7 @@ from dpbench.options.shared import (
     printed,
     results_argument,
 )
-from dpbench.options.types import CommaList, FilePath, Metric, Percent, one_of
+from dpbench.options.types import CommaList, FilePath, MetricKey, Percent, one_of
 from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS
 
 TABLE_AND_PAGE = "page"
@@ -30,7 +30,7 @@ ALL = "all"
 GroupSize = Annotated[int, Field(ge=1, le=10_000_000)]
 LATENCY_US = 10.0
 """Latency per message of a network of which only the bandwidth is given."""
-network_option = partial(option, None, panel="Network")
+network_option = partial(option, None, panel=Panel.NETWORK)
 
 
 class ReportOptions(RowFilter):
@@ -131,7 +131,7 @@ class CompareOptions(Options):
         usual="the latest in results/",
         argument=True,
     )
-    metric: CommaList[Metric] = option(
+    metric: CommaList[MetricKey] = option(
         ("images_per_second",), "Metrics, e.g. images_per_second,peak_memory_bytes.", "A,B,C"
     )
     within: Percent = option(0.03, "Difference that counts as the same.", "X%", usual="3%")

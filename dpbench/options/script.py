@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
 
-from dpbench.options.model import Options, option, option_name, refuse_if
+from dpbench.messages import option_words
+from dpbench.options.model import Options, option, refuse_if
 from dpbench.options.shared import measurement_option
 from dpbench.specs.axes import AXES, PLACEHOLDER, PLACEHOLDERS
 from dpbench.specs.workload import behind_options
@@ -56,8 +57,8 @@ class TrainingScript(Options):
         return (*("-m",) * self.module, str(named), *self.arguments)
 
     def command_line(self) -> list[str]:
-        found, script = super().command_line(), self.script_and_arguments[self.module :]
-        return [*found[: len(found) - len(script)], *behind_options(script)]
+        words, script = super().command_line(), self.script_and_arguments[self.module :]
+        return [*words[: len(words) - len(script)], *behind_options(script)]
 
     def require_script_or_nothing(self) -> None:
         """Raise UsageError for -m without a module, and for arguments of what is no script."""
@@ -72,11 +73,11 @@ class TrainingScript(Options):
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
         given = self.model_fields_set
         for name in sorted(given & NOT_OF_SCRIPTS):
-            shown = option_name(type(self), name)
+            shown = option_words(name)
             refuse_if(True, f"{shown}: a training script decides that itself; leave it out", name)
         for place, setting in PLACEHOLDERS.items():
             name = AXES[setting].option_field if setting in AXES else "batch_sizes"
-            shown = option_name(type(self), name)
+            shown = option_words(name)
             refuse_if(
                 name in given and place not in places,
                 f"{shown}: the script does not read it; write its place into the arguments of the "

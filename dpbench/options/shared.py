@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import expected_name
 from dpbench.messages import option_words
-from dpbench.options.model import Options, option, refuse_if
+from dpbench.options.model import Options, Panel, option, refuse_if
 from dpbench.options.types import (
     ArchitectureList,
     Code,
@@ -28,22 +28,15 @@ from dpbench.options.types import (
 )
 from dpbench.specs import MOST_REPETITIONS
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
-from dpbench.specs.workload import (
-    COMPILE_MODES,
-    DTYPE_NAMES,
-    GRAPHED_MODES,
-    LR_RULES,
-    OPTIMIZERS,
-)
+from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, GRAPHED_MODES, LR_RULES, OPTIMIZERS
 
-# Panels of help, in the words of `option`; options without one are those that most people type.
-setting = partial(option, panel="Settings")
-data_option = partial(option, panel="Model and data")
-measurement_option = partial(option, panel="Measurement")
-machine_option = partial(option, panel="Machine")
-output_option = partial(option, panel="Results and output")
-printed = partial(option, False, panel="Results and output", scope="shell")
-filter_option = partial(option, None, panel="Which rows")
+setting = partial(option, panel=Panel.SETTINGS)
+data_option = partial(option, panel=Panel.DATA)
+measurement_option = partial(option, panel=Panel.MEASUREMENT)
+machine_option = partial(option, panel=Panel.MACHINE)
+output_option = partial(option, panel=Panel.OUTPUT)
+printed = partial(option, False, panel=Panel.OUTPUT, scope="shell")
+filter_option = partial(option, None, panel=Panel.ROWS)
 
 LARGEST: Literal["max"] = "max"
 """The word for the largest batch size that fits, and for the largest group."""
@@ -70,7 +63,7 @@ HELP = {
 USUAL_THREADS = "cores ÷ largest group"
 USUAL_BACKEND = "nccl with CUDA, else gloo"
 
-Repetitions = Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
+RepetitionCount = Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
 Implementation = Annotated[str, one_of(tuple(BUILT_IN))]
 MeasuredImplementation = Annotated[str, one_of(tuple(IMPLEMENTATIONS))]
 """An implementation of rows, of which `script` is a training script as it is."""
@@ -127,7 +120,7 @@ def gpus_option() -> Any:
 class Measuring(Options):
     """How a command measures, and where its results go."""
 
-    repetitions: Repetitions = measurement_option(
+    repetitions: RepetitionCount = measurement_option(
         REPETITIONS, "Runs of each row in fresh processes.", "N"
     )
     time_limit: Duration = measurement_option(300.0, "Time limit of each run.", "TIME", usual="5m")
@@ -216,16 +209,16 @@ def refuse_graphs_that_accumulate(modes: Collection[str], counts: Collection[int
 
 
 def require_setting(
-    field: str, asked: str, implementations: Collection[str], *, chosen: str
+    field: str, option_and_value: str, implementations: Collection[str], *, chosen: str
 ) -> None:
     """Raise UsageError for a setting that none of the implementations has.
 
-    `asked` is its option with the value; `chosen` the option that names the implementations.
+    `chosen` is the option that names the implementations.
     """
     having = [name for name, traits in IMPLEMENTATIONS.items() if traits.has_setting(field)]
     refuse_if(
         not {*having} & {*implementations},
-        f"{asked}: expected {option_words(chosen)} with {' or '.join(having)}, got "
+        f"{option_and_value}: expected {option_words(chosen)} with {' or '.join(having)}, got "
         f"{','.join(implementations)}",
         *(field, chosen),
     )

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from dpbench.data.registry import is_function
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import option, refuse_if
+from dpbench.options.model import Panel, option, refuse_if
 from dpbench.options.script import FEWEST_STEPS, TrainingScript
 from dpbench.options.shared import HELP, LARGEST, output_option, printed
 from dpbench.options.types import (
@@ -27,13 +27,7 @@ from dpbench.options.types import (
 from dpbench.specs import AXES
 from dpbench.specs.configuration import Scaling
 from dpbench.specs.parallel import COMM_HOOKS
-from dpbench.specs.traits import (
-    IMPLEMENTATIONS,
-    INDEPENDENT,
-    OPTIONAL_SETTINGS,
-    SCRIPT,
-    SINGLE,
-)
+from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
 
 WINDOW_SECONDS = 1.0
 """Time that a window fills where --steps is not given; it has at least FEWEST_STEPS."""
@@ -47,8 +41,8 @@ BucketCap = Annotated[Megabytes | None, *word_for_none("auto")]
 OnOff = Annotated[Literal["on", "off"] | None, *word_for_none("auto")]
 DataWorkers = Annotated[Annotated[int, Field(ge=0, le=256)] | None, *word_for_none("auto")]
 Prefetch = Annotated[Annotated[int, Field(ge=0, le=1024)] | None, *word_for_none("resident")]
-axis = partial(option, panel="Settings to compare (each takes a list)")
-node_option = partial(option, None, panel="Several nodes", scope="shell")
+axis = partial(option, panel=Panel.COMPARED)
+node_option = partial(option, None, panel=Panel.NODES, scope="shell")
 
 
 class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
@@ -182,8 +176,8 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             default = type(self).model_fields[axis.option_field].default
             values = getattr(self, axis.option_field)
             if field in OPTIONAL_SETTINGS and values != default:
-                asked = f"{option_words(axis.option_field)} {axis.text(values)}"
-                shared.require_setting(field, asked, names, chosen="implementations")
+                typed = f"{option_words(axis.option_field)} {axis.text(values)}"
+                shared.require_setting(field, typed, names, chosen="implementations")
         refuse_if(
             bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in names),
             f"{option_words('backends', self.backends)}: none of the implementations "

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import Options, option, refuse_if
+from dpbench.options.model import Options, Panel, option, refuse_if
 from dpbench.options.shared import HELP, output_option, printed, setting
 from dpbench.options.types import (
     ArchitectureName,
@@ -25,7 +25,7 @@ from dpbench.options.types import (
 from dpbench.specs.training import Balance, Evaluation, LastBatch, TrainingRunOptions
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-training_option = partial(option, panel="Training")
+training_option = partial(option, panel=Panel.TRAINING)
 
 
 class TrainOptions(Options):
@@ -37,11 +37,7 @@ class TrainOptions(Options):
         "ddp", "Implementation; see 'dpbench list implementations'.", "NAME"
     )
     backend: shared.Backend | None = option(
-        None,
-        HELP["backends"],
-        "NAME",
-        also=("--sync-backend",),
-        usual=shared.USUAL_BACKEND,
+        None, HELP["backends"], "NAME", also=("--sync-backend",), usual=shared.USUAL_BACKEND
     )
     batch_size: Count = option(64, "Samples per replica and micro-step.", "N")
     epochs: Count | None = option(
@@ -129,11 +125,7 @@ class TrainOptions(Options):
     preset: str | None = option(None, "Start from a preset: torch-ddp.", "NAME", scope="call")
     config: FilePath | None = shared.config_option()
     name: str | None = option(
-        None,
-        "Name of the run folder.",
-        "NAME",
-        usual="the time and the architecture",
-        scope="call",
+        None, "Name of the run folder.", "NAME", usual="the time and the architecture", scope="call"
     )
     as_json: bool = shared.json_option()
 
@@ -159,9 +151,9 @@ class TrainOptions(Options):
         """Raise UsageError for options that contradict each other, or would have no effect."""
         for field in ("sync_every", "bucket_cap_mb"):
             if (value := getattr(self, field)) is not None:
-                asked = option_words(field, value)
+                typed = option_words(field, value)
                 shared.require_setting(
-                    field, asked, (self.implementation,), chosen="implementation"
+                    field, typed, (self.implementation,), chosen="implementation"
                 )
         refuse_if(
             self.backend is not None and IMPLEMENTATIONS[self.implementation].backend is not None,

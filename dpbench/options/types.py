@@ -126,7 +126,7 @@ def _metric(name: str) -> str:
     return name
 
 
-Metric = Annotated[str, AfterValidator(_metric)]
+MetricKey = Annotated[str, AfterValidator(_metric)]
 """The key of a metric that can be compared."""
 Percent = Annotated[
     float,

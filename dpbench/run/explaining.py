@@ -42,7 +42,7 @@ def explain(options: ExplainOptions) -> Answer:
     sweep = load_sweep(folder)
     subject = analyze(sweep)
     rows = [row for row in subject.rows if options.passes(row)]
-    explanations = [one for one in subject.explanations if options.passes(one.row)]
+    explanations = [each for each in subject.explanations if options.passes(each.row)]
     if not subject.explanations:
         failed = next((row for row in subject.rows if row.reason), None)
         why = f" ({failed.label} {failed.status.words}: {failed.reason})" if failed else ""
@@ -52,7 +52,7 @@ def explain(options: ExplainOptions) -> Answer:
         )
     if not explanations:
         what = f"nothing to explain in {rows[0].label}" if rows else "no such row"
-        there = filter_choices([one.row for one in subject.explanations])
+        there = filter_choices([explanation.row for explanation in subject.explanations])
         raise UsageError(f"{folder}: {what}; there are {there}")
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
     chosen = explanations if chooses else trained_together(explanations) or explanations
@@ -62,9 +62,9 @@ def explain(options: ExplainOptions) -> Answer:
         shown = fastest(chosen)[:1]
     elif not chooses:
         shown = fastest(shown)
-    noisy = {one.row: one.too_noisy for one in chosen if one.too_noisy and one not in shown}
+    noisy = {each.row: each.too_noisy for each in chosen if each.too_noisy and each not in shown}
     first = (*sweep.warnings, *subject.unfinished, *filter(None, [subject.disturbance.note]))
-    found = explanation_answer(
+    answer = explanation_answer(
         explanations,
         shown=shown,
         rows=rows,
@@ -76,19 +76,21 @@ def explain(options: ExplainOptions) -> Answer:
         verbose=options.verbose,
     )
     return replace(
-        found, paragraphs=(*found.paragraphs, *_next(options, folder, shown[0], is_clear))
+        answer, paragraphs=(*answer.paragraphs, *_next(options, folder, shown[0], is_clear))
     )
 
 
-def _next(options: ExplainOptions, folder: Path, one: Explanation, is_clear: bool) -> Iterator[str]:
+def _next(
+    options: ExplainOptions, folder: Path, explanation: Explanation, is_clear: bool
+) -> Iterator[str]:
     """What to do next, on one line: measure more if it is not clear, of a script what the remedy
     brings, or look at the page."""
     once = dict.fromkeys(("as_json", "verbose", "quiet"), False)
     again = options.model_copy(update={"name": None, **once})
-    remedy = next((cause.option.split() for cause in one.causes if cause.option), None)
+    remedy = next((cause.option.split() for cause in explanation.causes if cause.option), None)
     command: list[str] = []
     if not is_clear:
-        if (repetitions := one.repetitions_needed) is None:
+        if (repetitions := explanation.repetitions_needed) is None:
             return
         if not options.script_and_arguments:
             yield f"Next: measure again with {option_words('repetitions', repetitions)}"
@@ -112,7 +114,7 @@ def _measure(options: ExplainOptions) -> Path:
     from dpbench.run.sweep.measuring import measure_sweep
 
     given = OF_SCRIPT & options.model_fields_set
-    asked = SweepOptions(
+    sweep = SweepOptions(
         script=str(options.folder),
         arguments=options.arguments,
         module=options.module,
@@ -120,7 +122,7 @@ def _measure(options: ExplainOptions) -> Path:
         **{name: getattr(options, name) for name in given},
     )
     progress = TrialProgress(quiet=options.quiet)
-    stored = measure_sweep(asked, progress)
+    stored = measure_sweep(sweep, progress)
     progress.note(f"records are in {stored.folder}")
     for record in stored.records:
         if record.status is not Status.COMPLETED and record.trial.implementation == SCRIPT:

@@ -62,8 +62,12 @@ def interruptible(stored_words: Callable[[], str]) -> Iterator[None]:
 
 def _ours() -> dict[signal.Signals, partial[None]]:
     """The handlers that `end_at_once` has set."""
-    found = {number: signal.getsignal(number) for number in ENDING}
-    return {n: one for n, one in found.items() if isinstance(one, partial) and one.func is _end}
+    handlers = {number: signal.getsignal(number) for number in ENDING}
+    return {
+        number: handler
+        for number, handler in handlers.items()
+        if isinstance(handler, partial) and handler.func is _end
+    }
 
 
 def _end(message: str, number: int, _: FrameType | None) -> None:

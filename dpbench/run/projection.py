@@ -28,32 +28,32 @@ def project(options: ProjectOptions) -> Answer:
     from dpbench.analysis.projection.simulation import project_by_simulation
     from dpbench.report.answers.project import projection_answer
 
-    sweep, series, left_out = _measured(options)
+    sweep, all_series, left_out = _measured(options)
     network = None
     if options.topology is not None:
         network = load_topology(options.topology)
     elif options.bandwidth is not None:
         network = flat_network(options.bandwidth, LATENCY_US)
-    found: list[Projection] = []
-    for one in series:
+    projections: list[Projection] = []
+    for series in all_series:
         try:
             if network is not None:
-                sizes = options.group_sizes or (*one.group_sizes, *FURTHER)
-                found.append(project_by_simulation(one, network, sizes))
+                sizes = options.group_sizes or (*series.group_sizes, *FURTHER)
+                projections.append(project_by_simulation(series, network, sizes))
             else:
-                per_node = options.ranks_per_node or _gpus_per_node(one, sweep)
-                found.append(project_by_law(one, options.group_sizes, per_node))
+                per_node = options.ranks_per_node or _gpus_per_node(series, sweep)
+                projections.append(project_by_law(series, options.group_sizes, per_node))
         except UsageError as error:
             left_out.append(str(error))
-    if not found:
+    if not projections:
         raise UsageError(f"{options.path}: {left_out[0] if left_out else 'nothing to project'}")
-    points = [point for one in found for point in one.points]
+    points = [point for projection in projections for point in projection.points]
     if all(point.kind == "refused" for point in points):
         raise UsageError(f"nothing to show: {points[0].reason}")
     notes = [*left_out]
     if sweep is not None:
         notes += (*sweep.warnings, *environment_notes(sweep.records, sweep.environments))
-    return projection_answer(found, notes=[*dict.fromkeys(notes)], verbose=options.verbose)
+    return projection_answer(projections, notes=[*dict.fromkeys(notes)], verbose=options.verbose)
 
 
 def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Series], list[str]]:
@@ -97,8 +97,8 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Ser
 
 def _gpus_per_node(series: Series, sweep: StoredSweep | None) -> int | None:
     """GPUs of each host that measured; None for CPUs, a published table, or hosts that differ."""
-    one = series.configuration
-    if sweep is None or one is None or not one.devices[0].startswith("cuda"):
+    configuration = series.configuration
+    if sweep is None or configuration is None or not configuration.devices[0].startswith("cuda"):
         return None
     counts = {len(machine.accelerators) for machine in sweep.environments.values()}
     return counts.pop() if len(counts) == 1 else None

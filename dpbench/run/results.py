@@ -39,19 +39,19 @@ def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Pa
         return results_dir / name
     time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     names = (f"{time}-{otherwise}{'' if number == 1 else f'-{number}'}" for number in count(1))
-    return next(folder for one in names if not (folder := results_dir / one).exists())
+    return next(folder for each in names if not (folder := results_dir / each).exists())
 
 
 def results_folders(directory: Path, *, sweeps_only: bool = False) -> list[Path]:
     """The results folders directly in a directory, the latest last."""
     if not directory.is_dir():
         return []
-    found = [
+    folders = [
         folder
         for folder in directory.iterdir()
         if store.holds_sweep(folder) or (store.holds_collectives(folder) and not sweeps_only)
     ]
-    return sorted(found, key=lambda folder: (_written(folder), folder.name))
+    return sorted(folders, key=lambda folder: (_written(folder), folder.name))
 
 
 def latest_folders(
@@ -63,28 +63,28 @@ def latest_folders(
     UsageError if there are too few.
     """
     place = Path("results")
-    every = results_folders(place, sweeps_only=sweeps_only)
-    with_speeds = islice(filter(_has_completed, reversed(every)), count) if measured else ()
-    found = [*with_speeds][::-1] or every[-count:]
-    if len(found) < count:
-        there = "none" if not found else f"only {found[0]}"
+    folders = results_folders(place, sweeps_only=sweeps_only)
+    with_speeds = islice(filter(_has_completed, reversed(folders)), count) if measured else ()
+    latest = [*with_speeds][::-1] or folders[-count:]
+    if len(latest) < count:
+        there = f"only {latest[0]}" if latest else "none"
         wanted = units.counted(count, "results folder")
         raise UsageError(
             f"{command}: expected {wanted}, but {place}/ holds {there}; name one, or make one with "
             "dpbench sweep"
         )
-    named = " and ".join(map(str, found))
+    named = " and ".join(map(str, latest))
     which = "the latest" if count == 1 else "the latest two"
-    if found != every[-count:]:
+    if latest != folders[-count:]:
         which += " that measured something"
     say(f"{command}: no folder given; using {which}: {named}")
-    return found
+    return latest
 
 
 def _has_completed(folder: Path) -> bool:
     """Whether a trial in a results folder has completed."""
     try:
-        return any(one.status is Status.COMPLETED for one in load_stored(folder).records)
+        return any(record.status is Status.COMPLETED for record in load_stored(folder).records)
     except (DpbenchError, OSError):
         return False
 

@@ -68,28 +68,28 @@ def devices_for(
     there_are = machine.replica_count
     count = given or largest or there_are
     by_sizes = gpus is None and sizes is not None
-    asked = option_words("group_sizes" if by_sizes else "gpus")
+    option = option_words("group_sizes" if by_sizes else "gpus")
     have = units.counted(there_are, "GPU")
     if not machine.has_cuda:
         cores = units.counted(there_are, "core")
         have = f"no CUDA device and {cores}, one for each replica on the CPU"
     if max(count, largest or 0) > MOST_REPLICAS:
         raise UsageError(
-            f"{asked}: more replicas than one machine runs; expected at most {MOST_REPLICAS:,}"
+            f"{option}: more replicas than one machine runs; expected at most {MOST_REPLICAS:,}"
         )
-    if missing := [str(one) for one in ids or () if one >= there_are]:
+    if missing := [str(number) for number in ids or () if number >= there_are]:
         raise UsageError(
-            f"{asked}: no device {' or '.join(missing)}; this machine has {have}; expected ids "
+            f"{option}: no device {' or '.join(missing)}; this machine has {have}; expected ids "
             f"from 0 to {there_are - 1}"
         )
     if count > there_are and not oversubscribe:
         raise UsageError(
-            f"{asked}: {count} replicas, but this machine has {have}; expected at most "
+            f"{option}: {count} replicas, but this machine has {have}; expected at most "
             f"{there_are}, or add {option_words('oversubscribe', True)}"
         )
     if largest is not None and largest > count:
         raise UsageError(
-            f"{option_words('group_sizes')}: {largest} is above {asked}; expected at most {count}"
+            f"{option_words('group_sizes')}: {largest} is above {option}; expected at most {count}"
         )
     if machine.has_cuda:
         return tuple(f"cuda:{number % there_are}" for number in ids or range(count))

@@ -25,7 +25,7 @@ from dpbench.measure.implementations import Plain
 from dpbench.measure.rank_model import RankModel
 from dpbench.measure.step import BenchmarkStepper
 from tools.benchmarks.paired import (
-    Figure,
+    Benchmark,
     Seconds,
     Step,
     against_fastest,
@@ -94,7 +94,7 @@ CASES = (
 )
 
 
-def run(cases: str = "") -> Iterator[Figure]:
+def run(cases: str = "") -> Iterator[Benchmark]:
     ratios: dict[str, list[Estimate]] = {"ddp/gloo": [], "ddp/shm": []}
     for case in CASES:
         if cases not in str(case):
@@ -104,13 +104,13 @@ def run(cases: str = "") -> Iterator[Figure]:
             best, slowdown = against_fastest(seconds, side, [*TORCH])
             found.append(slowdown)
             limit = CASE_ON_GLOO if side == "ddp/gloo" else math.inf
-            yield Figure(f"step of {side} ÷ {best} ({case})", slowdown, most=limit)
+            yield Benchmark(f"step of {side} ÷ {best} ({case})", slowdown, most=limit)
         default = ratio(seconds["ddp/shm"], seconds["torch-ddp"])
-        yield Figure(f"step of ddp/shm ÷ torch-ddp as it comes ({case})", default)
+        yield Benchmark(f"step of ddp/shm ÷ torch-ddp as it comes ({case})", default)
     for side, limit in (("ddp/gloo", MEAN_ON_GLOO), ("ddp/shm", MEAN_ON_SHM)):
         if ratios[side]:
             name = f"step of {side} ÷ fastest torch-ddp, geometric mean"
-            yield Figure(name, over_cases(ratios[side]), most=limit)
+            yield Benchmark(name, over_cases(ratios[side]), most=limit)
 
 
 def measure(case: Case) -> Seconds:

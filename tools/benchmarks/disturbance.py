@@ -19,14 +19,14 @@ from dpbench.architecture import load_architecture
 from dpbench.data import datasets
 from dpbench.data.registry import prepare_dataset
 from dpbench.store import load_sweep
-from tools.benchmarks.paired import Figure, alternate, ratio
+from tools.benchmarks.paired import Benchmark, alternate, ratio
 
 ROUNDS = 12
 RANKS, BATCH, WARMUP, STEPS = 2, 64, 10, 60
 ROOT = Path(__file__).parents[2]
 
 
-def run(cases: str = "") -> Iterator[Figure]:
+def run(cases: str = "") -> Iterator[Benchmark]:
     with tempfile.TemporaryDirectory(prefix="dpbench-bench-") as name:
         folder = Path(name)
         prepare_dataset("digits", data_dir=None, cache=folder)
@@ -37,7 +37,7 @@ def run(cases: str = "") -> Iterator[Figure]:
         np.savez(samples, inputs=data.inputs.numpy(), targets=data.targets.numpy())
         sides = {"trial": partial(_trial, folder), "script": partial(_script, folder, samples)}
         taken = alternate(sides, ROUNDS)
-    yield Figure(
+    yield Benchmark(
         name="CPU per step, plain torchrun script ÷ trial (torch-ddp on gloo ×2, mnist_cnn, "
         f"batch {BATCH}; {fmean(taken['trial']) * 1e3:.1f} ms in the trial)",
         ratio=ratio(taken["script"], taken["trial"]),

@@ -10,7 +10,7 @@ from torch import nn
 
 import dpbench
 from tools.benchmarks.ddp import Case, training_step
-from tools.benchmarks.paired import Figure, Seconds, Step, on_ranks, ratio, take_turns
+from tools.benchmarks.paired import Benchmark, Seconds, Step, on_ranks, ratio, take_turns
 
 CASES = (
     (Case(name="mnist_cnn", batch=64, steps=5, rounds=16), 1.6),
@@ -19,14 +19,14 @@ CASES = (
 """What is trained, and the speedup that is wanted, 0 for any."""
 
 
-def run(cases: str = "") -> Iterator[Figure]:
+def run(cases: str = "") -> Iterator[Benchmark]:
     for case, wanted in CASES:
         if cases not in str(case):
             continue
         seconds = on_ranks(partial(measure, case), ranks=1)
         halves = [block / 2 for block in seconds["dp ×2"]]  # a step takes two batches
         found = ratio(seconds["single"], halves)
-        yield Figure(f"images/s of dp ×2 ÷ single ({case})", found, least=wanted)
+        yield Benchmark(f"images/s of dp ×2 ÷ single ({case})", found, least=wanted)
 
 
 def measure(case: Case) -> Seconds:

@@ -33,7 +33,7 @@ Step = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Benchmark:
     """One line of the output: a measured ratio, and where it is wanted to lie."""
 
     name: str

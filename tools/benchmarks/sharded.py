@@ -16,7 +16,7 @@ import dpbench
 from dpbench.analysis.estimate import Estimate
 from tools.benchmarks.ddp import Case, training_step
 from tools.benchmarks.paired import (
-    Figure,
+    Benchmark,
     Seconds,
     against_fastest,
     on_ranks,
@@ -37,7 +37,7 @@ OURS = {"ddp-sharded/gloo": 0.95, "ddp-sharded/shm": 1.25}
 PEERS = ("torch-ddp", "ZeroRedundancyOptimizer", "fsdp2")
 
 
-def run(cases: str = "") -> Iterator[Figure]:
+def run(cases: str = "") -> Iterator[Benchmark]:
     ratios: dict[str, list[Estimate]] = {side: [] for side in OURS}
     for case in CASES:
         if cases not in str(case):
@@ -45,14 +45,14 @@ def run(cases: str = "") -> Iterator[Figure]:
         seconds = on_ranks(partial(measure, case), ranks=2)
         for side in OURS:
             ratios[side].append(ratio(seconds["torch-ddp"], seconds[side]))
-            yield Figure(f"images/s of {side} ÷ torch-ddp, AdamW ({case})", ratios[side][-1])
+            yield Benchmark(f"images/s of {side} ÷ torch-ddp, AdamW ({case})", ratios[side][-1])
             best, slowdown = against_fastest(seconds, side, PEERS)
             if best != "torch-ddp":
-                yield Figure(f"step of {side} ÷ {best}, AdamW ({case})", slowdown)
+                yield Benchmark(f"step of {side} ÷ {best}, AdamW ({case})", slowdown)
     for side, limit in OURS.items():
         if ratios[side]:
             name = f"images/s of {side} ÷ torch-ddp, geometric mean"
-            yield Figure(name, over_cases(ratios[side]), least=limit)
+            yield Benchmark(name, over_cases(ratios[side]), least=limit)
 
 
 def measure(case: Case) -> Seconds:

@@ -9,15 +9,15 @@ import os
 
 from dpbench.errors import UsageError
 from dpbench.launch.signed_store import TOKEN_REMEDY, VARIABLE, given_token
-from dpbench.messages import as_typed, printable
-from dpbench.options.model import option_name, options_of
+from dpbench.messages import as_typed, option_words, printable
+from dpbench.options.model import options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
 from dpbench.rendezvous.placement import LARGEST_PORT, Placement, parse_endpoint
 
 POD = "JOB_COMPLETION_INDEX"
 """The variable with the number of the node in an indexed job of Kubernetes."""
-OWN_OPTIONS = ("gpus", "data_dir")
+NODE_OPTIONS = ("gpus", "data_dir")
 """Options that may differ between nodes."""
 
 
@@ -34,9 +34,7 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
     if count is None:
         for name in ("node_rank", "rdzv_endpoint"):
             if getattr(options, name) is not None:
-                raise UsageError(
-                    f"{option_name(SweepOptions, name)} is for several nodes; add --nnodes"
-                )
+                raise UsageError(f"{option_words(name)} is for several nodes; add --nnodes")
         return None
     if count == 1 and not rank:
         return None
@@ -86,7 +84,7 @@ def common_options(options: SweepOptions, environment: Environment) -> dict[str,
     versions = {name: version for name, version, *_ in environment.versions}
     given = options.model_dump(mode="json", exclude_unset=True)
     return {
-        option_name(SweepOptions, name): as_typed(value)
+        options_of(SweepOptions)[name].name: as_typed(value)
         for name, value in given.items()
-        if options_of(SweepOptions)[name].scope == "measured" and name not in OWN_OPTIONS
+        if options_of(SweepOptions)[name].scope == "measured" and name not in NODE_OPTIONS
     } | {name: versions[name] for name in ("dpbench", "torch")}

@@ -74,9 +74,9 @@ class JoinedRanks:
         size = placement.world_size
         self._store = SignedStore(store, token, "rank", member=self.rank, members=size)
         described = self._store.join(description, JOIN_SECONDS)
-        self.descriptions = [decode(RankDescription, one) for one in described]
+        self.descriptions = [decode(RankDescription, text) for text in described]
         """The descriptions of all ranks."""
-        hosts = [one.host for one in self.descriptions]
+        hosts = [rank.host for rank in self.descriptions]
         self.preparer = hosts.index(hosts[self.rank])
         """The first rank of this host, which prepares the samples here."""
         self._preparers = sorted({hosts.index(host) for host in hosts})
@@ -90,20 +90,20 @@ class JoinedRanks:
         """The values that a rank leaves under the key, once they are there; raises the error that
         it leaves instead, and TrainingFailed if the store is gone."""
         try:
-            found = self._store.wait_for(key)
+            values = self._store.wait_for(key)
         except RuntimeError:  # of torch
             raise TrainingFailed(
                 "the launch has ended; look at the output of its first rank"
             ) from None
-        if "error" in found:
-            raise SAID_BY_RANKS.get(found["kind"], TrainingFailed)(found["error"])
-        return dict(found)
+        if "error" in values:
+            raise SAID_BY_RANKS.get(values["kind"], TrainingFailed)(values["error"])
+        return dict(values)
 
     def prepared(self) -> Path:
         """The folder with the samples of this host, once every host has its own: a download there
         may take longer than the timeout of a process group. Raises what `wait_for` raises."""
-        found = {rank: self.wait_for(f"samples {rank}") for rank in self._preparers}
-        return Path(found[self.preparer]["folder"])
+        places = {rank: self.wait_for(f"samples {rank}") for rank in self._preparers}
+        return Path(places[self.preparer]["folder"])
 
 
 def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
@@ -201,7 +201,7 @@ def _train(ranks: JoinedRanks, job: TrainingJob) -> Finished:
         words = str(error).partition("\n")[0]
         if speaks_of_lost_peer(str(error)):
             raise TrainingFailed(f"another rank has ended: {words}") from None
-        if any(one in words.lower() for one in TIMED_OUT):  # it hangs, or its link is cut
+        if any(phrase in words.lower() for phrase in TIMED_OUT):  # it hangs, or its link is cut
             raise TrainingFailed(f"another rank did not answer: {words}") from None
         raise
 
@@ -223,15 +223,15 @@ def spec_of_world(
             f"{option_words('implementation', options.implementation)}: one process drives all its "
             f"replicas, but the launcher has started {size}; take ddp{leave_out}"
         )
-    counts = Counter(one.host for one in ranks)
-    tightest = min(ranks, key=lambda one: one.cores / counts[one.host])
+    counts = Counter(rank.host for rank in ranks)
+    tightest = min(ranks, key=lambda rank: rank.cores / counts[rank.host])
     threads = threads_for(
         options.threads,
         tightest.cores,
         counts[tightest.host],
         oversubscribe=options.oversubscribe,
     )
-    spec = build_spec(options, [one.device for one in ranks], threads, output.note)
+    spec = build_spec(options, [rank.device for rank in ranks], threads, output.note)
     reason = missing_backends().get(spec.backend)
     if spec.backend == "shm" and len(counts) > 1:
         reason = f"it is for the ranks of one host, and these are on {len(counts)}"

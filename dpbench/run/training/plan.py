@@ -69,8 +69,8 @@ def plan_here(options: TrainOptions, machine: Machine, note: Callable[[str], Non
     sizes = (1,) if alone else None
     devices = devices_for(machine, options.gpus, sizes, notes, oversubscribe=several)
     threads = threads_for(options.threads, machine.cores, len(devices), oversubscribe=several)
-    for one in notes:
-        note(one)
+    for text in notes:
+        note(text)
     spec = build_spec(options, devices, threads, note)
     if reason := machine.unusable_reason(spec):
         name = spec.implementation
@@ -133,8 +133,8 @@ def build_spec(
             f"{option_words('lr_scaling', rule)}: the learning rate is {rate:.3g}, for "
             f"{spec.effective_batch_size:,} samples a step instead of {spec.batch_size:,}"
         )
-    for one in notes:
-        note(one)
+    for text in notes:
+        note(text)
     refuse_unusable(spec, options.run)
     return spec
 
@@ -150,27 +150,27 @@ def with_folder(
     named = architecture.folder_name(spec.workload.architecture)
     folder = results_folder(options.runs_dir, options.name, otherwise=named)
     resume = None if options.resume is None else str(options.resume)
-    asked = option_words("resume", resume)
+    resume_option = option_words("resume", resume)
     checkpoint = None
     if resume == RESUME_LATEST:
         if options.name is None:
-            raise UsageError(f"{asked} needs {option_words('name')}: the run to go on with")
+            raise UsageError(f"{resume_option} needs {option_words('name')}: the run to go on with")
         if os.path.lexists(folder / RUN_FILE):
             return _going_on(options, spec, folder)
-        note(f"{asked}: no {folder} yet; starts a new run")
+        note(f"{resume_option}: no {folder} yet; starts a new run")
     elif resume is not None:
         places = (Path(resume), options.runs_dir / resume)
-        checkpoint = next((one for one in places if one.exists()), None)
+        checkpoint = next((place for place in places if place.exists()), None)
         if checkpoint is None:
             raise UsageError(
-                f"{asked}: no run or checkpoint of that name, here or in "
+                f"{resume_option}: no run or checkpoint of that name, here or in "
                 f"{options.runs_dir}; expected a run folder, a checkpoint, or auto"
             )
         if checkpoint.is_dir():
             if options.name is not None:
                 raise UsageError(
-                    f"{asked} goes on in that folder; leave {option_words('name')} out, or give a "
-                    "checkpoint file to begin another run from"
+                    f"{resume_option} goes on in that folder; leave {option_words('name')} out, or "
+                    "give a checkpoint file to begin another run from"
                 )
             return _going_on(options, spec, checkpoint)
     require_new_run(folder)
