@@ -61,12 +61,12 @@ def with_largest_batch(options: SweepOptions, node: Node, notes: list[str]) -> S
     steps = 2 * tried.sync_every
     trial = replace(tried.trial(), warmup_steps=1, timed_steps=steps, window_seconds=None)
     with temporary_folder() as scratch:
-        dataset = spec.base.workload.dataset
-        samples = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
-        most = LARGEST_SAMPLES if samples is None else max(1, samples // largest_group)
         launcher = Launcher(node.machine, scratch / "logs", scratch)
         if reason := launcher.unusable_reason(trial):
             raise UsageError(f"{_option()}: {plain_label(trial)} cannot be tried: {reason}")
+        dataset = spec.base.workload.dataset
+        samples = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
+        most = LARGEST_SAMPLES if samples is None else max(1, samples // largest_group)
         if gpus := node.machine.gpus:
             memory = SHARE_OF_MEMORY["cuda"] * min(gpu.memory_bytes for gpu in gpus)
             sharing = ceil(largest_group / len(gpus))
