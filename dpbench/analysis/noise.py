@@ -64,6 +64,8 @@ class Disturbance:
     """Whether so many trials were disturbed that no figure can be trusted."""
     is_heavy: bool = False
     """Whether they were disturbed so much that no difference can be trusted either."""
+    is_one_sided: bool = False
+    """Whether one of several groups was disturbed so much, and another was not."""
 
 
 UNDISTURBED = Disturbance()
@@ -85,6 +87,7 @@ def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
         for found, group in zip(disturbed, measured, strict=True)
         if found and len(found) >= MANY * len(group)
     ]
+    heavy = [fmean(map(_share, found)) > HEAVY for found in busy]
     stolen, others = sum(load.stolen for load in loads), sum(load.during for load in loads)
     who = "other virtual machines" if stolen > others else "other processes"
     used = units.span(round(100 * min(1.0, _share(load))) for load in loads)
@@ -95,7 +98,8 @@ def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
         note=f"{who} used {used} % of {cores} during {trials}: free the machine and "
         f"measure again {purpose}",
         is_busy=bool(busy),
-        is_heavy=any(fmean(map(_share, found)) > HEAVY for found in busy),
+        is_heavy=any(heavy),
+        is_one_sided=0 < sum(heavy) < len(groups),
     )
 
 

@@ -19,13 +19,13 @@ If repetitions are added until the verdict is clear, each look is a chance to er
 100 checks; at 2 % they do in 6 (Pocock, "Group sequential methods", 1977, has 2.1 % for five
 looks).
 
-Where other programs used more than half of the cores, differences cannot be trusted, and every
-outcome is inconclusive.
+Where other programs used more than half of the cores, nothing passes. A regression stands only if
+the sides ran in turn and both were disturbed so: else the load may have come with one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
@@ -82,7 +82,7 @@ class Verdict:
     """Differences between the environments of the sides, which may explain the verdict: "versions:
     torch 2.13.0 -> 2.14.0"."""
     disturbance: Disturbance = UNDISTURBED
-    """How much others disturbed the trials; where heavily, every outcome is inconclusive."""
+    """How much others disturbed the trials."""
 
     @property
     def outcome(self) -> VerdictOutcome:
@@ -137,9 +137,14 @@ def assess(
         for metric in tolerances
         for comparison in compared
     }
+    untrusted: tuple[VerdictOutcome, ...] = ()
+    if disturbance.is_heavy:
+        in_turn = all(comparison.matched.same_sweep for comparison in compared)
+        stands = in_turn and not disturbance.is_one_sided
+        untrusted = ("pass",) if stands else ("pass", "regressed")
     return Verdict(
         baseline=sides[0][0].label,
-        metrics=judge(groups, tolerances, alpha=alpha, strict=strict, blocked=disturbance.is_heavy),
+        metrics=judge(groups, tolerances, alpha=alpha, strict=strict, untrusted=untrusted),
         notes=tuple(dict.fromkeys(note for both in compared for note in both.notes)),
         failures=tuple(failures),
         differences=tuple(dict.fromkeys(line for both in compared for line in both.differences)),
@@ -153,10 +158,10 @@ def judge(
     *,
     alpha: float = ALPHA,
     strict: bool = False,
-    blocked: bool = False,
+    untrusted: Collection[VerdictOutcome] = (),
 ) -> tuple[MetricVerdict, ...]:
-    """Judge the pairs of each (metric, candidate) by the tolerance of the metric; if `blocked`, all
-    are inconclusive."""
+    """Judge the pairs of each (metric, candidate) by the tolerance of the metric; `untrusted`
+    outcomes become inconclusive."""
     verdicts = []
     for (metric, candidate), group in groups.items():
         limit, level = 1 + tolerances[metric], alpha / len(groups)
@@ -181,7 +186,7 @@ def judge(
                 pair,
                 p_value=p,
                 p_value_corrected=of_all,
-                outcome="inconclusive" if blocked else of_pair,
+                outcome="inconclusive" if of_pair in untrusted else of_pair,
             )
             for pair, p, of_all, of_pair in judged
         )
@@ -197,7 +202,7 @@ def judge(
             MetricVerdict(
                 metric=metric,
                 candidate=candidate,
-                outcome="inconclusive" if blocked else outcome,
+                outcome="inconclusive" if outcome in untrusted else outcome,
                 tolerance=tolerances[metric],
                 mean=mean,
                 repetitions_needed=max(filter(None, needed), default=None) if all(needed) else None,

@@ -161,8 +161,10 @@ def test_what_has_no_partner_or_failed_is_named() -> None:
     ("during", "outcome", "is_busy"),
     [(0.0, "regressed", False), (1.0, "regressed", True), (1.6, "inconclusive", True)],
 )
-def test_under_heavy_load_nothing_is_decided(during: float, outcome: str, is_busy: bool) -> None:
-    """However large the change is, as the load may have come with one side."""
+def test_under_heavy_load_of_one_side_nothing_is_decided(
+    during: float, outcome: str, is_busy: bool
+) -> None:
+    """However large the change is, as the load may have come with that side."""
     load = HostLoad(cores=2, during=during, stolen=0.0)
     slow = runs(trial(), slower(QUIET, 8.0), host_load=load)
     verdict = assess([(side("before", runs(trial(), QUIET)), side("after", slow))], SPEED)
@@ -171,3 +173,14 @@ def test_under_heavy_load_nothing_is_decided(during: float, outcome: str, is_bus
     found = verdict.disturbance
     assert (found.is_busy, bool(found.note)) == (is_busy, is_busy)
     assert found.is_heavy == (outcome == "inconclusive")
+
+
+@pytest.mark.parametrize(("times", "outcome"), [(1.001, "inconclusive"), (8.0, "regressed")])
+def test_under_heavy_load_of_both_sides_nothing_passes(times: float, outcome: str) -> None:
+    load = HostLoad(cores=2, during=1.6, stolen=0.0)
+    before, after = (
+        side(label, runs(trial(), slower(QUIET, factor), host_load=load), source="one sweep")
+        for label, factor in (("before", 1.0), ("after", times))
+    )
+    verdict = assess([(before, after)], SPEED)
+    assert {verdict.outcome, *(one.outcome for one in verdict.metrics)} == {outcome}
